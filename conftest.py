@@ -42,7 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sets: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("budget") is not None:
-            sets.setdefault((str(item.path), getattr(item, "originalname", item.name)), []).append(item)
+            sets.setdefault((str(item.path), getattr(item, "originalname", item.name)), []).append(
+                item
+            )
     omitted: set[pytest.Item] = set()
     for same_test in sets.values():
         marker = same_test[0].get_closest_marker("budget")

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from ..data import ImageRecordProvider
 from ..data.io.image_record import pack_image, unpack_image
 from ..data.recordio import RecordWriter, read_records
-from ..images.decode import pixels_of
+from ..images.decode import decode_pixels
 from .host import set_passive_wait_policy
 from .protocol import Budget, Variant, measure, paired_ratio
 
@@ -97,7 +97,7 @@ def decode_alone(files: Sequence[bytes], pool: ThreadPoolExecutor, workers: int)
 
     def share(first: int) -> None:
         for data in files[first::workers]:
-            pixels_of(data)
+            decode_pixels(data)
 
     list(pool.map(share, range(workers)))
 
@@ -110,7 +110,7 @@ def read_and_decode(path: Path, pool: ThreadPoolExecutor, workers: int) -> None:
 
         def share(first: int) -> None:
             for begin, length in spans[first::workers]:
-                pixels_of(unpack_image(os.pread(file.fileno(), length, begin)[8:])[1])
+                decode_pixels(unpack_image(os.pread(file.fileno(), length, begin)[8:])[1])
 
         list(pool.map(share, range(workers)))
 

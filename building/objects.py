@@ -55,9 +55,9 @@ def _compile(name: str, folder: str) -> int:
 
     specs = [compiler.KernelSpec(family, tuple(rest)) for family, rest in json.load(sys.stdin)]
     for spec in specs:
-        key = object_cache.key_of(level, repr(spec), compiler.sources())
+        key = object_cache.object_key(level, repr(spec), compiler.sources())
         path = Path(folder, object_cache.file_name(spec.family, key))
-        path.write_bytes(object_cache.packed(key, compiler.compile_object(spec)))
+        path.write_bytes(object_cache.pack(key, compiler.compile_object(spec)))
     return len(specs)
 
 

@@ -141,11 +141,11 @@ def __getattr__(name: str) -> Any:
     if name in _INTEGRATIONS:
         return import_module(f".{name}", __name__)
     if name in _SUBPACKAGES:
-        with fork.making:
+        with fork.init_lock:
             return import_module(f".{name}", __name__)
     for package, names in _LAZY.items():
         if name in names:
-            with fork.making:
+            with fork.init_lock:
                 module = import_module(f".{package}", __name__)
             globals().update({public: getattr(module, public) for public in names})
             return globals()[name]

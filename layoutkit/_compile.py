@@ -2,7 +2,7 @@
 
 torch.compile traces Python bytecode and would trace a conversion down to Numba. It does not trace a
 function that is marked by `torch.compiler.assume_constant_result`, but calls it and uses the result
-as a constant. `is_followed` is marked without that decorator, so that PyTorch is not imported.
+as a constant. `is_compiling` is marked without that decorator, so that PyTorch is not imported.
 
 The graph operations are in `backends/torch/graph.py`, imported only under torch.compile.
 """
@@ -14,25 +14,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from .planning.collate import Windows
-    from .planning.options import Task
+    from .planning.collate import CollateOptions
+    from .planning.options import ConvertOptions
 
 _GraphArgs: TypeAlias = tuple[Any, ...] | None
 
 # Classes by name whose objects a graph recreates. They register themselves, because the modules
 # that make graphs cannot import them.
-makers: dict[str, Callable[..., Any]] = {}
+CONSTRUCTORS: dict[str, Callable[..., Any]] = {}
 
 
-def is_followed() -> bool:
+def is_compiling() -> bool:
     """Return True if torch.compile is tracing the caller."""
     return str(sys._getframe(1).f_globals.get("__name__")).startswith("torch._dynamo")
 
 
-is_followed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+is_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def words_of(task: Task) -> tuple[Any, ...] | None:
+def graph_args_of(task: ConvertOptions) -> tuple[Any, ...] | None:
     """Return the pattern, the keywords as JSON, and the names and values of sizes of a task.
 
     They are the arguments of the operator in a graph, so equal Converters share compiled functions.
@@ -41,14 +41,16 @@ def words_of(task: Task) -> tuple[Any, ...] | None:
     return _graph_args(str(task.pattern), task._replace(sizes={}).keywords, task)
 
 
-def words_of_windows(windows: Windows) -> tuple[Any, ...] | None:
-    """Return the pattern, the keywords as JSON, and the sizes of a Collator; see `words_of`."""
+def graph_args_of_collator(windows: CollateOptions) -> tuple[Any, ...] | None:
+    """Return the pattern, the keywords as JSON, and the sizes of a Collator; see `graph_args_of`."""
     task = windows.task
     unsized = windows._replace(task=task._replace(sizes={}))
     return _graph_args(task.pattern.text, unsized.keywords, task)
 
 
-def _graph_args(pattern: str, keywords: Callable[[], dict[str, Any]], task: Task) -> _GraphArgs:
+def _graph_args(
+    pattern: str, keywords: Callable[[], dict[str, Any]], task: ConvertOptions
+) -> _GraphArgs:
     if "torch" not in sys.modules:
         return None
     import json
@@ -67,21 +69,21 @@ def in_graph(converter: Any, x: Any, out: Any) -> Any:
     """Insert the call `converter(x, out)` of a Converter or an Accumulator into the graph."""
     from .backends.torch import graph
 
-    return graph.put(converter, x, out)
+    return graph.insert_op(converter, x, out)
 
 
-def call_in_graph(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywords: Any) -> Any:
+def insert_convert(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keywords: Any) -> Any:
     """Insert a call of `convert` into the graph."""
     from .backends.torch import graph
 
-    return graph.put_call(x, pattern, out, sizes, keywords)
+    return graph.insert_convert_call(x, pattern, out, sizes, keywords)
 
 
 def batch_in_graph(collator: Any, samples: Any, *windows: Any) -> Any:
     """Insert a call of a Collator, with indices, offset, flip and out, into the graph."""
     from .backends.torch import graph
 
-    return graph.put_batch(collator, samples, *windows)
+    return graph.insert_collation(collator, samples, *windows)
 
 
 def batch_call_in_graph(
@@ -90,11 +92,11 @@ def batch_call_in_graph(
     """Insert a call of `collate` into the graph."""
     from .backends.torch import graph
 
-    return graph.put_batch_call(samples, pattern, windows, sizes, keywords)
+    return graph.insert_collate_call(samples, pattern, windows, sizes, keywords)
 
 
 def sum_in_graph(parts: list[Any], out: Any, *options: Any) -> Any:
     """Insert a call of `accumulate`, with layouts, layout, dtype and sizes, into the graph."""
     from .backends.torch import graph
 
-    return graph.put_sum(parts, out, *options)
+    return graph.insert_accumulate_call(parts, out, *options)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._compile import in_graph, is_followed, sum_in_graph
+from ._compile import in_graph, is_compiling, sum_in_graph
 from ._utils import fork
-from ._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
+from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .layout.parsing import ARROW, parse_layout
-from .layout.pattern import Move, Pattern, axis_name, parse_pattern
+from .layout.pattern import Pattern, Permutation, axis_name, parse_pattern
 from .memory import Array, as_numpy, check_writable, layout_key
 from .planning.options import check_out
-from .spec import DType, as_dtype, can_cast, kind_of
+from .spec import DType, as_dtype, can_cast, dtype_kind
 
 if TYPE_CHECKING:
     from .cpu.accumulate import Run
@@ -68,7 +68,7 @@ def accumulate(
     """
     pairs = list(_pairs(parts))
     layouts = tuple(part_layout for _, part_layout in pairs)
-    if is_followed():
+    if is_compiling():
         return sum_in_graph([array for array, _ in pairs], out, layouts, layout, dtype, sizes)
     result_dtype = None if dtype is None else as_dtype(dtype)
     try:
@@ -81,7 +81,7 @@ def accumulate(
 
 
 # Fast paths, by the id of the class of the first part. They may return NotImplemented.
-shortcuts: dict[int, Callable[[Accumulator, Sequence[Any], Any], Any]] = {}
+FAST_PATHS: dict[int, Callable[[Accumulator, Sequence[Any], Any], Any]] = {}
 
 
 class Accumulator:
@@ -123,9 +123,9 @@ class Accumulator:
             count = len(self._patterns)
             raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_as_tuple(out))):
-            if is_followed():
+            if is_compiling():
                 return in_graph(self, list(arrays), out)
-            fast = shortcuts.get(id(type(arrays[0])))
+            fast = FAST_PATHS.get(id(type(arrays[0])))
             if fast is not None and (result := fast(self, arrays, out)) is not NotImplemented:
                 return result
             return _dispatch().sum_foreign(self, arrays, out)
@@ -145,15 +145,15 @@ class Accumulator:
     def _prepare(self, key: Any, parts: Sequence[Array], out: Array | None) -> Run:
         """Plan the sum for arrays like these and cache the program; raise if they do not fit."""
         # Imported with the first sum, so that `import layoutkit` is fast.
-        with fork.making:
-            from .cpu.accumulate import prepared
+        with fork.init_lock:
+            from .cpu.accumulate import make_sum
 
-            run = prepared(self.plan(parts, out), self.threads)
-            return remember(self._sums, key, run, PROGRAM_BYTES * len(parts))
+            run = make_sum(self.plan(parts, out), self.threads)
+            return cache_put(self._sums, key, run, PROGRAM_SIZE_ESTIMATE * len(parts))
 
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """Return the request for the sum of parts with these strides; raise if they do not fit."""
-        with fork.making:
+        with fork.init_lock:
             from .planning.accumulate import SumRequest, computed_dtype
 
         dtypes = tuple(part.dtype for part in parts)
@@ -166,8 +166,8 @@ class Accumulator:
 
     def resolve(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
-    ) -> tuple[tuple[Move, ...], DType]:
-        """Return the `Move` of every part and the dtype of the sum; raise if parts do not fit."""
+    ) -> tuple[tuple[Permutation, ...], DType]:
+        """Return the `Permutation` of every part and the dtype of the sum; raise if parts do not fit."""
         moves = tuple(
             pattern.resolve(shape, sizes)
             for pattern, shape, sizes in zip(self._patterns, shapes, self._sizes, strict=True)
@@ -182,7 +182,7 @@ class Accumulator:
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
 
 
-@fork.once
+@fork.run_once
 def _dispatch() -> ModuleType:
     from .backends import dispatch  # late: it imports this module, and NumPy does not need it
 
@@ -247,7 +247,7 @@ def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array |
     promoted = _promote(dtypes)
     if requested is None:
         return promoted
-    if kind_of(requested) not in "uifc" or not can_cast(promoted, requested, "same_kind"):
+    if dtype_kind(requested) not in "uifc" or not can_cast(promoted, requested, "same_kind"):
         raise DtypeError(
             f"the parts add up to {promoted}, which {requested} does not hold; use {promoted}"
         )
@@ -257,7 +257,7 @@ def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array |
 def _promote(dtypes: Sequence[DType]) -> DType:
     """Return NumPy's common dtype, or float32 for bfloat16 with float16."""
     for dtype in dtypes:
-        if kind_of(dtype) not in "uifc":
+        if dtype_kind(dtype) not in "uifc":
             raise DtypeError(f"a part has dtype {dtype}, which cannot be added; convert it first")
     try:
         return as_dtype(np.result_type(*dtypes))
@@ -265,7 +265,7 @@ def _promote(dtypes: Sequence[DType]) -> DType:
         return np.result_type(np.float32, *(d for d in dtypes if d.kind in "uifc"))
 
 
-def _check_shapes(moves: Sequence[Move], layout: str) -> None:
+def _check_shapes(moves: Sequence[Permutation], layout: str) -> None:
     """Raise ShapeError unless all parts have one shape in the layout of the sum."""
     shapes = [move.target_shape for move in moves]
     for i, shape in enumerate(shapes):

@@ -150,7 +150,7 @@ def clear() -> None:
         drop()
 
 
-def on_clear(drop: Callable[[], None]) -> None:
+def add_clear_hook(drop: Callable[[], None]) -> None:
     """Register a function that `clear` calls as well."""
     _clear_hooks.append(drop)
 
@@ -259,13 +259,13 @@ class _Pool:
 
         `fork.making` comes first, as its owner may return memory.
         """
-        fork.making.acquire()
+        fork.init_lock.acquire()
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Release the locks."""
         self._lock.release()
-        fork.making.release()
+        fork.init_lock.release()
 
     def after_fork_in_child(self) -> None:
         """Replace the lock (threads that wait for it do not exist here); drop idle memory."""

@@ -8,30 +8,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._compile import batch_call_in_graph, batch_in_graph, is_followed, makers, words_of_windows
+from ._compile import (
+    CONSTRUCTORS,
+    batch_call_in_graph,
+    batch_in_graph,
+    graph_args_of_collator,
+    is_compiling,
+)
 from ._utils import fork
-from ._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
-from ._utils.validation import kind_text
+from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ._utils.validation import type_name
 from .backends import dispatch
-from .backends.collate import leader_of, plain_memory, stacked
+from .backends.collate import choose_adapter, numpy_views, stack_windows
 from .backends.cupy import CudaAdapter
 from .converter import Converter
-from .cpu.collate import Gathering
-from .cpu.window_table import Sources, of_rows, of_samples, spelled_out
-from .cuda.collate import DeviceGathering
+from .cpu.collate import CollateProgram
+from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
+from .cuda.collate import DeviceCollateProgram
 from .cuda.runtime import check_device
-from .cuda.transfers import Unmade
+from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .memory import Array, check_writable
-from .normalize import is_by_value, plain
-from .planning.collate import Collation, make_windows, positions
+from .normalize import is_hashable_constant, to_hashable
+from .planning.collate import Collation, normalize_indices, parse_collate_options
 from .spec import CPU
 
 if TYPE_CHECKING:
     from .cuda.memory import DeviceArray
     from .layout.pattern import Pattern
-    from .planning.collate import Windows
-    from .planning.options import Task
+    from .planning.collate import CollateOptions
+    from .planning.options import ConvertOptions
 
 
 class Collator:
@@ -67,7 +73,7 @@ class Collator:
         device: str | None = None,
         **sizes: int,
     ) -> None:
-        self._asked = make_windows(
+        self._asked = parse_collate_options(
             pattern,
             fill=fill,
             channels=channels,
@@ -83,12 +89,12 @@ class Collator:
         self._start()
 
     def _start(self) -> None:
-        self._gatherings: Cache[Gathering] = Cache()  # by rank, window and dtype
-        self._by_shape: Cache[Gathering] = Cache()  # by the shape of the first sample
-        self._on_gpus: DeviceGathering | None = None
+        self._gatherings: Cache[CollateProgram] = Cache()  # by rank, window and dtype
+        self._by_shape: Cache[CollateProgram] = Cache()  # by the shape of the first sample
+        self._on_gpus: DeviceCollateProgram | None = None
         self._converters: dict[Pattern, Converter] = {}
         self._is_away = self._asked.task.device not in (None, CPU)
-        self.words = words_of_windows(self._asked)
+        self.words = graph_args_of_collator(self._asked)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -116,7 +122,7 @@ class Collator:
         return self._asked.task.pattern.text
 
     @property
-    def windows(self) -> Windows:
+    def windows(self) -> CollateOptions:
         """The checked options of this collation."""
         return self._asked
 
@@ -135,7 +141,7 @@ class Collator:
         out: Any = None,
     ) -> Any:
         """Return the batch of some samples; see `collate`."""
-        if is_followed():
+        if is_compiling():
             return batch_in_graph(self, samples, indices, offset, flip, out)
         arrays = self._as_sequence(samples, indices)
         is_numpy = {*map(type, arrays)} == {np.ndarray}
@@ -169,7 +175,7 @@ class Collator:
             listed = samples if isinstance(samples, list | tuple) else list(samples)
         except TypeError:
             raise ArgumentError(
-                f'samples is a {kind_text(samples)}; "{self.pattern}" takes a sequence of arrays'
+                f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays'
             ) from None
         if not listed:
             raise ShapeError("there are no samples; a batch has at least one")
@@ -178,14 +184,14 @@ class Collator:
     def _name(self, i: int) -> str:
         return "x" if self._asked.whole else f"sample {i}"
 
-    def _sources(self, arrays: Sequence[Array], indices: Any) -> Sources:
+    def _sources(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
         """Return the memory of NumPy samples."""
         if not self._asked.whole:
-            return of_samples(arrays)
+            return samples_of_arrays(arrays)
         self._asked.check_whole(arrays[0].shape)
         axes = self._asked.completed(arrays[0].ndim - 1)
         axis = axes.pattern.source.groups.index(self._asked.letter)
-        return of_rows(arrays[0], axis, positions(indices, arrays[0].shape[axis]))
+        return samples_of_array(arrays[0], axis, normalize_indices(indices, arrays[0].shape[axis]))
 
     # -- batches ---------------------------------------------------------------------------
 
@@ -209,37 +215,37 @@ class Collator:
         result: Array = self._after(then)(memory, out)
         return result
 
-    def _gathering(self, sources: Sources, out: Array | None) -> Gathering:
+    def _gathering(self, sources: SampleBatch, out: Array | None) -> CollateProgram:
         """Return the cached program for samples like these; raise if they do not fit."""
         target = None if out is None else (out.shape, out.strides, out.dtype)
         key = (sources.shape, sources.dtype, sources.count, target)
         gathering = self._by_shape.get(key)
         if gathering is not None:
             return gathering
-        with fork.making:
+        with fork.init_lock:
             try:
                 gathering = self._make_gathering(sources, key, out)
             except LayoutkitError:
                 self._check_samples(sources)  # an error of the samples comes first
                 raise
-            remember(self._by_shape, key, gathering, 0)
+            cache_put(self._by_shape, key, gathering, 0)
         return gathering
 
     def _make_gathering(
-        self, sources: Sources, key: tuple[Any, ...], out: Array | None
-    ) -> Gathering:
+        self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
+    ) -> CollateProgram:
         axes = self._asked.completed(len(sources.shape))
         window = axes.window(self._asked, np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         gathering = self._gatherings.get(window_key)
         if gathering is None:
-            gathering = Gathering(self._asked, axes, sources.count, window, sources.dtype, out)
-            remember(self._gatherings, window_key, gathering, PROGRAM_BYTES)
+            gathering = CollateProgram(self._asked, axes, sources.count, window, sources.dtype, out)
+            cache_put(self._gatherings, window_key, gathering, PROGRAM_SIZE_ESTIMATE)
         return gathering
 
-    def _check_samples(self, sources: Sources) -> None:
+    def _check_samples(self, sources: SampleBatch) -> None:
         """Raise unless samples have one rank and dtype, and equal sizes along uncropped axes."""
-        places = spelled_out(sources).places
+        places = with_addresses(sources).places
         axes = self._asked.completed(len(sources.shape))
         if places is not None:
             axes.window(self._asked, places.sizes)
@@ -256,21 +262,21 @@ class Collator:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
         arrays: list[DeviceArray] = []
         for i, sample in enumerate(samples):
-            adapter = dispatch.device_adapter_of(sample)
+            adapter = dispatch.get_device_adapter(sample)
             if adapter is None:
                 raise DeviceError(
-                    f"sample {i} is a {kind_text(sample)} on cpu, but sample 0 is on "
+                    f"sample {i} is a {type_name(sample)} on cpu, but sample 0 is on "
                     f"{arrays[0].device}; bring all to one device first"
                 )
             arrays.append(adapter.reach(sample, self._name(i)))
-        out_adapter = None if out is None else dispatch.device_adapter_of(out)
+        out_adapter = None if out is None else dispatch.get_device_adapter(out)
         target = None if out_adapter is None else out_adapter.reach(out, "out")
-        self._on_gpus = self._on_gpus or DeviceGathering(self._asked)
+        self._on_gpus = self._on_gpus or DeviceCollateProgram(self._asked)
         result = self._on_gpus(arrays, indices, offset, flip, target, leader)
         leader.keep(arrays)
         return self._after(self._asked.task)(leader.finished(result.owner, samples[0]), out)
 
-    def _after(self, task: Task) -> Converter:
+    def _after(self, task: ConvertOptions) -> Converter:
         """Return the cached Converter that is applied to the stacked windows."""
         converter = self._converters.get(task.pattern)
         return converter or self._converters.setdefault(task.pattern, Converter.of_task(task))
@@ -279,10 +285,10 @@ class Collator:
         self, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, out: Any
     ) -> Any:
         """Return the batch of samples of other libraries, or on a GPU."""
-        plain = plain_memory(samples)
-        leader, like, uses_library = leader_of(samples if plain is None else samples[:1])
+        plain = numpy_views(samples)
+        leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
         if uses_library:  # the operations of the adapter's library, which it can trace
-            windows = stacked(self._asked, samples, indices, offset, flip, like)
+            windows = stack_windows(self._asked, samples, indices, offset, flip, like)
             return self._after(self._asked.task)(windows, out)
         if isinstance(leader, CudaAdapter):
             return self._batch_on_gpu(leader, samples, indices, offset, flip, out)
@@ -291,19 +297,21 @@ class Collator:
             sources = self._sources(arrays, indices)
             gathering = self._gathering(sources, None)
             frame = gathering.frame
-            windows = Unmade(
+            windows = DeferredArray(
                 frame.shape, frame.dtype, lambda target: gathering(sources, offset, flip, target)
             )
-            return dispatch.send(self._after(frame.then or self._asked.task), leader, windows, out)
+            return dispatch.convert_on_gpu(
+                self._after(frame.then or self._asked.task), leader, windows, out
+            )
         if out is None:
             return leader.leave(self._batch(arrays, indices, offset, flip, None), like)
-        dispatch.refuse_out_on_gpu(out, self._name(0))
-        writer = dispatch.writer_of(leader, out)
+        dispatch.check_out_not_on_gpu(out, self._name(0))
+        writer = dispatch.output_adapter(leader, out)
         self._batch(arrays, indices, offset, flip, writer.target(out))
         return writer.written(out)
 
 
-makers["Collator"] = Collator
+CONSTRUCTORS["Collator"] = Collator
 
 
 def collate(
@@ -379,7 +387,7 @@ def collate(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written then.
     """
-    if is_followed():
+    if is_compiling():
         return batch_call_in_graph(
             samples,
             pattern,
@@ -398,7 +406,7 @@ def collate(
     if device is not None:
         device = check_device(device)  # resolved now: "cuda" is the current GPU, which may change
     named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [plain(name, value) for name, value in named.items()]
+    constants = [to_hashable(name, value) for name, value in named.items()]
     options = (*constants, casting, device)
     arguments = (pattern, _as_hashable(fill), _as_hashable(channels), dtype, *options)
     try:
@@ -431,7 +439,7 @@ def _make(arguments: tuple[Any, ...], sizes: Mapping[str, int]) -> Collator:
 @lru_cache(maxsize=MAX_KEPT, typed=True)
 def _kept(pattern: str, *options: Any, **sizes: int) -> Collator:
     """Return a cached Collator, so that a loop plans once."""
-    if not all(map(is_by_value, options)):
+    if not all(map(is_hashable_constant, options)):
         raise TypeError("an array cannot be a cache key")
     return _make((pattern, *options), sizes)
 

@@ -21,17 +21,17 @@ from . import buffers
 from ._utils import fork
 from .accumulation import Accumulator
 from .converter import plan
-from .cpu.program import has_half
+from .cpu.program import supports_float16
 from .cuda.runtime import check_device, runtime
 from .errors import ArgumentError, DeviceError
-from .kernels.cpu.accumulate_launch import MAX_NEST, prepare_sum
+from .kernels.cpu.accumulate_launch import MAX_NESTED_LOOPS, prepare_sum
 from .kernels.cpu.compiler import KernelSpec, LoadedKernel
 from .kernels.cpu.launch import prepare
 from .kernels.cpu.params import LINE
-from .planning.accumulate import make_sum_plan, operand
-from .planning.options import make_task
+from .planning.accumulate import make_operand, make_sum_plan
+from .planning.options import parse_options
 from .planning.plan import Plan
-from .spec import CPU, ordinal_of
+from .spec import CPU, device_ordinal
 from .threads import limits, pool
 from .threads.limits import get_num_threads
 from .threads.pool import POOL_KERNELS
@@ -73,7 +73,7 @@ def show_config() -> None:
 def _config() -> Iterable[tuple[str, object]]:
     from . import __version__
 
-    with fork.making:
+    with fork.init_lock:
         from .kernels.cpu.compiler import loaded, package_version, target_cpu
         from .kernels.cpu.tiling import lanes
 
@@ -104,12 +104,12 @@ def _optional_packages() -> Iterable[str]:
 def _cache_status() -> str:
     """Return the folder of cached kernels, or the reason why they are not cached."""
     from .kernels.cpu.compiler import cache_dir
-    from .kernels.cpu.object_cache import complaint
+    from .kernels.cpu.object_cache import cache_problem
 
     folder = cache_dir()
     if folder is None:
         return "kept in no folder (no home folder)"
-    reason = complaint(folder)
+    reason = cache_problem(folder)
     return f"kept in {folder}" if reason is None else f"not kept in {folder}: {reason}"
 
 
@@ -167,9 +167,9 @@ def _load(plans: Iterable[Plan]) -> list[str]:
     if any(p.target.device != CPU for p in plans):
         from .cuda.program import DeviceProgram
 
-        programs = [DeviceProgram(p, ordinal_of(p.target.device)) for p in plans]
+        programs = [DeviceProgram(p, device_ordinal(p.target.device)) for p in plans]
         return sorted({program.warm() for program in programs})
-    with fork.making:
+    with fork.init_lock:
         from .cpu.program import Program
         from .kernels.cpu.params import LINE
 
@@ -289,8 +289,8 @@ def _window_kernels() -> Iterator[KernelSpec]:
     for pattern, keywords in WINDOWS:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1
-            task = make_task(pattern, **keywords)
-            p = task.plan(WINDOW, strides, np.dtype(np.uint8), CPU, None, has_half)
+            task = parse_options(pattern, **keywords)
+            p = task.plan(WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16)
             if p.choice is not None:
                 yield prepare(p.choice, p.epilogue, LINE, stream=True).spec
 
@@ -305,10 +305,10 @@ def _sum_kernels() -> list[KernelSpec]:
     for (layouts, layout), shape in product(SUMS, (*PHOTOS[:1], FEATURES[1])):
         parts = [np.empty(_ordered(part, "bhwc", shape), np.float32) for part in layouts]
         request = Accumulator(layouts, layout).plan(parts, None)
-        sum_plan = make_sum_plan(request, has_half, MAX_NEST)
-        sides = [operand(dtype) for dtype in (request.computed, sum_plan.written)]
+        sum_plan = make_sum_plan(request, supports_float16, MAX_NESTED_LOOPS)
+        sides = [make_operand(dtype) for dtype in (request.computed, sum_plan.written)]
         for alignment in ALIGNMENTS:
-            operands = [operand(dtype) for dtype in sum_plan.dtypes]
+            operands = [make_operand(dtype) for dtype in sum_plan.dtypes]
             prepare_sum(sum_plan.nest.loops, operands, sides[0], sides[1], alignment, record)
     return specs
 

@@ -1,6 +1,6 @@
 """`convert`, `plan` and `Converter`: conversions of layout, dtype, scale and device.
 
-A `Converter` plans a conversion once for each shape, strides and dtype. `planned` makes a plan for
+A `Converter` plans a conversion once for each shape, strides and dtype. `make_plan_for_device` makes a plan for
 the device that executes it; only that device knows whether it supports float16.
 """
 
@@ -13,35 +13,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._compile import call_in_graph, in_graph, is_followed, words_of
+from ._compile import graph_args_of, in_graph, insert_convert, is_compiling
 from ._utils import fork
-from ._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
+from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .cuda.runtime import check_device
 from .errors import LayoutkitError
-from .layout.parsing import identity
+from .layout.parsing import identity_pattern
 from .layout.pattern import as_shape
 from .memory import Array, as_numpy, check_writable
-from .normalize import is_by_value, plain
-from .planning.gradient import Backs, known_clip, spread_of, taken, window_of_gradient
-from .planning.options import Task, make_task
-from .spec import CPU, ArraySpec, DType, as_dtype, kind_of
+from .normalize import is_hashable_constant, to_hashable
+from .planning.gradient import (
+    GradientConverters,
+    channel_scatter,
+    clip_bounds,
+    crop_gradient,
+    without_channels,
+)
+from .planning.options import ConvertOptions, parse_options
+from .spec import CPU, ArraySpec, DType, as_dtype, dtype_kind
 
 if TYPE_CHECKING:
-    from .cpu.program import Laid, Placed, Program
+    from .cpu.program import PaddedProgram, Program, TransposedViewProgram
     from .cuda.program import DevicePrograms
     from .planning.plan import Plan
 
 
-def plan_of_spec(task: Task, spec: ArraySpec) -> Plan:
+def plan_of_spec(task: ConvertOptions, spec: ArraySpec) -> Plan:
     """Return the plan for a contiguous array of a spec; a GPU does not have to exist."""
-    with fork.making:
-        from .memory import contiguous
+    with fork.init_lock:
+        from .memory import contiguous_strides
 
-    return planned(task, spec.shape, contiguous(spec.shape, spec.dtype), spec.dtype, spec.device)
+    return make_plan_for_device(
+        task, spec.shape, contiguous_strides(spec.shape, spec.dtype), spec.dtype, spec.device
+    )
 
 
-def planned(
-    task: Task,
+def make_plan_for_device(
+    task: ConvertOptions,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: DType,
@@ -50,19 +58,21 @@ def planned(
 ) -> Plan:
     """Return the plan for the device that executes it: a GPU if source or target is on one."""
     # Imported with the first conversion, so that `import layoutkit` is fast.
-    with fork.making:
+    with fork.init_lock:
         if device == CPU and task.device in (None, CPU):
-            from .cpu.program import has_half
+            from .cpu.program import supports_float16
         else:
-            from .cuda.program import has_half
+            from .cuda.program import supports_float16
         from .planning import plan
 
-        return plan.planned(task, shape, strides, dtype, device, out, has_half)
+        return plan.make_plan_for_options(
+            task, shape, strides, dtype, device, out, supports_float16
+        )
 
 
 # Fast paths, by the id of the array's class (some classes are unhashable). They may return
 # NotImplemented.
-shortcuts: dict[int, Callable[[Converter, Any, Any], Any]] = {}
+FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
 # Caches and process-specific state, which pickles and copies do not contain.
 _NOT_PICKLED = ("on_gpus", "_programs", "_backs", "_derived", "words")
 
@@ -105,7 +115,7 @@ class Converter:
         **sizes: int,
     ) -> None:
         self._start(
-            make_task(
+            parse_options(
                 pattern,
                 dtype=dtype,
                 scale=scale,
@@ -126,19 +136,19 @@ class Converter:
         )
 
     @classmethod
-    def of_task(cls, task: Task) -> Converter:
+    def of_task(cls, task: ConvertOptions) -> Converter:
         """Return the Converter of checked options."""
         (converter := cls.__new__(cls))._start(task)
         return converter
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: ConvertOptions) -> None:
         self._task = task
         self.is_away = task.device not in (None, CPU)
-        self._programs: Cache[Program | Laid | Placed] = Cache()
+        self._programs: Cache[Program | TransposedViewProgram | PaddedProgram] = Cache()
         self.on_gpus: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
-        self._backs = Backs(task, Converter)
-        self._derived: dict[Callable[[Task], Task], Converter] = {}
-        self.words = words_of(task)
+        self._backs = GradientConverters(task, Converter)
+        self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
+        self.words = graph_args_of(task)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -191,9 +201,9 @@ class Converter:
         """Convert `x`; see `convert`."""
         is_numpy = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.is_away or not is_numpy:
-            if is_followed():
+            if is_compiling():
                 return in_graph(self, x, out)
-            fast = shortcuts.get(id(type(x)))
+            fast = FAST_PATHS.get(id(type(x)))
             if fast is not None and (result := fast(self, x, out)) is not NotImplemented:
                 return result
             return _dispatch().convert_foreign(self, x, out)
@@ -232,25 +242,25 @@ class Converter:
         ArgumentError
             There is a `clip`, and `like` is not an array.
         """
-        clip = known_clip(self._task, like)
+        clip = clip_bounds(self._task, like)
         grad_info = _array_info(grad, "grad")
         source = None if like is None else self._source_info(like)
         if self._task.canvas is not None:
-            with fork.making:
-                from .planning.plan import into_window
+            with fork.init_lock:
+                from .planning.plan import options_for_inner_region
 
-            window = window_of_gradient(self._task, grad, grad_info, source)
-            return self.derived(into_window).backward(window, like=like, out=out)
-        spread = spread_of(self._task, grad_info, source)
+            window = crop_gradient(self._task, grad, grad_info, source)
+            return self.derived(options_for_inner_region).backward(window, like=like, out=out)
+        spread = channel_scatter(self._task, grad_info, source)
         if spread is None:
             result = self._backs.find(grad_info, source, out is None)(grad, out)
             return result if clip is None else _gradients().stopped(result, like, clip, out)
         selected, move, picks = spread
-        selected_grad = self.derived(taken)._backs.find(grad_info, selected, True)(grad)
-        dtype = source[1] if source is not None and kind_of(source[1]) in "fc" else grad_info[1]
+        selected_grad = self.derived(without_channels)._backs.find(grad_info, selected, True)(grad)
+        dtype = source[1] if source is not None and dtype_kind(source[1]) in "fc" else grad_info[1]
         result = _gradients().spread(selected_grad, move, picks, dtype)
         result = result if clip is None else _gradients().stopped(result, like, clip)
-        return result if out is None else Converter(identity(len(picks.shape)))(result, out)
+        return result if out is None else Converter(identity_pattern(len(picks.shape)))(result, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
         """Return the Converter back to x: the reversed pattern, and x = (y * std + mean) / scale.
@@ -263,10 +273,10 @@ class Converter:
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'
         """
-        with fork.making:
-            from .planning.gradient import inverse
+        with fork.init_lock:
+            from .planning.gradient import inverse_arguments
 
-        pattern, keywords = inverse(self._task, dtype)
+        pattern, keywords = inverse_arguments(self._task, dtype)
         return Converter(pattern, **keywords)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
@@ -293,18 +303,18 @@ class Converter:
         """Return the shape of the result for an x of `shape`."""
         task = self._task
         if task.canvas is not None:
-            with fork.making:
-                from .planning.plan import place_of
+            with fork.init_lock:
+                from .planning.plan import resolve_padding
 
-            return place_of(task, shape).shape
+            return resolve_padding(task, shape).shape
         return task.picked(shape)[0].target_shape
 
     @property
-    def task(self) -> Task:
+    def task(self) -> ConvertOptions:
         """The checked options of this conversion."""
         return self._task
 
-    def derived(self, transform: Callable[[Task], Task]) -> Converter:
+    def derived(self, transform: Callable[[ConvertOptions], ConvertOptions]) -> Converter:
         """Return the cached Converter whose options are `transform(self.task)`."""
         cached = self._derived
         return cached.get(transform) or cached.setdefault(
@@ -318,21 +328,29 @@ class Converter:
         self._task.check_spec(like)
         return like.shape, like.dtype, like.device
 
-    def _prepare(self, key: Any, array: Array, out: Array | None) -> Program | Laid | Placed:
+    def _prepare(
+        self, key: Any, array: Array, out: Array | None
+    ) -> Program | TransposedViewProgram | PaddedProgram:
         """Plan the conversion for arrays like these and cache the program."""
-        with fork.making:
+        with fork.init_lock:
             program = self._make_program(array, out)
-            return remember(self._programs, key, program, PROGRAM_BYTES + program.nbytes)
+            return cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE + program.nbytes)
 
-    def _make_program(self, array: Array, out: Array | None) -> Program | Laid | Placed:
+    def _make_program(
+        self, array: Array, out: Array | None
+    ) -> Program | TransposedViewProgram | PaddedProgram:
         task = self._task
         if task.is_composed:
-            from .cpu.program import Laid, Placed
+            from .cpu.program import PaddedProgram, TransposedViewProgram
 
-            return Placed(task, array, out) if task.memory is None else Laid(self, out)
+            return (
+                PaddedProgram(task, array, out)
+                if task.memory is None
+                else TransposedViewProgram(self, out)
+            )
         from .cpu.program import Program
 
-        plan = planned(task, array.shape, array.strides, array.dtype, CPU, out)
+        plan = make_plan_for_device(task, array.shape, array.strides, array.dtype, CPU, out)
         return Program(plan, task.threads, task.is_part)
 
 
@@ -343,14 +361,14 @@ def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
     return _dispatch().facts(x, arg_name)  # type: ignore[no-any-return]
 
 
-@fork.once
+@fork.run_once
 def _gradients() -> ModuleType:
     from .backends import gradients  # late: it imports this module
 
     return gradients
 
 
-@fork.once
+@fork.run_once
 def _dispatch() -> ModuleType:
     from .backends import dispatch  # late: it imports this module, and NumPy does not need it
 
@@ -456,8 +474,8 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written then.
     """
-    if type(x) is not np.ndarray and is_followed():
-        return call_in_graph(
+    if type(x) is not np.ndarray and is_compiling():
+        return insert_convert(
             x,
             pattern,
             out,
@@ -497,7 +515,7 @@ def convert(
         channels,
     )
     try:
-        converter = _kept(*arguments, **sizes)
+        converter = _cached(*arguments, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
@@ -547,12 +565,12 @@ def _make(
 
 # Typed, since True == 1 == 1.0: a valid call must not make a later invalid one pass.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, dtype: Any, *options: Any, **sizes: Any) -> Converter:
+def _cached(pattern: str, dtype: Any, *options: Any, **sizes: Any) -> Converter:
     """Return a cached Converter, so that a loop plans once.
 
     Raises TypeError for arrays, which are not hashed by value, as for unhashable arguments.
     """
-    if not all(map(is_by_value, options[:_NUM_CONSTANTS])):
+    if not all(map(is_hashable_constant, options[:_NUM_CONSTANTS])):
         raise TypeError("an array cannot be a cache key")
     return _make(pattern, dtype, *options, **sizes)
 
@@ -569,10 +587,12 @@ def _normalized(
 ) -> Converter:
     """Return a cached Converter after making arguments hashable, or a new one if that fails."""
     named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [plain(*item) for item in named.items()]
+    constants = [to_hashable(*item) for item in named.items()]
     arguments = (pattern, dtype, *constants, *map(_as_hashable, options))
-    is_key = all(map(is_by_value, constants)) and _is_hashable((arguments, *sizes.values()))
-    return (_kept if is_key else _make)(*arguments, **sizes)
+    is_key = all(map(is_hashable_constant, constants)) and _is_hashable(
+        (arguments, *sizes.values())
+    )
+    return (_cached if is_key else _make)(*arguments, **sizes)
 
 
 def _is_hashable(value: Any) -> bool:
@@ -610,6 +630,6 @@ def plan(
     `print` shows the kernel and the reasons for it. Other keywords are those of `convert`;
     `device="cuda"` does not need a GPU.
     """
-    task = make_task(pattern, dtype=to_dtype, device=device, **keywords)
+    task = parse_options(pattern, dtype=to_dtype, device=device, **keywords)
     spec = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)
     return plan_of_spec(task, spec)

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .backends.registry import framework_named
+from .backends.registry import import_framework
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
 from .spec import CPU, ArraySpec, DType, as_dtype
@@ -119,4 +119,4 @@ def _as_backend_has(dtype: DType) -> DType:
     """Return the backend's dtype for `dtype`; JAX may be limited to 32 bits."""
     if keras.config.backend() != "jax":
         return dtype
-    return np.dtype(framework_named("jax").width(dtype))
+    return np.dtype(import_framework("jax").width(dtype))

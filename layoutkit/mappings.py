@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._utils.validation import kind_text
+from ._utils.validation import type_name
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
 
@@ -48,7 +48,7 @@ class Columns:
         ArgumentError if one of the columns is missing.
         """
         if not isinstance(batch, Mapping):
-            raise ArgumentError(f"a batch is a mapping of columns, not a {kind_text(batch)}")
+            raise ArgumentError(f"a batch is a mapping of columns, not a {type_name(batch)}")
         missing = self._converters.keys() - batch.keys()
         if missing:
             raise ArgumentError(
@@ -112,7 +112,7 @@ def _as_array(column: Any) -> Any:
                 "rows to one shape first"
             ) from None
     if isinstance(column, np.ndarray) and column.dtype.kind == "O":
-        from .backends.containers import column as stacked  # late: it imports all adapters
+        from .backends.containers import column_values as stacked  # late: it imports all adapters
 
         return stacked(column, "the column")
     return column

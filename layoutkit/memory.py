@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ._utils.validation import kind_text
+from ._utils.validation import type_name
 from .errors import ArgumentError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -40,7 +40,7 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
     suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
-    raise ArgumentError(f"{arg_name} is a {kind_text(x)}, not a NumPy array; {fix}")
+    raise ArgumentError(f"{arg_name} is a {type_name(x)}, not a NumPy array; {fix}")
 
 
 def layout_key(*arrays: Any) -> tuple[Any, ...]:
@@ -112,11 +112,11 @@ def _slow_addresses(arrays: Sequence[Array]) -> list[int]:
 
 
 HAS_KNOWN_HEADER = _fast = _header_is_as_expected()
-address = _fast_address if _fast else _slow_address
+data_pointer = _fast_address if _fast else _slow_address
 addresses = _fast_addresses if _fast else _slow_addresses
 
 
-def contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+def contiguous_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
     """Return the strides of a C-contiguous array."""
     strides = []
     step = dtype.itemsize

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ._utils.cache import MAX_KEPT
-from ._utils.validation import kind_text
+from ._utils.validation import type_name
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
-from .layout.pattern import Move, axis_name
-from .spec import DType, as_dtype, integer_bounds, kind_of
+from .layout.pattern import Permutation, axis_name
+from .spec import DType, as_dtype, dtype_kind, integer_bounds
 
 CHANNEL = "c"  # the axis of a flat list
 
 Bounds: TypeAlias = tuple[float, float]  # ints stay ints, since they may be beyond floats
 
 
-class Along(NamedTuple):
+class AxisConstants(NamedTuple):
     """Constants along an axis: one number for each index."""
 
     axis: str
@@ -55,30 +55,30 @@ class Traced:
 Constants: TypeAlias = float | tuple[float, ...] | Traced
 
 
-def is_by_value(constant: Any) -> bool:
+def is_hashable_constant(constant: Any) -> bool:
     """Return True if a constant hashes by value; arrays of some libraries hash by identity."""
     if isinstance(constant, tuple):
-        return all(map(is_by_value, constant))
+        return all(map(is_hashable_constant, constant))
     array = hasattr(type(constant), "__array__") and not isinstance(constant, np.generic)
     return not array and not isinstance(constant, Traced)
 
 
-def plain(name: str, value: Any) -> Any:
+def to_hashable(name: str, value: Any) -> Any:
     """Return a constant as a hashable number or tuple, if its values can be read.
 
-    An invalid constant is returned unchanged; `several` raises for it.
+    An invalid constant is returned unchanged; `parse_constant` raises for it.
     """
     if isinstance(value, Mapping):
-        return several(name, value)
+        return parse_constant(name, value)
     array = _array(name, value)
     if isinstance(array, np.ndarray):
         return array[()] if array.ndim == 0 else tuple(array) if array.ndim == 1 else array
     if isinstance(array, list) or type(array) is tuple:
-        return tuple(plain(name, item) for item in array)
+        return tuple(to_hashable(name, item) for item in array)
     return array
 
 
-def several(name: str, value: Any) -> float | Along | Traced:
+def parse_constant(name: str, value: Any) -> float | AxisConstants | Traced:
     """Parse a constant: a finite number, or numbers along an axis.
 
     Raises
@@ -88,8 +88,8 @@ def several(name: str, value: Any) -> float | Along | Traced:
     ShapeError
         There is more than one axis, or no value.
     """
-    if isinstance(value, Along):
-        return _along(value.axis, several(name, value.values))
+    if isinstance(value, AxisConstants):
+        return _along(value.axis, parse_constant(name, value.values))
     if isinstance(value, Mapping):
         if len(value) != 1 or not all(isinstance(axis, str) and axis for axis in value):
             raise ArgumentError(
@@ -97,7 +97,7 @@ def several(name: str, value: Any) -> float | Along | Traced:
                 f'of its indices: {name}={{"f": [...]}}'
             )
         [(axis, values)] = value.items()
-        return _along(axis_name(axis), several(f'{name}["{axis}"]', values))
+        return _along(axis_name(axis), parse_constant(f'{name}["{axis}"]', values))
     array = _array(name, value)
     if isinstance(array, Traced):
         return array
@@ -106,26 +106,28 @@ def several(name: str, value: Any) -> float | Along | Traced:
     elif isinstance(array, Sequence) and not isinstance(array, str | bytes):
         items, shape = list(array), (len(array),)
     else:
-        return number(name, array)
+        return parse_number(name, array)
     if shape == ():
-        return number(name, items[0])
+        return parse_number(name, items[0])
     if len(shape) > 1 or not items or any(map(_nests, items)):
         raise _not_flat(name, value)
-    return Along(CHANNEL, tuple(number(f"{name}[{i}]", item) for i, item in enumerate(items)))
+    return AxisConstants(
+        CHANNEL, tuple(parse_number(f"{name}[{i}]", item) for i, item in enumerate(items))
+    )
 
 
-def number(name: str, value: Any) -> float:
+def parse_number(name: str, value: Any) -> float:
     """Return a value as a float; raise ArgumentError unless it is a finite real number."""
     value = _array(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    is_real = isinstance(value, np.generic) and kind_of(value.dtype) in "buif"
+    is_real = isinstance(value, np.generic) and dtype_kind(value.dtype) in "buif"
     try:
         result = float(value) if is_real or isinstance(value, Real) else math.nan
     except (TypeError, OverflowError):  # beyond float64, such as 10**400
         result = math.nan
     if not math.isfinite(result):
-        shown = dict([value]) if isinstance(value, Along) else value
+        shown = dict([value]) if isinstance(value, AxisConstants) else value
         hint = "; std takes several" if name == "scale" and _is_sequence_of_several(value) else ""
         raise ArgumentError(
             f"{name} is {shorten(repr(shown), 60)}; give a finite real number{hint}"
@@ -194,13 +196,13 @@ def _bound(value: Any, absent: float) -> float:
         return absent
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
-    return number("a bound of clip", value)
+    return parse_number("a bound of clip", value)
 
 
-def _along(axis: str, constant: float | Along | Traced) -> float | Along | Traced:
+def _along(axis: str, constant: float | AxisConstants | Traced) -> float | AxisConstants | Traced:
     if isinstance(constant, Traced):
         raise ArgumentError("a constant that is traced is along axis c, in no dict")
-    return Along(axis, constant.values) if isinstance(constant, Along) else constant
+    return AxisConstants(axis, constant.values) if isinstance(constant, AxisConstants) else constant
 
 
 def _array(name: str, value: Any) -> Any:
@@ -220,7 +222,7 @@ def _array(name: str, value: Any) -> Any:
             return Traced(name, value)
         if values is None:
             raise ArgumentError(
-                f"the values of {name}, a {kind_text(value)}, cannot be read: "
+                f"the values of {name}, a {type_name(value)}, cannot be read: "
                 f"{shorten(str(error), 80)}; give numbers that are constant"
             ) from error
         return values
@@ -256,7 +258,7 @@ _TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float3
 
 
 @dataclass(frozen=True)
-class Formula:
+class Normalization:
     """The formula y = (clip(x) * scale - mean) / std; `mean` and `std` may be along `axis`."""
 
     scale: float = 1.0
@@ -291,16 +293,16 @@ class Formula:
         """True if jax or torch traces a constant, whose value is unknown."""
         return isinstance(self.mean, Traced) or isinstance(self.std, Traced)
 
-    def letter(self, move: Move) -> str | None:
-        """Return the letter of the constants' axis in a `Move`, or None."""
+    def letter(self, move: Permutation) -> str | None:
+        """Return the letter of the constants' axis in a `Permutation`, or None."""
         for layout in (move.source, move.target):
             for letter in layout.letters:
                 if layout.name(letter) == self.axis:
                     return letter
         return None
 
-    def indices(self, move: Move) -> int | None:
-        """Return the size of the constants' axis in a `Move`, or None."""
+    def indices(self, move: Permutation) -> int | None:
+        """Return the size of the constants' axis in a `Permutation`, or None."""
         letter = self.letter(move)
         for axes, sizes in ((move.axes, move.sizes), (move.target_axes, move.target_sizes)):
             if letter is not None and letter in axes:
@@ -371,20 +373,20 @@ class Formula:
 
     def bounds(self, dtype: DType) -> Bounds | None:
         """Return the bounds of clip, limited to the range of an integer dtype."""
-        if self.clip is None or kind_of(dtype) == "f":
+        if self.clip is None or dtype_kind(dtype) == "f":
             return self.clip
         low, high = integer_bounds(dtype)
         a, b = (min(max(bound, low), high) for bound in self.clip)
         return int(a), int(b)
 
-    def reordered(self, order: Sequence[int]) -> Formula:
+    def reordered(self, order: Sequence[int]) -> Normalization:
         """Return the formula for channels in another order."""
         if self.axis != CHANNEL:
             return self
         mean, std = (_in_order(v, order) if _is_several(v) else v for v in (self.mean, self.std))
         return replace(self, mean=mean, std=std)
 
-    def inverted(self) -> Formula:
+    def inverted(self) -> Normalization:
         """Return the formula x = (y * std + mean) / scale, without clip.
 
         Raises ArgumentError if scale is 0, because x cannot be computed then.
@@ -395,17 +397,17 @@ class Formula:
             raise ArgumentError("scale is 0, after which x is not known; there is no inverse")
         if not isinstance(self.std, tuple):
             mean = tuple(-m for m in self.mean) if isinstance(self.mean, tuple) else -self.mean
-            return Formula(self.std, mean, self.scale, self.axis)
+            return Normalization(self.std, mean, self.scale, self.axis)
         count = len(self.std)
         means = self.mean if isinstance(self.mean, tuple) else (self.mean,) * count
-        return Formula(
+        return Normalization(
             1.0,
             tuple(-m / s for m, s in zip(means, self.std, strict=True)),
             tuple(self.scale / s for s in self.std),
             self.axis,
         )
 
-    def stand_in(self) -> Formula:
+    def stand_in(self) -> Normalization:
         """Return the formula with ones in place of traced constants, for checks."""
         ones: dict[str, Any] = {
             name: (1.0,) * len(values) if _is_several(values) else 1.0
@@ -415,7 +417,7 @@ class Formula:
         return replace(self, **ones)
 
 
-def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula | None:
+def make_normalization(scale: Any, mean: Any, std: Any, clip: Any = None) -> Normalization | None:
     """Return the formula of four keyword arguments, or None if all of them are None.
 
     Raises
@@ -429,17 +431,19 @@ def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula |
     scales = not (scale is None and mean is None and std is None)
     if not scales and clip is None:
         return None
-    constants = {"mean": 0.0 if mean is None else several("mean", mean)}
-    constants["std"] = 1.0 if std is None else several("std", std)
-    axes = [value.axis for value in constants.values() if isinstance(value, Along)]
+    constants = {"mean": 0.0 if mean is None else parse_constant("mean", mean)}
+    constants["std"] = 1.0 if std is None else parse_constant("std", std)
+    axes = [value.axis for value in constants.values() if isinstance(value, AxisConstants)]
     if len(set(axes)) > 1:
         raise ArgumentError(
             f"mean is along axis {axes[0]} and std along axis {axes[1]}; give both along one, or "
             "one of them as a number"
         )
-    values = {name: v.values if isinstance(v, Along) else v for name, v in constants.items()}
-    formula = Formula(
-        scale=1.0 if scale is None else number("scale", scale),
+    values = {
+        name: v.values if isinstance(v, AxisConstants) else v for name, v in constants.items()
+    }
+    formula = Normalization(
+        scale=1.0 if scale is None else parse_number("scale", scale),
         axis=axes[0] if axes else CHANNEL,
         clip=parse_clip(clip),
         scales=scales,
@@ -450,10 +454,10 @@ def make_formula(scale: Any, mean: Any, std: Any, clip: Any = None) -> Formula |
     return formula
 
 
-def formula_of(
+def cached_normalization(
     scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None
-) -> Formula | None:
-    """Return the formula of four keyword arguments from a cache; see `make_formula`."""
+) -> Normalization | None:
+    """Return the formula of four keyword arguments from a cache; see `make_normalization`."""
     if scale is mean is std is clip is None:
         return None
     try:
@@ -463,21 +467,21 @@ def formula_of(
     except TypeError:  # unhashable, such as a list or an array
         pass
     arguments = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [plain(*item) for item in arguments.items()]
+    constants = [to_hashable(*item) for item in arguments.items()]
     try:
         return _cached(*constants)
     except LayoutkitError:
         raise
     except TypeError:  # still unhashable
-        return make_formula(*constants)
+        return make_normalization(*constants)
 
 
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _cached(*constants: Any) -> Formula | None:
+def _cached(*constants: Any) -> Normalization | None:
     """Return the cached formula of constants; raise TypeError if they do not hash by value."""
-    if not all(map(is_by_value, constants)):
+    if not all(map(is_hashable_constant, constants)):
         raise TypeError("an array cannot be a cache key")
-    return make_formula(*constants)
+    return make_normalization(*constants)
 
 
 def computed_dtype(source: DType, target: DType | None) -> DType:
@@ -489,12 +493,12 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
         The formula does not apply to the dtype of `source` or `target`.
     """
     for dtype in (source, target):
-        if dtype is not None and kind_of(dtype) not in "buif":
+        if dtype is not None and dtype_kind(dtype) not in "buif":
             raise DtypeError(
                 f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, "
                 "or leave them out"
             )
-    wide = any(d is not None and kind_of(d) == "f" and d.itemsize >= 8 for d in (source, target))
+    wide = any(d is not None and dtype_kind(d) == "f" and d.itemsize >= 8 for d in (source, target))
     return np.dtype(np.float64 if wide else np.float32)
 
 

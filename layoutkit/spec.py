@@ -27,7 +27,7 @@ _CUDA = re.compile(r"cuda(?::(\d{1,4}))?", re.ASCII)
 _current: Callable[[], int] | None = None  # returns the current GPU, if CuPy is in use
 
 
-def canonical(device: Any) -> str:
+def normalize_device(device: Any) -> str:
     """Return the normalized name of a device: "cpu" or "cuda:<ordinal>"; None is the CPU.
 
     A `torch.device` is converted to its name. "cuda" is the current device of CuPy if CuPy is in
@@ -49,21 +49,21 @@ def canonical(device: Any) -> str:
             'several GPUs, such as "cuda:1"'
         )
     if match[1] is not None:
-        return name_of(int(match[1]))
-    return name_of(0 if _current is None else _current())
+        return device_name(int(match[1]))
+    return device_name(0 if _current is None else _current())
 
 
-def name_of(ordinal: int) -> str:
+def device_name(ordinal: int) -> str:
     """Return the name of a GPU."""
     return f"cuda:{ordinal}"
 
 
-def ordinal_of(device: str) -> int:
+def device_ordinal(device: str) -> int:
     """Return the ordinal of a GPU from its normalized name."""
     return int(device.removeprefix("cuda:"))
 
 
-def follow(current: Callable[[], int] | None) -> None:
+def set_current_device_fn(current: Callable[[], int] | None) -> None:
     """Make "cuda" the GPU whose ordinal `current` returns, or the first one for None."""
     global _current
     _current = current
@@ -114,8 +114,8 @@ class ArraySpec:
         shape = as_shape(self.shape)
         dtype = as_dtype(self.dtype)
         check_rank(layout, shape)
-        check_movable(dtype)
-        device = canonical(self.device)
+        check_supported_dtype(dtype)
+        device = normalize_device(self.device)
         parts = {"axes": str(layout), "shape": shape, "dtype": dtype, "device": device}
         for name, value in parts.items():
             object.__setattr__(self, name, value)
@@ -160,7 +160,7 @@ def as_dtype(dtype: object) -> DType:
     return _native(result)
 
 
-def check_movable(dtype: DType) -> None:
+def check_supported_dtype(dtype: DType) -> None:
     """Raise DtypeError unless elements of `dtype` can be copied as plain bytes.
 
     >>> check_movable(np.dtype("float32"))
@@ -175,7 +175,7 @@ def check_movable(dtype: DType) -> None:
         )
 
 
-def kind_of(dtype: DType) -> str:
+def dtype_kind(dtype: DType) -> str:
     """Return NumPy's `dtype.kind`, also for dtypes of ml_dtypes, whose `kind` is "V".
 
     "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex, "M" date, "m" time span,
@@ -194,7 +194,7 @@ def kind_of(dtype: DType) -> str:
 def integer_bounds(dtype: DType) -> tuple[int, int]:
     """Return the smallest and largest value of an integer dtype, also of ml_dtypes' int4."""
     bits = int(dtype.name.lstrip("uint"))
-    if kind_of(dtype) == "u":
+    if dtype_kind(dtype) == "u":
         return 0, (1 << bits) - 1
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
@@ -215,7 +215,7 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
     check_casting(casting)
     if _native(source) == _native(target):
         return True
-    kinds = kind_of(source), kind_of(target)
+    kinds = dtype_kind(source), dtype_kind(target)
     if kinds[0] not in _NUMERIC or kinds[1] not in _NUMERIC:
         return False
     if casting == "safe":
@@ -236,7 +236,7 @@ def check_cast(source: DType, target: DType, casting: str) -> None:
     rules = [rule for rule in reversed(CASTINGS) if can_cast(source, target, rule)]
     fix = " or ".join(f'casting="{rule}" ({_MEANING[rule]})' for rule in rules)
     if not rules:
-        moved = source if kind_of(source) not in _NUMERIC else target
+        moved = source if dtype_kind(source) not in _NUMERIC else target
         fix = f"no dtype, or the same one: {moved} is only moved, never cast"
     raise DtypeError(f'{source} to {target} is not allowed by casting="{casting}"; use {fix}')
 
@@ -249,9 +249,9 @@ def check_casting(casting: str) -> None:
 
 
 def _is_safe(source: DType, target: DType) -> bool:
-    if _is_ml(target) and target.itemsize == 1 and kind_of(target) == "f":
+    if _is_ml(target) and target.itemsize == 1 and dtype_kind(target) == "f":
         # np.can_cast returns True for any one-byte dtype, although values are lost.
-        return kind_of(source) == "b"
+        return dtype_kind(source) == "b"
     return np.can_cast(source, target, "safe")
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ._utils.validation import kind_text
+from ._utils.validation import type_name
 from .backends.dispatch import as_array
-from .backends.torch import memory_of
-from .backends.torch.tensors import adapter_of_memory
+from .backends.torch import numpy_views_of
+from .backends.torch.tensors import concrete_adapter
 from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError
@@ -133,7 +133,7 @@ def _stack(samples: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     if batch is not None:
         _collator(arrays, out=batch.numpy())
         return batch
-    return adapter_of_memory(_nothing).leave(_collator(arrays), _nothing)
+    return concrete_adapter(_nothing).leave(_collator(arrays), _nothing)
 
 
 def _arrays(samples: Sequence[Any]) -> list[Any] | None:
@@ -142,7 +142,7 @@ def _arrays(samples: Sequence[Any]) -> list[Any] | None:
     That is the case for tensors that are not plain CPU memory, and for dtypes that NumPy lacks.
     """
     tensors = [sample for sample in samples if isinstance(sample, _torch.Tensor)]
-    memories = memory_of(tensors) if tensors else []
+    memories = numpy_views_of(tensors) if tensors else []
     if memories is None:
         return None
     remaining = iter(memories)
@@ -180,7 +180,7 @@ def _as_tensor(sample: Any) -> Any:
     array = as_array(sample, "sample")
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy()  # torch supports neither
-    return adapter_of_memory(_nothing).leave(array, _nothing)
+    return concrete_adapter(_nothing).leave(array, _nothing)
 
 
 # ---- converting batches ------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Feed:
         yield from ahead
 
     def __repr__(self) -> str:
-        return f"Feed({kind_text(self.loader)}, {self.converter!r})"
+        return f"Feed({type_name(self.loader)}, {self.converter!r})"
 
     def _convert(self, batch: Any) -> Any:
         if not isinstance(batch, Mapping | tuple | list):
@@ -293,4 +293,4 @@ class Feed:
 
 def _describe(item: Any) -> str:
     shape = getattr(item, "shape", None)
-    return kind_text(item) if shape is None else f"{kind_text(item)} {tuple(shape)}"
+    return type_name(item) if shape is None else f"{type_name(item)} {tuple(shape)}"

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ...memory import address
+from ...memory import data_pointer
 from ...planning.epilogue import Epilogue, Operand
-from ...planning.loops import Loop, SumLoop, canonical, grow, nearest
-from ...planning.select import choose
+from ...planning.loops import Loop, SumLoop, canonicalize_loops, grow_block, smallest_stride_loop
+from ...planning.select import select_row
 from .compiler import KernelSpec, LoadedKernel, load
 from .launch import CHUNK_BYTES, STREAM_BYTES, prepare
 from .params import LINE, MAX_LOOPS
 
-MAX_NEST = 8  # maximum nested loops that every kernel of a tile accepts
+MAX_NESTED_LOOPS = 8  # maximum nested loops that every kernel of a tile accepts
 # Contiguous source bytes of a tile along an axis on which a part is contiguous: from 256 bytes on,
 # memory delivered 85 % of its bandwidth, and a third of it for single lines.
 PIECE_BYTES = 256
@@ -42,7 +42,7 @@ Load = Callable[[KernelSpec], LoadedKernel]
 
 
 @dataclass(frozen=True)
-class Summation:
+class SumLaunch:
     """A prepared sum: code and parameter block of the kernel "sum", its tiles and its memory."""
 
     kernel: object
@@ -72,13 +72,13 @@ def prepare_sum(
     target: Operand,
     alignment: int,
     load: Load = load,
-) -> Summation:
+) -> SumLaunch:
     """Divide a sum into tiles. The caller has proved that there are at most MAX_NEST loops.
 
     `alignment`: a power of two, at most a cache line, that divides the output's address. `load`:
     returns the kernel of a spec.
     """
-    tile = tile_places(loops, [part.item for part in parts], computed.item)
+    tile = tile_lengths(loops, [part.item for part in parts], computed.item)
     area_steps = _steps(tile, computed.item)
     steps = []
     for number, part in enumerate(parts):
@@ -101,32 +101,32 @@ def prepare_sum(
     area = -(-(tile[0] * area_steps[0]) // LINE) * LINE + LINE
     params = struct.pack(f"{len(words)}q", *words)
     keep = tuple(step.keep for step in steps)
-    return Summation(load(KernelSpec("accumulate", ("sum",))), params, units, grain, area, keep)
+    return SumLaunch(load(KernelSpec("accumulate", ("sum",))), params, units, grain, area, keep)
 
 
 # ---- tiles -------------------------------------------------------------------------------
 
 
-def tile_places(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tuple[int, ...]:
+def tile_lengths(loops: Sequence[SumLoop], items: Sequence[int], item: int) -> tuple[int, ...]:
     """Return the tile length along each loop.
 
     `items`: item sizes of the parts; `item`: item size of the computed dtype.
     """
-    near = {part: nearest(loops, part) for part in range(len(items))}
+    near = {part: smallest_stride_loop(loops, part) for part in range(len(items))}
     places = [1] * len(loops)
     inner = len(loops) - 1
     rows_only = all(axis == inner for axis in near.values())
-    cache_bytes = second_level_bytes()
+    cache_bytes = l2_cache_bytes()
     room = (ROWS_BYTES if rows_only else cache_bytes // NEAR_SHARE) // item
     total = prod(loop.count for loop in loops)
     room = min(room, max(ROWS_BYTES // item, total // FEWEST))
     for part_item, axis in (item, inner), *((items[p], axis) for p, axis in near.items()):
         piece = max(places[axis], PIECE_BYTES // part_item)
         places[axis] = min(loops[axis].count, piece, max(1, places[axis] * room // prod(places)))
-    grow(places, loops, list(dict.fromkeys([inner, *near.values()])), room)
+    grow_block(places, loops, list(dict.fromkeys([inner, *near.values()])), room)
     rest = [axis for axis in reversed(range(len(loops))) if axis not in near.values()]
     for axis in rest:
-        grow(places, loops, [axis], min(room, cache_bytes // FAR_SHARE // item))
+        grow_block(places, loops, [axis], min(room, cache_bytes // FAR_SHARE // item))
     return tuple(_even(loop.count, count) for loop, count in zip(loops, places, strict=True))
 
 
@@ -157,7 +157,7 @@ def _tile_offsets(loops: Sequence[SumLoop], tile: Sequence[int]) -> Iterator[int
 
 
 @cache
-def second_level_bytes() -> int:
+def l2_cache_bytes() -> int:
     """Return the size of a core's second-level cache; 1 MiB if the system does not report it."""
     path = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
     with suppress(OSError, ValueError):
@@ -180,14 +180,14 @@ def _step(
 ) -> _TileStep:
     """Return the kernel that moves (or adds) one box, with its parameters in memory."""
     pure = source == target and not add
-    loops = canonical(box, source.item, pure=pure)
-    choice = choose(loops, target.item, pure=pure)
+    loops = canonicalize_loops(box, source.item, pure=pure)
+    choice = select_row(loops, target.item, pure=pure)
     epilogue = None if pure else Epilogue(source.name, target.name, add=add)
     launch = prepare(choice, epilogue, alignment, stream)
     params = np.frombuffer(launch.params, np.uint8)
     code = load(launch.spec).address
     offsets = loops.src_offset, loops.dst_offset
-    return _TileStep(code, address(params), launch.units, *offsets, params)
+    return _TileStep(code, data_pointer(params), launch.units, *offsets, params)
 
 
 def _words(

@@ -33,7 +33,7 @@ NUMPY = (
 @inline
 def axis_words(sheet, which):
     """Return the address of an array of AXES words in the sheet."""
-    return sheet + uintp(8 * (t.SHEET + which * i64_at(sheet, t.AXES)))
+    return sheet + uintp(8 * (t.SHEET_WORDS + which * i64_at(sheet, t.AXES)))
 
 
 @inline
@@ -50,7 +50,7 @@ def read_sample(sheet, number):
         start = i64_at(uintp(i64_at(sheet, t.STARTS)), number)
         return True, start, i64_at(sheet, t.SIZES) + form, i64_at(sheet, t.STRIDES) + form
     rank_at, sizes_at, strides_at, dtype_at = NUMPY
-    header = uintp(i64_at(uintp(i64_at(sheet, t.OBJECTS)), number) + i64_at(sheet, t.HEADER))
+    header = uintp(i64_at(uintp(i64_at(sheet, t.OBJECTS)), number) + i64_at(sheet, t.OBJECT_HEADER))
     rank = i64_at(header + uintp(rank_at), 0) & 0xFFFFFFFF
     dtype = i64_at(header + uintp(dtype_at), 0)
     if rank != i64_at(sheet, t.AXES) or dtype != i64_at(sheet, t.DTYPE):
@@ -66,11 +66,11 @@ def write_window(sheet, number, row, start, sizes, strides):
     axes = i64_at(sheet, t.AXES)
     channel = i64_at(sheet, t.CHANNEL)
     window = axis_words(sheet, t.WINDOW)
-    has_size = axis_words(sheet, t.GIVEN)
-    given_offsets = axis_words(sheet, t.CORNERS)
+    has_size = axis_words(sheet, t.HAS_SIZE)
+    given_offsets = axis_words(sheet, t.OFFSETS)
     offset_steps = axis_words(sheet, t.CORNER_STEPS)
     offsets = row + uintp(8 * t.ROW)
-    lengths = offsets + uintp(8 * axes * t.LENGTHS)
+    lengths = offsets + uintp(8 * axes * t.SAMPLE_SIZES)
     src_strides = offsets + uintp(8 * axes * t.GAPS)
     errors = 0
     low = start
@@ -83,24 +83,24 @@ def write_window(sheet, number, row, start, sizes, strides):
         low += min(far, 0)
         high += max(far, 0)
         if axis == channel:
-            if size < i64_at(sheet, t.MOST):
-                errors |= t.ODD
-            start += i64_at(sheet, t.FIRST) * stride
-            stride *= i64_at(sheet, t.APART)
+            if size < i64_at(sheet, t.MIN_CHANNELS):
+                errors |= t.MISMATCH
+            start += i64_at(sheet, t.FIRST_CHANNEL) * stride
+            stride *= i64_at(sheet, t.CHANNEL_STEP)
             size = length
         elif i64_at(has_size, axis) == 0 and size != length:
-            errors |= t.ODD
+            errors |= t.MISMATCH
         begin = (size - length) >> 1
         if i64_at(given_offsets, axis):
             offset = axis_value(given_offsets, offset_steps, axis, number)
             begin = min(max(offset, -FAR), FAR)
         if begin < 0 or begin + length > size:
-            errors |= t.OUTSIDE
+            errors |= t.OUT_OF_BOUNDS
         i64_put(offsets, axis, begin)
         i64_put(lengths, axis, size)
         i64_put(src_strides, axis, stride)
     if low < i64_at(sheet, t.END) and high >= i64_at(sheet, t.OUT):
-        i64_put(sheet, t.FOUND, i64_at(sheet, t.FOUND) | t.NEAR)
+        i64_put(sheet, t.ERRORS, i64_at(sheet, t.ERRORS) | t.OVERLAPS_OUTPUT)
     i64_put(row, t.ORIGIN, start)
     return errors
 
@@ -110,12 +110,12 @@ def write_strides(sheet, number, row, is_copied):
     """Write the strides of a window; return the offset of its first element in sample or copy."""
     axes = i64_at(sheet, t.AXES)
     window = axis_words(sheet, t.WINDOW)
-    packed = axis_words(sheet, t.PACKED)
+    packed = axis_words(sheet, t.COPY_STRIDES)
     flips = axis_words(sheet, t.FLIPS)
     flip_steps = axis_words(sheet, t.FLIP_STEPS)
     offsets = row + uintp(8 * t.ROW)
     src_strides = offsets + uintp(8 * axes * t.GAPS)
-    steps = offsets + uintp(8 * axes * t.STEPS)
+    steps = offsets + uintp(8 * axes * t.WINDOW_STRIDES)
     pos = 0
     for axis in range(axes):
         step = i64_at(packed, axis) if is_copied else i64_at(src_strides, axis)
@@ -184,7 +184,7 @@ def build_crop_table():
     def kernel(params, sheet, dst, lo, hi):
         axes = i64_at(sheet, t.AXES)
         row_bytes = 8 * (t.ROW + 4 * axes)
-        steps_at = 8 * (t.ROW + t.STEPS * axes)
+        steps_at = 8 * (t.ROW + t.WINDOW_STRIDES * axes)
         arena = uintp(i64_at(sheet, t.ARENA))
         last = uintp(0)
         last_steps = uintp(0)
@@ -195,26 +195,26 @@ def build_crop_table():
             entry = uintp(i64_at(sheet, t.TABLE) + 8 * t.ENTRY * number)
             steps = row + uintp(steps_at)
             is_valid, start, sizes, strides = read_sample(sheet, number)
-            errors = t.ODD
+            errors = t.MISMATCH
             if is_valid:
                 errors = write_window(sheet, number, row, start, sizes, strides)
-            copied = i64_at(sheet, t.COPIED)
-            if errors & t.OUTSIDE and i64_at(sheet, t.FILLED):
-                errors &= ~t.OUTSIDE
+            copied = i64_at(sheet, t.COPY_ALL)
+            if errors & t.OUT_OF_BOUNDS and i64_at(sheet, t.MAY_PAD):
+                errors &= ~t.OUT_OF_BOUNDS
                 copied = 1
             state = -1
             if errors == 0:
                 pos = write_strides(sheet, number, row, copied)
                 plan, state = find_plan(sheet, steps)
                 if state < 0:
-                    errors = t.UNKNOWN
+                    errors = t.NO_PLAN
             i64_put(uintp(i64_at(sheet, t.STATES)), number, state if errors == 0 else -errors)
-            i64_put(sheet, t.FOUND, i64_at(sheet, t.FOUND) | errors)
+            i64_put(sheet, t.ERRORS, i64_at(sheet, t.ERRORS) | errors)
             if errors:
                 continue
             if copied:
-                target = i64_at(sheet, t.COPIES) * i64_at(sheet, t.BYTES)
-                i64_put(sheet, t.COPIES, i64_at(sheet, t.COPIES) + 1)
+                target = i64_at(sheet, t.COPY_COUNT) * i64_at(sheet, t.COPY_BYTES)
+                i64_put(sheet, t.COPY_COUNT, i64_at(sheet, t.COPY_COUNT) + 1)
                 i64_put(row, t.TARGET, target)
                 pos += target
             else:
@@ -233,7 +233,7 @@ def build_crop_table():
             i64_put(entry, t.E_SOURCE, pos + i64_at(plan, t.SOURCE) + last_shift)
             i64_put(entry, t.E_OUTPUT, number * i64_at(sheet, t.STEP) + i64_at(plan, t.OUTPUT))
             i64_put(entry, t.E_UNITS, i64_at(plan, t.UNITS))
-            i64_put(entry, t.E_BEFORE, row if copied else 0)
+            i64_put(entry, t.E_COPY_ROW, row if copied else 0)
 
     return kernel
 
@@ -244,7 +244,7 @@ def copy_run(copy, row, axis, item, src, dst, fill):
     axes = i64_at(copy, t.C_AXES)
     offsets = row + uintp(8 * t.ROW)
     begin = i64_at(offsets, axis)
-    size = i64_at(offsets, axes * t.LENGTHS + axis)
+    size = i64_at(offsets, axes * t.SAMPLE_SIZES + axis)
     stride = i64_at(offsets, axes * t.GAPS + axis)
     width = i64_at(copy, t.COPY + axis)
     first = min(max(-begin, 0), width)
@@ -275,7 +275,9 @@ def fuse_axes(copy, row):
     while left > 0:
         axis = left - 1
         width = i64_at(copy, t.COPY + axis)
-        is_whole = i64_at(offsets, axis) == 0 and i64_at(offsets, axes * t.LENGTHS + axis) == width
+        is_whole = (
+            i64_at(offsets, axis) == 0 and i64_at(offsets, axes * t.SAMPLE_SIZES + axis) == width
+        )
         if not is_whole or axis == channel or i64_at(offsets, axes * t.GAPS + axis) != item:
             break
         item *= width
@@ -308,7 +310,7 @@ def copy_window(copy, row):
         for axis in range(left - 2, -1, -1):
             width = i64_at(copy, t.COPY + axis)
             pos = i64_at(offsets, axis) + rest % width
-            if pos < 0 or pos >= i64_at(offsets, axes * t.LENGTHS + axis):
+            if pos < 0 or pos >= i64_at(offsets, axes * t.SAMPLE_SIZES + axis):
                 is_inside = False
             elif axis == channel:
                 pos = i64_at(selected, pos)
@@ -337,7 +339,7 @@ def build_batched_launch():
             src = uintp(i64_at(entry, t.E_SOURCE))
             to = dst + uintp(i64_at(entry, t.E_OUTPUT))
             units = i64_at(entry, t.E_UNITS)
-            row = uintp(i64_at(entry, t.E_BEFORE))
+            row = uintp(i64_at(entry, t.E_COPY_ROW))
             first = units * (unit - number * shares) // shares
             last = units * (end - number * shares) // shares
             if row:

@@ -40,31 +40,33 @@ units, and the row of a window that must be copied first, or 0.
 """
 
 (
-    OBJECTS, DTYPE, STARTS, SIZES, STRIDES, FORM, OUT, END, KINDS, KNOWN, FOUND, COPIES,
-    COUNT, AXES, HEADER, CHANNEL, FIRST, APART, MOST, FILLED, COPIED, BYTES, STEP,
+    OBJECTS, DTYPE, STARTS, SIZES, STRIDES, FORM, OUT, END, KINDS, KNOWN, ERRORS, COPY_COUNT,
+    COUNT, AXES, OBJECT_HEADER, CHANNEL, FIRST_CHANNEL, CHANNEL_STEP, MIN_CHANNELS, MAY_PAD, COPY_ALL, COPY_BYTES, STEP,
     TABLE, ROWS, STATES, ARENA,
 ) = range(27)  # fmt: skip
-EACH_TIME = 12  # words that differ between batches
-SHEET = 27
-CORNERS, CORNER_STEPS, FLIPS, FLIP_STEPS, WINDOW, GIVEN, PACKED, LISTS = range(8)
+PER_BATCH_WORDS = 12  # words that differ between batches
+SHEET_WORDS = 27
+OFFSETS, CORNER_STEPS, FLIPS, FLIP_STEPS, WINDOW, HAS_SIZE, COPY_STRIDES, AXIS_ARRAYS = range(8)
 
 CODE, PARAMETERS, WORDS, UNITS, SOURCE, OUTPUT, PATCHES, PATCH = range(8)
 KIND = 8  # plus two words per axis
 PATCH_WORDS = 3
 
 TARGET, ORIGIN = range(2)
-BEGINS, LENGTHS, GAPS, STEPS = range(4)  # AXES words each, after TARGET and ORIGIN
+WINDOW_OFFSETS, SAMPLE_SIZES, GAPS, WINDOW_STRIDES = range(
+    4
+)  # AXES words each, after TARGET and ORIGIN
 ROW = 2
 
-E_CODE, E_PARAMETERS, E_SOURCE, E_OUTPUT, E_UNITS, E_BEFORE = range(6)
+E_CODE, E_PARAMETERS, E_SOURCE, E_OUTPUT, E_UNITS, E_COPY_ROW = range(6)
 ENTRY = 6
 
 # Error bits: no plan for the window's strides; the window reaches outside of its sample; the sample
 # has another rank, dtype or size; the sample overlaps the output.
-UNKNOWN = 1
-OUTSIDE = 2
-ODD = 4
-NEAR = 8
+NO_PLAN = 1
+OUT_OF_BOUNDS = 2
+MISMATCH = 4
+OVERLAPS_OUTPUT = 8
 
 # Arguments of all copies: rank, bytes of an item, a window of the fill values, the channel axis if
 # channels are selected from a list (else -1), and the list; then the window.

@@ -90,7 +90,7 @@ TYPES = (
     ctypes.c_ssize_t,
 )
 PROTOTYPE = ctypes.CFUNCTYPE(*TYPES)
-HOLDING = ctypes.PYFUNCTYPE(*TYPES)
+PROTOTYPE_WITH_GIL = ctypes.PYFUNCTYPE(*TYPES)
 # The external symbols that an object may use: none of Numba or Python.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
 # Environment variables change these for debugging; kernels would not compile, or be slow.
@@ -122,7 +122,7 @@ def load(spec: KernelSpec) -> LoadedKernel:
     """Return the kernel of `spec`: already loaded, from the cache or the wheel, or compiled."""
     kernel = _loaded.get(spec)
     if kernel is None:
-        with fork.making:
+        with fork.init_lock:
             kernel = _loaded.get(spec) or _loaded.setdefault(spec, _load(spec))
     return kernel
 
@@ -233,7 +233,7 @@ def package_version(name: str) -> str:
 @cache
 def _llvm() -> Any:
     """Return llvmlite's binding, initialized for this machine."""
-    with fork.making:
+    with fork.init_lock:
         import llvmlite.binding as llvm
 
         llvm.initialize_native_target()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...planning.epilogue import Epilogue
-from ...planning.select import Choice
+from ...planning.select import KernelChoice
 from .compiler import KernelSpec
 from .params import HEAD, MAX_LOOPS, WORDS
 from .tiling import TILINGS, Tiling
@@ -37,7 +37,7 @@ class Launch:
 
 
 def prepare(
-    choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool | None = None
+    choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool | None = None
 ) -> Launch:
     """Divide a choice into work units. `epilogue` None: a pure move of `choice.source_item` bytes.
 
@@ -51,7 +51,7 @@ def prepare(
     return Launch(tiling.spec(), params, units, _grain(choice, units))
 
 
-def shares(count: int, nbytes: int) -> tuple[int, int]:
+def choose_shares(count: int, nbytes: int) -> tuple[int, int]:
     """Return the number of shares for each of `count` launches, and how many to take at once."""
     share = max(1, -(-nbytes // (CHUNK_BYTES * count)), -(-_SHARES // count))
     units = count * share
@@ -99,6 +99,6 @@ def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
     return words, starts
 
 
-def _grain(choice: Choice, units: int) -> int:
+def _grain(choice: KernelChoice, units: int) -> int:
     total = choice.count * (choice.source_item + choice.target_item)
     return max(1, min(CHUNK_BYTES * units // max(1, total), units // _SHARES))

@@ -64,7 +64,7 @@ def is_trusted(folder: Path) -> bool:
     return reason is None
 
 
-def complaint(folder: Path) -> str | None:
+def cache_problem(folder: Path) -> str | None:
     """Return the known problem of a cache folder, or None."""
     if not is_trusted(folder) or folder in _warned:
         return _warned[folder]
@@ -218,12 +218,12 @@ def has_family(folder: Path, family: str) -> bool:
 
 
 def unpack(data: bytes, key: str) -> bytes | None:
-    """Return the code from data that `packed` made for this key, None for any other data."""
+    """Return the code from data that `pack` made for this key, None for any other data."""
     code = data[DIGEST:]
     return code if code and data[:DIGEST] == _digest(key, code) else None
 
 
-def packed(key: str, code: bytes) -> bytes:
+def pack(key: str, code: bytes) -> bytes:
     """Return the content of the file for `code`."""
     return _digest(key, code) + code
 
@@ -237,7 +237,7 @@ def write(path: Path, key: str, code: bytes) -> None:
         return
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(packed(key, code))
+            file.write(pack(key, code))
         Path(temporary).replace(path)
     except OSError as error:  # such as a full disk: the next process compiles again
         warn_once(path.parent, f"it cannot be written ({error.strerror})")
@@ -366,7 +366,7 @@ def find(family: str, spec: str, sources: str, features: frozenset[str]) -> byte
     `spec`: all literals as text; `sources`: the digest of the kernel's sources.
     """
     for level in _levels(features):
-        key = key_of(level, spec, sources)
+        key = object_key(level, spec, sources)
         try:
             data = (FOLDER / file_name(family, key)).read_bytes()
         except OSError:
@@ -375,7 +375,7 @@ def find(family: str, spec: str, sources: str, features: frozenset[str]) -> byte
     return None
 
 
-def key_of(level: Level, spec: str, sources: str) -> str:
+def object_key(level: Level, spec: str, sources: str) -> str:
     """Return everything that determines an object, as text."""
     system = f"{sys.platform} {sys.maxsize}"
     return "\n".join(["shipped", FORMAT, system, sources, level.cpu, level.features, spec])

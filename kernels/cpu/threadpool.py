@@ -59,7 +59,6 @@ from .threadpool_state import (
     IDLE,
     JOIN,
     LOCK,
-    NAPS,
     NUMBER,
     PARALLEL,
     PARAMS,
@@ -69,6 +68,7 @@ from .threadpool_state import (
     RELEASE,
     SETCPUS,
     SKIP,
+    SLEEP_COUNT,
     SPIN_TICKS,
     SRC,
     TAKEN,
@@ -77,7 +77,7 @@ from .threadpool_state import (
     TICKET,
     TOTAL,
     WAKE_OTHERS,
-    WAKING,
+    WAKE_TICKS,
 )
 from .walk import inline
 
@@ -121,7 +121,7 @@ def avoid_caller_cpu(board, line):
 def sleep(board, line):
     """Sleep until a thread posts a job and wakes this worker."""
     asleep = line + uintp(8 * ASLEEP)
-    i64_put(line, NAPS, i64_at(line, NAPS) + 1)
+    i64_put(line, SLEEP_COUNT, i64_at(line, SLEEP_COUNT) + 1)
     exchange_if(asleep, 0, 1)
     if load_acquire(line) != POSTED or not exchange_if(asleep, 1, 0):
         call(uintp(i64_at(board, ACQUIRE)), uintp(i64_at(line, LOCK)), 1, 0, 0)
@@ -231,7 +231,7 @@ def run_shared(board, job, src, dst, workers):
     if awake == 0 and not urgent:
         first = total // PROBE + 1
         run_alone(job, src, dst, 0, first)
-        if (ticks() - start_ticks) * (total - first) < i64_at(board, WAKING) * first:
+        if (ticks() - start_ticks) * (total - first) < i64_at(board, WAKE_TICKS) * first:
             run_alone(job, src, dst, first, total)
             return
         store_release(board, first)
@@ -240,7 +240,7 @@ def run_shared(board, job, src, dst, workers):
         lo, hi = draw_chunk(board)
         run_chunk(board, lo, hi)
         left = (total - hi) // (awake + 1)  # units of each other thread
-        urgent = (ticks() - start_ticks) * left > i64_at(board, WAKING) * (hi - lo)
+        urgent = (ticks() - start_ticks) * left > i64_at(board, WAKE_TICKS) * (hi - lo)
     if urgent and awake < workers:
         note_caller(board)
         i64_put(board, WAKE_OTHERS, 1)
@@ -256,7 +256,7 @@ def run_shared(board, job, src, dst, workers):
     # The caller must wait for a worker that was preempted while it ran a chunk. If that happens,
     # the next jobs run without workers: 1 job, then 3, 7, ...
     waited = ticks() - worked
-    if waited > max((worked - start_ticks) // 4, i64_at(board, WAKING) // 4):
+    if waited > max((worked - start_ticks) // 4, i64_at(board, WAKE_TICKS) // 4):
         penalty = min(2 * i64_at(board, PENALTY) + 1, MOST_SKIPPED)
         i64_put(board, PENALTY, penalty)
         i64_put(board, SKIP, penalty)

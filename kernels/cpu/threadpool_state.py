@@ -27,7 +27,7 @@ NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN, TEAM = range(8)
 # The second line: more of the job, and the history of earlier jobs.
 WAKE_OTHERS, TICKET, CALLER_CPU, SKIP, PENALTY, BUSY, READY = range(8, 15)
 # The third line: constants. Functions are 0 if the system does not have them.
-ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, SPIN_TICKS, WAKING = range(16, 23)
+ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, SPIN_TICKS, WAKE_TICKS = range(16, 23)
 # The fourth line: the function that starts a team of another runtime, and the function it runs.
 PARALLEL, JOIN = range(24, 26)
 # The next lines: the CPUs that the process may use, as a mask.
@@ -36,7 +36,7 @@ CPU_WORDS = 16
 CPU_BYTES = 128
 # From here on, one line per worker.
 FIRST = 6
-STATE, ASLEEP, LOCK, NUMBER, NAPS, THREAD, AVOIDED_CPU = range(7)
+STATE, ASLEEP, LOCK, NUMBER, SLEEP_COUNT, THREAD, AVOIDED_CPU = range(7)
 IDLE, POSTED, TAKEN, DONE = range(4)
 
 WORDS_PER_LINE = LINE // 8
@@ -45,7 +45,7 @@ _CLOCK_SECONDS = 1e-4
 _STACK_BYTES = 256 << 10
 
 
-class Board:
+class PoolState:
     """A board with lines for up to `most` workers, none of them started.
 
     `patience` (how long an idle worker spins) and `waking` (the remaining time of a job above which
@@ -70,7 +70,7 @@ class Board:
                     cpus[cpu // 64] |= np.uint64(1 << cpu % 64)
         ticks_per_second = self._ticks_per_second(clock)
         self.words[SPIN_TICKS] = int(patience * ticks_per_second)
-        self.words[WAKING] = int(waking * ticks_per_second)
+        self.words[WAKE_TICKS] = int(waking * ticks_per_second)
 
     def line(self, worker: int) -> npt.NDArray[np.int64]:
         """Return the words of a worker; workers count from 1."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
-from ...planning.select import MAX_TABLE, Choice
+from ...planning.select import MAX_TABLE, KernelChoice
 from .compiler import KernelSpec, cpu_features
 from .params import LANE, LINE, SCRATCH
 
@@ -92,7 +92,7 @@ class Tiling:
     rows_contiguous = False  # rows follow each other in the output, so also in the scratch area
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         self.choice = choice
         self.epilogue = epilogue
@@ -306,7 +306,7 @@ PIECE_BYTES = 128  # shorter rows and runs are read and written several at a tim
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
 
 
-def group_short_runs(choice: Choice) -> Choice:
+def group_short_runs(choice: KernelChoice) -> KernelChoice:
     """Return a choice whose short runs are processed several at a time, as rows."""
     run = iteration_count(choice.run) * max(choice.source_item, choice.target_item)
     if not choice.outer or run > COPY_BYTES // 2:
@@ -314,7 +314,7 @@ def group_short_runs(choice: Choice) -> Choice:
     return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
 
 
-def fuse_outer_rows(choice: Choice, most: int) -> Choice:
+def fuse_outer_rows(choice: KernelChoice, most: int) -> KernelChoice:
     """Return a choice with the next outer loop among the rows, if rows stay contiguous.
 
     `most`: the maximum number of rows of a block, which has full iterations of the inner loop then.
@@ -327,7 +327,7 @@ def fuse_outer_rows(choice: Choice, most: int) -> Choice:
     return replace(choice, rows=choice.outer[-1:] + choice.rows, outer=choice.outer[:-1])
 
 
-def fuse_lines(choice: Choice, room: int) -> Choice:
+def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
     """Return a choice with the loop over lines in its run, if lines have gaps only in the source.
 
     `room`: the maximum bytes of a line per channel.
@@ -342,7 +342,7 @@ def fuse_lines(choice: Choice, room: int) -> Choice:
     return choice
 
 
-def lengthen_rows(choice: Choice) -> Choice:
+def lengthen_rows(choice: KernelChoice) -> KernelChoice:
     """Return a choice whose short rows and runs are both lengthened by one outer loop."""
     rows, run = (iteration_count(loops) * choice.source_item for loops in (choice.rows, choice.run))
     if max(rows, run) >= PIECE_BYTES or len(choice.rows) > 1 or len(choice.run) > 1:
@@ -380,7 +380,7 @@ class SplitTiling(Tiling):
     """
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
         if self.staged:
@@ -430,7 +430,7 @@ class MergeTiling(Tiling):
     """The tiling of merged pixels: a run position is a pixel; the table has channel offsets."""
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
         self.width = choice.channels
@@ -460,7 +460,7 @@ class FlipTiling(MergeTiling):
     )
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
         if self.staged:
@@ -507,7 +507,7 @@ class RowsTiling(Tiling):
     scratch_bytes = SCRATCH
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(group_short_runs(choice), epilogue, alignment, stream)
         self.rows_contiguous = self.stream and self._rows_are_contiguous(alignment)
@@ -569,7 +569,7 @@ class TransposeTiling(Tiling):
     scratch_bytes = SCRATCH
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
         if self.direct:
@@ -654,7 +654,7 @@ class GatherTiling(Tiling):
     """The tiling of copies item by item, from a table of source offsets."""
 
     def __init__(
-        self, choice: Choice, epilogue: Epilogue | None, alignment: int, stream: bool
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
         self.tile = 1

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import gcd, prod
 
 from ...planning.epilogue import DTYPES, Operand
-from ...planning.loops import SumLoop, nearest
+from ...planning.loops import SumLoop, smallest_stride_loop
 from .launch import MAX_PARTS, THREADS, WORD, CudaLaunch
 from .tiling import divisor
 
@@ -198,7 +198,7 @@ def prepare_sum(
     arrays = [_Array(*facts) for facts in zip([*parts, target], steps, addresses, strict=True)]
     last = len(loops) - 1
     most = max(part.item for part in parts)
-    axes = [*(nearest(loops, part) for part in range(len(parts))), last]
+    axes = [*(smallest_stride_loop(loops, part) for part in range(len(parts))), last]
     words = _items_per_word(arrays, axes)
     near = [(axis, array.operand.item) for axis, array in zip(axes, arrays, strict=True)]
     summed, size = _sum_dtype(computed)

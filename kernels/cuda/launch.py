@@ -27,7 +27,7 @@ import numpy as np
 
 from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop
-from ...planning.select import Choice
+from ...planning.select import KernelChoice
 from .tiling import (
     MAX_COUNT,
     NO_LOOP,
@@ -36,7 +36,7 @@ from .tiling import (
     axis,
     chunk,
     find_lines,
-    fitted,
+    fit_axes,
     is_few,
     is_long,
     loops,
@@ -135,7 +135,7 @@ FULL = 8  # chunks of an image; with fewer chunks, a partly empty last one matte
 
 
 def interleave(
-    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Launch "interleave" (few channels); None if words are not aligned or chunks not full."""
     is_split = choice.kernel == "split"
@@ -171,7 +171,7 @@ def interleave(
 
 
 def lines(
-    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Launch "lines" (pixels of any channels, at any addresses); None if there are no pixels."""
     for candidate in find_lines(
@@ -224,7 +224,7 @@ BANK = 4  # bytes of a shared memory bank
 TURNS = 4, 8  # accesses in flight per thread of `gather`: of 8 bytes or more, or of fewer
 
 
-def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
+def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
     """Divide a choice into tiles. `epilogue` None: a pure move of `choice.source_item` bytes.
 
     `src` and `dst` are the addresses of the first elements visited; only the power of two up to 16
@@ -247,20 +247,20 @@ def prepare(choice: Choice, epilogue: Epilogue | None, src: int, dst: int) -> Cu
     return _gather(nest, source, target, epilogue)
 
 
-def _common_alignment(choice: Choice, src: int, dst: int) -> int:
+def _common_alignment(choice: KernelChoice, src: int, dst: int) -> int:
     """Return the alignment, at most an item, of all items of a pure move."""
     steps = byte_strides((*choice.outer, *choice.rows, *choice.run))
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
 
 
-def _iterations_around_tile(choice: Choice) -> int:
-    """Return the iterations of the loops around a tile, including loops that `fitted` adds."""
+def _iterations_around_tile(choice: KernelChoice) -> int:
+    """Return the iterations of the loops around a tile, including loops that `fit_axes` adds."""
     fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
     long = [axis[0] for axis in fused if len(axis) > 1 and iteration_count(axis) >= MAX_COUNT]
     return iteration_count((*choice.outer, *long))
 
 
-def _split_items(choice: Choice, item: int) -> tuple[Loop, ...]:
+def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
     """Return the loops of the same pure move with smaller items."""
     nest = (*choice.outer, *choice.rows, *choice.run)
     return (*nest, Loop(choice.source_item // item, item, item))
@@ -270,11 +270,16 @@ def _split_items(choice: Choice, item: int) -> tuple[Loop, ...]:
 
 
 def _transpose(
-    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None, *, wide: bool = False
+    choice: KernelChoice,
+    source: Side,
+    target: Side,
+    epilogue: Epilogue | None,
+    *,
+    wide: bool = False,
 ) -> CudaLaunch | None:
     """Launch "transpose"; None if `wide` and the words are not of maximum width."""
     outer = list(choice.outer)
-    rows, run = fitted(choice.rows, choice.run, outer, source.item)
+    rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
     load = source.width(
         [loop.src for loop in (*outer, *run.loops, *rows.gap)] + rows.words(source.item)
     )
@@ -328,7 +333,7 @@ def _shifted(
 
 
 def _transpose_any(
-    choice: Choice, source: Side, target: Side, epilogue: Epilogue | None
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Launch "transpose" for axes that are too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]

@@ -105,7 +105,7 @@ class TileAxis:
         return [] if self.follow else [self.low.count * item]
 
 
-def fitted(
+def fit_axes(
     rows: Sequence[Loop], run: Sequence[Loop], outer: list[Loop], item: int
 ) -> tuple[TileAxis, TileAxis]:
     """Return both axes of a tile, moving loops between them and the outer loops.

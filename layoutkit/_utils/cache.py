@@ -19,7 +19,7 @@ MAX_KEPT = 512  # entries: programs of a Converter, and converters of `convert`
 _MAX_BYTES = 64 << 20
 _MIN_KEPT = 4
 # An estimate for a plan with its jobs, its key and its entry in `_order`; 5 to 7 KB were measured.
-PROGRAM_BYTES = 8 << 10
+PROGRAM_SIZE_ESTIMATE = 8 << 10
 
 Value = TypeVar("Value")
 
@@ -36,13 +36,13 @@ _order: deque[tuple[ref[Cache[Any]], Any, int]] = deque()
 _total = 0
 
 
-def remember(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) -> Value:
+def cache_put(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) -> Value:
     """Store a value under a key unless the key is present, and return the stored value.
 
     The oldest entries are removed if there are too many. `nbytes` is the size of the value, used
     if the cache is a `Cache`.
     """
-    with fork.making:  # so that `_total` and `_order` agree in a forked child
+    with fork.init_lock:  # so that `_total` and `_order` agree in a forked child
         # list() copies the keys atomically; another thread could clear the cache during iteration.
         for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:
             cache.pop(oldest, None)

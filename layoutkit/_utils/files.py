@@ -21,14 +21,14 @@ _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, err
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file that takes the name `path` when the block ends without an exception.
 
     Until then, and also if the block raises, an existing file at `path` is not changed. A link at
     `path` is followed, and an existing file's permissions are kept. Several threads, processes or
     machines may write the same `path` at the same time: the last one to finish wins.
     """
-    path = resolved(path)
+    path = resolve_links(path)
     with _errors_name(path):
         file, name = _create(path)
     try:
@@ -48,7 +48,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             name.unlink(missing_ok=True)
 
 
-def resolved(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """Return the path with all links followed; raise OSError if the links form a cycle."""
     with suppress(RuntimeError):  # raised for a cycle before Python 3.13
         target = path.resolve()
@@ -57,7 +57,7 @@ def resolved(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def reserve(file: BinaryIO, nbytes: int) -> None:
+def reserve_space(file: BinaryIO, nbytes: int) -> None:
     """Reserve the disk space of the whole file now, and leave the position at its start.
 
     A memory map over a hole reports a full disk as a bus error, which kills the process. With

@@ -9,7 +9,7 @@ first use holds this lock, and so does a fork:
         ...
 
 Always write `fork.making`, never `from fork import making`: a child gets a new lock. A function
-that only imports late is decorated with `once`: it takes the lock the first time, and costs nothing
+that only imports late is decorated with `run_once`: it takes the lock the first time, and costs nothing
 afterwards.
 
 A thread that waits for the lock must not be importing a module that the owner of the lock may
@@ -35,15 +35,15 @@ from weakref import WeakSet
 
 Result = TypeVar("Result")
 
-making = threading.RLock()
+init_lock = threading.RLock()
 
 
-def once(load: Callable[[], Result]) -> Callable[[], Result]:
+def run_once(load: Callable[[], Result]) -> Callable[[], Result]:
     """Decorate a function to run once, under the lock; later calls return its first result."""
 
     @cache
     def wrapper() -> Result:
-        with making:
+        with init_lock:
             return load()
 
     return wrapper
@@ -59,21 +59,21 @@ class HasForkState(Protocol):
 _renewable: WeakSet[HasForkState] = WeakSet()
 
 
-def renew_in_children(instance: HasForkState) -> None:
+def reinit_after_fork(instance: HasForkState) -> None:
     """Call `renew` of an object in every forked child, as long as the object exists."""
     _renewable.add(instance)
 
 
 def _after_fork() -> None:
-    global making
-    making = threading.RLock()  # threads that wait for the old one do not exist in the child
+    global init_lock
+    init_lock = threading.RLock()  # threads that wait for the old one do not exist in the child
     for instance in tuple(_renewable):
         instance.renew()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: making.acquire(),
-        after_in_parent=lambda: making.release(),
+        before=lambda: init_lock.acquire(),
+        after_in_parent=lambda: init_lock.release(),
         after_in_child=_after_fork,
     )

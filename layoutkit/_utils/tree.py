@@ -21,7 +21,7 @@ def leaves(tree: Any) -> list[Any]:
     return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, tuple) else [tree]
 
 
-def paths(tree: Any) -> list[tuple[int, ...]]:
+def leaf_paths(tree: Any) -> list[tuple[int, ...]]:
     """Return the index path of each leaf, in the order of `leaves`.
 
     >>> paths((1, (2, 3)))
@@ -29,10 +29,10 @@ def paths(tree: Any) -> list[tuple[int, ...]]:
     """
     if not isinstance(tree, tuple):
         return [()]
-    return [(i, *path) for i, part in enumerate(tree) for path in paths(part)]
+    return [(i, *path) for i, part in enumerate(tree) for path in leaf_paths(part)]
 
 
-def rebuilt(tree: Any, values: Iterable[Any], make: Callable[[Any], Any] = tuple) -> Any:
+def unflatten(tree: Any, values: Iterable[Any], make: Callable[[Any], Any] = tuple) -> Any:
     """Return the tree with one value in place of each leaf; `make` joins the values of a tuple.
 
     >>> rebuilt((1, (2, 3)), "abc"), rebuilt((1, (2, 3)), (1, 2, 3), sum)
@@ -47,7 +47,7 @@ def _unflatten(tree: Any, values: Iterator[Any], make: Callable[[Any], Any]) -> 
     return make(tuple([_unflatten(part, values, make) for part in tree]))
 
 
-def matched(tree: Any, value: Any, arg_name: str, shared: bool = False) -> list[Any]:
+def match_structure(tree: Any, value: Any, arg_name: str, shared: bool = False) -> list[Any]:
     """Return one value for each leaf, from tuples or lists that are nested as `tree` is.
 
     With `shared`, a value that is neither a tuple nor a list applies to all leaves below.
@@ -69,10 +69,10 @@ def matched(tree: Any, value: Any, arg_name: str, shared: bool = False) -> list[
             f"{len(tree)}, nested as the components are"
         )
     pairs = zip(tree, value, strict=True)
-    return [leaf for part, item in pairs for leaf in matched(part, item, arg_name, shared)]
+    return [leaf for part, item in pairs for leaf in match_structure(part, item, arg_name, shared)]
 
 
-def each(function: Callable[..., Any], *columns: Iterable[Any]) -> tuple[Any, ...]:
+def map_indexed(function: Callable[..., Any], *columns: Iterable[Any]) -> tuple[Any, ...]:
     """Map a function over columns of equal length; errors get the index as a prefix.
 
     The caller has checked that all columns are as long as the first.
@@ -82,27 +82,27 @@ def each(function: Callable[..., Any], *columns: Iterable[Any]) -> tuple[Any, ..
         for row in zip(*columns, strict=True):
             results.append(function(*row))
     except LayoutkitError as error:
-        raise placed(error, len(results)) from None
+        raise with_path_prefix(error, len(results)) from None
     return tuple(results)
 
 
-def each_leaf(function: Callable[..., Any], tree: Any, *columns: Iterable[Any]) -> list[Any]:
+def map_leaves(function: Callable[..., Any], tree: Any, *columns: Iterable[Any]) -> list[Any]:
     """Map a function over the leaves and columns of values for them; errors get the leaf's path."""
-    return each_place(function, tree, leaves(tree), *columns)
+    return map_leaf_values(function, tree, leaves(tree), *columns)
 
 
-def each_place(function: Callable[..., Any], tree: Any, *columns: Iterable[Any]) -> list[Any]:
+def map_leaf_values(function: Callable[..., Any], tree: Any, *columns: Iterable[Any]) -> list[Any]:
     """Map a function over columns with one value per leaf; errors get the leaf's path in `tree`."""
     results: list[Any] = []
     try:
         for row in zip(*columns, strict=True):
             results.append(function(*row))
     except LayoutkitError as error:
-        raise placed(error, *paths(tree)[len(results)]) from None
+        raise with_path_prefix(error, *leaf_paths(tree)[len(results)]) from None
     return results
 
 
-def placed(error: LayoutkitError, *path: int) -> LayoutkitError:
+def with_path_prefix(error: LayoutkitError, *path: int) -> LayoutkitError:
     """Return the error with a path prefix, joined to the path that it may have already.
 
     Code that raises an error does not know the path of its component; each level of the tree that

@@ -23,12 +23,12 @@ def as_int(value: Any) -> int | None:
         return None
 
 
-def is_symbol(value: Any) -> bool:
+def is_symbolic_int(value: Any) -> bool:
     """Return True if a size is a symbolic int, as in batches that torch or JAX trace."""
     return type(value).__name__ in ("SymInt", "_DimExpr")
 
 
-def as_count(
+def check_int(
     name: str, value: Any, minimum: int | None = 0, error: type[LayoutkitError] = DataError
 ) -> int:
     """Return `value` as an int; raise `error` unless it is an integer >= `minimum` (None: any).
@@ -45,14 +45,14 @@ def as_count(
     return number
 
 
-def as_flag(name: str, value: Any, error: type[LayoutkitError] = DataError) -> bool:
+def check_bool(name: str, value: Any, error: type[LayoutkitError] = DataError) -> bool:
     """Return `value`; raise `error` unless it is True or False."""
     if not isinstance(value, bool):
         raise error(f"{name}={value!r}; it is True or False")
     return value
 
 
-def as_word(
+def check_choice(
     name: str, value: Any, choices: Sequence[str], error: type[LayoutkitError] = DataError
 ) -> str:
     """Return `value`; raise `error` unless it is one of `choices`."""
@@ -61,6 +61,6 @@ def as_word(
     return value
 
 
-def kind_text(x: Any) -> str:
+def type_name(x: Any) -> str:
     """Return the qualified class name of `x`, without the module for built-in classes."""
     return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")

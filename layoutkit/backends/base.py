@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import kind_text
+from .._utils.validation import type_name
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, as_numpy
@@ -27,7 +27,7 @@ from .indexing import take
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
-    from ..planning.plan import Larger, Plan
+    from ..planning.plan import PaddedSource, Plan
     from .cupy import CudaAdapter
 
 _HOST = (1, 3, 11)  # DLPack device types with memory that the CPU can access: CPU and pinned
@@ -69,7 +69,7 @@ class Adapter:
         """Return copies of the samples at validated positions, as an array of the library."""
         return self.leave(take(self.arrive(x, "x"), axis, positions), x)
 
-    def padded(self, x: Any, padding: Larger) -> Any:
+    def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x with its folds unfolded and padded to a larger shape."""
         result = np.empty(padding.full, padding.fill.dtype)
         result[...] = padding.fill
@@ -94,7 +94,7 @@ class Adapter:
             return namespace().from_dlpack(array)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DtypeError(
-                f"the result of dtype {array.dtype} does not go into a {kind_text(like)}; ask for "
+                f"the result of dtype {array.dtype} does not go into a {type_name(like)}; ask for "
             ) from error
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
@@ -170,7 +170,7 @@ def device_error(arg_name: str, device: str, fix: str) -> DeviceError:
 
 def memory_error(arg_name: str, x: Any, fix: str) -> ArgumentError:
     """Return the error for an array that does not export its memory."""
-    return ArgumentError(f"the memory of {arg_name}, a {kind_text(x)}, cannot be reached; {fix}")
+    return ArgumentError(f"the memory of {arg_name}, a {type_name(x)}, cannot be reached; {fix}")
 
 
 def on_device_of(x: Any) -> AbstractContextManager[Any]:

@@ -22,8 +22,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..accumulation import Accumulator
 from ..converter import Converter
 from ..errors import ArgumentError
-from ..layout.pattern import Move
-from ..planning.chunked import ChunkedPlan, Chunks, Rechunked, along, cuts_of, folded, of_chunks
+from ..layout.pattern import Permutation
+from ..planning.chunked import (
+    ChunkedPlan,
+    Chunks,
+    Rechunked,
+    chunk_constants,
+    folded_chunks,
+    options_of_chunk,
+    required_chunks,
+)
 from ..spec import DType
 from .base import Adapter
 from .dispatch import as_array
@@ -138,11 +146,13 @@ class ChunkedAdapter(Adapter):
             return x
         move, picks = task.picked(x.shape)
         full_move = move if picks is None else picks.whole(move)
-        cuts = self.allowed_chunks(cuts_of(full_move, x.chunks, {picks.letter} if picks else set()))
+        cuts = self.allowed_chunks(
+            required_chunks(full_move, x.chunks, {picks.letter} if picks else set())
+        )
         x = self._with_chunks(x, full_move, cuts, task.pattern.text)
         result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
-        chunk_task = of_chunks(task, full_move, cuts)
-        varied_constants = along(task.formula, full_move, cuts)
+        chunk_task = options_of_chunk(task, full_move, cuts)
+        varied_constants = chunk_constants(task.formula, full_move, cuts)
         source_axes, target_axes = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
@@ -161,7 +171,7 @@ class ChunkedAdapter(Adapter):
             _convert_chunk,
             kwargs,
             target_axes,
-            dict(zip(target_axes, folded(move.target, move, result_cuts), strict=True)),
+            dict(zip(target_axes, folded_chunks(move.target, move, result_cuts), strict=True)),
             plan.target.dtype,
         )
         return self.compute_blockwise(job, pairs)
@@ -187,9 +197,9 @@ class ChunkedAdapter(Adapter):
         """Return chunks that the library supports instead of `cuts`: the same number or fewer."""
         return cuts
 
-    def _with_chunks(self, x: Any, move: Move, cuts: Mapping[str, Chunks], text: str) -> Any:
+    def _with_chunks(self, x: Any, move: Permutation, cuts: Mapping[str, Chunks], text: str) -> Any:
         """Return x in the chunks that the conversion needs; warn if it is rechunked."""
-        chunks = folded(move.source, move, cuts)
+        chunks = folded_chunks(move.source, move, cuts)
         if chunks == x.chunks:
             return x
         pairs = zip(move.source.groups, x.chunks, chunks, strict=True)

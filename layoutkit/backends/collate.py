@@ -13,38 +13,46 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..memory import Array
-from ..planning.collate import Cut, Windows, check_inside, cut, of_channels, pixel_of, positions
+from ..planning.collate import (
+    CollateOptions,
+    CropPlacement,
+    check_windows_inside,
+    fill_array_of,
+    normalize_indices,
+    resolve_crops,
+    select_channel_sizes,
+)
 from .base import Adapter
-from .dispatch import whose
+from .dispatch import adapter_for_any
 from .registry import backend_of, library_of
-from .symbolic import Symbolic
+from .symbolic import ArrayNamespace
 
 
-def leader_of(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
+def choose_adapter(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
     """Return the adapter that collates, its sample, and True if operations are recorded.
 
     The adapter is that of the first sample whose operations are recorded, else of the first. If
     they are recorded, windows must be built in the operations of that library.
     """
-    adapters = [whose(sample) for sample in samples]
+    adapters = [adapter_for_any(sample) for sample in samples]
     for adapter, sample in zip(adapters, samples, strict=True):
         if adapter.is_recorded(sample):
             return adapter, sample, True
     return adapters[0], samples[0], False
 
 
-def plain_memory(samples: Sequence[Any]) -> list[Array] | None:
+def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of the samples if their library has a fast path to them, else None."""
     memory_of = getattr(backend_of(samples[0]), "memory_of", None)
     memory: list[Array] | None = None if memory_of is None else memory_of(samples)
     return memory
 
 
-def stacked(
-    options: Windows, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
+def stack_windows(
+    options: CollateOptions, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
 ) -> Any:
     """Return the windows of the samples, stacked as one array of the library of `like`."""
-    adapter = whose(like)
+    adapter = adapter_for_any(like)
     batch_axis = 0
     if options.whole:
         shape = adapter.facts(like, "x")[0]
@@ -54,7 +62,7 @@ def stacked(
         count = shape[batch_axis]
         samples = [
             samples[0][(slice(None),) * batch_axis + (int(index),)]
-            for index in positions(indices, count)
+            for index in normalize_indices(indices, count)
         ]
         if not samples:
             raise ArgumentError("indices is empty, and samples are recorded; give one")
@@ -62,17 +70,19 @@ def stacked(
     axes = options.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
     window = axes.window(options, shapes)
-    sizes_in_sample = of_channels(options, axes, shapes)
-    placement = cut(options, axes, sizes_in_sample, np.array(window), offset, flip, len(samples))
+    sizes_in_sample = select_channel_sizes(options, axes, shapes)
+    placement = resolve_crops(
+        options, axes, sizes_in_sample, np.array(window), offset, flip, len(samples)
+    )
     is_outside = (placement.begins < 0) | (placement.begins + np.array(window) > sizes_in_sample)
-    pixel = pixel_of(options, axes, window, adapter.facts(like, "sample 0")[1])
+    pixel = fill_array_of(options, axes, window, adapter.facts(like, "sample 0")[1])
     if options.fill is None:
-        check_inside(axes, placement.begins, sizes_in_sample, window, is_outside)
+        check_windows_inside(axes, placement.begins, sizes_in_sample, window, is_outside)
     channel = axes.places().get("c")
     builder = _SymbolicWindows(adapter, like, pixel, channel)
     per_sample = (np.broadcast_to(fields, shapes.shape) for fields in placement)
     windows = [
-        builder.window(sample, sizes, window, Cut(*fields), options.channels)
+        builder.window(sample, sizes, window, CropPlacement(*fields), options.channels)
         for sample, sizes, *fields in zip(
             samples, sizes_in_sample.tolist(), *per_sample, strict=True
         )
@@ -82,9 +92,9 @@ def stacked(
 
 def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
     """Return a sample as an array of the library of `like`."""
-    if type(whose(sample)) is type(adapter) or library_of(sample) is library_of(like):
+    if type(adapter_for_any(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
-    return adapter.leave(whose(sample).arrive(sample, f"sample {number}"), like)
+    return adapter.leave(adapter_for_any(sample).arrive(sample, f"sample {number}"), like)
 
 
 class _SymbolicWindows:
@@ -104,7 +114,7 @@ class _SymbolicWindows:
         x: Any,
         sizes: list[int],
         window: tuple[int, ...],
-        placement: Cut,
+        placement: CropPlacement,
         channels: tuple[int, ...] | None,
     ) -> Any:
         """Return one window of a sample that has `sizes` after channels were selected."""
@@ -138,7 +148,7 @@ class _SymbolicWindows:
     def _constant(self, values: Array) -> Any:
         """Return a small NumPy array as an array of the library, on the device of the samples."""
         library = library_of(self.like)
-        if isinstance(library, Symbolic):
+        if isinstance(library, ArrayNamespace):
             return library.constant(values, self.like)
         return self.adapter.leave(values, self.like)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import kind_text
+from .._utils.validation import type_name
 from ..buffers import empty
 from ..errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from ..memory import Array, as_numpy
@@ -20,7 +20,7 @@ from ..spec import DType
 from .base import NUMPY, Adapter, memory_error
 from .cupy import CudaAdapter
 from .registry import library_of
-from .symbolic import Symbolic
+from .symbolic import ArrayNamespace
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -72,7 +72,7 @@ class Container(Adapter):
     def memory(self, out: Any) -> Array:
         """Raise ArgumentError: data written to a copy would be lost."""
         raise ArgumentError(
-            f"out is a {kind_text(out)}, whose memory cannot be written from here; omit out= "
+            f"out is a {type_name(out)}, whose memory cannot be written from here; omit out= "
             "and assign the result, as with out[...] = convert(...)"
         )
 
@@ -127,7 +127,7 @@ class ListAdapter(Container):
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if the items' library stacks them: traced, with a gradient, or on a GPU."""
-        if not self.holds(x) or not isinstance(library_of(x[0]), Symbolic):
+        if not self.holds(x) or not isinstance(library_of(x[0]), ArrayNamespace):
             return False
         adapter = self._whose(x[0])
         return isinstance(adapter, CudaAdapter) or any(map(adapter.is_recorded, x))
@@ -177,7 +177,7 @@ def stack_arrays(arrays: Sequence[Array], arg_name: str) -> Array:
     return np.stack(arrays, out=empty((len(arrays), *first.shape), first.dtype))
 
 
-def column(values: Any, arg_name: str) -> Array:
+def column_values(values: Any, arg_name: str) -> Array:
     """Return the values of a column; a column of arrays is stacked."""
     result = as_numpy(values, arg_name)
     if (

@@ -16,7 +16,7 @@ from .base import Adapter
 from .chunked import BlockwiseJob, ChunkedAdapter
 
 if TYPE_CHECKING:
-    from ..planning.plan import Larger
+    from ..planning.plan import PaddedSource
 
 
 class Cubed(ChunkedAdapter):
@@ -87,7 +87,7 @@ class Cubed(ChunkedAdapter):
         """Return the samples at the positions, lazily."""
         return _cubed().take(x, _cubed().asarray(positions, spec=x.spec), axis=axis)
 
-    def padded(self, x: Any, padding: Larger) -> NoReturn:
+    def padded(self, x: Any, padding: PaddedSource) -> NoReturn:
         """Raise ArgumentError: cubed.pad supports one constant value and few modes."""
         raise ArgumentError("pad_to= is not supported for cubed arrays; use cubed.pad first")
 

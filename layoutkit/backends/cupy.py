@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import accumulation
-from .._utils.cache import remember
-from .._utils.validation import kind_text
-from ..converter import shortcuts
+from .._utils.cache import cache_put
+from .._utils.validation import type_name
+from ..converter import FAST_PATHS
 from ..cuda import streams
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
-from ..layout.pattern import Move
-from ..memory import Array, contiguous, layout_key
-from ..spec import CPU, DType, kind_of
+from ..layout.pattern import Permutation
+from ..memory import Array, contiguous_strides, layout_key
+from ..spec import CPU, DType, dtype_kind
 from .base import NUMPY, Adapter, device_error, memory_error
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
-    from ..cuda.program import Quick, QuickSum
-    from ..planning.plan import Larger
+    from ..cuda.program import CachedLaunch, CachedSumLaunch
+    from ..planning.plan import PaddedSource
 
 
 def convert_cached(adapter: CudaAdapter, converter: Converter, x: Any, out: Any) -> Any:
@@ -124,9 +124,11 @@ class CudaAdapter(Adapter):
         During the capture of a CUDA graph it is kept alive for as long as the process, as every
         replay writes it.
         """
-        return streams.keep_captured(self.empty(shape, dtype, ordinal), self.stream(ordinal))
+        return streams.keep_alive_if_captured(
+            self.empty(shape, dtype, ordinal), self.stream(ordinal)
+        )
 
-    def view(self, array: DeviceArray, move: Move) -> Any:
+    def view(self, array: DeviceArray, move: Permutation) -> Any:
         """Return the library's view of an array whose elements need not move."""
         return move.view_of(array.owner)
 
@@ -144,7 +146,7 @@ class CudaAdapter(Adapter):
                 "time while a CUDA graph is captured; call it once before the capture"
             )
         runtime().cast_into(out.owner, values.owner, stream)
-        remember(_compiled_casts, key, True)
+        cache_put(_compiled_casts, key, True)
 
     def finished(self, owner: Any, like: Any) -> Any:
         """Return an array made by `empty` or `view` as the library of the caller's array has it."""
@@ -174,7 +176,7 @@ class CudaAdapter(Adapter):
             yield
         finally:
             self.keep(own)
-            streams.hold(foreign, self.stream(own[0].ordinal), own[0].ordinal)
+            streams.keep_alive_until_done(foreign, self.stream(own[0].ordinal), own[0].ordinal)
 
     def join(
         self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]
@@ -189,7 +191,7 @@ class CudaAdapter(Adapter):
                 foreign.append(array)
         return foreign
 
-    def padded(self, x: Any, padding: Larger) -> Any:
+    def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""
         array = self.reach(x, "x")
         sizes = padding.fill.shape
@@ -218,7 +220,7 @@ class CudaAdapter(Adapter):
         """Return True if an array has no state besides its memory, such as a gradient."""
         return True
 
-    def new_result(self, launch: Quick | QuickSum) -> Any:
+    def new_result(self, launch: CachedLaunch | CachedSumLaunch) -> Any:
         """Allocate the result of a cached launch."""
         return runtime().empty(launch.shape, launch.dtype, launch.ordinal)
 
@@ -252,10 +254,10 @@ class CudaAdapter(Adapter):
         `adapter` is that of `out`, or None if `out` is not on a GPU.
         """
         if adapter is None:
-            check_same_device(first, name, CPU, f"out, a {kind_text(out)},")
+            check_same_device(first, name, CPU, f"out, a {type_name(out)},")
         if type(adapter) is not type(self):
             raise ArgumentError(
-                f"out is a {kind_text(out)}, but the result is an array of {self.name}; give "
+                f"out is a {type_name(out)}, but the result is an array of {self.name}; give "
                 "such an array"
             )
         target = self.output_array(out)
@@ -299,7 +301,7 @@ class ForeignAdapter(CudaAdapter):
             streams.refuse_capture(arg_name)
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
             return self.located(self.import_dlpack(x, arg_name, ordinal), not readonly)
-        strides = interface.get("strides") or contiguous(shape, dtype)
+        strides = interface.get("strides") or contiguous_strides(shape, dtype)
         pointer = interface.get("stream")
         if pointer is not None:
             streams.wait_for(self.stream(ordinal), gpu.stream_at(pointer), ordinal, arg_name)
@@ -319,9 +321,9 @@ class ForeignAdapter(CudaAdapter):
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Keep arrays alive until our stream is done; their library does not know of it."""
-        streams.hold(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
+        streams.keep_alive_until_done(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
 
-    def padded(self, x: Any, padding: Larger) -> Any:
+    def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x padded, as an array of its library if that can import the result."""
         return self.finished(super().padded(x, padding), x)
 
@@ -337,8 +339,8 @@ class ForeignAdapter(CudaAdapter):
 def adapter_for(x: Any) -> Adapter | None:
     """Return the adapter of a CuPy array, or None for other objects."""
     array_type = sys.modules["cupy"].ndarray
-    shortcuts.setdefault(id(array_type), partial(convert_cached, CUPY))
-    accumulation.shortcuts.setdefault(id(array_type), partial(sum_cached, CUPY))
+    FAST_PATHS.setdefault(id(array_type), partial(convert_cached, CUPY))
+    accumulation.FAST_PATHS.setdefault(id(array_type), partial(sum_cached, CUPY))
     return CUPY if isinstance(x, array_type) else None
 
 
@@ -356,9 +358,9 @@ def _accepts_results(x: Any) -> bool:
 
 def _is_cupy_dtype(dtype: DType) -> bool:
     """Return True for a dtype of NumPy itself that CuPy has."""
-    dtype_kind = kind_of(dtype)
-    max_size = 16 if kind_of(dtype) == "c" else 8
-    return dtype.type.__module__ == "numpy" and dtype_kind in "buifc" and dtype.itemsize <= max_size
+    kind = dtype_kind(dtype)
+    max_size = 16 if kind == "c" else 8
+    return dtype.type.__module__ == "numpy" and kind in "buifc" and dtype.itemsize <= max_size
 
 
 CUPY = CudaAdapter()

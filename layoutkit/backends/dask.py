@@ -15,7 +15,7 @@ from .base import Adapter
 from .chunked import BlockwiseJob, ChunkedAdapter
 
 if TYPE_CHECKING:
-    from ..planning.plan import Larger
+    from ..planning.plan import PaddedSource
 
 
 class Dask(ChunkedAdapter):
@@ -82,7 +82,7 @@ class Dask(ChunkedAdapter):
         """Return the samples at the positions, lazily."""
         return _dask().take(x, positions, axis=axis)
 
-    def padded(self, x: Any, padding: Larger) -> Any:
+    def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded, in one chunk along each axis that grows."""
         da = _dask()
         spans = zip(padding.window, padding.full, strict=True)

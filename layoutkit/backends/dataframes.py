@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ArgumentError, DtypeError
 from ..memory import Array
-from .containers import Container, column
+from .containers import Container, column_values
 
 
 class Pandas(Container):
@@ -30,7 +30,7 @@ class Pandas(Container):
             )
         if isinstance(x.dtype, pandas.ArrowDtype):
             return self._arrow(x.array.__arrow_array__(), arg_name)
-        return column(x.to_numpy(), arg_name)
+        return column_values(x.to_numpy(), arg_name)
 
     def _arrow(self, values: Any, arg_name: str) -> Any:
         """Return the values of a column backed by Arrow."""
@@ -62,7 +62,7 @@ class Polars(Container):
                     f"{arg_name} has missing values in column {series.name!r}, which no array "
                     f"holds; fill them, as with {arg_name}.fill_null(0)"
                 )
-        return column(x.to_numpy(), arg_name)
+        return column_values(x.to_numpy(), arg_name)
 
 
 def _missing(values: Any) -> bool:
@@ -101,7 +101,7 @@ def _values(x: Any, arg_name: str) -> Array:
     if pyarrow.types.is_fixed_size_list(x.type):
         inner = _values(x.flatten(), arg_name)
         return inner.reshape(len(x), x.type.list_size, *inner.shape[1:])
-    return column(x.to_numpy(zero_copy_only=False), arg_name)
+    return column_values(x.to_numpy(zero_copy_only=False), arg_name)
 
 
 _ARROW = PyArrow()

@@ -3,7 +3,7 @@
 `registry.py` maps an array's package to the module with its adapter. Arrays of unregistered
 libraries are imported by `__dlpack__` or `__cuda_array_interface__`, and objects that contain an
 array (`containers.py`) are tried last. Adapters only import and export arrays; which steps a
-conversion takes is decided here, in `convert_foreign` and `sum_foreign`.
+conversion takes is decided here, in `dispatch_conversion` and `dispatch_sum`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import kind_text
-from ..converter import planned
+from .._utils.validation import type_name
+from ..converter import make_plan_for_device
 from ..cuda.accumulate import DeviceSums
 from ..cuda.memory import DeviceArray, check_same_device
-from ..cuda.program import programs_of
-from ..cuda.transfers import Unmade, download, upload
+from ..cuda.program import device_programs_of
+from ..cuda.transfers import DeferredArray, download, upload
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
-from ..planning.plan import larger, of_larger, of_picked, order, refuse_out
-from ..planning.plan import made as in_memory_order
-from ..spec import CPU, DType, ordinal_of
+from ..planning.plan import (
+    check_no_out,
+    memory_permutation,
+    options_after_take,
+    options_for_padded_source,
+    padded_source,
+)
+from ..planning.plan import options_in_memory_order as in_memory_order
+from ..spec import CPU, DType, device_ordinal
 from .base import NUMPY, Adapter
 from .containers import ListAdapter, array_protocol_adapter
 from .cupy import CUPY, CudaAdapter, ForeignAdapter, sum_key
@@ -41,7 +47,7 @@ _dlpack = Adapter()
 _foreign = ForeignAdapter()
 
 
-def adapter_of(x: Any) -> Adapter | None:
+def get_adapter(x: Any) -> Adapter | None:
     """Return the adapter of an array; None for NumPy arrays (none needed) and non-arrays."""
     if isinstance(x, np.ndarray):
         return None
@@ -49,7 +55,7 @@ def adapter_of(x: Any) -> Adapter | None:
     return adapter or _adapter_by_protocol(x)
 
 
-def whose(x: Any) -> Adapter:
+def adapter_for_any(x: Any) -> Adapter:
     """Return the adapter of x; for an unsupported object NumPy's, which raises the error.
 
     Objects that contain an array have the adapter of a Container.
@@ -75,23 +81,23 @@ def _adapter_by_protocol(x: Any) -> Adapter | None:
     return _foreign if hasattr(array_type, "__cuda_array_interface__") else None
 
 
-def device_adapter_of(x: Any) -> CudaAdapter | None:
+def get_device_adapter(x: Any) -> CudaAdapter | None:
     """Return the adapter of an array on a GPU, or None for other arrays."""
-    adapter = adapter_of(x)
+    adapter = get_adapter(x)
     return adapter if isinstance(adapter, CudaAdapter) else None
 
 
-_list_adapter = ListAdapter(whose)
+_list_adapter = ListAdapter(adapter_for_any)
 
 
 def as_array(x: Any, arg_name: str = "x") -> Array:
     """Return the NumPy array that shares the memory of x, or that a container holds."""
-    return whose(x).arrive(x, arg_name)
+    return adapter_for_any(x).arrive(x, arg_name)
 
 
-def facts(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
+def inspect(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
     """Return shape, dtype and device of an array of any library; it need not hold data."""
-    adapter = whose(x)
+    adapter = adapter_for_any(x)
     return *adapter.facts(x, arg_name), adapter.device(x, arg_name)
 
 
@@ -99,7 +105,7 @@ def array_layout(
     x: Any, arg_name: str = "x"
 ) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
     """Return shape, strides, dtype and device of an array of any library."""
-    adapter = device_adapter_of(x)
+    adapter = get_device_adapter(x)
     if adapter is not None:
         return adapter.reach(x, arg_name).facts
     array = as_array(x, arg_name)
@@ -109,27 +115,29 @@ def array_layout(
 # ---- conversions -------------------------------------------------------------------------
 
 
-def plan_of(converter: Converter, x: Any) -> Plan:
+def plan_conversion(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion of an array of any library."""
-    return whose(x).plan(converter, x) or planned(converter.task, *array_layout(x))
+    return adapter_for_any(x).plan(converter, x) or make_plan_for_device(
+        converter.task, *array_layout(x)
+    )
 
 
-def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
+def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     """Return `converter(x, out)` if x, out or the device is not plain NumPy's.
 
     There are five cases: recorded by the array's library (for a gradient, or traced), on a GPU,
     from a GPU to the CPU, from the CPU to a GPU, and on the CPU.
     """
     task = converter.task
-    adapter = whose(x)
+    adapter = adapter_for_any(x)
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.is_away:
         if (selected := take_channels(task, adapter, x)) is not None:
-            return converter.derived(of_picked)(selected, out)
+            return converter.derived(options_after_take)(selected, out)
         if task.canvas is not None:
-            padding = larger(task, *adapter.facts(x, "x"))
-            return converter.derived(of_larger)(adapter.padded(x, padding), out)
+            padding = padded_source(task, *adapter.facts(x, "x"))
+            return converter.derived(options_for_padded_source)(adapter.padded(x, padding), out)
     has_traced_constants = (
         task.formula is not None and task.formula.is_traced and adapter.traces_constants
     )
@@ -140,22 +148,22 @@ def convert_foreign(converter: Converter, x: Any, out: Any) -> Any:
             return _convert_to_cpu(converter, adapter, x, out)
         return _convert_on_gpu(converter, adapter, x, out)
     if converter.is_away:
-        return send(converter, adapter, adapter.arrive(x, "x"), out)
+        return convert_on_gpu(converter, adapter, adapter.arrive(x, "x"), out)
     return _convert_on_cpu(converter, adapter, x, out)
 
 
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
     """Return a permuted view of a result made with its axes in the order of `memory=`."""
-    refuse_out(converter.task, out)
+    check_no_out(converter.task, out)
     result = converter.derived(in_memory_order)(x)
-    return whose(result).permute(result, order(converter.task, result.ndim))
+    return adapter_for_any(result).permute(result, memory_permutation(converter.task, result.ndim))
 
 
 def _convert_on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.arrive(x, "x")
-    refuse_out_on_gpu(out, "x")
+    check_out_not_on_gpu(out, "x")
     if out is not None:
-        writer = writer_of(adapter, out)
+        writer = output_adapter(adapter, out)
         converter(array, writer.target(out))
         return writer.written(out)
     result = converter(array)
@@ -167,7 +175,7 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
     target = _device_output(adapter, out, array, "x")
-    programs = programs_of(converter)
+    programs = device_programs_of(converter)
     with adapter.kept_alive([array, target]):
         result = programs.run(array, target, adapter)
     programs.learn(adapter.cache_key(x, out), array, target)
@@ -180,12 +188,16 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     )
 
 
-def send(converter: Converter, adapter: Adapter, array: Array | Unmade, out: Any) -> Any:
+def convert_on_gpu(
+    converter: Converter, adapter: Adapter, array: Array | DeferredArray, out: Any
+) -> Any:
     """Return the conversion on a GPU of an array on the CPU, or of one that is not made yet."""
     gpu_adapter = adapter.cuda_adapter() or CUPY
-    result_device = DeviceArray(0, (), (), array.dtype, ordinal_of(converter.device or CPU), None)
+    result_device = DeviceArray(
+        0, (), (), array.dtype, device_ordinal(converter.device or CPU), None
+    )
     target = _device_output(gpu_adapter, out, result_device, "the result")
-    result = upload(programs_of(converter), array, target, gpu_adapter)
+    result = upload(device_programs_of(converter), array, target, gpu_adapter)
     return gpu_adapter.finished(result, None) if target is None else gpu_adapter.written(out)
 
 
@@ -194,10 +206,10 @@ def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     writer = adapter.cpu_adapter()
     target = None
     if out is not None:
-        refuse_out_on_gpu(out, None)
-        writer = writer_of(writer, out)
+        check_out_not_on_gpu(out, None)
+        writer = output_adapter(writer, out)
         target = writer.target(out)
-    host = download(programs_of(converter), array, target, adapter)
+    host = download(device_programs_of(converter), array, target, adapter)
     return writer.leave(host, x) if target is None else writer.written(out)
 
 
@@ -205,18 +217,18 @@ def _device_output(
     adapter: CudaAdapter, out: Any, first: DeviceArray, name: str
 ) -> DeviceArray | None:
     """Return the memory of the caller's output, or None if there is no output."""
-    return None if out is None else adapter.device_output(out, device_adapter_of(out), first, name)
+    return None if out is None else adapter.device_output(out, get_device_adapter(out), first, name)
 
 
-def writer_of(adapter: Adapter, out: Any) -> Adapter:
+def output_adapter(adapter: Adapter, out: Any) -> Adapter:
     """Return the adapter that can write to `out`: that of a container, else `adapter`."""
-    out_adapter = whose(out)
+    out_adapter = adapter_for_any(out)
     return out_adapter if out_adapter.is_container else adapter
 
 
-def refuse_out_on_gpu(out: Any, name: str | None) -> None:
+def check_out_not_on_gpu(out: Any, name: str | None) -> None:
     """Raise DeviceError if `out` is on a GPU while the array called `name` is on the CPU."""
-    adapter = None if out is None else device_adapter_of(out)
+    adapter = None if out is None else get_device_adapter(out)
     if adapter is None:
         return
     device = adapter.device(out, "out")
@@ -233,9 +245,9 @@ def refuse_out_on_gpu(out: Any, name: str | None) -> None:
 # ---- sums --------------------------------------------------------------------------------
 
 
-def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
+def dispatch_sum(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     """Return a sum with parts of other libraries, of the library of the first (traced) part."""
-    adapters = [whose(part) for part in parts]
+    adapters = [adapter_for_any(part) for part in parts]
     traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
     leader = traced[0] if traced else adapters[0]
     if not traced:
@@ -253,9 +265,9 @@ def sum_foreign(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
 def _sum_on_cpu(
     accumulator: Accumulator, adapter: Adapter, arrays: list[Any], like: Any, out: Any
 ) -> Any:
-    refuse_out_on_gpu(out, "part 0")
+    check_out_not_on_gpu(out, "part 0")
     if out is not None:
-        writer = writer_of(adapter, out)
+        writer = output_adapter(adapter, out)
         accumulator(arrays, writer.target(out))
         return writer.written(out)
     return adapter.leave(accumulator(arrays), like)
@@ -289,7 +301,7 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
     for number, device in enumerate(devices):
         if device != devices[0]:
             raise DeviceError(
-                f"part 0 is on {devices[0]}, but part {number}, a {kind_text(parts[number])}, is "
+                f"part 0 is on {devices[0]}, but part {number}, a {type_name(parts[number])}, is "
                 f"on {device}; bring all to one device first, for example with convert(..., "
                 f'device="{devices[0]}")'
             )

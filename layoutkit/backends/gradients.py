@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..layout.pattern import Move
+from ..layout.pattern import Permutation
 from ..normalize import Bounds
-from ..planning.channels import Picks, evenly
+from ..planning.channels import ChannelSelection, as_slice
 from ..spec import DType
 from .base import Adapter, on_device_of
 
 if TYPE_CHECKING:
-    from ..planning.options import Task
+    from ..planning.options import ConvertOptions
 
 
-def take_channels(task: Task, adapter: Adapter, x: Any) -> Any:
+def take_channels(task: ConvertOptions, adapter: Adapter, x: Any) -> Any:
     """Return a copy of the selected channels, or None if the conversion itself selects them."""
     if task.channels is None:
         return None
     move, picks = task.picked(adapter.facts(x, "x")[0])
-    is_slice = adapter.is_traced or (picks is not None and evenly(picks.order) is not None)
+    is_slice = adapter.is_traced or (picks is not None and as_slice(picks.order) is not None)
     if picks is None or task.copy is False or (is_slice and task.canvas is None):
         return None
     sizes = picks.whole(move).sizes
@@ -35,7 +35,9 @@ def take_channels(task: Task, adapter: Adapter, x: Any) -> Any:
     return adapter.leave(np.take(adapter.arrive(x, "x").reshape(sizes), order, axis), x)
 
 
-def spread(gradient: Any, move: Move, picks: Picks, dtype: DType) -> Any:
+def scatter_channel_grad(
+    gradient: Any, move: Permutation, picks: ChannelSelection, dtype: DType
+) -> Any:
     """Return the gradient of x from that of the selected channels.
 
     It is 0 for channels that were not selected, and a sum if one was selected several times.
@@ -74,7 +76,7 @@ def _namespace_of(gradient: Any) -> Any:
     return xp
 
 
-def stopped(gradient: Any, x: Any, clip: Bounds, out: Any = None) -> Any:
+def mask_clipped_grad(gradient: Any, x: Any, clip: Bounds, out: Any = None) -> Any:
     """Return `gradient` with zeros where `x`, an array of equal shape and library, was clipped.
 
     The result is a new array, as `gradient` may share memory with the caller's; or it is `out`,

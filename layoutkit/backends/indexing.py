@@ -30,7 +30,7 @@ def normalize_slice(start: Any, stop: Any, count: int) -> slice:
     return slice(first, last)
 
 
-def as_positions(indices: Any, count: int) -> Array:
+def normalize_indices(indices: Any, count: int) -> Array:
     """Return non-negative positions for indices from -count to count - 1.
 
     Raises

@@ -40,7 +40,7 @@ class TracedArrayInfo(NamedTuple):
     dtype: DType
 
 
-def seen(x: Any, arg_name: str) -> tuple[Any, str]:
+def inspect_array(x: Any, arg_name: str) -> tuple[Any, str]:
     """Return the NumPy array, device array or shape and dtype of x, and its device.
 
     Raises ArgumentError for objects that are not arrays, or hold no data.
@@ -48,9 +48,9 @@ def seen(x: Any, arg_name: str) -> tuple[Any, str]:
     if isinstance(x, np.ndarray | list | tuple):  # views nest, so a list would be several arrays
         return as_numpy(x, arg_name), CPU
     dispatch = _adapters()
-    adapter = dispatch.device_adapter_of(x)
+    adapter = dispatch.get_device_adapter(x)
     if adapter is None:
-        traced_adapter = dispatch.adapter_of(x)
+        traced_adapter = dispatch.get_adapter(x)
         if traced_adapter is not None and traced_adapter.is_traced:
             return TracedArrayInfo(*traced_adapter.facts(x, arg_name)), traced_adapter.device(
                 x, arg_name
@@ -74,7 +74,7 @@ def take_samples(x: Any, axis: int, positions: Array) -> Any:
 
 def slice_samples(x: Any, axis: int, part: slice) -> Any:
     """Return the samples of a slice as a view of the array."""
-    source = x if hasattr(x, "__getitem__") else seen(x, "x")[0]
+    source = x if hasattr(x, "__getitem__") else inspect_array(x, "x")[0]
     return source[(slice(None),) * axis + (part,)]
 
 
@@ -83,11 +83,11 @@ def to_cpu(x: Any, arg_name: str = "x") -> Array:
     if isinstance(x, np.ndarray):
         return as_numpy(x, arg_name)
     dispatch = _adapters()  # first, to import it and the module below under the fork lock
-    from ..cuda.transfers import brought
+    from ..cuda.transfers import to_host
 
-    adapter = dispatch.device_adapter_of(x)
+    adapter = dispatch.get_device_adapter(x)
     if adapter is not None:
-        return brought(adapter.reach(x, arg_name), adapter)
+        return to_host(adapter.reach(x, arg_name), adapter)
     array: Array = dispatch.as_array(x, arg_name)
     return array
 
@@ -97,15 +97,15 @@ def asarray_like(array: Array, base: Any) -> Any:
     if isinstance(base, np.ndarray):
         return array
     dispatch = _adapters()  # first, to import it and the module below under the fork lock
-    from ..cuda.transfers import sent
+    from ..cuda.transfers import to_device
 
-    if (gpu := dispatch.device_adapter_of(base)) is not None:
-        return gpu.finished(sent(array, gpu.device(base, "the base"), gpu), base)
-    adapter = dispatch.adapter_of(base)
+    if (gpu := dispatch.get_device_adapter(base)) is not None:
+        return gpu.finished(to_device(array, gpu.device(base, "the base"), gpu), base)
+    adapter = dispatch.get_adapter(base)
     return array if adapter is None else adapter.leave(array, base)
 
 
-@fork.once
+@fork.run_once
 def _adapters() -> ModuleType:
     from . import dispatch
 

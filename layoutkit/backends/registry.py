@@ -21,7 +21,7 @@ import numpy as np
 
 from .._utils import fork
 from ..errors import ArgumentError
-from .symbolic import NUMPY, Library, Symbolic
+from .symbolic import NUMPY, ArrayNamespace, Library
 
 _FRAMEWORKS = ("jax", "torch")  # frameworks for symbolic batches of spaces
 # By the package that defines the class of an array: the module of this package that adapts it.
@@ -56,7 +56,7 @@ def call_backend_hook(hook_name: str, x: Any) -> Any:
     return None if hook is None else hook(x)
 
 
-def framework_named(name: str) -> Symbolic:
+def import_framework(name: str) -> ArrayNamespace:
     """Import a framework by name and return its namespace for symbolic batches.
 
     Raises
@@ -67,8 +67,8 @@ def framework_named(name: str) -> Symbolic:
     if not isinstance(name, str) or name not in _FRAMEWORKS:
         raise ArgumentError(f'framework={name!r}; it is "jax" or "torch"')
     try:
-        with fork.making:
-            library: Symbolic = import_module(f".{name}", __package__).library()
+        with fork.init_lock:
+            library: ArrayNamespace = import_module(f".{name}", __package__).library()
         return library
     except ImportError as error:
         fix = f'pip install "layoutkit[{name}]"'
@@ -87,6 +87,6 @@ def backend_of(x: Any) -> ModuleType | None:
 def _backend_of(array_type: type) -> ModuleType | None:
     for package in (str(base.__module__).partition(".")[0] for base in array_type.__mro__):
         if package in sys.modules and package in BACKENDS:
-            with fork.making:
+            with fork.init_lock:
                 return import_module(f".{BACKENDS[package]}", __package__)
     return None

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..layout.pattern import Move
+from ..layout.pattern import Permutation
 from ..memory import Array
 from ..normalize import Traced
 from ..planning.accumulate import computed_dtype
-from ..spec import DType, integer_bounds, kind_of
+from ..spec import DType, dtype_kind, integer_bounds
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from ..normalize import Formula
-    from ..planning.options import Task
+    from ..normalize import Normalization
+    from ..planning.options import ConvertOptions
 
 
 class Library:
@@ -54,7 +54,7 @@ class Library:
 NUMPY = Library()
 
 
-class Symbolic(Library):
+class ArrayNamespace(Library):
     """The array operations common to JAX and PyTorch; `xp` is the library's module."""
 
     def __init__(self) -> None:
@@ -88,15 +88,15 @@ class Symbolic(Library):
         """Return x reshaped to `sizes`, permuted, and reshaped to `shape`."""
         return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
-    def unfold(self, x: Any, move: Move, given_sizes: Collection[str] = ()) -> Any:
+    def unfold(self, x: Any, move: Permutation, given_sizes: Collection[str] = ()) -> Any:
         """Return x with its folds unfolded; `given_sizes` are the axes sized by the caller."""
         return self.xp.reshape(x, move.sizes)
 
-    def fold(self, x: Any, move: Move) -> Any:
+    def fold(self, x: Any, move: Permutation) -> Any:
         """Return the target of a move from its unfolded source."""
         return self.xp.reshape(self.order(x, move.permutation), move.target_shape)
 
-    def apply_move(self, x: Any, move: Move) -> Any:
+    def apply_move(self, x: Any, move: Permutation) -> Any:
         """Return x with a move applied."""
         return self.fold(self.unfold(x, move), move)
 
@@ -135,12 +135,12 @@ class Symbolic(Library):
         dtype = self.width(dtype)
         if source == dtype:
             return x
-        if kind_of(source) == "c" and kind_of(dtype) not in "cb":
+        if dtype_kind(source) == "c" and dtype_kind(dtype) not in "cb":
             x = x.real
             source = self.dtype(x)
-        if kind_of(source) == "f" and kind_of(dtype) in "ui":
+        if dtype_kind(source) == "f" and dtype_kind(dtype) in "ui":
             return self._float_to_int(x, source, dtype, casting)
-        if casting == "saturate" and kind_of(dtype) in "ui" and kind_of(source) in "ui":
+        if casting == "saturate" and dtype_kind(dtype) in "ui" and dtype_kind(source) in "ui":
             low, high = integer_bounds(dtype)
             limits = integer_bounds(source)
             x = self.xp.clip(x, max(low, limits[0]), min(high, limits[1]))
@@ -160,7 +160,7 @@ class Symbolic(Library):
         return self.xp.where(x >= float(high + 1), self.xp.full_like(y, high), y)
 
 
-def convert_symbolic(task: Task, x: Any, namespace: Symbolic) -> Any:
+def convert_symbolic(task: ConvertOptions, x: Any, namespace: ArrayNamespace) -> Any:
     """Return the conversion of `x`, or raise the error of that shape and dtype."""
     source = namespace.dtype(x)
     move, target = task.judge(namespace.shape(x), source)
@@ -178,7 +178,7 @@ def sum_symbolic(
     accumulator: Accumulator,
     parts: Sequence[Any],
     facts: Sequence[tuple[tuple[int, ...], DType]],
-    namespace: Symbolic,
+    namespace: ArrayNamespace,
 ) -> Any:
     """Return the sum from left to right, computed in the accumulation dtype."""
     shapes, dtypes = zip(*facts, strict=True)
@@ -193,7 +193,9 @@ def sum_symbolic(
     return namespace.cast(sum(terms[1:], start=terms[0]), result, "unsafe")
 
 
-def _computed(x: Any, formula: Formula, move: Move, dtype: DType, namespace: Symbolic) -> Any:
+def _computed(
+    x: Any, formula: Normalization, move: Permutation, dtype: DType, namespace: ArrayNamespace
+) -> Any:
     """Return the formula of an unfolded x; its constants are prepared in float64 unless traced."""
     x = _clipped(namespace.to(x, dtype), formula, dtype, namespace)
     if not formula.scales:
@@ -211,7 +213,9 @@ def _computed(x: Any, formula: Formula, move: Move, dtype: DType, namespace: Sym
     return x * factors + terms
 
 
-def _coefficients(x: Any, formula: Formula, count: Any, namespace: Symbolic) -> tuple[Any, Any]:
+def _coefficients(
+    x: Any, formula: Normalization, count: Any, namespace: ArrayNamespace
+) -> tuple[Any, Any]:
     """Return factors and terms, each a scalar or one number for each of `count` indices."""
     dtype = namespace.dtype(x)
     if not formula.is_traced:
@@ -228,7 +232,7 @@ def _coefficients(x: Any, formula: Formula, count: Any, namespace: Symbolic) -> 
     return formula.scale / std, -mean / std
 
 
-def _clipped(x: Any, formula: Formula, dtype: DType, namespace: Symbolic) -> Any:
+def _clipped(x: Any, formula: Normalization, dtype: DType, namespace: ArrayNamespace) -> Any:
     """Return x clipped; its gradient is 1 inside the bounds, bounds included, and 0 outside."""
     bounds = formula.bounds(dtype)
     if bounds is None:

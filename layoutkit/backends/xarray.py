@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import kind_text
+from .._utils.validation import type_name
 from ..errors import ArgumentError, PatternError
 from ..memory import Array, as_numpy
 from .containers import Container
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..converter import Converter
     from ..layout.parsing import Layout
     from ..layout.pattern import Pattern
-    from ..planning.channels import Picks
+    from ..planning.channels import ChannelSelection
     from ..planning.plan import Plan
 
 
@@ -40,7 +40,7 @@ class Xarray(Container):
     def memory(self, out: Any) -> Array:
         """Return the memory of a DataArray that holds a NumPy array."""
         if not isinstance(out.data, np.ndarray):
-            raise ArgumentError(f"out holds a {kind_text(out.data)}, no NumPy array; omit out=")
+            raise ArgumentError(f"out holds a {type_name(out.data)}, no NumPy array; omit out=")
         return as_numpy(out.data, "out")
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
@@ -118,7 +118,9 @@ def _ordered(x: Any, pattern: Pattern) -> Any:
     return x if pattern_dims == dims else x.transpose(*order, transpose_coords=False)
 
 
-def _named(x: Any, result: Any, source: Layout, target: Layout, picks: Picks | None = None) -> Any:
+def _named(
+    x: Any, result: Any, source: Layout, target: Layout, picks: ChannelSelection | None = None
+) -> Any:
     """Return a result as a DataArray with the dims, coords, name and attrs that still apply."""
     names = dict(zip(source.groups, x.dims, strict=True))
     coords = x.coords.to_dataset()

@@ -25,10 +25,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .._utils.files import replacing, resolved
+from .._utils.files import replace_atomically, resolve_links
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
-from ..data.formats import CONTAINERS, TABLES, container_of
+from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind
 from ..errors import ArgumentError, DataError
 from ..images import Decoder
 from ..layout.pattern import parse_pattern
@@ -163,7 +163,11 @@ def write_npz(file: BinaryIO, joined: JoinedBatches, arrays: dict[str, Array]) -
 
 
 _SIZE = 224, 224
-_INDEX_KINDS = ("directory", *(suffix[1:] for suffix in TABLES), *CONTAINERS.values())
+_INDEX_KINDS = (
+    "directory",
+    *(suffix[1:] for suffix in TABLE_DELIMITERS),
+    *CONTAINER_KINDS.values(),
+)
 _GLOB_CHARACTERS = set("*?[{")  # characters of a glob, which names several files
 
 
@@ -246,7 +250,7 @@ def _open_index(request: BatchesRequest) -> Index:
     """Return the index of the images; raise ArgumentError if there are none."""
     source = request.source
     (partition, partitions) = request.partition
-    is_glob = container_of(source) is not None and _GLOB_CHARACTERS & set(source)
+    is_glob = container_kind(source) is not None and _GLOB_CHARACTERS & set(source)
     if "://" not in source and not is_glob and not Path(source).exists():
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):
@@ -254,8 +258,8 @@ def _open_index(request: BatchesRequest) -> Index:
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _INDEX_KINDS:
         raise ArgumentError(
-            f"{source}: photographs come from a folder, from a {' or '.join(TABLES)} file that "
-            f"names them, or from a {', '.join(CONTAINERS)} file that has them"
+            f"{source}: photographs come from a folder, from a {' or '.join(TABLE_DELIMITERS)} file that "
+            f"names them, or from a {', '.join(CONTAINER_KINDS)} file that has them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""
@@ -351,7 +355,7 @@ class _NpzContents:
 def _record_name(record: Record) -> str:
     """Return the file name of a record; for a container also the record's position in it."""
     name = str(record.url)
-    return name if container_of(name) is None else f"{name}#{record.position}"
+    return name if container_kind(name) is None else f"{name}#{record.position}"
 
 
 def _record_label(record: Record) -> str:
@@ -367,10 +371,10 @@ def _open_npz(request: BatchesRequest, axis: int) -> Iterator[_NpzContents | Non
     if path is None:
         yield None
         return
-    folder = resolved(path).parent
+    folder = resolve_links(path).parent
     with (
         _name_path_in_errors(path),
-        replacing(path) as file,
+        replace_atomically(path) as file,
         TemporaryFile(dir=folder) as batches_file,
     ):
         contents = _NpzContents(JoinedBatches(batches_file, axis))
@@ -401,7 +405,7 @@ def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     total = f" of {batch.count}" if shown < batch.count else ""
     title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
     sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
-    with _name_path_in_errors(path), replacing(path) as file:
+    with _name_path_in_errors(path), replace_atomically(path) as file:
         sheet.save(file, "PNG")
 
 

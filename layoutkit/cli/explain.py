@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 from ..converter import plan
 from ..errors import ArgumentError
 from ..layout.parsing import DOTS, Layout
-from ..layout.pattern import Move, parse_pattern
+from ..layout.pattern import Permutation, parse_pattern
 
 # Small enough for one line, and different enough to tell the axes apart.
 _EXAMPLE_SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
@@ -117,7 +117,7 @@ class _Example:
 # ---- text ------------------------------------------------------------------------------
 
 
-def text_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
+def draw_text(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     """Return both memory orders of a small example, as lines of text.
 
     sizes : axis sizes of an array; no axis of the example is larger
@@ -153,7 +153,7 @@ def _text_row(row: Sequence[_Element], run: int, names: str) -> str:
 # ---- SVG -------------------------------------------------------------------------------
 
 
-def svg_picture(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
+def draw_svg(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     """Return both memory orders as a standalone SVG document, for light and dark viewers."""
     example = _example(pattern, sizes or {})
     parts = [_heading(example)]
@@ -326,15 +326,15 @@ def explain(
         axes = _sizes(conversion_plan.move)
     # Write the file first: a reader of the text (`head`, a pager) may close the pipe early.
     if svg is not None:
-        svg.write_text(svg_picture(pattern, axes), encoding="utf-8")
+        svg.write_text(draw_svg(pattern, axes), encoding="utf-8")
     if conversion_plan is not None:
         print(conversion_plan, end="\n\n")
-    print(text_picture(pattern, axes))
+    print(draw_text(pattern, axes))
     if conversion_plan is None:
         print("\nWith --shape N,N,.. of an array there is a plan, too.")
 
 
-def _sizes(move: Move) -> dict[str, int]:
+def _sizes(move: Permutation) -> dict[str, int]:
     """Return the sizes of all axes; the axes of `...` are merged into one for the drawing."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     return {

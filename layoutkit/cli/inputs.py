@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .. import buffers
 from ..backends.dispatch import as_array
-from ..data.formats import ARRAYS, PICTURES, reader_of, suffix_of
+from ..data.formats import ARRAY_READERS, IMAGE_SUFFIXES, array_reader, lowercase_suffix
 from ..data.io.npy import StoredArray
 from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
@@ -147,7 +147,7 @@ def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
     for source, names in files_of.items():
         # A file without the suffix of an image is skipped: a shell glob may have matched it.
         if not any(map(_is_image, names)) and not (images and Path(source).is_file()):
-            suffixes = ", ".join(sorted(PICTURES))
+            suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
             raise ArgumentError(
                 f"{source}: no images there (looked for {suffixes}){_subfolder_hint(source)}"
             )
@@ -174,7 +174,7 @@ def _expand_source(source: str) -> list[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    has_image_name = path.suffix.lower() in PICTURES and not path.name.startswith(".")
+    has_image_name = path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
     # Exclude pipes and devices, on which reading would block.
     return has_image_name and (path.is_file() or not path.exists())
 
@@ -351,7 +351,11 @@ def _is_array(source: str) -> bool:
     if source == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
         # Reading from a pipe would block, and does not allow random access.
         raise ArgumentError(f"{source}: is not a regular file; write its data into one first")
-    return is_store(source) or suffix_of(source) in ARRAYS or (path.is_file() and is_npy(path))
+    return (
+        is_store(source)
+        or lowercase_suffix(source) in ARRAY_READERS
+        or (path.is_file() and is_npy(path))
+    )
 
 
 @dataclass(frozen=True)
@@ -420,7 +424,7 @@ def _open_array(source: str) -> Iterator[SlabSource]:
 def _read_array(source: str) -> Any:
     """Read an array by the suffix of its file; raise ArgumentError for any error of a reader."""
     try:
-        return reader_of(source)(source)
+        return array_reader(source)(source)
     except (LayoutkitError, OSError, MemoryError):
         raise
     except Exception as error:

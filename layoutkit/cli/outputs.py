@@ -36,7 +36,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from .. import buffers
-from .._utils.files import replacing, reserve, resolved
+from .._utils.files import replace_atomically, reserve_space, resolve_links
 from ..data.io.filesystem import local_path
 from ..data.io.npy import StoredArray
 from ..errors import ArgumentError, DataError, DtypeError
@@ -243,7 +243,7 @@ def create_npy(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
     Raises DtypeError if the format has no name for the dtype (bfloat16, float8).
     """
     header = make_npy_header(shape, dtype)
-    reserve(file, len(header) + math.prod(shape) * dtype.itemsize)
+    reserve_space(file, len(header) + math.prod(shape) * dtype.itemsize)
     file.write(header)
     file.flush()
     return NpyFile(file, len(header), shape, dtype)
@@ -284,7 +284,7 @@ def parse_destination(name: str) -> Destination:
 def open_destination(destination: Destination) -> Iterator[BinaryIO]:
     """Open a new file that gets its name only if the block ends without an exception."""
     if isinstance(destination, Path):
-        with replacing(destination) as file:
+        with replace_atomically(destination) as file:
             yield file
         return
     with _open_upload(destination) as file:
@@ -315,7 +315,7 @@ def create_result(file: BinaryIO, result: ArraySpec, destination: Destination) -
 def staging_folder(destination: Destination) -> Path:
     """Return the local folder in which a result is written first."""
     if isinstance(destination, Path):
-        return resolved(destination).parent
+        return resolve_links(destination).parent
     return Path(tempfile.gettempdir())
 
 
@@ -342,7 +342,7 @@ def check_destination(
     if destination.suffix != suffix:
         fix = f"; name it {destination.with_suffix(suffix)}" if destination.name else ""
         raise ArgumentError(f"{destination}: the result is a {suffix} file{fix}")
-    folder = resolved(destination).parent
+    folder = resolve_links(destination).parent
     if not folder.is_dir():
         raise ArgumentError(f"{destination}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK):

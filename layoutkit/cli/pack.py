@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.files import replacing, resolved
+from .._utils.files import replace_atomically, resolve_links
 from ..data import open_index, sampler
-from ..data.formats import PICTURES, suffix_of
+from ..data.formats import IMAGE_SUFFIXES, lowercase_suffix
 from ..data.io.image_record import pack_image
 from ..data.io.reader import RangeFile
-from ..data.io.recordio import FrameError, span_at, walked
+from ..data.io.recordio import FrameError, record_span, scan_records
 from ..data.recordio import RecordWriter
-from ..data.sources.recordio import read_list
+from ..data.sources.recordio import read_image_list
 from ..errors import ArgumentError, DataError
 from ..images import fit, read
 from ..images.decode import pillow
@@ -136,12 +136,12 @@ class _OutputPart:
     def __init__(self, target: Path, request: PackRequest, files: ExitStack) -> None:
         self.count = 0
         self._lines: list[str] = []
-        self._folder = resolved(target).parent
+        self._folder = resolve_links(target).parent
         self._list: Any = None
         path = target.with_suffix(".lst")
         # If the source list has the name of the output list, it is not rewritten.
         if not (path.exists() and path.samefile(request.source)):
-            self._list = files.enter_context(replacing(path))
+            self._list = files.enter_context(replace_atomically(path))
         self._writer = None if request.list_only else files.enter_context(RecordWriter(target))
         self.written = path if request.list_only else target
 
@@ -151,7 +151,7 @@ class _OutputPart:
         if self._writer is not None:
             label = labels[0] if len(labels) == 1 else labels
             self._writer.write(pack_image(payload, label, number), number)
-        path = os.path.relpath(resolved(image.path), self._folder)
+        path = os.path.relpath(resolve_links(image.path), self._folder)
         self._lines.append("\t".join([str(number), *map(_format_label, labels), path]) + "\n")
         self.count += 1
 
@@ -169,7 +169,7 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
     source = Path(request.source)
     if source.is_dir():
         images, names = _entries_from_folders(request.source)
-    elif source.is_file() and suffix_of(request.source) == ".lst":
+    elif source.is_file() and lowercase_suffix(request.source) == ".lst":
         images = _entries_from_list(request.source)
         names = []
     elif source.exists():
@@ -184,7 +184,7 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
 def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
     """Return the images in the sub-folders, labelled with the ranks of the sub-folders."""
     index = open_index(source)
-    records = [record for record in index if suffix_of(record.url) in PICTURES]
+    records = [record for record in index if lowercase_suffix(record.url) in IMAGE_SUFFIXES]
     if len(records) < len(index):
         skipped = len(index) - len(records)
         print(
@@ -203,7 +203,7 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
 
 def _entries_from_list(source: str) -> list[ImageEntry]:
     """Return the images that a `.lst` names, relative to its folder."""
-    lines = read_list(source)
+    lines = read_image_list(source)
     values = np.split(lines.values, np.cumsum(lines.widths)[:-1]) if len(lines.widths) else []
     rows = zip(lines.paths, values, lines.ids.tolist(), strict=True)
     return [
@@ -292,11 +292,11 @@ def write_index(path: Path) -> None:
     target = path.with_suffix(".idx")
     check_destination([str(path)], target, ".idx")
     with RangeFile(str(path)) as file:
-        offsets, lengths = walked(file)
+        offsets, lengths = scan_records(file)
         is_damaged = (lengths < 0) | (offsets + lengths > file.size)
         if is_damaged.any():
             raise _damage_error(file, int(offsets[is_damaged][0]))
-    with replacing(target) as file:
+    with replace_atomically(target) as file:
         file.writelines(b"%d\t%d\n" % line for line in enumerate(offsets.tolist()))
     print(f"written: {escape_controls(target)}, {len(offsets)} records")
 
@@ -304,7 +304,7 @@ def write_index(path: Path) -> None:
 def _damage_error(file: RangeFile, offset: int) -> DataError:
     """Return the error that describes the damage at an offset."""
     try:
-        end = offset + span_at(file, offset)
+        end = offset + record_span(file, offset)
     except FrameError as error:
         return error
     if end <= file.size:

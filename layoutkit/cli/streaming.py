@@ -29,7 +29,7 @@ from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import FEATURE, parse_pattern
 from ..memory import Array
-from ..spec import ArraySpec, DType, can_cast, integer_bounds, kind_of
+from ..spec import ArraySpec, DType, can_cast, dtype_kind, integer_bounds
 from .outputs import Destination, NpyFile, create_result, open_destination
 from .printing import escape_controls, format_bytes
 
@@ -114,7 +114,11 @@ def check_sign(source: DType, result: DType, fix: str) -> None:
 
     NumPy's same_kind allows this cast, and 200 silently becomes -56.
     """
-    if kind_of(source) == "u" and kind_of(result) == "i" and not can_cast(source, result, "safe"):
+    if (
+        dtype_kind(source) == "u"
+        and dtype_kind(result) == "i"
+        and not can_cast(source, result, "safe")
+    ):
         raise DtypeError(
             f"{source} to {result} would make values negative that are above "
             f"{integer_bounds(result)[1]}; {fix}"

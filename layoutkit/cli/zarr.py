@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from ..data.formats import explained
+from ..data.formats import convert_reader_errors
 from ..data.io.filesystem import local_path
 from ..data.io.npy import header_length, read_header
 from ..data.io.reader import Reader
@@ -130,7 +130,7 @@ class _RemoteNpyReader(_StoreReader):
     """A reader of a `.npy` file at a URL, which requests the byte ranges of rows."""
 
     def __init__(self, url: str) -> None:
-        with explained(url):
+        with convert_reader_errors(url):
             reader = Reader()
             self._offset = header_length(reader.read(url, 0, _MIN_HEADER_BYTES))
             header = read_header(io.BytesIO(reader.read(url, 0, self._offset)))

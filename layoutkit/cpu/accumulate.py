@@ -10,22 +10,22 @@ import numpy as np
 
 from .._utils import fork
 from ..buffers import empty, empty_with_address
-from ..kernels.cpu.accumulate_launch import MAX_NEST, Summation, prepare_sum
+from ..kernels.cpu.accumulate_launch import MAX_NESTED_LOOPS, SumLaunch, prepare_sum
 from ..kernels.cpu.params import LINE
-from ..memory import Array, address
-from ..planning.accumulate import Stage, SumRequest, make_sum_plan, operand, plan_single_part
+from ..memory import Array, data_pointer
+from ..planning.accumulate import Stage, SumRequest, make_operand, make_sum_plan, plan_single_part
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
-from .program import Program, cast_into, has_half
+from .program import Program, cast_into, supports_float16
 
 Run = Callable[[Sequence[Array], Array | None], Array]
 
 
-def prepared(request: SumRequest, threads: int | None = None) -> Run:
+def make_sum(request: SumRequest, threads: int | None = None) -> Run:
     """Return a function that sums arrays like those of a request into `out` or new memory."""
     if len(request.moves) > 1:
-        return Sum(request, threads)
-    mover = Program(plan_single_part(request, has_half), threads)
+        return SumProgram(request, threads)
+    mover = Program(plan_single_part(request, supports_float16), threads)
     return lambda parts, out: mover(parts[0], parts[0], out)
 
 
@@ -35,10 +35,10 @@ class _Ready:
 
     job: Job
     area: int
-    summation: Summation = field(repr=False)  # owns the memory that the job's parameters point to
+    summation: SumLaunch = field(repr=False)  # owns the memory that the job's parameters point to
 
 
-class Sum:
+class SumProgram:
     """The executable sum that an `Accumulator` caches for given shapes, strides and dtypes.
 
     Safe to call from many threads: only the cache of jobs is ever changed.
@@ -50,7 +50,7 @@ class Sum:
         self._empty = 0 in request.shape
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
-            self._plan = make_sum_plan(request, has_half, MAX_NEST)
+            self._plan = make_sum_plan(request, supports_float16, MAX_NESTED_LOOPS)
             self._stages = [_stage_function(stage) for stage in self._plan.stages]
 
     def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
@@ -68,22 +68,22 @@ class Sum:
 
     def _run(self, parts: Sequence[Array], total: Array) -> None:
         nest = self._plan.nest
-        dst = address(total) + nest.dst_offset
+        dst = data_pointer(total) + nest.dst_offset
         alignment = min(dst & -dst, LINE)
         ready = self._jobs.get(alignment) or self._prepare(alignment)
         count = 1 if ready.job.alone else min(self._threads or get_num_threads(), ready.job.units)
         areas, first = empty_with_address((count * ready.area,), np.dtype(np.uint8))
-        sources = map(int.__add__, map(address, parts), nest.src_offsets)
+        sources = map(int.__add__, map(data_pointer, parts), nest.src_offsets)
         call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)
-        ready.job.run(address(call), dst)
+        ready.job.run(data_pointer(call), dst)
         del areas  # kept alive until the job has run
 
     def _prepare(self, alignment: int) -> _Ready:
         """Return the cached job for an alignment; threads that race build equal jobs."""
         plan, computed = self._plan, self._request.computed
-        parts = [operand(dtype) for dtype in plan.dtypes]
-        sides = operand(computed), operand(plan.written)
-        with fork.making:
+        parts = [make_operand(dtype) for dtype in plan.dtypes]
+        sides = make_operand(computed), make_operand(plan.written)
+        with fork.init_lock:
             summation = prepare_sum(plan.nest.loops, parts, *sides, alignment)
         item = sum(dtype.itemsize for dtype in (*plan.dtypes, plan.written))
         job = Job(

@@ -18,58 +18,58 @@ from .._utils import fork
 from ..buffers import empty_with_address
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
-from ..memory import Array, address, check_writable, contiguous
+from ..memory import Array, check_writable, contiguous_strides, data_pointer
 from ..normalize import CHANNEL
-from ..planning.channels import evenly
+from ..planning.channels import as_slice
 from ..planning.collate import (
-    Axes,
-    Frame,
-    Windows,
-    check_inside,
-    make_frame,
+    BatchLayout,
+    CollateOptions,
+    SampleAxes,
+    check_windows_inside,
+    fill_array_of,
+    make_batch_layout,
     parse_crop_and_flip,
-    pixel_of,
 )
 from ..planning.plan import Plan
 from ..spec import DType
 from ..threads.pool import Job
-from .program import has_half
+from .program import supports_float16
 from .window_table import (
     CollateArgs,
-    Sources,
+    SampleBatch,
     WindowPlanTable,
     generalize_strides,
     make_window_plan,
-    spelled_out,
+    with_addresses,
 )
 
 KEPT_BYTES = 4 << 20  # a larger sheet, of a batch of thousands of samples, is not reused
 MOST_KINDS = 64  # kinds of windows that are cached, unless a batch has more
 
 
-class Gathering:
-    """The executable collation of a `Frame`, for samples of one dtype.
+class CollateProgram:
+    """The executable collation of a `BatchLayout`, for samples of one dtype.
 
     Safe to call from many threads: only caches are ever changed.
     """
 
     def __init__(
         self,
-        options: Windows,
-        axes: Axes,
+        options: CollateOptions,
+        axes: SampleAxes,
         count: int,
         window: tuple[int, ...],
         source: DType,
         out: Array | None,
     ) -> None:
-        self.frame = make_frame(options, axes, count, window, source, out, has_half)
+        self.frame = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._asked = options
         self._axes = axes
         self._source = source
         self._count = count
         self._places = axes.places()
         # Selected channels without a common stride: each window is copied with only these channels.
-        self._copies_channels = options.channels is not None and evenly(options.channels) is None
+        self._copies_channels = options.channels is not None and as_slice(options.channels) is None
         self._is_empty = 0 in self.frame.shape
         self._byte_span = _byte_span(self.frame)
         self._known: dict[int, WindowPlanTable] = {}  # by the alignment of samples in the output
@@ -77,18 +77,18 @@ class Gathering:
         self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
         self._copies, self._kept_alive = self._copy_params()
 
-    def __call__(self, sources: Sources, offset: Any, flip: Any, out: Array | None) -> Array:
+    def __call__(self, sources: SampleBatch, offset: Any, flip: Any, out: Array | None) -> Array:
         """Convert the windows of a batch into `out` or new memory, and return that."""
         frame = self.frame
         span = 0, 0
         if out is None:
             out, dst = empty_with_address(frame.shape, frame.dtype)
         else:
-            dst = address(out)
+            dst = data_pointer(out)
             span = dst + self._byte_span[0], dst + self._byte_span[1]
         sheet, known = self._fill_table(sources, offset, flip, dst, span)
         try:
-            if sheet.head.item(t.FOUND) & t.NEAR:
+            if sheet.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
                 for number, array in enumerate(sources.arrays):
                     check_writable(array, out, f"sample {number}")
             if not self._is_empty:
@@ -98,7 +98,7 @@ class Gathering:
                 self._sheets.append(sheet)
         return out
 
-    def plans(self, sources: Sources, offset: Any, flip: Any) -> list[Plan]:
+    def plans(self, sources: SampleBatch, offset: Any, flip: Any) -> list[Plan]:
         """Return the plan of each kind of windows."""
         if self._is_empty:
             return []
@@ -108,7 +108,7 @@ class Gathering:
     # -- the table of windows --------------------------------------------------------------
 
     def _fill_table(
-        self, sources: Sources, offset: Any, flip: Any, dst: int, span: tuple[int, int]
+        self, sources: SampleBatch, offset: Any, flip: Any, dst: int, span: tuple[int, int]
     ) -> tuple[CollateArgs, WindowPlanTable]:
         """Return the filled table of a batch and its kinds; raise the errors of invalid samples."""
         offsets, flips = parse_crop_and_flip(self._asked, self._places, offset, flip, self._count)
@@ -119,10 +119,10 @@ class Gathering:
             sheet = self._new_args(known)
             sheet.describe(sources, known, offsets, flips, span)
             lay(b"", sheet.address, 0, 0, self._count)
-            flags = sheet.head.item(t.FOUND) & ~t.NEAR
-            if not flags or (self._is_empty and flags == t.UNKNOWN):
+            flags = sheet.head.item(t.ERRORS) & ~t.OVERLAPS_OUTPUT
+            if not flags or (self._is_empty and flags == t.NO_PLAN):
                 return sheet, known
-            if flags & (t.ODD | t.OUTSIDE):
+            if flags & (t.MISMATCH | t.OUT_OF_BOUNDS):
                 sources = self._check_samples(sources, sheet, flags)
             else:
                 known = self._add_kind(known, sheet, grid)
@@ -145,35 +145,35 @@ class Gathering:
         frame = self.frame
         sheet = CollateArgs(self._count, len(frame.window), known.longest)
         head = sheet.head
-        packed = contiguous(frame.window, self._source)
+        packed = contiguous_strides(frame.window, self._source)
         sheet.of_axes(t.WINDOW)[:] = frame.window
-        sheet.of_axes(t.GIVEN)[:] = [name is not None for name in self._axes.windowed]
-        sheet.of_axes(t.PACKED)[:] = packed
+        sheet.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.windowed]
+        sheet.of_axes(t.COPY_STRIDES)[:] = packed
         head[t.STEP] = frame.step
-        head[t.BYTES] = prod(frame.window) * self._source.itemsize
-        head[t.FILLED] = options.fill is not None
-        head[t.COPIED] = self._copies_channels
+        head[t.COPY_BYTES] = prod(frame.window) * self._source.itemsize
+        head[t.MAY_PAD] = options.fill is not None
+        head[t.COPY_ALL] = self._copies_channels
         head[t.CHANNEL] = -1
         if options.channels is not None:
             head[t.CHANNEL] = self._axes.places()[CHANNEL]
-            head[t.MOST] = max(options.channels) + 1
-            head[t.FIRST], head[t.APART] = evenly(options.channels) or (0, 1)
+            head[t.MIN_CHANNELS] = max(options.channels) + 1
+            head[t.FIRST_CHANNEL], head[t.CHANNEL_STEP] = as_slice(options.channels) or (0, 1)
         return sheet
 
-    def _check_samples(self, sources: Sources, sheet: CollateArgs, flags: int) -> Sources:
+    def _check_samples(self, sources: SampleBatch, sheet: CollateArgs, flags: int) -> SampleBatch:
         """Raise the error of invalid samples, or return them with their addresses.
 
         Samples are valid if only their dtype objects differ, which machine code compares by
         identity.
         """
-        located = spelled_out(sources)
+        located = with_addresses(sources)
         if located.places is not None:
             self._axes.window(self._asked, located.places.sizes)
-        if not flags & t.ODD:
-            begins, sizes = sheet.of_windows(t.BEGINS), sheet.of_windows(t.LENGTHS)
+        if not flags & t.MISMATCH:
+            begins, sizes = sheet.of_windows(t.WINDOW_OFFSETS), sheet.of_windows(t.SAMPLE_SIZES)
             window = self.frame.window
             outside = (begins < 0) | (begins + np.array(window) > sizes)
-            check_inside(self._axes, begins, sizes, window, outside)
+            check_windows_inside(self._axes, begins, sizes, window, outside)
         if located is sources:
             raise RuntimeError("the table kernel refused valid samples")
         return located
@@ -189,8 +189,8 @@ class Gathering:
         stream = self._is_streamed()
         kinds = known.kinds
         if all(kind.tried for kind in kinds):
-            number = int(np.flatnonzero(sheet.states == -t.UNKNOWN)[0])
-            steps = tuple(sheet.of_windows(t.STEPS)[number].tolist())
+            number = int(np.flatnonzero(sheet.states == -t.NO_PLAN)[0])
+            steps = tuple(sheet.of_windows(t.WINDOW_STRIDES)[number].tolist())
             most = max(MOST_KINDS, self._count)
             kinds = (*kinds[1 - most :], make_window_plan(frame, self._source, steps, grid, stream))
         else:
@@ -199,12 +199,12 @@ class Gathering:
                 for k in kinds
             )
         table = WindowPlanTable.of(kinds)
-        with fork.making:
+        with fork.init_lock:
             self._known[grid] = table
         return table
 
     def _is_streamed(self) -> bool:
-        with fork.making:
+        with fork.init_lock:
             from ..kernels.cpu.launch import STREAM_BYTES
         return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
 
@@ -213,17 +213,17 @@ class Gathering:
     def _run(self, sheet: CollateArgs, known: WindowPlanTable, dst: int) -> None:
         """Run the job of a filled table."""
         table = sheet.table
-        copies = sheet.head.item(t.COPIES)
+        copies = sheet.head.item(t.COPY_COUNT)
         if copies:
-            memory = empty_with_address((copies * sheet.head.item(t.BYTES),), np.dtype("u1"))
-            copied = table[:, t.E_BEFORE] != 0
+            memory = empty_with_address((copies * sheet.head.item(t.COPY_BYTES),), np.dtype("u1"))
+            copied = table[:, t.E_COPY_ROW] != 0
             table[copied, t.E_SOURCE] += memory[1]
             sheet.rows[copied, t.TARGET] += memory[1]
         if known.is_spread:
             table = self._spread(sheet, known)
         key = len(table), copies > 0
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
-        job.run(address(table), dst)
+        job.run(data_pointer(table), dst)
 
     def _spread(self, sheet: CollateArgs, known: WindowPlanTable) -> Array:
         """Return the table with a row for each launch of a window."""
@@ -239,15 +239,15 @@ class Gathering:
 
     def _job(self, rows: int, copied: bool) -> Job:
         """Return the job of a table with `rows` rows; every row is cut into equal shares."""
-        with fork.making:
+        with fork.init_lock:
             from ..kernels.cpu.compiler import KernelSpec, load
-            from ..kernels.cpu.launch import shares
+            from ..kernels.cpu.launch import choose_shares
 
             kernel = load(KernelSpec("collate", ("each",)))
         plan = self.frame.plan
         moved = plan.source.nbytes + plan.target.nbytes
-        count, grain = (1, 1) if copied else shares(rows, moved)
-        params = struct.pack("2q", count, address(self._copies))
+        count, grain = (1, 1) if copied else choose_shares(rows, moved)
+        params = struct.pack("2q", count, data_pointer(self._copies))
         return Job(kernel, params, rows * count, grain, moved)
 
     def _copy_params(self) -> tuple[Array, Any]:
@@ -261,15 +261,21 @@ class Gathering:
             channel = axes.places()[CHANNEL]
         paint = np.empty(0, self._source)
         if options.fill is not None:
-            pixel = pixel_of(options, axes, window, self._source)
+            pixel = fill_array_of(options, axes, window, self._source)
             channel_axis = axes.places().get(CHANNEL)
             pixel_shape = [len(pixel) if axis == channel_axis else 1 for axis in range(len(window))]
             paint = np.array(np.broadcast_to(pixel.reshape(pixel_shape), window), order="C")
-        head = len(window), self._source.itemsize, address(paint), channel, address(channels)
+        head = (
+            len(window),
+            self._source.itemsize,
+            data_pointer(paint),
+            channel,
+            data_pointer(channels),
+        )
         return np.array([*head, *window], np.int64), (paint, channels)
 
 
-def _byte_span(frame: Frame) -> tuple[int, int]:
+def _byte_span(frame: BatchLayout) -> tuple[int, int]:
     """Return the byte offsets of the memory of a batch, relative to its first element."""
     if 0 in frame.shape:
         return 0, 0
@@ -280,7 +286,7 @@ def _byte_span(frame: Frame) -> tuple[int, int]:
 @cache
 def _table_kernel() -> Any:
     """Return the kernel that writes tables; it keeps the GIL, as reacquiring it is slower."""
-    with fork.making:
-        from ..kernels.cpu.compiler import HOLDING, KernelSpec, load
+    with fork.init_lock:
+        from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL, KernelSpec, load
 
-        return HOLDING(load(KernelSpec("collate", ("windows",))).address)
+        return PROTOTYPE_WITH_GIL(load(KernelSpec("collate", ("windows",))).address)

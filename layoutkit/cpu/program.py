@@ -1,6 +1,6 @@
 """Execute the plan of a conversion on the CPU: machine code, parameter block and memory.
 
-`Program` executes one plan. `Laid` and `Placed` execute `memory=` and `pad_to=`, which need one
+`Program` executes one plan. `TransposedViewProgram` and `PaddedProgram` execute `memory=` and `pad_to=`, which need one
 more step (see `planning/plan.py`).
 
 `cast_into` is the cast that NumPy does for kernels: of dtypes that they do not support, and where C
@@ -17,14 +17,21 @@ import numpy as np
 from .._utils import fork
 from ..buffers import empty_with_address
 from ..kernels.cpu.params import LINE
-from ..layout.pattern import Move
-from ..memory import Array, address
-from ..planning.channels import Picks
-from ..planning.options import Task
+from ..layout.pattern import Permutation
+from ..memory import Array, data_pointer
+from ..planning.channels import ChannelSelection
+from ..planning.options import ConvertOptions
 from ..planning.padding import fill_region_for
-from ..planning.plan import Plan, fill_conversion, made, order, plan_inner_region, refuse_out
-from ..spec import CPU, DType, integer_bounds, kind_of
-from ..threads.pool import Job, announce
+from ..planning.plan import (
+    Plan,
+    check_no_out,
+    fill_conversion,
+    memory_permutation,
+    options_in_memory_order,
+    plan_inner_region,
+)
+from ..spec import CPU, DType, dtype_kind, integer_bounds
+from ..threads.pool import Job, register_threadpoolctl
 
 if TYPE_CHECKING:
     from ..converter import Converter
@@ -38,13 +45,13 @@ def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
 
 def _castable_values(values: Array, target: DType, saturate: bool) -> Array:
     """Return values that NumPy can cast to `target` without a warning."""
-    if kind_of(values.dtype) == "c":
+    if dtype_kind(values.dtype) == "c":
         values = _as_numpy_complex(values, target)
-    if saturate and kind_of(target) in "ui":
+    if saturate and dtype_kind(target) in "ui":
         values = _saturate(values, target)
     if not np.can_cast(values.dtype, target, "unsafe"):
         # Happens only among the smallest dtypes of ml_dtypes, which these dtypes represent exactly.
-        values = values.astype(np.complex64 if kind_of(target) == "c" else np.float32)
+        values = values.astype(np.complex64 if dtype_kind(target) == "c" else np.float32)
     return values
 
 
@@ -52,15 +59,15 @@ def _as_numpy_complex(values: Array, target: DType) -> Array:
     """Return complex values in a dtype of NumPy, or their real part if the target is real."""
     if values.dtype.kind != "c":
         values = values.astype(np.complex64)
-    return values if kind_of(target) in "cb" else values.real
+    return values if dtype_kind(target) in "cb" else values.real
 
 
 def _saturate(values: Array, target: DType) -> Array:
     """Return values as 64-bit integers, rounded half to even and clipped, with 0 for NaN."""
     low, high = integer_bounds(target)
     wide = np.uint64 if low == 0 else np.int64
-    if kind_of(values.dtype) in "bui":
-        values = values.astype(np.uint64 if kind_of(values.dtype) in "bu" else np.int64)
+    if dtype_kind(values.dtype) in "bui":
+        values = values.astype(np.uint64 if dtype_kind(values.dtype) in "bu" else np.int64)
         limits = np.iinfo(values.dtype)
         return values.clip(max(low, int(limits.min)), min(high, int(limits.max)))
     if values.dtype.itemsize < 4:
@@ -72,9 +79,9 @@ def _saturate(values: Array, target: DType) -> Array:
     return np.where(rounded_values <= float(low), wide(low), rounded)
 
 
-def has_half() -> bool:
+def supports_float16() -> bool:
     """Return whether this CPU converts float16 in hardware."""
-    with fork.making:
+    with fork.init_lock:
         from ..kernels.cpu.compiler import cpu_features
 
         return not cpu_features().isdisjoint({"f16c", "neon"})
@@ -113,11 +120,11 @@ class Program:
             if out is None:
                 out, dst = empty_with_address(self._shape, self._dtype)
             else:
-                dst = address(out)
+                dst = data_pointer(out)
             dst += self._dst
             alignment = min(dst & -dst, LINE)
             job = self._jobs.get(alignment) or self.prepare(alignment)
-            job.run(address(array) + self._src, dst)
+            job.run(data_pointer(array) + self._src, dst)
             return out
         if self.plan.kernel == "view":
             return x if self._same else self.plan.move.view_of(array)
@@ -137,8 +144,10 @@ class Program:
                 array = array.astype(before, order="C")
         middle = result if after is None else empty_with_address(self._shape, after)[0]
         for src, dst in self.plan.launches():
-            alignment = min((to := address(middle) + dst) & -to, LINE)
-            (self._jobs.get(alignment) or self.prepare(alignment)).run(address(array) + src, to)
+            alignment = min((to := data_pointer(middle) + dst) & -to, LINE)
+            (self._jobs.get(alignment) or self.prepare(alignment)).run(
+                data_pointer(array) + src, to
+            )
         if after is not None:
             cast_into(result, middle, saturate=self.plan.saturate)
 
@@ -147,47 +156,49 @@ class Program:
         plan = self.plan
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
-        with fork.making:
+        with fork.init_lock:
             from ..kernels.cpu.compiler import load
             from ..kernels.cpu.launch import prepare
 
             launch = prepare(plan.choice, plan.epilogue, alignment, self._stream)
             kernel = load(launch.spec)
-        announce()
+        register_threadpoolctl()
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved, self.threads)
         return self._jobs.setdefault(alignment, job)
 
 
-def _copy_channels(array: Array, move: Move, picks: Picks) -> Array:
+def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> Array:
     """Return the selected channels in a new array."""
     opened = array.reshape(picks.whole(move).sizes)
     selected: Array = np.take(opened, picks.order, picks.axis(move))
     return selected.reshape(move.source_shape)
 
 
-class Laid:
+class TransposedViewProgram:
     """A program whose result is a view of new memory in another layout: `memory=`."""
 
     nbytes = 0  # the program of the memory is cached by its own Converter
 
     def __init__(self, converter: Converter, out: Array | None) -> None:
-        refuse_out(converter.task, out)
-        self._made = converter.derived(made)
+        check_no_out(converter.task, out)
+        self._made = converter.derived(options_in_memory_order)
         self._task = converter.task
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into new memory, and return a transposed view of it."""
         converted: Array = self._made(x)
-        return converted.transpose(order(self._task, converted.ndim))
+        return converted.transpose(memory_permutation(self._task, converted.ndim))
 
 
-class Placed:
+class PaddedProgram:
     """A program that converts x into a region of a padded result and fills the rest: `pad_to=`."""
 
-    def __init__(self, task: Task, array: Array, out: Array | None) -> None:
+    def __init__(self, task: ConvertOptions, array: Array, out: Array | None) -> None:
         shape = array.shape
         dtype = array.dtype
-        plan, self._place = plan_inner_region(task, shape, array.strides, dtype, CPU, out, has_half)
+        plan, self._place = plan_inner_region(
+            task, shape, array.strides, dtype, CPU, out, supports_float16
+        )
         self._inside = Program(plan, task.threads)
         self._dtype = plan.target.dtype
         self._borders = self._place.borders()
@@ -205,11 +216,11 @@ class Placed:
         return out
 
 
-def _fill_array(task: Task, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
+def _fill_array(task: ConvertOptions, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant."""
     fill_options, pixel = fill_conversion(task, array.shape, array.dtype)
     plan = fill_options._replace(dtype=dtype).plan(
-        pixel.shape, pixel.strides, pixel.dtype, CPU, None, has_half
+        pixel.shape, pixel.strides, pixel.dtype, CPU, None, supports_float16
     )
     converted: Array = Program(plan)(pixel, pixel, None)
     if converted.shape[-1] > 1:

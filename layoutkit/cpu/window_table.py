@@ -6,7 +6,7 @@ of the kernel, and each of them linearly, one plan is used for all such strides.
 by planning with two other strides.
 
 `CollateArgs` is the argument block of a batch, which kernels/cpu/collate.py reads and writes, as
-NumPy arrays. `Sources` are the samples of a batch: separate arrays, or positions of one array.
+NumPy arrays. `SampleBatch` are the samples of a batch: separate arrays, or positions of one array.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .._utils import fork
 from ..errors import LayoutkitError
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
-from ..memory import HAS_KNOWN_HEADER, Array, address, addresses
-from ..planning.collate import Frame, PerSampleArgs, check_same_rank_and_dtype
+from ..memory import HAS_KNOWN_HEADER, Array, addresses, data_pointer
+from ..planning.collate import BatchLayout, PerSampleArgs, check_same_rank_and_dtype
 from ..planning.plan import Plan
 from ..spec import CPU, DType
-from .program import has_half
+from .program import supports_float16
 
 # Bytes that are added to a stride to test linearity: they do not change fusion or alignment.
 TRIED = 3 << 12, 5 << 12
@@ -58,8 +58,15 @@ class WindowPlan(NamedTuple):
     def row(self) -> Iterator[int]:
         """Yield the row of the table of kinds (see kernels/cpu/collate_params.py)."""
         (source, output), *_ = self.places
-        yield from (self.code, address(self.params), len(self.params), self.units, source, output)
-        yield from (len(self.patches), address(self.patches))
+        yield from (
+            self.code,
+            data_pointer(self.params),
+            len(self.params),
+            self.units,
+            source,
+            output,
+        )
+        yield from (len(self.patches), data_pointer(self.patches))
         yield from self.steps
         yield from self.least
 
@@ -80,7 +87,7 @@ class WindowPlanTable(NamedTuple):
         longest = max((len(k.params) for k in kinds if max(k.least, default=-1) >= 0), default=0)
         table = np.array(rows, np.int64)
         is_spread = any(len(kind.places) > 1 for kind in kinds)
-        return cls(tuple(kinds), table, address(table), longest, is_spread)
+        return cls(tuple(kinds), table, data_pointer(table), longest, is_spread)
 
 
 class _Ready(NamedTuple):
@@ -104,7 +111,7 @@ class _Ready(NamedTuple):
 
 
 def make_window_plan(
-    frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool
+    frame: BatchLayout, source: DType, steps: tuple[int, ...], grid: int, stream: bool
 ) -> WindowPlan:
     """Return a kind of windows with exactly these strides; others are tested later."""
     ready = _ready(frame, source, steps, grid, stream)
@@ -119,7 +126,7 @@ def make_window_plan(
 
 
 def generalize_strides(
-    kind: WindowPlan, frame: Frame, source: DType, grid: int, stream: bool
+    kind: WindowPlan, frame: BatchLayout, source: DType, grid: int, stream: bool
 ) -> WindowPlan:
     """Return `kind` generalized to all strides that only change numbers linearly."""
     base = _ready(frame, source, kind.steps, grid, stream)
@@ -143,7 +150,7 @@ def generalize_strides(
 
 def _find_growth(
     base: _Ready,
-    frame: Frame,
+    frame: BatchLayout,
     source: DType,
     steps: tuple[int, ...],
     axis: int,
@@ -170,13 +177,15 @@ def _find_growth(
     return growth
 
 
-def _ready(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, stream: bool) -> _Ready:
+def _ready(
+    frame: BatchLayout, source: DType, steps: tuple[int, ...], grid: int, stream: bool
+) -> _Ready:
     """Plan one window, and compute its launch parameters."""
-    plan = frame.task.plan(frame.window, steps, source, CPU, frame.lies, has_half)
+    plan = frame.task.plan(frame.window, steps, source, CPU, frame.lies, supports_float16)
     if plan.choice is None or not (plan.is_one_pass or plan.choice.beyond):
         raise RuntimeError(f"{plan.pattern}: a sample needs several passes, but the batch only one")
     places = tuple(plan.launches())
-    with fork.making:
+    with fork.init_lock:
         from ..kernels.cpu.launch import prepare
 
         grid = gcd(grid, *(dst for _, dst in places))
@@ -185,7 +194,7 @@ def _ready(frame: Frame, source: DType, steps: tuple[int, ...], grid: int, strea
     return _Ready(plan, launch.spec, launch.units, places, params)
 
 
-class Places(NamedTuple):
+class SampleAddresses(NamedTuple):
     """The addresses of samples, and their sizes and strides (one row per sample, or one row)."""
 
     starts: Array
@@ -193,7 +202,7 @@ class Places(NamedTuple):
     strides: Array
 
 
-class Sources(NamedTuple):
+class SampleBatch(NamedTuple):
     """The samples of a batch.
 
     shape     the shape of the first sample
@@ -205,17 +214,17 @@ class Sources(NamedTuple):
     shape: tuple[int, ...]
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     arrays: Sequence[Array]
-    places: Places | None
+    places: SampleAddresses | None
 
 
-def of_samples(arrays: Sequence[Array]) -> Sources:
+def samples_of_arrays(arrays: Sequence[Array]) -> SampleBatch:
     """Return samples that are separate arrays."""
     first = arrays[0]
-    samples = Sources(first.dtype, first.shape, len(arrays), arrays, None)
-    return samples if HAS_KNOWN_HEADER else spelled_out(samples)
+    samples = SampleBatch(first.dtype, first.shape, len(arrays), arrays, None)
+    return samples if HAS_KNOWN_HEADER else with_addresses(samples)
 
 
-def spelled_out(sources: Sources) -> Sources:
+def with_addresses(sources: SampleBatch) -> SampleBatch:
     """Return samples with their addresses; raise if their ranks or dtypes differ."""
     if sources.places is not None:
         return sources
@@ -224,18 +233,18 @@ def spelled_out(sources: Sources) -> Sources:
     check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
     shapes_and_strides = ([array.shape for array in arrays], [array.strides for array in arrays])
     rows = (np.array(lists, np.int64).reshape(len(arrays), rank) for lists in shapes_and_strides)
-    return sources._replace(places=Places(np.array(addresses(arrays), np.int64), *rows))
+    return sources._replace(places=SampleAddresses(np.array(addresses(arrays), np.int64), *rows))
 
 
-def of_rows(array: Array, axis: int, rows: Array) -> Sources:
+def samples_of_array(array: Array, axis: int, rows: Array) -> SampleBatch:
     """Return samples that are parts of one array, at validated positions along `axis`."""
     array = np.moveaxis(array, axis, 0) if axis else array
-    starts = address(array) + rows * array.strides[0]
+    starts = data_pointer(array) + rows * array.strides[0]
     forms = (np.array([form[1:]], np.int64) for form in (array.shape, array.strides))
-    return Sources(array.dtype, array.shape[1:], len(rows), (), Places(starts, *forms))
+    return SampleBatch(array.dtype, array.shape[1:], len(rows), (), SampleAddresses(starts, *forms))
 
 
-_EACH_TIME = Struct(f"{t.EACH_TIME}q").pack_into
+_EACH_TIME = Struct(f"{t.PER_BATCH_WORDS}q").pack_into
 HEADER = object.__basicsize__  # bytes of a Python object before NumPy's fields
 
 
@@ -244,17 +253,17 @@ class CollateArgs:
 
     def __init__(self, count: int, rank: int, longest: int) -> None:
         row = t.ROW + 4 * rank
-        head = t.SHEET + t.LISTS * rank
+        head = t.SHEET_WORDS + t.AXIS_ARRAYS * rank
         ends = list(added((head, count, count * row, count * t.ENTRY, count, count * longest)))
         self.words = np.zeros(ends[-1], np.int64)
-        self.address = address(self.words)
+        self.address = data_pointer(self.words)
         self.longest = longest
         self._rank = rank
         parts = [self.words[first:last] for first, last in pairwise([0, *ends])]
         self.head, self._objects, rows, table, self.states, _ = parts
         self.rows = rows.reshape(count, row)
         self.table = table.reshape(count, t.ENTRY)
-        self.head[[t.COUNT, t.AXES, t.HEADER]] = count, rank, HEADER
+        self.head[[t.COUNT, t.AXES, t.OBJECT_HEADER]] = count, rank, HEADER
         begins = [self.address + 8 * end for end in ends]
         self._objects_at, *written = begins[:-1]
         self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = written
@@ -263,7 +272,7 @@ class CollateArgs:
 
     def of_axes(self, which: int) -> Array:
         """Return a per-axis list of the head, such as the window sizes."""
-        first = t.SHEET + which * self._rank
+        first = t.SHEET_WORDS + which * self._rank
         return self.head[first : first + self._rank]
 
     def of_windows(self, which: int) -> Array:
@@ -273,7 +282,7 @@ class CollateArgs:
 
     def describe(
         self,
-        sources: Sources,
+        sources: SampleBatch,
         known: WindowPlanTable,
         offsets: PerSampleArgs,
         flips: PerSampleArgs,
@@ -285,7 +294,7 @@ class CollateArgs:
             self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
             samples = self._objects_at, id(sources.dtype), 0, 0, 0, 0
         else:
-            starts, sizes, strides = map(address, sources.places)
+            starts, sizes, strides = map(data_pointer, sources.places)
             form = 8 * self._rank if len(sources.places.sizes) > 1 else 0
             samples = 0, 0, starts, sizes, strides, form
         _EACH_TIME(self.head.data, 0, *samples, *out, *kinds, 0, 0)
@@ -293,10 +302,10 @@ class CollateArgs:
             return
         head = self.head
         rank = self._rank
-        head[t.SHEET : t.SHEET + t.WINDOW * rank] = 0
+        head[t.SHEET_WORDS : t.SHEET_WORDS + t.WINDOW * rank] = 0
         self._is_said = bool(offsets or flips)
-        for first, values in (t.CORNERS, offsets), (t.FLIPS, flips):
+        for first, values in (t.OFFSETS, offsets), (t.FLIPS, flips):
             for axis, value in values.items():
-                pos = t.SHEET + first * rank + axis
-                head[pos] = address(value)
+                pos = t.SHEET_WORDS + first * rank + axis
+                head[pos] = data_pointer(value)
                 head[pos + rank] = value.strides[0] if value.ndim else 0

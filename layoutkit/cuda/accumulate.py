@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .._utils.cache import PROGRAM_BYTES, Cache, remember
+from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from ..kernels.cuda.launch import MAX_PARTS, WORD
 from ..memory import layout_key
@@ -19,14 +19,22 @@ from ..planning.accumulate import (
     Stage,
     SumPlan,
     SumRequest,
+    make_operand,
     make_sum_plan,
-    operand,
     plan_single_part,
 )
 from ..planning.loops import SumLoop
 from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_writable
-from .program import DeviceProgram, QuickSum, aligned, cast, cast_into, check_warm, has_half
+from .program import (
+    CachedSumLaunch,
+    DeviceProgram,
+    aligned,
+    cast,
+    cast_into,
+    check_compiled,
+    supports_float16,
+)
 from .runtime import runtime
 
 Plan = Callable[[Sequence[Any], Any], SumRequest]
@@ -39,7 +47,7 @@ class DeviceSums:
         self._plan = plan
         self._sums: Cache[_DeviceSum] = Cache()
         # By the library's description of the parts and of out; None if there is no fast path.
-        self.quick: Cache[QuickSum | None] = Cache()
+        self.quick: Cache[CachedSumLaunch | None] = Cache()
 
     def run(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
@@ -59,7 +67,7 @@ class DeviceSums:
         """Cache the fast path, by `key`, for parts like these, which were just summed."""
         if key not in self.quick and all(array.is_aligned for array in arrays):
             quick = self._find(arrays, out).quick(arrays, out)
-            remember(self.quick, key, quick, PROGRAM_BYTES)
+            cache_put(self.quick, key, quick, PROGRAM_SIZE_ESTIMATE)
 
     def _find(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> _DeviceSum:
         ordinal = arrays[0].ordinal
@@ -68,7 +76,7 @@ class DeviceSums:
         if ready is None:
             request = replace(self._plan(arrays, out), device=arrays[0].device)
             new_sum = _DeviceSum(request, ordinal)
-            ready = remember(self._sums, key, new_sum, PROGRAM_BYTES * len(arrays))
+            ready = cache_put(self._sums, key, new_sum, PROGRAM_SIZE_ESTIMATE * len(arrays))
         return ready
 
 
@@ -85,11 +93,11 @@ class _DeviceSum:
         self._kernels: dict[tuple[int, ...], Any] = {}
         self._empty = 0 in request.shape
         if len(request.moves) == 1:
-            self._mover = DeviceProgram(plan_single_part(request, has_half), ordinal)
+            self._mover = DeviceProgram(plan_single_part(request, supports_float16), ordinal)
         elif not self._empty:
             # Chained launches write contiguous memory, indexed by item for every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
-            self._sum = make_sum_plan(alone, has_half, MAX_AXES)
+            self._sum = make_sum_plan(alone, supports_float16, MAX_AXES)
             self._stages = [self._stage_function(stage) for stage in self._sum.stages]
 
     def __call__(
@@ -103,7 +111,9 @@ class _DeviceSum:
             self._fill(arrays, final, out is not None, adapter)
         return final.owner
 
-    def quick(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> QuickSum | None:
+    def quick(
+        self, arrays: Sequence[DeviceArray], out: DeviceArray | None
+    ) -> CachedSumLaunch | None:
         """Return the fast path; None unless the sum is exactly one kernel launch."""
         if self._mover is not None or self._empty or self._chained:
             return None
@@ -111,7 +121,7 @@ class _DeviceSum:
             return None
         offsets = *self._sum.nest.src_offsets, self._sum.nest.dst_offset
         result = self._request.shape, self.result
-        return QuickSum(self._kernels, offsets, arrays, out, result)
+        return CachedSumLaunch(self._kernels, offsets, arrays, out, result)
 
     def _fill(
         self,
@@ -173,9 +183,9 @@ class _DeviceSum:
         written = plan.written if end == len(plan.dtypes) else computed
         loops = [self._place(loop, plan, written, start, end) for loop in plan.nest.loops]
         dtypes = ([computed] if start else []) + list(plan.dtypes[start:end])
-        sides = operand(computed), operand(written)
-        launch = prepare_sum(loops, [operand(dtype) for dtype in dtypes], *sides, alignments)
-        check_warm(launch, self._ordinal, stream, "a sum")
+        sides = make_operand(computed), make_operand(written)
+        launch = prepare_sum(loops, [make_operand(dtype) for dtype in dtypes], *sides, alignments)
+        check_compiled(launch, self._ordinal, stream, "a sum")
         return self._kernels.setdefault((start, *alignments), runtime().load(launch, self._ordinal))
 
     def _place(self, loop: SumLoop, plan: SumPlan, written: DType, start: int, end: int) -> SumLoop:

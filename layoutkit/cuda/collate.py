@@ -13,31 +13,31 @@ from typing import Any
 
 import numpy as np
 
-from ..layout.parsing import identity
+from ..layout.parsing import identity_pattern
 from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.collate import (
-    Axes,
-    Windows,
-    check_inside,
+    CollateOptions,
+    SampleAxes,
     check_same_rank_and_dtype,
-    cut,
-    of_channels,
-    pixel_of,
-    positions,
+    check_windows_inside,
+    fill_array_of,
+    normalize_indices,
+    resolve_crops,
+    select_channel_sizes,
 )
-from ..planning.options import make_task
+from ..planning.options import parse_options
 from ..planning.padding import PaddedRegion
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
 from .program import DevicePrograms
 from .runtime import runtime
-from .transfers import sent
+from .transfers import to_device
 
 
-class DeviceGathering:
+class DeviceCollateProgram:
     """The GPU programs of a Collator: gathers windows of samples into one array."""
 
-    def __init__(self, options: Windows) -> None:
+    def __init__(self, options: CollateOptions) -> None:
         self._asked = options
         self._programs: dict[int, DevicePrograms] = {}  # by rank
 
@@ -64,12 +64,12 @@ class DeviceGathering:
         if not samples:
             shapes = np.delete(shapes, sample_axis, axis=1)
         window = axes.window(options, shapes)
-        sizes = of_channels(options, axes, shapes)
-        cropped = cut(options, axes, sizes, np.array(window), offset, flip, len(samples))
+        sizes = select_channel_sizes(options, axes, shapes)
+        cropped = resolve_crops(options, axes, sizes, np.array(window), offset, flip, len(samples))
         outside = (cropped.begins < 0) | (cropped.begins + np.array(window) > sizes)
-        pixel = pixel_of(options, axes, window, first.dtype)
+        pixel = fill_array_of(options, axes, window, first.dtype)
         if options.fill is None:
-            check_inside(axes, cropped.begins, sizes, window, outside)
+            check_windows_inside(axes, cropped.begins, sizes, window, outside)
         adapter.check(first.dtype)
         batch = adapter.empty(
             (*window[:sample_axis], len(samples), *window[sample_axis:]), first.dtype, first.ordinal
@@ -91,7 +91,7 @@ class DeviceGathering:
 
     def _samples(
         self, arrays: Sequence[DeviceArray], indices: Any
-    ) -> tuple[list[DeviceArray], Axes, int]:
+    ) -> tuple[list[DeviceArray], SampleAxes, int]:
         """Return the selected samples, their axes, and the index of the sample axis."""
         options = self._asked
         first = arrays[0]
@@ -100,14 +100,14 @@ class DeviceGathering:
         options.check_whole(first.shape)
         axes = options.completed(len(first.shape) - 1)
         sample_axis = axes.pattern.source.groups.index(options.letter)
-        numbers = positions(indices, first.shape[sample_axis]).tolist()
+        numbers = normalize_indices(indices, first.shape[sample_axis]).tolist()
         return [_without(first, sample_axis, row) for row in numbers], axes, sample_axis
 
     def _paint(
-        self, pixel: Array, axes: Axes, batch: DeviceArray, adapter: DeviceAdapter
+        self, pixel: Array, axes: SampleAxes, batch: DeviceArray, adapter: DeviceAdapter
     ) -> DeviceArray:
         """Return the fill values on the GPU, broadcast with stride 0."""
-        device_pixel = adapter.located(sent(pixel, batch.device, adapter))
+        device_pixel = adapter.located(to_device(pixel, batch.device, adapter))
         ndim = len(axes.sample.groups)
         channel = axes.places().get(CHANNEL)
         strides = [0] * ndim
@@ -117,7 +117,7 @@ class DeviceGathering:
 
     def _window_pieces(
         self,
-        axes: Axes,
+        axes: SampleAxes,
         sample: DeviceArray,
         begins: list[int],
         sizes: list[int],
@@ -159,7 +159,7 @@ class DeviceGathering:
         ndim = len(to.shape)
         programs = self._programs.get(ndim)
         if programs is None:
-            task = make_task(identity(ndim), copy=True)
+            task = parse_options(identity_pattern(ndim), copy=True)
             programs = self._programs.setdefault(ndim, DevicePrograms(task))
         programs.find(source, to)(source, to, adapter)
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.cuda.launch import CudaLaunch, source
-from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed
+from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed_capture_mode
 
 
 class CudaStream(Protocol):
@@ -238,7 +238,7 @@ class CupyRuntime:
 
     def is_done(self, event: Any) -> bool:
         """Return whether the GPU has reached an event; allowed while a graph is captured."""
-        with relaxed():
+        with relaxed_capture_mode():
             return bool(event.done)
 
     # -- memory ----------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def _line(error: Exception) -> str:
 
 
 @contextmanager
-def relaxed() -> Iterator[None]:
+def relaxed_capture_mode() -> Iterator[None]:
     """Allow this thread to query events while other threads capture graphs.
 
     A query invalidates a capture in any thread, unless the querying thread has set the relaxed

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError
-from ..layout.pattern import Move
+from ..layout.pattern import Permutation
 from ..memory import Array, overlaps
-from ..spec import DType, name_of
+from ..spec import DType, device_name
 
 _ALIGNMENT = 16  # bytes; kernels use no larger alignment
 
@@ -31,7 +31,7 @@ class DeviceArray:
     @property
     def device(self) -> str:
         """The name of the GPU."""
-        return name_of(self.ordinal)
+        return device_name(self.ordinal)
 
     @property
     def facts(self) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
@@ -72,7 +72,7 @@ class DeviceAdapter(Protocol):
     def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Return a temporary array, kept until the process ends if a graph is captured."""
 
-    def view(self, array: DeviceArray, move: Move) -> Any:
+    def view(self, array: DeviceArray, move: Permutation) -> Any:
         """Return the library's view of the array's memory, with its axes permuted by `move`."""
 
     def real(self, array: DeviceArray) -> DeviceArray:

@@ -3,7 +3,7 @@
 All work goes to one stream and is asynchronous, so conversions whose kernels are loaded can be
 captured in a CUDA graph. Kernels are loaded once per alignment of both sides, and cached.
 
-`Quick` and `QuickSum` are the fast path for arrays of a layout that was converted before: the
+`CachedLaunch` and `CachedSumLaunch` are the fast path for arrays of a layout that was converted before: the
 checks and the plan are valid for all arrays of that layout. Only their addresses remain to be
 checked: the alignment decides the kernel, and `out` must not overlap x. If the fast path cannot
 decide this, it returns False and the caller takes the normal path.
@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 
 from .._utils import fork
-from .._utils.cache import MAX_KEPT, PROGRAM_BYTES, Cache, remember
+from .._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..errors import DeviceError
-from ..layout.parsing import identity
+from ..layout.parsing import identity_pattern
 from ..memory import layout_key
-from ..planning.epilogue import is_known
-from ..planning.options import Task, make_task
+from ..planning.epilogue import is_supported_dtype
+from ..planning.options import ConvertOptions, parse_options
 from ..planning.plan import Plan
-from ..spec import DType, kind_of, name_of
+from ..spec import DType, device_name, dtype_kind
 from .memory import DeviceAdapter, DeviceArray, check_writable, span
 from .runtime import runtime
 
 
-def has_half() -> bool:
+def supports_float16() -> bool:
     """Return True: every GPU converts float16."""
     return True
 
@@ -60,11 +60,11 @@ class Launches:
         """Load the kernel for the alignment of pool memory, and return a description of it."""
         launch = self._load(0, 0).launch
         words = " ".join(f"{name}={value}" for name, value in launch.defines)
-        return f"{name_of(self.ordinal)} {launch.family} {words}"
+        return f"{device_name(self.ordinal)} {launch.family} {words}"
 
     def _load(self, src: int, dst: int, stream: Any = None) -> Any:
         """Return the kernel for addresses with these last four bits."""
-        with fork.making:
+        with fork.init_lock:
             from ..kernels.cuda.launch import prepare
 
         gpu = runtime()
@@ -73,11 +73,11 @@ class Launches:
             raise RuntimeError(f"no kernel for {plan.pattern}")
         launch = prepare(plan.choice, plan.epilogue, src, dst)
         if stream is not None:
-            check_warm(launch, self.ordinal, stream, f'the conversion "{plan.pattern}"')
+            check_compiled(launch, self.ordinal, stream, f'the conversion "{plan.pattern}"')
         return self.kernels.setdefault((src, dst), gpu.load(launch, self.ordinal))
 
 
-def check_warm(launch: Any, ordinal: int, stream: Any, description: str) -> None:
+def check_compiled(launch: Any, ordinal: int, stream: Any, description: str) -> None:
     """Raise DeviceError if a kernel would have to be compiled while a graph is captured."""
     gpu = runtime()
     if not gpu.is_loaded(launch, ordinal) and gpu.is_capturing(stream):
@@ -87,7 +87,7 @@ def check_warm(launch: Any, ordinal: int, stream: Any, description: str) -> None
         )
 
 
-class Quick:
+class CachedLaunch:
     """A cached kernel launch for arrays of one layout on one GPU: the fast path.
 
     shape, dtype    the shape and dtype of the result
@@ -120,7 +120,7 @@ class Quick:
         return True
 
 
-class QuickSum:
+class CachedSumLaunch:
     """A cached kernel launch of a sum on one GPU: the fast path.
 
     `kernels` are the sum's, by 0 and the alignment of its parts and its output. `offsets` are the
@@ -168,9 +168,9 @@ def _near(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
 
 def cache_launch(
     plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
-) -> Quick | None:
+) -> CachedLaunch | None:
     """Return the fast path of a plan; None unless it is exactly one kernel launch."""
-    return Quick(plan, launches, array, out) if plan.is_one_pass else None
+    return CachedLaunch(plan, launches, array, out) if plan.is_one_pass else None
 
 
 def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
@@ -193,10 +193,10 @@ def cast_into(
         cast_into(temporary, values, adapter, saturate=saturate)
         _move(out, temporary, adapter)
         return
-    if kind_of(values.dtype) == "c" and kind_of(out.dtype) not in "cb":
+    if dtype_kind(values.dtype) == "c" and dtype_kind(out.dtype) not in "cb":
         values = adapter.real(values)
-    saturate = saturate and kind_of(out.dtype) in "ui"
-    if saturate and not is_known(values.dtype, has_half):
+    saturate = saturate and dtype_kind(out.dtype) in "ui"
+    if saturate and not is_supported_dtype(values.dtype, supports_float16):
         values = cast(values, np.dtype(np.float32), adapter)
     if _kernel_casts(values.dtype, out.dtype, saturate):
         _move(out, values, adapter, "saturate" if saturate else "unsafe")
@@ -213,9 +213,12 @@ def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
 
 
 def _kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
-    if not (is_known(source, has_half) and is_known(target, has_half)):
+    if not (
+        is_supported_dtype(source, supports_float16)
+        and is_supported_dtype(target, supports_float16)
+    ):
         return False
-    return saturate or kind_of(source) != "f" or kind_of(target) not in "ui"
+    return saturate or dtype_kind(source) != "f" or dtype_kind(target) not in "ui"
 
 
 def _move(
@@ -241,14 +244,14 @@ def _launches(
     """Return the cached kernels of a copy or cast between two layouts."""
     out = DeviceArray(0, shape, out_strides, out_dtype, ordinal, None)
     plan = _identity(len(shape), casting).plan(
-        shape, strides, dtype, name_of(ordinal), out, has_half
+        shape, strides, dtype, device_name(ordinal), out, supports_float16
     )
     return Launches(plan, ordinal)
 
 
 @lru_cache
-def _identity(ndim: int, casting: str) -> Task:
-    return make_task(identity(ndim), casting=casting)
+def _identity(ndim: int, casting: str) -> ConvertOptions:
+    return parse_options(identity_pattern(ndim), casting=casting)
 
 
 class DevicePrograms:
@@ -257,22 +260,22 @@ class DevicePrograms:
     `others` caches other objects by memory layout, such as the plans of transfers.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ConvertOptions) -> None:
         self.task = task
         self.others: dict[Any, Any] = {}
         self._programs: Cache[DeviceProgram] = Cache()
         self._stays: dict[Any, DevicePrograms] = {}
         # By the library's description of x and of out; None if there is no fast path.
-        self.quick: Cache[Quick | None] = Cache()
+        self.quick: Cache[CachedLaunch | None] = Cache()
 
     def find(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
         """Return the program for arrays with the layout of `array` (and of `out`)."""
         key = (array.ordinal, *layout_key(array, out))
         program = self._programs.get(key)
         if program is None:
-            plan = self.task.plan(*array.facts, out, has_half)
+            plan = self.task.plan(*array.facts, out, supports_float16)
             new_program = DeviceProgram(plan, array.ordinal)
-            program = remember(self._programs, key, new_program, PROGRAM_BYTES)
+            program = cache_put(self._programs, key, new_program, PROGRAM_SIZE_ESTIMATE)
         return program
 
     def learn(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
@@ -283,14 +286,14 @@ class DevicePrograms:
         if key is not None and key not in self.quick:
             program = self.find(array, out)
             quick = cache_launch(program.plan, program.launches, array, out)
-            remember(self.quick, key, quick, PROGRAM_BYTES)
+            cache_put(self.quick, key, quick, PROGRAM_SIZE_ESTIMATE)
 
     def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """Return the programs of this conversion to `dtype` without a change of device."""
         programs = self._stays.get((dtype, copy))
         if programs is None:
             new_programs = DevicePrograms(self.task._replace(dtype=dtype, device=None, copy=copy))
-            programs = remember(self._stays, (dtype, copy), new_programs)
+            programs = cache_put(self._stays, (dtype, copy), new_programs)
         return programs
 
     def run(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
@@ -306,7 +309,7 @@ class DevicePrograms:
             return program(array, out, adapter)
 
 
-def programs_of(converter: Any) -> DevicePrograms:
+def device_programs_of(converter: Any) -> DevicePrograms:
     """Return the GPU programs of a Converter, created on its first conversion that uses a GPU."""
     if converter.on_gpus is None:
         converter.on_gpus = DevicePrograms(converter.task)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._utils import fork
 from ..errors import DeviceError
-from ..spec import CPU, canonical, follow, ordinal_of
+from ..spec import CPU, device_ordinal, normalize_device, set_current_device_fn
 
 if TYPE_CHECKING:
     from .cupy_runtime import Runtime
@@ -35,11 +35,11 @@ def runtime() -> Runtime:
         )
     global _runtime
     if _runtime is None:
-        with fork.making:
+        with fork.init_lock:
             from .cupy_runtime import CupyRuntime
 
             _runtime = CupyRuntime()
-        follow(_runtime.current)
+        set_current_device_fn(_runtime.current)
     return _runtime
 
 
@@ -51,11 +51,11 @@ def check_device(device: Any) -> str:
     DeviceError
         `device` is invalid, or CuPy, the driver or a GPU of that ordinal is missing.
     """
-    if device is None or canonical(device) == CPU:
+    if device is None or normalize_device(device) == CPU:
         return CPU
     gpu = runtime()
-    name = canonical(device)  # again: only the runtime knows the current device
-    if ordinal_of(name) >= gpu.count:
+    name = normalize_device(device)  # again: only the runtime knows the current device
+    if device_ordinal(name) >= gpu.count:
         has = "one GPU, cuda:0" if gpu.count == 1 else f"{gpu.count} GPUs, from cuda:0 on"
         raise DeviceError(f"device={device!r}, but this machine has {has}; name one that is there")
     return name
@@ -65,7 +65,7 @@ def _after_fork() -> None:
     global _forked
     if _runtime is not None:
         _forked = True
-        follow(None)
+        set_current_device_fn(None)
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,8 +2,8 @@
 
 A library orders the work on its arrays by its own stream, and reuses freed memory in that order.
 Work on another stream therefore must wait for that stream (`wait_for`), and must keep the arrays
-that it reads alive until it is done (`hold`). A CUDA graph writes to the same memory at every
-replay, so temporary memory of a captured conversion is never freed (`keep_captured`), and a
+that it reads alive until it is done (`keep_alive_until_done`). A CUDA graph writes to the same memory at every
+replay, so temporary memory of a captured conversion is never freed (`keep_alive_if_captured`), and a
 captured conversion must not wait for a stream outside of the capture.
 """
 
@@ -20,8 +20,8 @@ from .runtime import runtime
 _DEFAULT = (0, 1)  # the pointers of the default stream
 
 # Arrays that kernels may still read, each with the event that ends their use. There is no lock,
-# because releasing an array may run a finalizer that calls `hold` again.
-_held: deque[tuple[Any, Sequence[DeviceArray]]] = deque()
+# because releasing an array may run a finalizer that calls `keep_alive_until_done` again.
+_kept_alive: deque[tuple[Any, Sequence[DeviceArray]]] = deque()
 _captured: list[
     DeviceArray
 ] = []  # until the process ends, as CUDA does not report when a graph is destroyed
@@ -62,7 +62,7 @@ def refuse_capture(arg_name: str) -> None:
     )
 
 
-def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
+def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
     """Keep arrays alive until the present work on a stream is done, and release earlier ones."""
     gpu = runtime()
     if not arrays or gpu.is_capturing(stream):  # the user of a graph keeps its inputs alive
@@ -70,10 +70,10 @@ def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
     event = gpu.new_event(ordinal)
     with gpu.on(ordinal):
         event.record(stream)
-    _held.append((event, arrays))
-    for _ in range(len(_held)):
+    _kept_alive.append((event, arrays))
+    for _ in range(len(_kept_alive)):
         try:
-            pair = _held.popleft()
+            pair = _kept_alive.popleft()
         except IndexError:  # another thread took it
             return
         is_done = False
@@ -81,10 +81,10 @@ def hold(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
             is_done = gpu.is_done(pair[0])
         finally:
             if not is_done:
-                _held.append(pair)
+                _kept_alive.append(pair)
 
 
-def keep_captured(array: DeviceArray, stream: Any) -> DeviceArray:
+def keep_alive_if_captured(array: DeviceArray, stream: Any) -> DeviceArray:
     """Return a temporary array, kept alive until the process ends if a graph is captured."""
     if is_capturing(stream):
         _captured.append(array)

@@ -32,21 +32,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import buffers
-from .._utils.cache import remember
+from .._utils.cache import cache_put
 from ..cpu.program import Program
-from ..cpu.program import has_half as has_half_here
+from ..cpu.program import supports_float16 as has_half_here
 from ..errors import ArgumentError, DeviceError
-from ..layout.parsing import identity
-from ..memory import Array, contiguous, layout_key
-from ..planning.epilogue import is_known
-from ..planning.options import make_task
+from ..layout.parsing import identity_pattern
+from ..memory import Array, contiguous_strides, layout_key
+from ..planning.epilogue import is_supported_dtype
+from ..planning.options import parse_options
 from ..planning.plan import Plan
-from ..spec import CPU, DType, as_dtype, ordinal_of
+from ..spec import CPU, DType, as_dtype, device_ordinal
 from .memory import DeviceAdapter, DeviceArray
-from .program import DeviceProgram, DevicePrograms, has_half
+from .program import DeviceProgram, DevicePrograms, supports_float16
 from .runtime import runtime
 
-PIECE_BYTES = 8 << 20  # long enough for PCIe's full speed
+STAGING_BYTES = 8 << 20  # long enough for PCIe's full speed
 PIECES = 4  # per direction: one is copied, one is filled, and two absorb host delays
 WHOLE_BYTES = 64 << 20  # a larger deferred array is not written directly to a staging buffer
 
@@ -82,7 +82,7 @@ class StagingBuffer:
         self.wait()
         if nbytes > self._memory.nbytes:
             self._memory = np.empty(0, _BYTES)  # frees the memory first, so that it can be reused
-            self._memory = runtime().pinned(max(nbytes, PIECE_BYTES), self._ordinal)
+            self._memory = runtime().pinned(max(nbytes, STAGING_BYTES), self._ordinal)
         return self._memory[:nbytes]
 
     def record(self, stream: Any) -> None:
@@ -154,10 +154,10 @@ class PinnedStaging:
         nbytes = array.size * array.dtype.itemsize
         with self._download_lock, runtime().on(self._ordinal):
             coming: deque[tuple[StagingBuffer, int, int, Array]] = deque()
-            for start in range(0, nbytes, PIECE_BYTES):
+            for start in range(0, nbytes, STAGING_BYTES):
                 if len(coming) == PIECES:
                     _taken(coming.popleft(), take)
-                end = min(start + PIECE_BYTES, nbytes)
+                end = min(start + STAGING_BYTES, nbytes)
                 self._down.rotate(-1)
                 piece = self._down[0]
                 host = piece.free(end - start)
@@ -187,7 +187,7 @@ def _taken(
     take(start, end, host)
 
 
-_rings: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
+_staging_by_gpu: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
 _rings_lock = threading.Lock()
 
 
@@ -195,9 +195,9 @@ def staging_of(ordinal: int) -> PinnedStaging:
     """Return the staging buffers of a GPU, created for its first transfer."""
     key = runtime(), ordinal
     with _rings_lock:
-        if key not in _rings:
-            _rings[key] = PinnedStaging(ordinal)
-        return _rings[key]
+        if key not in _staging_by_gpu:
+            _staging_by_gpu[key] = PinnedStaging(ordinal)
+        return _staging_by_gpu[key]
 
 
 def refuse_capture(stream: Any) -> None:
@@ -210,11 +210,11 @@ def refuse_capture(stream: Any) -> None:
 
 
 def _clear() -> None:
-    for ring in tuple(_rings.values()):
+    for ring in tuple(_staging_by_gpu.values()):
         ring.clear()
 
 
-buffers.on_clear(_clear)
+buffers.add_clear_hook(_clear)
 
 
 _BYTES = np.dtype(np.uint8)
@@ -223,14 +223,14 @@ _BYTES = np.dtype(np.uint8)
 # ---- host to device ----------------------------------------------------------------------
 
 
-class Unmade:
+class DeferredArray:
     """A deferred contiguous array: `make(out)` writes it once its destination is known."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, make: Callable[[Array], Any]) -> None:
         self.shape = shape
         self.dtype = dtype
         self.make = make
-        self.strides = contiguous(shape, dtype)
+        self.strides = contiguous_strides(shape, dtype)
         self.size = prod(shape)
 
     def made(self) -> Array:
@@ -241,17 +241,20 @@ class Unmade:
 
 
 def upload(
-    programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None, adapter: DeviceAdapter
+    programs: DevicePrograms,
+    x: Array | DeferredArray,
+    out: DeviceArray | None,
+    adapter: DeviceAdapter,
 ) -> Any:
     """Convert `x` to the task's device, and return the library's array (of `out` if given)."""
-    ordinal = ordinal_of(programs.task.device or CPU)
+    ordinal = device_ordinal(programs.task.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     shipment = _host_to_device_plan(programs, x, out)
     result = shipment.plan.target
     adapter.check(result.dtype)
     fits_buffer = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.transfer_dtype == x.dtype
-    if isinstance(x, Unmade) and not fits_buffer:
+    if isinstance(x, DeferredArray) and not fits_buffer:
         x = x.made()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
@@ -262,19 +265,21 @@ class HostToDevicePlan:
     """The cached plan to copy and convert arrays of one layout to one GPU."""
 
     def __init__(
-        self, programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
+        self, programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
     ) -> None:
         task = programs.task
-        self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, has_half)
+        self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, supports_float16)
         target = self.plan.target
         self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
         self.order = _dense_order(x) if self.transfer_dtype == x.dtype else None
         self.nbytes = x.size * self.transfer_dtype.itemsize
-        self.strides = contiguous(x.shape, self.transfer_dtype) if self.order is None else x.strides
+        self.strides = (
+            contiguous_strides(x.shape, self.transfer_dtype) if self.order is None else x.strides
+        )
         moved = self.plan.formula is None and self.transfer_dtype == target.dtype
         self._casting = task.casting if moved else "unsafe"
         self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
-        staged = self.at(0, x.shape, ordinal_of(target.device))
+        staged = self.at(0, x.shape, device_ordinal(target.device))
         self.program = programs.staying(target.dtype, copy=True).find(staged, out)
 
     def at(
@@ -283,15 +288,15 @@ class HostToDevicePlan:
         """Return the copied bytes at a device address as a device array."""
         return DeviceArray(address, shape, self.strides, self.transfer_dtype, ordinal, owner)
 
-    def pieces(self, x: Array | Unmade) -> Iterator[tuple[int, int, Fill]]:
+    def pieces(self, x: Array | DeferredArray) -> Iterator[tuple[int, int, Fill]]:
         """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
-        if isinstance(x, Unmade):
+        if isinstance(x, DeferredArray):
             yield 0, self.nbytes, partial(self._made, x)
             return
         if self.order is not None:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
-            for start in range(0, self.nbytes, PIECE_BYTES):
-                piece = flat[start : start + PIECE_BYTES]
+            for start in range(0, self.nbytes, STAGING_BYTES):
+                piece = flat[start : start + STAGING_BYTES]
                 yield (
                     start,
                     start + piece.nbytes,
@@ -305,7 +310,7 @@ class HostToDevicePlan:
             yield start, end, partial(self._packed, box)
             start = end
 
-    def _made(self, x: Unmade, host: Array) -> None:
+    def _made(self, x: DeferredArray, host: Array) -> None:
         """Write a deferred array directly to a staging buffer, which saves a copy."""
         x.make(host.view(self.transfer_dtype).reshape(x.shape))
 
@@ -324,24 +329,24 @@ def _split_boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]
     """Yield the indices of consecutive parts of an array, each of at most one piece."""
     axis = 0
     inner = prod(shape[1:])
-    while axis + 1 < len(shape) and inner * item > PIECE_BYTES:
+    while axis + 1 < len(shape) and inner * item > STAGING_BYTES:
         axis += 1
         inner //= shape[axis]
     if not shape:
         yield (...,)
         return
-    step = max(1, PIECE_BYTES // (inner * item))
+    step = max(1, STAGING_BYTES // (inner * item))
     for outer in np.ndindex(shape[:axis]):
         for begin in range(0, shape[axis], step):
             yield (*outer, slice(begin, begin + step), ...)
 
 
 def _host_to_device_plan(
-    programs: DevicePrograms, x: Array | Unmade, out: DeviceArray | None
+    programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
 ) -> HostToDevicePlan:
     key = ("up", *layout_key(x, out))
     shipment: HostToDevicePlan | None = programs.others.get(key)
-    return shipment or remember(programs.others, key, HostToDevicePlan(programs, x, out))
+    return shipment or cache_put(programs.others, key, HostToDevicePlan(programs, x, out))
 
 
 def _cast_program(
@@ -353,7 +358,7 @@ def _cast_program(
     out: Array | None = None,
 ) -> Program:
     """Return a program that copies and casts arrays of one layout, to one like `out` if given."""
-    task = make_task(identity(len(shape)), dtype=target, casting=casting, copy=True)
+    task = parse_options(identity_pattern(len(shape)), dtype=target, casting=casting, copy=True)
     return Program(task.plan(shape, strides, dtype, CPU, out, has_half_here))
 
 
@@ -367,16 +372,16 @@ def _transfer_dtype(dtype: DType, plan: Plan) -> DType:
     """Return the transfer dtype: x's in native byte order, unless only the CPU can cast it."""
     native = as_dtype(dtype)
     target = plan.target.dtype
-    if dtype.fields is not None or native == target or is_known(native, has_half):
+    if dtype.fields is not None or native == target or is_supported_dtype(native, supports_float16):
         return native
     if native.kind == "c" and native.itemsize <= 16:
         return native
     return target if plan.formula is None else plan.formula.computed_dtype(native, target)
 
 
-def _dense_order(x: Array | Unmade) -> tuple[int, ...] | None:
+def _dense_order(x: Array | DeferredArray) -> tuple[int, ...] | None:
     """Return the permutation of axes for which x is contiguous, or None."""
-    if isinstance(x, Unmade):
+    if isinstance(x, DeferredArray):
         return tuple(range(len(x.shape)))
     order = tuple(
         sorted(range(x.ndim), key=lambda axis: -x.strides[axis] if x.shape[axis] > 1 else 0)
@@ -391,10 +396,10 @@ class DeviceToHostPlan:
     """The cached plan to convert arrays of one layout on one GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
-        target = programs.task.plan(*array.facts, out, has_half).target
+        target = programs.task.plan(*array.facts, out, supports_float16).target
         self.programs = programs.staying(target.dtype, copy=None)
         self.write: Program | None = None  # if out does not have the result's layout
-        plain = contiguous(target.shape, target.dtype)
+        plain = contiguous_strides(target.shape, target.dtype)
         if out is not None and not (out.flags.c_contiguous and out.dtype == target.dtype):
             self.write = _cast_program(target.shape, plain, target.dtype, None, "same_kind", out)
 
@@ -406,7 +411,7 @@ def download(
     key = ("down", array.ordinal, *layout_key(array, out))
     delivery: DeviceToHostPlan | None = programs.others.get(key)
     if delivery is None:
-        delivery = remember(programs.others, key, DeviceToHostPlan(programs, array, out))
+        delivery = cache_put(programs.others, key, DeviceToHostPlan(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     result = adapter.located(delivery.programs.run(array, None, adapter))
@@ -420,20 +425,20 @@ def download(
 # ---- copies without a conversion ---------------------------------------------------------
 
 
-def brought(array: DeviceArray, adapter: DeviceAdapter) -> Array:
+def to_host(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
-    copy = _unmoved(len(array.shape), None).run(array, None, adapter)
+    copy = _identity_programs(len(array.shape), None).run(array, None, adapter)
     return _copy_to_host(adapter.located(copy), None, adapter)
 
 
-def sent(x: Array, device: str, adapter: DeviceAdapter) -> Any:
+def to_device(x: Array, device: str, adapter: DeviceAdapter) -> Any:
     """Return a copy of `x` on a GPU, as the library's array."""
-    return upload(_unmoved(x.ndim, device), x, None, adapter)
+    return upload(_identity_programs(x.ndim, device), x, None, adapter)
 
 
 @lru_cache
-def _unmoved(ndim: int, device: str | None) -> DevicePrograms:
-    return DevicePrograms(make_task(identity(ndim), device=device))
+def _identity_programs(ndim: int, device: str | None) -> DevicePrograms:
+    return DevicePrograms(parse_options(identity_pattern(ndim), device=device))
 
 
 def _copy_to_host(array: DeviceArray, out: Array | None, adapter: DeviceAdapter) -> Array:

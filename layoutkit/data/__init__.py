@@ -83,7 +83,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
-            with fork.making:
+            with fork.init_lock:
                 globals()[name] = getattr(import_module(f".{module}", __name__), name)
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,7 @@ from .io.zarr import is_store, read_zarr
 # object with a shape, a dtype and indexing.
 ArrayReader = Callable[[str], Any]
 
-ARRAYS: dict[str, ArrayReader] = {
+ARRAY_READERS: dict[str, ArrayReader] = {
     ".npy": read_npy,
     ".npz": read_npy,
     ".safetensors": read_safetensors,
@@ -38,10 +38,10 @@ ARRAYS: dict[str, ArrayReader] = {
 }
 
 # The delimiter between two cells of a row.
-TABLES = {".csv": ",", ".tsv": "\t"}
+TABLE_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 # Files of many records, and the kind of source that they are.
-CONTAINERS = {
+CONTAINER_KINDS = {
     ".rec": "image",
     ".tar": "tar",
     ".parquet": "parquet",
@@ -52,7 +52,7 @@ _COMPRESSED = (".tgz", ".tbz2", ".txz", ".tzst")  # tar archives; opening one ra
 
 # Suffixes of images in a folder or a glob. Pillow, which decodes them, supports more suffixes, but
 # some of them (.h5, .mpg, .pdf) are rarely images.
-PICTURES = frozenset(
+IMAGE_SUFFIXES = frozenset(
     {
         ".avif",
         ".bmp",
@@ -75,34 +75,34 @@ PICTURES = frozenset(
 )
 
 
-def suffix_of(path: str) -> str:
+def lowercase_suffix(path: str) -> str:
     """Return the suffix of a path or URL, in lower case."""
     return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
 
 
-def container_of(path: str) -> str | None:
+def container_kind(path: str) -> str | None:
     """Return the kind of container that a path, URL or pattern names; None if it names none."""
     name = path.rpartition("/")[2].lower()
     if name.endswith(_COMPRESSED) or ".tar." in name:
         return "tar"
     # train.tfrecord-00003-of-00010, x.rec*
-    stem = re.split(r"[-*?\[{]", suffix_of(name))[0]
-    return CONTAINERS.get(stem)
+    stem = re.split(r"[-*?\[{]", lowercase_suffix(name))[0]
+    return CONTAINER_KINDS.get(stem)
 
 
-def reader_of(path: str) -> ArrayReader:
+def array_reader(path: str) -> ArrayReader:
     """Return the array reader for a path or URL. Files of unknown suffix may be NumPy's."""
-    return read_zarr if is_store(path) else ARRAYS.get(suffix_of(path), read_npy)
+    return read_zarr if is_store(path) else ARRAY_READERS.get(lowercase_suffix(path), read_npy)
 
 
 def open_arrays(path: str) -> Any:
     """Return the array of a file, or a dict of arrays; DataError for any error of the reader."""
-    with explained(path):
-        return reader_of(path)(path)
+    with convert_reader_errors(path):
+        return array_reader(path)(path)
 
 
 @contextmanager
-def explained(path: str) -> Iterator[None]:
+def convert_reader_errors(path: str) -> Iterator[None]:
     """Convert any error of a reader into a DataError that names the file."""
     with convert_os_errors(path):
         try:
@@ -113,13 +113,13 @@ def explained(path: str) -> Iterator[None]:
             raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
-def is_frame(value: Any) -> bool:
+def is_dataframe(value: Any) -> bool:
     """Return True for a table or column, whose own [0] is a column, a row or the label 0."""
     has_method = any(hasattr(value, name) for name in ("iloc", "get_column", "to_frame"))
     return has_method and hasattr(value, "to_numpy")
 
 
-def rows_of(frame: Any, name: str) -> Array:
+def frame_to_array(frame: Any, name: str) -> Array:
     """Return the rows as an array; DataError unless they are numbers or a column of strings.
 
     `name` stands for the table in messages.

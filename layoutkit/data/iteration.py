@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
 from typing import Any, Generic, TypeVar
 
-from .._utils.validation import as_count
+from .._utils.validation import check_int
 from ..errors import DataError
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Epochs(ABC, Generic[T]):
     """An iterable of items, epoch by epoch, that resumes from a state."""
 
     def __init__(self, epoch: int) -> None:
-        self._epoch = as_count("epoch", epoch)
+        self._epoch = check_int("epoch", epoch)
         self._position = 0
         self._loaded = False
         # A weak reference, so that an abandoned loop ends as soon as it is unreferenced.
@@ -55,7 +55,7 @@ class Epochs(ABC, Generic[T]):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; ends the active loop."""
-        self._go(as_count("epoch", epoch), 0)
+        self._go(check_int("epoch", epoch), 0)
 
     def state_dict(self) -> dict[str, int | str]:
         """Return the position after the latest loop's last item, as a few integers and strings."""
@@ -131,7 +131,7 @@ class Epochs(ABC, Generic[T]):
         if set(state) != set(own):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
-        numbers = {k: as_count(k, state[k]) for k in ("epoch", "position", "records")}
+        numbers = {k: check_int(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), "records"}.difference(self._free(numbers["position"]))
         differ = [k for k in own if k in compared and not _is_equal(state[k], own[k])]
         if differ:
@@ -141,7 +141,7 @@ class Epochs(ABC, Generic[T]):
                 "or on an object made with the same arguments"
             )
         for mark in self._marks(0):
-            as_count(mark, state[mark])
+            check_int(mark, state[mark])
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
         if numbers["position"] > last:

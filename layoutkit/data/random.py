@@ -35,13 +35,13 @@ _STEP = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: successive positions differ i
 _ROUNDS = 20
 
 
-def key_of(*words: str | int) -> int:
+def make_key(*words: str | int) -> int:
     """Return a 64-bit key derived from these words."""
     text = "/".join(map(str, words)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def hashed(key: Any, position: Any) -> Any:
+def hash64(key: Any, position: Any) -> Any:
     """Return 64 random bits for each position."""
     x = key + (position * _STEP & _MASK) & _MASK
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
@@ -49,43 +49,43 @@ def hashed(key: Any, position: Any) -> Any:
     return x ^ (x >> 31)
 
 
-def drawn(key: Any, position: Any, n: Any) -> Any:
+def draw_below(key: Any, position: Any, n: Any) -> Any:
     """Return one of 0 .. n-1 for each position, without bias.
 
     The hashes that would favour small numbers, 2^64 mod n of them, are drawn again.
     """
     threshold = (_MASK - n + 1) % n
-    bits = hashed(key, position)
+    bits = hash64(key, position)
     if not isinstance(bits, np.ndarray):
         while bits < threshold:
-            bits = hashed(key, bits)
+            bits = hash64(key, bits)
         return bits % n
     rejected = np.flatnonzero(bits < threshold)
     while rejected.size:
-        bits[rejected] = hashed(_at(key, rejected), bits[rejected])
+        bits[rejected] = hash64(_at(key, rejected), bits[rejected])
         rejected = rejected[bits[rejected] < _at(threshold, rejected)]
     return bits % n
 
 
-def shuffled(key: Any, position: Any, n: Any) -> Any:
+def permute_index(key: Any, position: Any, n: Any) -> Any:
     """Return the image of each position in the permutation of 0 .. n-1 of `key`; n < 2^63."""
     return _cycle_walk(_network, key, position, n)
 
 
-def unshuffled(key: Any, position: Any, n: Any) -> Any:
-    """Return the inverse of `shuffled` at each position."""
+def unpermute_index(key: Any, position: Any, n: Any) -> Any:
+    """Return the inverse of `permute_index` at each position."""
     return _cycle_walk(_inverse_network, key, position, n)
 
 
-def permuted(key: int, n: int) -> Any:
+def permutation_array(key: int, n: int) -> Any:
     """Return a permutation of 0 .. n-1 derived from `key`, as an array of uint64; n < 2^32.
 
-    The numbers are sorted by their hashes, which takes a tenth of the time of `shuffled` for all
+    The numbers are sorted by their hashes, which takes a tenth of the time of `permute_index` for all
     positions, and 16 bytes a number. Each number is in the low bits of its hash, so all differ.
     """
     numbers = np.arange(n, dtype=np.uint64)
     low = np.uint64((1 << n.bit_length()) - 1)
-    return np.sort(hashed(key, numbers) & ~low | numbers) & low
+    return np.sort(hash64(key, numbers) & ~low | numbers) & low
 
 
 def _cycle_walk(network: Any, key: Any, position: Any, n: Any) -> Any:
@@ -131,7 +131,7 @@ def _inverse_network(key: Any, position: Any, rows: Any, columns: Any) -> Any:
 
 def _rotation(key: Any, round_index: int, position: Any, size: Any) -> Any:
     """Return a hash of the round and the position, below `size`, which is below 2^32."""
-    return (hashed(hashed(key, round_index), position) >> 32) * size >> 32
+    return (hash64(hash64(key, round_index), position) >> 32) * size >> 32
 
 
 def _at(value: Any, indices: Any) -> Any:

@@ -19,11 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .._utils.files import replacing
+from .._utils.files import replace_atomically
 from ..errors import DataError
 from .io.image_record import ImageHeader, pack_image, read_mean, to_bytes, unpack_image, write_mean
 from .io.reader import BLOCK, RangeFile
-from .io.recordio import pack_frames, span_at, unframed
+from .io.recordio import pack_frames, record_span, unpack_frames
 
 __all__ = [
     "ImageHeader",
@@ -73,9 +73,11 @@ class RecordWriter:
         self._offsets = array("q")
         self._pos = 0
         self._files = ExitStack()
-        self._text = None if self._stale else self._files.enter_context(replacing(self._index))
+        self._text = (
+            None if self._stale else self._files.enter_context(replace_atomically(self._index))
+        )
         try:
-            self._file = self._files.enter_context(replacing(self._path))
+            self._file = self._files.enter_context(replace_atomically(self._path))
         except BaseException as error:
             self._files.__exit__(type(error), error, error.__traceback__)
             raise
@@ -164,7 +166,7 @@ def _records(file: RangeFile) -> Iterator[bytes]:
         block_start = 0
         block = b""
         while pos < file.size:
-            length = span_at(file, pos)
+            length = record_span(file, pos)
             if pos + length > block_start + len(block):
                 block_start = pos
                 block = file.read_at(pos, max(length, BLOCK))
@@ -173,5 +175,7 @@ def _records(file: RangeFile) -> Iterator[bytes]:
                     f"{file.url} is cut: it ends after {file.size} bytes, inside the record that "
                     f"begins at byte {pos}"
                 )
-            yield unframed(block[pos - block_start : pos - block_start + length], file.url, pos)
+            yield unpack_frames(
+                block[pos - block_start : pos - block_start + length], file.url, pos
+            )
             pos += length

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import buffers
-from .._utils.validation import kind_text
+from .._utils.validation import type_name
 from ..errors import ArgumentError, DataError, LayoutkitError
 from ..memory import Array
 
@@ -171,7 +171,7 @@ def _file_and_name(source: Any) -> tuple[Any, str | None]:
         return io.BytesIO(source if isinstance(source, bytes) else bytes(memoryview(source))), None
     except TypeError:
         raise ArgumentError(
-            f"an image is read from a path or from bytes, not from {kind_text(source)}"
+            f"an image is read from a path or from bytes, not from {type_name(source)}"
             f"{_hint_for(source)}"
         ) from None
 
@@ -344,7 +344,7 @@ class DecodedImage(NamedTuple):
     width: int
 
 
-def pixels_of(
+def decode_pixels(
     source: Any,
     channels: int = 3,
     min_size: tuple[int, int] | None = None,

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import buffers
-from .._utils.validation import as_int, as_word
+from .._utils.validation import as_int, check_choice
 from ..backends.dispatch import as_array
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
-from .decode import pillow, pixels_of
+from .decode import decode_pixels, pillow
 
-WAYS = ("cover", "pad", "stretch")
+FIT_MODES = ("cover", "pad", "stretch")
 LIBRARIES = ("opencv", "pillow")
 
 _DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
@@ -162,7 +162,7 @@ def _source_and_target(
     height: int, width: int, size: tuple[int, int], how: str
 ) -> tuple[_Window, _Window]:
     """Return the window of the image that is shown, and its window in the result."""
-    as_word("how", how, WAYS, ArgumentError)
+    check_choice("how", how, FIT_MODES, ArgumentError)
     if how == "cover":
         scale = max(size[0] / height, size[1] / width)
         source = _centered(height, width, size[0] / scale, size[1] / scale)
@@ -202,7 +202,7 @@ def _resample(pixels: Array, height: int, width: int, library: str | None) -> Ar
 def check_library(library: str | None) -> bool:
     """Return True if OpenCV resamples; raise ArgumentError if `library` is not installed."""
     if library is not None:
-        as_word("library", library, LIBRARIES, ArgumentError)
+        check_choice("library", library, LIBRARIES, ArgumentError)
     if library == "opencv" and opencv() is None:
         raise ArgumentError(
             'library="opencv", which is not installed: pip install opencv-python-headless'
@@ -313,7 +313,7 @@ class Decoder:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
-        as_word("how", self.how, WAYS, ArgumentError)
+        check_choice("how", self.how, FIT_MODES, ArgumentError)
         if isinstance(self.fill, list | np.ndarray):
             object.__setattr__(self, "fill", tuple(np.asarray(self.fill).tolist()))
         pillow()
@@ -340,4 +340,4 @@ class Decoder:
                     "be uint8 (height, width, 3)"
                 )
             return data
-        return pixels_of(data, min_size=self.size).array
+        return decode_pixels(data, min_size=self.size).array

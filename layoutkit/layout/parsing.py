@@ -304,7 +304,7 @@ def _parse_error(text: str, pos: int, fact: str, fix: str) -> PatternError:
     return PatternError(f'cannot read "{line}": {fact}\n    {line}\n    {" " * pos}^\n{fix}')
 
 
-def identity(ndim: int) -> str:
+def identity_pattern(ndim: int) -> str:
     """Return the pattern that keeps the order of `ndim` axes.
 
     >>> identity(3)

@@ -1,6 +1,6 @@
 """Patterns such as `"bhwc->b(chw)"`, and the permutation that one means for a shape.
 
-Text is parsed into a `Pattern` of two `Layout`s; `Pattern.resolve` makes a `Move` for a shape and
+Text is parsed into a `Pattern` of two `Layout`s; `Pattern.resolve` makes a `Permutation` for a shape and
 axis sizes, which describes in plain tuples where every element goes. All three are immutable and
 cached, and none of them needs an array:
 
@@ -19,7 +19,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeAlias
 
-from .._utils.validation import as_int, is_symbol
+from .._utils.validation import as_int, is_symbolic_int
 from ..errors import ShapeError
 from .parsing import ARROW, Layout, is_one, read_sides, require_text
 
@@ -185,7 +185,7 @@ _NO_SIZES: Mapping[str, SupportsIndex] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Move:
+class Permutation:
     """A pattern resolved for one shape: the permutation of axes that it means.
 
     `axes` are the letters of the source, unfolded, and `sizes` their sizes. `order` lists
@@ -297,8 +297,8 @@ class Pattern:
 
     def resolve(
         self, shape: Iterable[SupportsIndex], sizes: Mapping[str, SupportsIndex] = _NO_SIZES
-    ) -> Move:
-        """Return the `Move` for an array of `shape`; `sizes` has sizes of folded axes.
+    ) -> Permutation:
+        """Return the `Permutation` for an array of `shape`; `sizes` has sizes of folded axes.
 
         One size of each fold may be omitted. If `f` stands for several axes, its size is the
         product of their sizes.
@@ -312,7 +312,7 @@ class Pattern:
         try:
             # Checked before the cache, which does not distinguish True from 1.
             items = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
-            symbols = any(map(is_symbol, (*(checked := as_shape(shape)), *sizes.values())))
+            symbols = any(map(is_symbolic_int, (*(checked := as_shape(shape)), *sizes.values())))
             resolve = _resolve.__wrapped__ if symbols else _resolve  # symbols may be unhashable
             return resolve(self, checked, tuple(items))
         except ShapeError as error:
@@ -405,7 +405,7 @@ def _expand_feature(left: Layout, right: Layout) -> tuple[Layout, Layout, str]:
 @lru_cache(maxsize=4096)
 def _resolve(
     pattern: Pattern, shape: tuple[int, ...], sizes_key: tuple[tuple[str, int], ...]
-) -> Move:
+) -> Permutation:
     check_rank(pattern.left, shape)
     pattern = pattern.completed(len(shape))
     source, target, features = _expand_feature(pattern.left, pattern.right)
@@ -424,9 +424,11 @@ def _check_countable(sizes: Mapping[str, int]) -> None:
         raise ShapeError(f"{letter} is {size}, too large for any array; give its true size")
 
 
-def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[str, int]) -> Move:
+def _move(
+    source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[str, int]
+) -> Permutation:
     axes = source.letters
-    return Move(
+    return Permutation(
         source=source,
         target=target,
         axes=axes,
@@ -440,7 +442,7 @@ def _move(source: Layout, target: Layout, shape: tuple[int, ...], sizes: dict[st
 
 
 def _as_size(name: object, size: SupportsIndex) -> int:
-    if is_symbol(size):
+    if is_symbolic_int(size):
         return size  # type: ignore[return-value]  # it computes as an int does
     value = as_int(size)
     if value is None or value < 0:

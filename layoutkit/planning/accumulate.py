@@ -13,11 +13,11 @@ from math import prod
 
 import numpy as np
 
-from ..layout.pattern import Move
-from ..memory import contiguous
-from ..spec import CPU, DType, kind_of
-from .epilogue import Operand, is_known, kernel_name
-from .loops import Nest, SumLoop, nest
+from ..layout.pattern import Permutation
+from ..memory import contiguous_strides
+from ..spec import CPU, DType, dtype_kind
+from .epilogue import Operand, is_supported_dtype, kernel_dtype_name
+from .loops import Nest, SumLoop, fuse_loops
 from .plan import Plan, Request, make_plan
 
 
@@ -36,7 +36,7 @@ class SumRequest:
     `moves` go from each part to the output. `out_strides` None: new contiguous memory.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[Permutation, ...]
     dtypes: tuple[DType, ...]
     strides: tuple[tuple[int, ...], ...]
     computed: DType
@@ -66,9 +66,9 @@ class SumPlan:
 
 def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
     """Return the accumulation dtype: 64 bits for integers and float64, else float32."""
-    kinds = {kind_of(dtype) for dtype in (*dtypes, result)}
+    kinds = {dtype_kind(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:
-        return np.dtype(np.uint64 if kind_of(result) == "u" else np.int64)
+        return np.dtype(np.uint64 if dtype_kind(result) == "u" else np.int64)
     # Only NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
     wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
     return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
@@ -86,7 +86,7 @@ def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) 
     stages: list[Stage | None] = [None] * len(cast)
     for part in [part for part, needed in enumerate(cast) if needed]:
         dtypes[part], stages[part] = request.computed, Stage(request.computed)
-        strides[part] = contiguous(request.moves[part].source_shape, request.computed)
+        strides[part] = contiguous_strides(request.moves[part].source_shape, request.computed)
     written = (
         request.result
         if _can_write(request.computed, request.result, has_half)
@@ -94,8 +94,8 @@ def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) 
     )
     in_place = written == request.result and _writes_runs(request)
     out = request.out_strides if in_place else None
-    out = contiguous(request.shape, written) if out is None else out
-    nest_plan = nest(request.moves, strides, out)
+    out = contiguous_strides(request.shape, written) if out is None else out
+    nest_plan = fuse_loops(request.moves, strides, out)
     if nest_plan is None or len(nest_plan.loops) > most:
         return _plan_converted_parts(request, written, has_half)
     return SumPlan(nest_plan, tuple(dtypes), tuple(stages), written, in_place)
@@ -142,17 +142,17 @@ def _part_plan(
 
 def _can_add(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
     """Return whether a kernel adds parts of this dtype."""
-    if kind_of(computed) == "c":
+    if dtype_kind(computed) == "c":
         return dtype == computed and dtype.isnative
-    return is_known(dtype, has_half)
+    return is_supported_dtype(dtype, has_half)
 
 
 def _can_write(computed: DType, result: DType, has_half: Callable[[], bool]) -> bool:
     """Return whether a kernel writes the computed sum as `result`."""
     if computed == result:
         return result.isnative
-    same_kind = (kind_of(computed) == "f") == (kind_of(result) == "f")
-    return kind_of(computed) != "c" and same_kind and is_known(result, has_half)
+    same_kind = (dtype_kind(computed) == "f") == (dtype_kind(result) == "f")
+    return dtype_kind(computed) != "c" and same_kind and is_supported_dtype(result, has_half)
 
 
 def _writes_runs(request: SumRequest) -> bool:
@@ -164,8 +164,8 @@ def _writes_runs(request: SumRequest) -> bool:
     return not steps or min(steps) == request.result.itemsize
 
 
-def operand(dtype: DType) -> Operand:
+def make_operand(dtype: DType) -> Operand:
     """Return the kernel operand of a dtype; complex numbers are added as pairs."""
     if dtype.kind == "c":
         return Operand(dtype.itemsize, f"f{dtype.itemsize // 2}")
-    return Operand(dtype.itemsize, kernel_name(dtype))
+    return Operand(dtype.itemsize, kernel_dtype_name(dtype))

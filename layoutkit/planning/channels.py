@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from .._utils.validation import as_int
 from ..errors import ArgumentError, PatternError, ShapeError
 from ..layout.parsing import Layout
-from ..layout.pattern import Move, Pattern
+from ..layout.pattern import Pattern, Permutation
 from ..normalize import CHANNEL
 
 
-class Picks(NamedTuple):
+class ChannelSelection(NamedTuple):
     """A channel selection that is not the identity, for inputs of one shape.
 
     letter    the letter of the channel axis
@@ -34,13 +34,13 @@ class Picks(NamedTuple):
         """True if every channel of x is selected exactly once."""
         return len(self.order) == self.count and inverse_permutation(self.order) is not None
 
-    def whole(self, move: Move) -> Move:
+    def whole(self, move: Permutation) -> Permutation:
         """Return the move of the selected channels with the full shape of x as its source."""
         sizes = zip(move.axes, move.sizes, strict=True)
         full_sizes = tuple(self.count if letter == self.letter else size for letter, size in sizes)
         return replace(move, sizes=full_sizes, source_shape=self.shape)
 
-    def axis(self, move: Move) -> int:
+    def axis(self, move: Permutation) -> int:
         """Return the index of the channel axis among the unfolded axes of x."""
         return move.axes.index(self.letter)
 
@@ -74,9 +74,9 @@ def parse_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
     return numbers  # type: ignore[return-value]
 
 
-def picked(
+def resolve_selection(
     pattern: Pattern, order: tuple[int, ...], shape: tuple[int, ...], sizes: Mapping[str, int]
-) -> tuple[Move, Picks | None]:
+) -> tuple[Permutation, ChannelSelection | None]:
     """Return the move of the selected channels, and the selection (None: the identity).
 
     Raises ShapeError if x does not have these channels, and the errors of `Pattern.resolve`.
@@ -99,7 +99,7 @@ def picked(
 
 def _selection(
     pattern: Pattern, letter: str, order: tuple[int, ...], count: int, shape: tuple[int, ...]
-) -> Picks | None:
+) -> ChannelSelection | None:
     if max(order) >= count:
         raise ShapeError(
             f'"{pattern.text}" on shape {shape}: channels={order} has {max(order)}, but x has '
@@ -107,10 +107,12 @@ def _selection(
         )
     if len(order) == count and order == tuple(range(len(order))):
         return None
-    return Picks(letter, order, count, shape)
+    return ChannelSelection(letter, order, count, shape)
 
 
-def _select_in_fold(move: Move, picks: Picks | None) -> tuple[Move, Picks | None]:
+def _select_in_fold(
+    move: Permutation, picks: ChannelSelection | None
+) -> tuple[Permutation, ChannelSelection | None]:
     """Return the move of the selected channels for an x that folds its channel axis."""
     if picks is None:
         return move, None
@@ -140,7 +142,7 @@ def _channel_letter(layout: Layout) -> str:
     return next(letter for letter in layout.letters if layout.name(letter) == CHANNEL)
 
 
-def evenly(order: Sequence[int]) -> tuple[int, int] | None:
+def as_slice(order: Sequence[int]) -> tuple[int, int] | None:
     """Return (start, step) if the channels are evenly spaced, else None."""
     step = order[1] - order[0] if len(order) > 1 else 1
     if any(b - a != step for a, b in pairwise(order)):

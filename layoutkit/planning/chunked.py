@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..layout.parsing import Layout
-from ..layout.pattern import Move
-from ..normalize import Formula
-from .options import Task
+from ..layout.pattern import Permutation
+from ..normalize import Normalization
+from .options import ConvertOptions
 from .plan import Plan
 
 Chunks = tuple[int, ...]  # along an axis
@@ -88,7 +88,9 @@ class ChunkedPlan(Plan):
 # ---- chunks ------------------------------------------------------------------------------
 
 
-def cuts_of(move: Move, chunks: Sequence[Chunks], unchunked: set[str]) -> dict[str, Chunks]:
+def required_chunks(
+    move: Permutation, chunks: Sequence[Chunks], unchunked: set[str]
+) -> dict[str, Chunks]:
     """Return the chunks that every unfolded axis of x must have; axes in `unchunked` have one."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     unsplit = {letter for group in move.target.groups for letter in group[1:]} | unchunked
@@ -112,7 +114,9 @@ def _in_units(chunks: Chunks, rest: int) -> Chunks:
     return tuple(b - a for a, b in itertools.pairwise(ends)) or (0,)
 
 
-def folded(layout: Layout, move: Move, cuts: Mapping[str, Chunks]) -> tuple[Chunks, ...]:
+def folded_chunks(
+    layout: Layout, move: Permutation, cuts: Mapping[str, Chunks]
+) -> tuple[Chunks, ...]:
     """Return the chunks along every axis of a layout, from those of its unfolded axes."""
     folded_chunks = []
     for group in layout.groups:
@@ -121,14 +125,16 @@ def folded(layout: Layout, move: Move, cuts: Mapping[str, Chunks]) -> tuple[Chun
     return tuple(folded_chunks)
 
 
-class Along(NamedTuple):
+class ChunkedConstants(NamedTuple):
     """The constants of a formula whose axis is in several chunks."""
 
     letter: str
-    formulas: tuple[Formula, ...]
+    formulas: tuple[Normalization, ...]
 
 
-def along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> Along | None:
+def chunk_constants(
+    formula: Normalization | None, move: Permutation, cuts: Mapping[str, Chunks]
+) -> ChunkedConstants | None:
     """Return the constants per chunk; None if all chunks use equal constants."""
     letter = None if formula is None else formula.letter(move)
     if formula is None or letter is None or len(cuts.get(letter, ())) < 2:
@@ -144,10 +150,12 @@ def along(formula: Formula | None, move: Move, cuts: Mapping[str, Chunks]) -> Al
             if isinstance(value := getattr(formula, name), tuple)
         }
         parts.append(replace(formula, **cut))
-    return Along(letter, tuple(parts))
+    return ChunkedConstants(letter, tuple(parts))
 
 
-def of_chunks(task: Task, move: Move, cuts: Mapping[str, Chunks]) -> Task:
+def options_of_chunk(
+    task: ConvertOptions, move: Permutation, cuts: Mapping[str, Chunks]
+) -> ConvertOptions:
     """Return the conversion of a chunk; sizes of axes that have several chunks are not fixed."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     known = {

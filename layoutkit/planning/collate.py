@@ -1,10 +1,10 @@
 """The checked options of a Collator, and the plan of a batch of windows.
 
 A window is the crop of a sample that goes into the batch. The pattern of the options converts the
-stacked windows: it has the sample axis on both sides. `cut` reads the arguments of one call:
+stacked windows: it has the sample axis on both sides. `resolve_crops` reads the arguments of one call:
 `offset=`, `flip=` and `indices=`.
 
-A `Frame` describes a batch of a number of windows of one size and dtype: the conversion of one
+A `BatchLayout` describes a batch of a number of windows of one size and dtype: the conversion of one
 window, the memory layout of the batch, and the conversion of the whole batch afterwards, if any.
 """
 
@@ -17,23 +17,23 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._utils.validation import as_int, kind_text
+from .._utils.validation import as_int, type_name
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout
-from ..layout.pattern import Move, Pattern, axis_name, check_rank
-from ..memory import Array, contiguous
+from ..layout.pattern import Pattern, Permutation, axis_name, check_rank
+from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
 from .channels import parse_channels
-from .loops import steps_of
-from .options import Task, make_task
+from .loops import byte_strides
+from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
 from .plan import Part, Plan
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
 
 
-class Windows(NamedTuple):
+class CollateOptions(NamedTuple):
     """The checked options of a Collator.
 
     task        the conversion of the stacked windows
@@ -43,7 +43,7 @@ class Windows(NamedTuple):
     channels    the channels of samples, in result order; None: all
     """
 
-    task: Task
+    task: ConvertOptions
     letter: str
     whole: bool
     fill: tuple[float, ...] | None
@@ -70,7 +70,7 @@ class Windows(NamedTuple):
         except ShapeError as error:
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
 
-    def completed(self, ndim: int) -> Axes:
+    def completed(self, ndim: int) -> SampleAxes:
         """Return the axes of samples of rank `ndim`."""
         pattern = self.task.pattern
         return _sample_axes(
@@ -78,7 +78,7 @@ class Windows(NamedTuple):
         )
 
 
-class Axes(NamedTuple):
+class SampleAxes(NamedTuple):
     """The axes of samples of one rank, and their conversion to the batch.
 
     pattern     the pattern of the stacked windows, with `...` expanded
@@ -90,12 +90,12 @@ class Axes(NamedTuple):
     sample: Layout
     windowed: tuple[str | None, ...]
 
-    def window(self, options: Windows, shapes: Array) -> tuple[int, ...]:
+    def window(self, options: CollateOptions, shapes: Array) -> tuple[int, ...]:
         """Return the window size of every sample; `shapes` has a row for each sample.
 
         Raises ShapeError if samples differ along an axis without a window size.
         """
-        shapes = of_channels(options, self, shapes)
+        shapes = select_channel_sizes(options, self, shapes)
         first = shapes[0].tolist()
         if len(shapes) > 1:
             free = np.array([name is None for name in self.windowed], bool)
@@ -120,7 +120,9 @@ class Axes(NamedTuple):
         return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
 
-def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> Windows:
+def parse_collate_options(
+    pattern: str, *, fill: Any, channels: Any, **keywords: Any
+) -> CollateOptions:
     """Return the checked options of user arguments.
 
     Raises
@@ -130,11 +132,13 @@ def make_windows(pattern: str, *, fill: Any, channels: Any, **keywords: Any) -> 
     ArgumentError
         Another argument is malformed.
     """
-    task = make_task(pattern, **keywords)
+    task = parse_options(pattern, **keywords)
     stacked, letter, is_whole = _stack_pattern(task.pattern)
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(channels, stacked, task)
-    return Windows(task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order)
+    return CollateOptions(
+        task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order
+    )
 
 
 def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
@@ -161,7 +165,7 @@ def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
 @lru_cache(maxsize=1024)
 def _sample_axes(
     pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str, ...]
-) -> Axes:
+) -> SampleAxes:
     # `text` is a part of the cache key, as equal patterns may have different texts.
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
     try:
@@ -174,10 +178,12 @@ def _sample_axes(
     windowed = tuple(
         names[0] if len(names) == 1 and names[0] in sized else None for names in sample.named
     )
-    return Axes(expanded, sample, windowed)
+    return SampleAxes(expanded, sample, windowed)
 
 
-def _parse_sample_channels(channels: Any, pattern: Pattern, task: Task) -> tuple[int, ...] | None:
+def _parse_sample_channels(
+    channels: Any, pattern: Pattern, task: ConvertOptions
+) -> tuple[int, ...] | None:
     """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
     numbers = parse_channels(channels, pattern)
     if numbers is None:
@@ -211,7 +217,7 @@ def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) ->
             )
 
 
-def of_channels(options: Windows, axes: Axes, shapes: Array) -> Array:
+def select_channel_sizes(options: CollateOptions, axes: SampleAxes, shapes: Array) -> Array:
     """Return the sample shapes after the channel selection; raise ShapeError if one lacks any."""
     if options.channels is None:
         return shapes
@@ -231,14 +237,14 @@ def of_channels(options: Windows, axes: Axes, shapes: Array) -> Array:
 _FAR = 1 << 60  # elements; sums of two still fit 64 bits
 
 
-class Cut(NamedTuple):
+class CropPlacement(NamedTuple):
     """The start of each window in its sample, and its reversed axes: one row per sample."""
 
     begins: Array
     flips: Array
 
 
-def positions(indices: Any, count: int) -> Array:
+def normalize_indices(indices: Any, count: int) -> Array:
     """Return `indices` along the sample axis counted from 0; None selects all.
 
     Raises
@@ -268,7 +274,7 @@ PerSampleArgs: TypeAlias = dict[int, Array]
 
 
 def parse_crop_and_flip(
-    options: Windows, places: Mapping[str, int], offset: Any, flip: Any, count: int
+    options: CollateOptions, places: Mapping[str, int], offset: Any, flip: Any, count: int
 ) -> tuple[PerSampleArgs, PerSampleArgs]:
     """Return `offset` and `flip` of one call as int64 arrays by axis.
 
@@ -302,9 +308,15 @@ def parse_crop_and_flip(
     return offsets, flips
 
 
-def cut(
-    options: Windows, axes: Axes, shapes: Array, window: Array, offset: Any, flip: Any, count: int
-) -> Cut:
+def resolve_crops(
+    options: CollateOptions,
+    axes: SampleAxes,
+    shapes: Array,
+    window: Array,
+    offset: Any,
+    flip: Any,
+    count: int,
+) -> CropPlacement:
     """Return the start and flips of every window; axes without an offset are center-cropped."""
     offsets, flips = parse_crop_and_flip(options, axes.places(), offset, flip, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
@@ -313,7 +325,7 @@ def cut(
         begins[:, axis] = np.clip(values, -_FAR, _FAR)
     for axis, values in flips.items():
         flags[:, axis] = values
-    return Cut(begins, flags)
+    return CropPlacement(begins, flags)
 
 
 def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
@@ -374,7 +386,7 @@ def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
     if not hasattr(first, "dtype") or _as_array(first) is not None:
         return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
-        f"{arg_name} is a {kind_text(first)}, whose numbers cannot be read: it is on another "
+        f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on another "
         "device, "
         "or is abstract while a function is compiled. Give numbers or lists of them, and make "
         "batches outside of compiled functions if the numbers change between calls"
@@ -396,8 +408,8 @@ def _as_int_array(values: Any) -> Array | None:
     )
 
 
-def check_inside(
-    axes: Axes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
+def check_windows_inside(
+    axes: SampleAxes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
 ) -> None:
     """Raise ShapeError if a window reaches outside of its sample, as `outside` marks."""
     for number, axis in np.argwhere(outside).tolist():
@@ -412,7 +424,7 @@ def check_inside(
 SupportsFloat16 = Callable[[], bool]
 
 
-class Frame(NamedTuple):
+class BatchLayout(NamedTuple):
     """The memory of a batch of windows of one size, and the conversion of a window into it.
 
     task        the conversion of one window, to memory in which every letter is an axis
@@ -424,7 +436,7 @@ class Frame(NamedTuple):
     then        the conversion of the memory to the batch, None if it is the batch
     """
 
-    task: Task
+    task: ConvertOptions
     plan: Plan
     window: tuple[int, ...]
     shape: tuple[int, ...]
@@ -432,13 +444,13 @@ class Frame(NamedTuple):
     strides: tuple[int, ...]
     step: int
     lies: Part
-    then: Task | None
+    then: ConvertOptions | None
 
 
 class Collation(NamedTuple):
     """The plan of a batch, for `print`; `plans` has the plan of each kind of windows."""
 
-    frame: Frame
+    frame: BatchLayout
     samples: int
     plans: tuple[Plan, ...]
 
@@ -456,42 +468,44 @@ class Collation(NamedTuple):
         return "\n".join(lines)
 
 
-def make_frame(
-    options: Windows,
-    axes: Axes,
+def make_batch_layout(
+    options: CollateOptions,
+    axes: SampleAxes,
     count: int,
     window: tuple[int, ...],
     source: DType,
     out: Any,
     has_half: SupportsFloat16,
-) -> Frame:
+) -> BatchLayout:
     """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
     task = options.task
     pattern = axes.pattern
     if options.fill is not None:
-        pixel_of(options, axes, window, source)  # raises its errors
+        fill_array_of(options, axes, window, source)  # raises its errors
     sizes = list(window)
     sizes.insert(pattern.source.groups.index(options.letter), count)
     shape = tuple(sizes)
     move = pattern.resolve(shape, task.sizes)
     batch_task = task._replace(pattern=pattern)
-    plan = batch_task.plan(shape, contiguous(shape, source), source, CPU, out, has_half)
+    plan = batch_task.plan(shape, contiguous_strides(shape, source), source, CPU, out, has_half)
     target = plan.target.shape
     dtype = plan.target.dtype
-    strides = contiguous(target, dtype) if out is None else tuple(out.strides)
-    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
+    strides = contiguous_strides(target, dtype) if out is None else tuple(out.strides)
+    steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
     strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
     if _needs_post_conversion(options, move, plan, strides_by_letter):
         return _unconverted_frame(options, axes, move, plan, window, source)
     sample = _sample_pattern(axes, move, options.letter, move.target_axes)
     one = task._replace(pattern=sample, sizes=_folded_sizes(axes, move), device=None)
     part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
-    return Frame(
+    return BatchLayout(
         one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
     )
 
 
-def _needs_post_conversion(options: Windows, move: Move, plan: Plan, steps: dict[str, int]) -> bool:
+def _needs_post_conversion(
+    options: CollateOptions, move: Permutation, plan: Plan, steps: dict[str, int]
+) -> bool:
     """Return whether converting windows one by one is impossible or slow."""
     formula = options.task.formula
     letter = options.letter
@@ -505,25 +519,32 @@ def _needs_post_conversion(options: Windows, move: Move, plan: Plan, steps: dict
 
 
 def _unconverted_frame(
-    options: Windows, axes: Axes, move: Move, plan: Plan, window: tuple[int, ...], source: DType
-) -> Frame:
+    options: CollateOptions,
+    axes: SampleAxes,
+    move: Permutation,
+    plan: Plan,
+    window: tuple[int, ...],
+    source: DType,
+) -> BatchLayout:
     """Return a frame that stacks windows unconverted, and converts the batch afterwards."""
     size = dict(zip(move.axes, move.sizes, strict=True))
     letters = options.letter + axes.sample.letters
     shape = tuple(size[letter] for letter in letters)
-    strides = contiguous(shape, source)
+    strides = contiguous_strides(shape, source)
     strides_by_letter = dict(zip(letters, strides, strict=True))
     sample = _sample_pattern(axes, move, options.letter, letters)
-    plain = Task(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
+    plain = ConvertOptions(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
     post_conversion = options.task._replace(pattern=stacked, sizes={})
     part = _window_part(move, options.letter, letters, strides_by_letter, source)
-    return Frame(plain, plan, window, shape, source, strides, strides[0], part, post_conversion)
+    return BatchLayout(
+        plain, plan, window, shape, source, strides, strides[0], part, post_conversion
+    )
 
 
 def _window_part(
-    move: Move, letter: str, letters: str, steps: dict[str, int], dtype: DType
+    move: Permutation, letter: str, letters: str, steps: dict[str, int], dtype: DType
 ) -> Part:
     """Return the shape and strides of one window in memory with these axes."""
     sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
@@ -533,21 +554,23 @@ def _window_part(
     )
 
 
-def _sample_pattern(axes: Axes, move: Move, letter: str, letters: Any) -> Pattern:
+def _sample_pattern(axes: SampleAxes, move: Permutation, letter: str, letters: Any) -> Pattern:
     """Return the conversion of one window to memory in which every letter is an axis."""
     names = move.source.names + move.target.names
     unfolded = Layout(tuple(axis for axis in letters if axis != letter), names)
     return Pattern(Layout(axes.sample.groups, names), unfolded, axes.pattern.text)
 
 
-def _folded_sizes(axes: Axes, move: Move) -> dict[str, int]:
+def _folded_sizes(axes: SampleAxes, move: Permutation) -> dict[str, int]:
     """Return the sizes of the axes that samples fold, by name."""
     folded = "".join(group for group in axes.sample.groups if len(group) > 1)
     sizes = zip(move.axes, move.sizes, strict=True)
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}
 
 
-def pixel_of(options: Windows, axes: Axes, window: tuple[int, ...], source: DType) -> Array:
+def fill_array_of(
+    options: CollateOptions, axes: SampleAxes, window: tuple[int, ...], source: DType
+) -> Array:
     """Return the fill values in the dtype of samples: one, or one per channel of a window."""
     values = options.fill or (0.0,)
     canvas = Padding((), (), values)

@@ -45,14 +45,14 @@ DTYPES = {
 _BY_LIBRARY = {row.library: row for row in DTYPES.values()}
 
 
-def is_known(dtype: DType, has_half: Callable[[], bool]) -> bool:
+def is_supported_dtype(dtype: DType, has_half: Callable[[], bool]) -> bool:
     """Return True if kernels support a dtype. `has_half`: does the device support float16?"""
     if not dtype.isnative or dtype.name not in _BY_LIBRARY:
         return False
     return dtype.name != "float16" or has_half()
 
 
-def kernel_name(dtype: DType) -> str:
+def kernel_dtype_name(dtype: DType) -> str:
     """Return the kernels' name of a supported dtype."""
     return _BY_LIBRARY[dtype.name].name
 

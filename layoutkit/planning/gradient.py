@@ -1,7 +1,7 @@
 """The conversions that compute inverses and gradients (vector-Jacobian products).
 
-`inverse` converts a result back to x and undoes the formula. `gradient` converts the gradient of a
-result to the gradient of x, which only scales. `Backs` caches the Converters of gradients; its
+`inverse_arguments` converts a result back to x and undoes the formula. `gradient_arguments` converts the gradient of a
+result to the gradient of x, which only scales. `GradientConverters` caches the Converters of gradients; its
 caller passes the Converter class, because `layoutkit.converter` imports this module.
 """
 
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._utils import fork
-from .._utils.cache import Cache, remember
+from .._utils.cache import Cache, cache_put
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..layout.pattern import Move
+from ..layout.pattern import Permutation
 from ..normalize import Bounds
-from ..spec import ArraySpec, DType, as_dtype, kind_of
-from .channels import Picks, inverse_permutation
-from .options import Task
+from ..spec import ArraySpec, DType, as_dtype, dtype_kind
+from .channels import ChannelSelection, inverse_permutation
+from .options import ConvertOptions
 
 if TYPE_CHECKING:
     from ..converter import Converter
 
 
-def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
+def inverse_arguments(task: ConvertOptions, dtype: Any) -> tuple[str, dict[str, Any]]:
     """Return pattern and keywords of the inverse, which saturates to `dtype` if that is given."""
     keywords: dict[str, Any] = dict(_sizes_of_source(task, task.sizes))
     formula = task.formula
@@ -50,14 +50,14 @@ def inverse(task: Task, dtype: Any) -> tuple[str, dict[str, Any]]:
     return task.pattern.reversed().text, keywords
 
 
-def folded(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
+def folded_sizes(task: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes that the gradient's conversion needs; never the batch size."""
     folds = {axis for group in task.pattern.target.named if len(group) > 1 for axis in group}
     return {axis: size for axis, size in _sizes_of_source(task, sizes).items() if axis in folds}
 
 
-def gradient(
-    task: Task, known: Mapping[str, int], dtype: DType | None, device: str | None
+def gradient_arguments(
+    task: ConvertOptions, known: Mapping[str, int], dtype: DType | None, device: str | None
 ) -> tuple[str, dict[str, Any]]:
     """Return pattern and keywords of the conversion from the result's gradient to that of x.
 
@@ -75,26 +75,26 @@ def gradient(
     return task.pattern.reversed().text, keywords
 
 
-def _sizes_of_source(task: Task, sizes: Mapping[str, int]) -> dict[str, int]:
+def _sizes_of_source(task: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes that the reversed pattern can use: sizes of axes of x."""
     names = {name for group in task.pattern.source.named for name in group}
     return {name: size for name, size in sizes.items() if name in names}
 
 
-Facts = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
+ArrayInfo = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
 _KEY_BYTES = 512  # of a cache key
 
 
-class Backs:
+class GradientConverters:
     """The Converters of the gradients of one conversion, cached by the gradient and x."""
 
-    def __init__(self, task: Task, converter: type[Converter]) -> None:
+    def __init__(self, task: ConvertOptions, converter: type[Converter]) -> None:
         self._task, self._converter = task, converter
         self._made: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
         self._found: Cache[Converter] = Cache()  # by the facts of gradient and x
 
-    def find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
+    def find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
         """Return the Converter from a gradient like `grad` to an x like `source`.
 
         `fresh`: the caller gives no output, whose dtype would decide the dtype of the result.
@@ -106,11 +106,11 @@ class Backs:
         """
         key = (grad, source, fresh)
         converter = self._found.get(key)
-        return converter or remember(self._found, key, self._find(*key), _KEY_BYTES)
+        return converter or cache_put(self._found, key, self._find(*key), _KEY_BYTES)
 
-    def _find(self, grad: Facts, source: Facts | None, fresh: bool) -> Converter:
+    def _find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
         shape, dtype, device = grad
-        if kind_of(dtype) not in "fc":
+        if dtype_kind(dtype) not in "fc":
             raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         task = self._task
         if source is None:
@@ -121,21 +121,23 @@ class Backs:
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
         target_device = None if device == source[2] else source[2]
-        target_dtype = as_dtype(source[1] if kind_of(source[1]) in "fc" else dtype)
+        target_dtype = as_dtype(source[1] if dtype_kind(source[1]) in "fc" else dtype)
         return self._make(sizes, target_dtype, target_device)
 
     def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
         """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
-        known = folded(self._task, sizes)
+        known = folded_sizes(self._task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
         if back is None:
-            pattern, keywords = gradient(self._task, known, dtype, device)
-            back = remember(self._made, key, self._converter(pattern, **keywords))
+            pattern, keywords = gradient_arguments(self._task, known, dtype, device)
+            back = cache_put(self._made, key, self._converter(pattern, **keywords))
         return back
 
 
-def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None) -> Any:
+def crop_gradient(
+    task: ConvertOptions, grad: Any, facts: ArrayInfo, source: ArrayInfo | None
+) -> Any:
     """Return the part of a padded result's gradient that belongs to x.
 
     Raises
@@ -150,20 +152,22 @@ def window_of_gradient(task: Task, grad: Any, facts: Facts, source: Facts | None
             f'"{task.pattern.text}" with pad_to= has one result size for any size of x; pass x: '
             "backward(grad, like=x)"
         )
-    with fork.making:
-        from .plan import place_of  # late: `import layoutkit` stays fast
+    with fork.init_lock:
+        from .plan import resolve_padding  # late: `import layoutkit` stays fast
 
-    region = place_of(task, source[0])
+    region = resolve_padding(task, source[0])
     _check_shape(task, facts[0], region.shape, source[0])
     return grad.reshape(region.full)[region.window]
 
 
-def taken(task: Task) -> Task:
+def without_channels(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion of an x that has only the selected channels."""
     return task._replace(channels=None)
 
 
-def spread_of(task: Task, grad: Facts, source: Facts | None) -> tuple[Facts, Move, Picks] | None:
+def channel_scatter(
+    task: ConvertOptions, grad: ArrayInfo, source: ArrayInfo | None
+) -> tuple[ArrayInfo, Permutation, ChannelSelection] | None:
     """Return how to scatter the gradient of selected channels; None if they are a permutation.
 
     Returns the facts of the gradient of the selected channels, the move, and the selection. The
@@ -183,13 +187,13 @@ def spread_of(task: Task, grad: Facts, source: Facts | None) -> tuple[Facts, Mov
     move, picks = task.picked(source[0])
     if picks is None or picks.is_permutation:
         return None
-    dtype = source[1] if kind_of(source[1]) in "fc" else grad[1]
+    dtype = source[1] if dtype_kind(source[1]) in "fc" else grad[1]
     if dtype.itemsize < np.dtype(np.float32).itemsize:
         dtype = np.dtype(np.float32)
     return (move.source_shape, dtype, source[2]), move, picks
 
 
-def known_clip(task: Task, like: Any) -> Bounds | None:
+def clip_bounds(task: ConvertOptions, like: Any) -> Bounds | None:
     """Return the bounds of clip, or None; raise ArgumentError if the values of x are not given."""
     if task.formula is None or task.formula.clip is None:
         return None
@@ -201,7 +205,7 @@ def known_clip(task: Task, like: Any) -> Bounds | None:
     return task.formula.clip
 
 
-def _check_folded_sizes(task: Task, back: Converter, shape: tuple[int, ...]) -> None:
+def _check_folded_sizes(task: ConvertOptions, back: Converter, shape: tuple[int, ...]) -> None:
     """Raise ShapeError, with a fix, if sizes of folded axes are unknown or do not fit."""
     folds = any(len(group) > 1 for group in task.pattern.target.groups)
     try:
@@ -213,7 +217,7 @@ def _check_folded_sizes(task: Task, back: Converter, shape: tuple[int, ...]) -> 
 
 
 def _check_shape(
-    task: Task, shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...]
+    task: ConvertOptions, shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...]
 ) -> None:
     if shape != target:
         raise ShapeError(

@@ -1,7 +1,7 @@
 """The loops around a conversion or a sum, simplified.
 
-An axis becomes a loop: a count, and the byte stride on every side. `canonical`, for the two sides
-of a conversion, and `nest`, for the output and the k parts of a sum, drop loops of count 1, visit
+An axis becomes a loop: a count, and the byte stride on every side. `canonicalize_loops`, for the two sides
+of a conversion, and `fuse_loops`, for the output and the k parts of a sum, drop loops of count 1, visit
 the output forwards and in its memory order, and fuse neighbours that are one loop on all sides:
 `bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one batched 2-D transpose, and `bhwc->chwb` a
 3-D reversal.
@@ -15,7 +15,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from ..layout.pattern import Move
+from ..layout.pattern import Permutation
 
 ITEMS = (1, 2, 4, 8, 16)  # bytes that kernels move at once
 
@@ -96,7 +96,7 @@ def _is_fusable(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
     return all(a == inner.count * b for a, b in zip(outer.steps, inner.steps, strict=True))
 
 
-def steps_of(
+def byte_strides(
     groups: tuple[str, ...], axes: str, sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the byte stride of every unfolded axis of an array whose axes are `groups` of them."""
@@ -112,7 +112,7 @@ def steps_of(
 # ---- two sides ---------------------------------------------------------------------------
 
 
-def canonical(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalLoops:
+def canonicalize_loops(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalLoops:
     """Return the simplified form of loops in any order. `pure`: bits move unchanged.
 
     Examples
@@ -187,8 +187,8 @@ def _widen_items(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
 # ---- k sides -----------------------------------------------------------------------------
 
 
-def nest(
-    moves: Sequence[Move], strides: Sequence[tuple[int, ...]], out: tuple[int, ...]
+def fuse_loops(
+    moves: Sequence[Permutation], strides: Sequence[tuple[int, ...]], out: tuple[int, ...]
 ) -> Nest | None:
     """Return the loops around moves to one shape, for strides of the parts and of the output.
 
@@ -217,9 +217,9 @@ def nest(
     return _canonical_nest(loops, len(moves))
 
 
-def _factors(move: Move, strides: tuple[int, ...]) -> list[list[_Factor]]:
+def _factors(move: Permutation, strides: tuple[int, ...]) -> list[list[_Factor]]:
     """Return, per target axis, the sizes and source strides of its letters, outermost first."""
-    source = steps_of(move.source.groups, move.axes, move.sizes, strides)
+    source = byte_strides(move.source.groups, move.axes, move.sizes, strides)
     step = dict(zip(move.axes, source, strict=True))
     size = dict(zip(move.target_axes, move.target_sizes, strict=True))
     return [
@@ -276,13 +276,13 @@ def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
 # ---- blocks into which launchers cut the loops of a sum ----------------------------------
 
 
-def nearest(loops: Sequence[SumLoop], part: int) -> int:
+def smallest_stride_loop(loops: Sequence[SumLoop], part: int) -> int:
     """Return the index of the loop with the smallest stride in a part."""
     steps = [abs(loop.srcs[part]) or 1 << 62 for loop in loops]
     return min(reversed(range(len(loops))), key=steps.__getitem__)
 
 
-def grow(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
+def grow_block(box: list[int], loops: Sequence[SumLoop], axes: Sequence[int], room: int) -> None:
     """Double a block along `axes` in turn, as long as it has at most `room` elements."""
     grown = True
     while grown:

@@ -13,27 +13,27 @@ import numpy as np
 from .._utils.validation import as_int
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout, parse_layout
-from ..layout.pattern import Move, Pattern, axis_name, parse_pattern
-from ..normalize import Formula, computed_dtype, make_formula
+from ..layout.pattern import Pattern, Permutation, axis_name, parse_pattern
+from ..normalize import Normalization, computed_dtype, make_normalization
 from ..spec import (
     ArraySpec,
     DType,
     as_dtype,
-    canonical,
     check_cast,
     check_casting,
-    check_movable,
-    kind_of,
+    check_supported_dtype,
+    dtype_kind,
+    normalize_device,
 )
 from ..threads.limits import MAX_THREADS
-from .channels import Picks, parse_channels, picked
+from .channels import ChannelSelection, parse_channels, resolve_selection
 from .padding import Padding, parse_padding
 
 if TYPE_CHECKING:
     from .plan import Plan
 
 
-class Task(NamedTuple):
+class ConvertOptions(NamedTuple):
     """The checked arguments of a conversion. `device` None: the device of x.
 
     is_part : bool    the result is a part of a large array, so it is written past the caches as
@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
     pattern: Pattern
     dtype: DType | None
-    formula: Formula | None
+    formula: Normalization | None
     casting: str
     device: str | None
     copy: bool | None
@@ -143,14 +143,16 @@ class Task(NamedTuple):
             self.refuse_copy(shape, strides, source, devices)
         return plan
 
-    def judge(self, shape: tuple[int, ...], source: DType, out: Any = None) -> tuple[Move, DType]:
+    def judge(
+        self, shape: tuple[int, ...], source: DType, out: Any = None
+    ) -> tuple[Permutation, DType]:
         """Return the resolved move and the result's dtype for an array of this shape and dtype.
 
         Sizes may be symbolic while a framework traces. Raises an error if such an array cannot be
         converted.
         """
         move = self.picked(shape)[0]
-        check_movable(source)
+        check_supported_dtype(source)
         target = self.target_dtype(source, out)
         computed = source
         if self.formula is not None and not self.formula.keeps(source, target):
@@ -158,11 +160,11 @@ class Task(NamedTuple):
         check_cast(computed, target, self.casting)
         return move, target
 
-    def picked(self, shape: tuple[int, ...]) -> tuple[Move, Picks | None]:
+    def picked(self, shape: tuple[int, ...]) -> tuple[Permutation, ChannelSelection | None]:
         """Return the move of an x of `shape`, and its channel selection (None: identity)."""
         if self.channels is None:
             return self.pattern.resolve(shape, self.sizes), None
-        return picked(self.pattern, self.channels, shape, self.sizes)
+        return resolve_selection(self.pattern, self.channels, shape, self.sizes)
 
     def refuse_copy(
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
@@ -181,18 +183,18 @@ class Task(NamedTuple):
                 raise DtypeError(
                     f"out has dtype {out.dtype}, but dtype={self.dtype} was given; make them equal"
                 )
-            check_movable(out.dtype)
+            check_supported_dtype(out.dtype)
             out_dtype: DType = out.dtype
             return out_dtype
         if self.dtype is not None:
             return self.dtype
         formula = self.formula
-        if formula is not None and kind_of(source) in "bui" and not formula.keeps(source):
+        if formula is not None and dtype_kind(source) in "bui" and not formula.keeps(source):
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 
 
-def make_task(
+def parse_options(
     pattern: str,
     *,
     dtype: Any = None,
@@ -210,22 +212,22 @@ def make_task(
     fill: Any = None,
     channels: Any = None,
     **sizes: int,
-) -> Task:
+) -> ConvertOptions:
     """Return the checked options of user arguments. Does not check that the device exists."""
     check_casting(casting)
     parsed = parse_pattern(pattern)
     target_dtype = None if dtype is None else as_dtype(dtype)
     if target_dtype is not None:
-        check_movable(target_dtype)
-    formula = make_formula(scale, mean, std, clip)
-    canonical_device = None if device is None else canonical(device)
+        check_supported_dtype(target_dtype)
+    formula = make_normalization(scale, mean, std, clip)
+    canonical_device = None if device is None else normalize_device(device)
     canvas = parse_padding(pad_to, pad_before, fill)
     if canvas is not None and copy is False:
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
     axis_sizes = _parse_sizes(parsed, sizes)
-    return Task(
+    return ConvertOptions(
         parsed,
         target_dtype,
         formula,

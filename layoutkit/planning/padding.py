@@ -15,9 +15,9 @@ import numpy as np
 
 from .._utils.validation import as_int
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..layout.pattern import Move, axis_name
+from ..layout.pattern import Permutation, axis_name
 from ..memory import Array
-from ..spec import DType, integer_bounds, kind_of
+from ..spec import DType, dtype_kind, integer_bounds
 
 Window = tuple[slice, ...]
 
@@ -39,7 +39,7 @@ class Padding:
             keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         return keywords
 
-    def place(self, move: Move) -> PaddedRegion:
+    def place(self, move: Permutation) -> PaddedRegion:
         """Return the region of the padded result that x fills; `move` is the unpadded conversion.
 
         Raises
@@ -193,8 +193,8 @@ def fill_values(fill: Any) -> tuple[float, ...]:
 
 def _can_represent(dtype: DType, value: float) -> bool:
     """Return whether a dtype can represent a value (floats: approximately)."""
-    dtype_kind = kind_of(dtype)
-    if dtype_kind in "fc":
+    kind = dtype_kind(dtype)
+    if kind in "fc":
         return True
-    low, high = (0, 1) if dtype_kind == "b" else integer_bounds(dtype)
-    return dtype_kind in "bui" and value.is_integer() and low <= value <= high
+    low, high = (0, 1) if kind == "b" else integer_bounds(dtype)
+    return kind in "bui" and value.is_integer() and low <= value <= high

@@ -28,16 +28,22 @@ import numpy as np
 
 from ..errors import ArgumentError, ShapeError
 from ..layout.parsing import ARROW, Layout
-from ..layout.pattern import Move, Pattern
-from ..memory import Array, contiguous
-from ..normalize import CHANNEL, Formula, computed_dtype
-from ..spec import CPU, ArraySpec, DType, as_dtype, kind_of
-from .channels import Picks
-from .epilogue import Coefficients, Epilogue, is_known, kernel_name
-from .loops import CanonicalLoops, steps_of
-from .options import Task, check_out
+from ..layout.pattern import Pattern, Permutation
+from ..memory import Array, contiguous_strides
+from ..normalize import CHANNEL, Normalization, computed_dtype
+from ..spec import CPU, ArraySpec, DType, as_dtype, dtype_kind
+from .channels import ChannelSelection
+from .epilogue import Coefficients, Epilogue, is_supported_dtype, kernel_dtype_name
+from .loops import CanonicalLoops, byte_strides
+from .options import ConvertOptions, check_out
 from .padding import PaddedRegion
-from .select import Choice, Sides, kernel_reason, kernel_work, select_kernel_for_channels
+from .select import (
+    KernelChoice,
+    TransposeProblem,
+    kernel_reason,
+    kernel_work,
+    select_kernel_for_channels,
+)
 
 
 @dataclass(frozen=True)
@@ -45,16 +51,16 @@ class Request:
     """Everything that decides a plan: the options, and the memory layout of both sides."""
 
     pattern: str
-    move: Move
+    move: Permutation
     source: DType
     target: DType
     source_strides: tuple[int, ...]
     target_strides: tuple[int, ...] | None  # None: new contiguous memory
-    formula: Formula | None
+    formula: Normalization | None
     casting: str
     may_view: bool
     devices: tuple[str, str] = (CPU, CPU)  # of x and of the result
-    picks: Picks | None = None  # None: the identity
+    picks: ChannelSelection | None = None  # None: the identity
 
     @property
     def saturates(self) -> bool:
@@ -78,7 +84,7 @@ class Plan:
     """
 
     pattern: str
-    move: Move
+    move: Permutation
     source: ArraySpec
     target: ArraySpec
     kernel: str
@@ -86,13 +92,13 @@ class Plan:
     before: DType | None = None
     after: DType | None = None
     loops: CanonicalLoops | None = None
-    choice: Choice | None = None
+    choice: KernelChoice | None = None
     epilogue: Epilogue | None = None  # None for a pure move
     saturate: bool = False
-    formula: Formula | None = None
+    formula: Normalization | None = None
     memory: str | None = None  # the layout in memory, if it is not the result's
     place: PaddedRegion | None = None  # the region of x in a padded result
-    picks: Picks | None = None  # the channel selection
+    picks: ChannelSelection | None = None  # the channel selection
     selects_first: bool = False  # the selected channels are copied first
 
     def __str__(self) -> str:
@@ -156,7 +162,7 @@ class Plan:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
         return details
 
-    def _formula(self, formula: Formula) -> str:
+    def _formula(self, formula: Normalization) -> str:
         """Return a description of the formula and of the dtype it is computed in."""
         dtypes = self.before or self.source.dtype, self.after or self.target.dtype
         x = "x" if formula.clip is None else "clip(x, {}, {})".format(*formula.clip)
@@ -198,16 +204,16 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
     pure = kernel_source == kernel_target and request.formula is None
-    strides = request.source_strides if before is None else contiguous(shape, before)
+    strides = request.source_strides if before is None else contiguous_strides(shape, before)
     out = None if after is not None else request.target_strides
-    out = contiguous(move.target_shape, kernel_target) if out is None else out
-    sides = Sides(move, picks, formula, strides, out, kernel_source, kernel_target)
+    out = contiguous_strides(move.target_shape, kernel_target) if out is None else out
+    sides = TransposeProblem(move, picks, formula, strides, out, kernel_source, kernel_target)
     loops, choice, selects_first = select_kernel_for_channels(
         sides, by_table=request.devices == (CPU, CPU)
     )
     epilogue = None
     if not pure:
-        names = kernel_name(kernel_source), kernel_name(kernel_target)
+        names = kernel_dtype_name(kernel_source), kernel_dtype_name(kernel_target)
         epilogue = Epilogue(*names, request.saturates, _in_loop_order(coefficients, loops))
         if formula is not None and formula.clip is not None:
             epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clipped_in)))
@@ -239,7 +245,7 @@ def _is_contiguous(request: Request) -> bool:
         return False
     if 0 in move.sizes:
         return True
-    steps = steps_of(move.source.groups, move.axes, move.sizes, request.source_strides)
+    steps = byte_strides(move.source.groups, move.axes, move.sizes, request.source_strides)
     expected = request.source.itemsize
     for axis in reversed(move.order):
         if move.sizes[axis] != 1:
@@ -260,9 +266,11 @@ def _stages(
     # Constants that float32 cannot represent need float64, whatever the two dtypes are.
     exact = formula is None or formula.keeps(source, target)
     exact = exact or computed == computed_dtype(source, target)
-    start = source if exact and is_known(source, has_half) else computed
+    start = source if exact and is_supported_dtype(source, has_half) else computed
     before = None if start == source else start
-    if not is_known(start, has_half) or not _can_cast(computed, target, request, has_half):
+    if not is_supported_dtype(start, has_half) or not _can_cast(
+        computed, target, request, has_half
+    ):
         return before, start, computed, computed
     strided = request.target_strides is not None and not _writes_runs(request)
     return before, start, target, target if strided else None
@@ -272,23 +280,23 @@ def _writes_runs(request: Request) -> bool:
     """Return whether the caller's output can be written in contiguous runs."""
     move = request.move
     strides = request.target_strides or ()
-    steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, strides)
+    steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
     long = [abs(s) for s, n in zip(steps, move.target_sizes, strict=True) if n != 1]
     return not long or min(long) == request.target.itemsize
 
 
 def _can_cast(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
     """Return whether a kernel computes NumPy's values (or the saturated ones) for this cast."""
-    if not is_known(target, has_half) or kind_of(source) == "c":
+    if not is_supported_dtype(target, has_half) or dtype_kind(source) == "c":
         return False
-    to_integer = kind_of(source) == "f" and kind_of(target) in "ui"
+    to_integer = dtype_kind(source) == "f" and dtype_kind(target) in "ui"
     return not to_integer or request.saturates
 
 
 SupportsFloat16 = Callable[[], bool]
 
 
-class Larger(NamedTuple):
+class PaddedSource(NamedTuple):
     """A padded x: the sizes of x, the padded sizes, the region of x, and the fill values."""
 
     sizes: tuple[int, ...]
@@ -305,8 +313,8 @@ class Part(NamedTuple):
     dtype: DType
 
 
-def planned(
-    task: Task,
+def make_plan_for_options(
+    task: ConvertOptions,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     source: DType,
@@ -319,10 +327,12 @@ def planned(
     The arguments are the arguments of `Task.plan`.
     """
     if task.memory is not None:
-        refuse_out(task, out)
-        plan = planned(made(task), shape, strides, source, device, None, has_half)
+        check_no_out(task, out)
+        plan = make_plan_for_options(
+            options_in_memory_order(task), shape, strides, source, device, None, has_half
+        )
         result_shape = tuple(
-            plan.target.shape[axis] for axis in order(task, len(plan.target.shape))
+            plan.target.shape[axis] for axis in memory_permutation(task, len(plan.target.shape))
         )
         plan = replace(plan, memory=str(task.memory))
     elif task.canvas is not None:
@@ -340,7 +350,7 @@ def planned(
 # ---- memory= -----------------------------------------------------------------------------
 
 
-def made(task: Task) -> Task:
+def options_in_memory_order(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion to the layout in memory, of which the result is a view."""
     if task.memory is None:
         raise RuntimeError(f"{task.pattern.text}: there is no memory=")
@@ -348,7 +358,7 @@ def made(task: Task) -> Task:
     return task._replace(pattern=Pattern(left, memory, f"{left}{ARROW}{memory}"), memory=None)
 
 
-def order(task: Task, ndim: int) -> tuple[int, ...]:
+def memory_permutation(task: ConvertOptions, ndim: int) -> tuple[int, ...]:
     """Return the permutation that turns the memory's axes into those of a result of this rank."""
     right = task.pattern.right
     memory = task.memory or task.pattern.right
@@ -358,7 +368,7 @@ def order(task: Task, ndim: int) -> tuple[int, ...]:
     return tuple(map(memory.groups.index, right.groups))
 
 
-def refuse_out(task: Task, out: Any) -> None:
+def check_no_out(task: ConvertOptions, out: Any) -> None:
     """Raise ArgumentError if `out=` is combined with `memory=`."""
     if out is not None:
         raise ArgumentError(
@@ -371,7 +381,7 @@ def refuse_out(task: Task, out: Any) -> None:
 
 
 def plan_inner_region(
-    task: Task,
+    task: ConvertOptions,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     source: DType,
@@ -383,20 +393,22 @@ def plan_inner_region(
 
     Folded axes of the result are split, because a region of a folded axis has no strides.
     """
-    region = place_of(task, shape)
+    region = resolve_padding(task, shape)
     dtype = task.target_dtype(source, out)
     if out is None:
-        steps = contiguous(region.full, dtype)
+        steps = contiguous_strides(region.full, dtype)
     else:
         check_out(out, region.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
         target = task.pattern.completed(len(shape)).target
-        steps = steps_of(target.groups, target.letters, region.full, out.strides)
+        steps = byte_strides(target.groups, target.letters, region.full, out.strides)
     sizes = tuple(part.stop - part.start for part in region.window)
     inner_out = Part(sizes, steps, dtype)
-    return into_window(task).plan(shape, strides, source, device, inner_out, has_half), region
+    return options_for_inner_region(task).plan(
+        shape, strides, source, device, inner_out, has_half
+    ), region
 
 
-def into_window(task: Task) -> Task:
+def options_for_inner_region(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion of x without padding, to a result in which every letter is an axis."""
     target = task.pattern.target
     unfolded = Layout(tuple(target.letters), target.names)
@@ -404,7 +416,7 @@ def into_window(task: Task) -> Task:
     return task._replace(pattern=pattern, canvas=None, copy=None)
 
 
-def of_larger(task: Task) -> Task:
+def options_for_padded_source(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion of a padded x in which every letter is an axis."""
     source = task.pattern.source
     unfolded = Layout(tuple(source.letters), source.names)
@@ -412,7 +424,7 @@ def of_larger(task: Task) -> Task:
     return task._replace(pattern=pattern, canvas=None, sizes={})
 
 
-def of_picked(task: Task) -> Task:
+def options_after_take(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion of the selected channels only, in the order of the selection.
 
     Every letter is an axis of its source.
@@ -421,12 +433,12 @@ def of_picked(task: Task) -> Task:
     canvas = task.canvas
     if canvas is not None and len(canvas.fill) > 1:
         canvas = replace(canvas, fill=tuple(canvas.fill[channel] for channel in order))
-    return of_larger(task)._replace(channels=None, canvas=canvas)
+    return options_for_padded_source(task)._replace(channels=None, canvas=canvas)
 
 
-def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
+def padded_source(task: ConvertOptions, shape: tuple[int, ...], dtype: DType) -> PaddedSource:
     """Return the padded x that GPU adapters and other libraries allocate and convert."""
-    region = place_of(task, shape)
+    region = resolve_padding(task, shape)
     move = task.picked(shape)[0]
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
@@ -439,13 +451,15 @@ def larger(task: Task, shape: tuple[int, ...], dtype: DType) -> Larger:
     )
     full_by_axis = dict(zip(move.target_axes, region.full, strict=True))
     full = tuple(full_by_axis.get(axis, size) for axis, size in sizes.items())
-    return Larger(move.sizes, full, region_in_source, pixel.reshape(fill_shape))
+    return PaddedSource(move.sizes, full, region_in_source, pixel.reshape(fill_shape))
 
 
-def fill_conversion(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[Task, Array]:
+def fill_conversion(
+    task: ConvertOptions, shape: tuple[int, ...], dtype: DType
+) -> tuple[ConvertOptions, Array]:
     """Return the conversion of the fill values, and its input: as small an array as possible."""
     canvas = task.canvas
-    region = place_of(task, shape)
+    region = resolve_padding(task, shape)
     move, picks = task.picked(shape)
     if canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
@@ -468,7 +482,7 @@ def fill_conversion(task: Task, shape: tuple[int, ...], dtype: DType) -> tuple[T
     return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}, channels=None), array
 
 
-def place_of(task: Task, shape: tuple[int, ...]) -> PaddedRegion:
+def resolve_padding(task: ConvertOptions, shape: tuple[int, ...]) -> PaddedRegion:
     """Return the region of the result that an x of `shape` fills."""
     if task.canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")

@@ -2,7 +2,7 @@
 
 `KERNELS` is the table of all kernels. A row decides whether its kernel fits the canonical loops of
 a conversion (`planning.loops`), gives each loop its role (inner, strided, outer), and has the texts
-that `print(plan)` shows. `choose` takes the first row that fits; the innermost loops of both sides
+that `print(plan)` shows. `select_row` takes the first row that fits; the innermost loops of both sides
 decide. The launcher of a device (`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the loops
 into blocks that fit its caches.
 
@@ -20,12 +20,12 @@ from functools import cached_property, partial
 from math import prod
 from typing import NamedTuple
 
-from ..layout.pattern import Move
-from ..memory import contiguous
-from ..normalize import Formula
+from ..layout.pattern import Permutation
+from ..memory import contiguous_strides
+from ..normalize import Normalization
 from ..spec import DType
-from .channels import Picks, evenly
-from .loops import ITEMS, CanonicalLoops, Loop, canonical, steps_of
+from .channels import ChannelSelection, as_slice
+from .loops import ITEMS, CanonicalLoops, Loop, byte_strides, canonicalize_loops
 
 MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
@@ -36,7 +36,7 @@ def count_iterations(loops: Sequence[Loop]) -> int:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """A kernel and the role of each loop, outermost loops first.
 
     run     the loops that are contiguous in the output
@@ -60,15 +60,15 @@ class Choice:
         return count_iterations((*self.outer, *self.rows, *self.run))
 
 
-class Roles(NamedTuple):
-    """The role of each loop in a kernel (see `Choice`), and the channels of a pixel, or 0."""
+class LoopRoles(NamedTuple):
+    """The role of each loop in a kernel (see `KernelChoice`), and the channels of a pixel, or 0."""
 
     run: tuple[Loop, ...]
     rows: tuple[Loop, ...]
     outer: tuple[Loop, ...]
     channels: int = 0
 
-    def choice(self, kernel: str, inner: InnerLoops, order: tuple[int, ...] = ()) -> Choice:
+    def choice(self, kernel: str, inner: LoopNest, order: tuple[int, ...] = ()) -> KernelChoice:
         """Return the choice of a kernel with these roles; surplus outer loops go to `beyond`."""
         beyond = [loop for loop in self.outer if not loop.coef][
             : max(0, len(self.outer) - MAX_OUTER)
@@ -76,11 +76,11 @@ class Roles(NamedTuple):
         outer = tuple(loop for loop in self.outer if not any(loop is b for b in beyond))
         items = inner.item, inner.target_item
         sides = self.run, self.rows, outer, *items, tuple(beyond), order
-        return Choice(kernel, self.channels, *sides)
+        return KernelChoice(kernel, self.channels, *sides)
 
 
 @dataclass(frozen=True)
-class InnerLoops:
+class LoopNest:
     """The input of a row of the table: canonical loops, and the item sizes of both sides."""
 
     loops: tuple[Loop, ...]
@@ -101,18 +101,20 @@ class InnerLoops:
         contiguous_loops = [loop for loop in self.loops[:-1] if loop.src == self.item]
         return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
 
-    def roles(self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0) -> Roles:
+    def roles(
+        self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0
+    ) -> LoopRoles:
         """Return these roles, with all other loops as `outer`."""
         taken = [*run, *rows]
         outer = [loop for loop in self.loops if not any(loop is t for t in taken)]
-        return Roles(tuple(run), tuple(rows), tuple(outer), channels)
+        return LoopRoles(tuple(run), tuple(rows), tuple(outer), channels)
 
 
 # Offsets along a gathered run are a table; a longer one would not stay in the first cache.
 MAX_TABLE = 256
 SHORT_AXIS = 32  # elements; a shorter axis is fused, as its last register would be partly empty
 SHORT_RUN = 64  # bytes; a shorter run costs more loop overhead than moving item by item
-FEW = (2, 3, 4)  # channel counts that kernels rearrange in registers
+SMALL_CHANNEL_COUNTS = (2, 3, 4)  # channel counts that kernels rearrange in registers
 LEAST_PIXELS = 16  # bytes of one channel in a register
 
 
@@ -127,7 +129,7 @@ class KernelRow:
     """
 
     name: str
-    fits: Callable[[InnerLoops], Roles | None]
+    fits: Callable[[LoopNest], LoopRoles | None]
     why: str
     work: str
     why_on_a_gpu: str = ""  # if it differs on GPUs
@@ -136,7 +138,7 @@ class KernelRow:
 # ---- copy and cast -----------------------------------------------------------------------
 
 
-def _contiguous(inner: InnerLoops, *, pure: bool) -> Roles | None:
+def _contiguous(inner: LoopNest, *, pure: bool) -> LoopRoles | None:
     """Return roles if runs are contiguous on both sides and not very short."""
     loops = inner.loops
     last = inner.last
@@ -157,10 +159,10 @@ def _gapless(outer: Loop, inner: Loop) -> bool:
 # ---- merge and split ---------------------------------------------------------------------
 
 
-def _merge(inner: InnerLoops) -> Roles | None:
+def _merge(inner: LoopNest) -> LoopRoles | None:
     row = inner.row
     last = inner.last
-    if row is None or row.coef or last.count not in FEW:
+    if row is None or row.coef or last.count not in SMALL_CHANNEL_COUNTS:
         return None
     packed = row is inner.loops[-2] and row.dst == last.count * inner.target_item
     if not packed or row.count * inner.item < LEAST_PIXELS:
@@ -168,10 +170,10 @@ def _merge(inner: InnerLoops) -> Roles | None:
     return inner.roles((row, last), channels=last.count)
 
 
-def _split(inner: InnerLoops, direction: int) -> Roles | None:
+def _split(inner: LoopNest, direction: int) -> LoopRoles | None:
     row = inner.row
     last = inner.last
-    if row is None or row.count not in FEW:
+    if row is None or row.count not in SMALL_CHANNEL_COUNTS:
         return None
     packed = last.src == direction * row.count * inner.item
     if not packed or last.count * inner.item < LEAST_PIXELS:
@@ -179,14 +181,14 @@ def _split(inner: InnerLoops, direction: int) -> Roles | None:
     return inner.roles((last,), (row,), channels=row.count)
 
 
-def _flip(inner: InnerLoops) -> Roles | None:
+def _flip(inner: LoopNest) -> LoopRoles | None:
     """Return roles if items, or pixels of few channels, are reversed in the source."""
     last, item, target = inner.last, inner.item, inner.target_item
     if last.dst != target:
         return None
     if last.src == -item:
         return inner.roles((last,), channels=1) if last.count * item >= LEAST_PIXELS else None
-    if len(inner.loops) < 2 or last.count not in FEW or last.src != item:
+    if len(inner.loops) < 2 or last.count not in SMALL_CHANNEL_COUNTS or last.src != item:
         return None
     pixels = inner.loops[-2]
     packed = (pixels.src, pixels.dst) == (-last.count * item, last.count * target)
@@ -195,7 +197,7 @@ def _flip(inner: InnerLoops) -> Roles | None:
     return inner.roles((pixels, last), channels=last.count)
 
 
-def _shuffle(inner: InnerLoops) -> Roles | None:
+def _shuffle(inner: LoopNest) -> LoopRoles | None:
     """Return None: only `_shuffle_choice` selects this kernel."""
     return None
 
@@ -203,7 +205,7 @@ def _shuffle(inner: InnerLoops) -> Roles | None:
 # ---- transpose ---------------------------------------------------------------------------
 
 
-def _transpose(inner: InnerLoops) -> Roles | None:
+def _transpose(inner: LoopNest) -> LoopRoles | None:
     """Return roles for two long axes, each fused with a neighbour if it is short."""
     row = inner.row
     last = inner.last
@@ -247,7 +249,7 @@ def _fuse_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tu
 # ---- gather ------------------------------------------------------------------------------
 
 
-def _gather(inner: InnerLoops) -> Roles:
+def _gather(inner: LoopNest) -> LoopRoles:
     """Return roles for any loops, with the longest run whose period fits a table."""
     run = [inner.last]
     if inner.last.dst == inner.target_item:
@@ -342,11 +344,11 @@ _NO_KERNEL = {
 }
 
 
-def choose(canonical_loops: CanonicalLoops, target_item: int, *, pure: bool) -> Choice:
+def select_row(canonical_loops: CanonicalLoops, target_item: int, *, pure: bool) -> KernelChoice:
     """Return the kernel for canonical loops, with a role for every loop."""
     target_item = canonical_loops.item if pure else target_item
     loops = canonical_loops.loops or (Loop(1, canonical_loops.item, target_item),)
-    inner = InnerLoops(loops, canonical_loops.item, target_item, pure)
+    inner = LoopNest(loops, canonical_loops.item, target_item, pure)
     fitting = ((row.name, row.fits(inner)) for row in KERNELS)
     name, roles = next((name, roles) for name, roles in fitting if roles is not None)
     return roles.choice(name, inner)
@@ -360,7 +362,7 @@ def kernel_reason(kernel: str, *, on_a_gpu: bool) -> str:
     return row.why_on_a_gpu or row.why if on_a_gpu else row.why
 
 
-def kernel_work(choice: Choice) -> str:
+def kernel_work(choice: KernelChoice) -> str:
     """Return the work line of a plan: the number of iterations and the work of each."""
     size = choice.source_item
     done = _kernel_row(choice.kernel).work.format(
@@ -379,10 +381,10 @@ def _kernel_row(kernel: str) -> KernelRow:
 
 _FAR = 1 << 60  # bytes
 
-Found = tuple[CanonicalLoops, Choice]
+Found = tuple[CanonicalLoops, KernelChoice]
 
 
-class Sides(NamedTuple):
+class TransposeProblem(NamedTuple):
     """The move, dtypes and strides of a conversion whose kernel is to be selected.
 
     picks            the channel selection; None: the identity
@@ -390,9 +392,9 @@ class Sides(NamedTuple):
     source, target   the dtypes that the kernel reads and writes
     """
 
-    move: Move
-    picks: Picks | None
-    formula: Formula | None
+    move: Permutation
+    picks: ChannelSelection | None
+    formula: Normalization | None
     strides: tuple[int, ...]
     out: tuple[int, ...]
     source: DType
@@ -405,15 +407,15 @@ class Sides(NamedTuple):
 
     def select_kernel(self, loops: Sequence[Loop]) -> Found:
         """Return the simplified loops and the kernel for them."""
-        canonical_loops = canonical(loops, self.source.itemsize, pure=self.pure)
-        return canonical_loops, choose(canonical_loops, self.target.itemsize, pure=self.pure)
+        canonical_loops = canonicalize_loops(loops, self.source.itemsize, pure=self.pure)
+        return canonical_loops, select_row(canonical_loops, self.target.itemsize, pure=self.pure)
 
     def loops(self) -> list[Loop]:
         """Return one loop per unfolded axis, in source order, ignoring the channel selection."""
         move = self.move
         sizes = move.sizes if self.picks is None else self.picks.whole(move).sizes
-        source_steps = steps_of(move.source.groups, move.axes, sizes, self.strides)
-        steps = steps_of(move.target.groups, move.target_axes, move.target_sizes, self.out)
+        source_steps = byte_strides(move.source.groups, move.axes, sizes, self.strides)
+        steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, self.out)
         target_steps = dict(zip(move.target_axes, steps, strict=True))
         per_channel = self.formula is not None and self.formula.per_channel
         channel = self.formula.letter(move) if self.formula is not None and per_channel else None
@@ -424,8 +426,8 @@ class Sides(NamedTuple):
 
 
 def select_kernel_for_channels(
-    sides: Sides, *, by_table: bool
-) -> tuple[CanonicalLoops, Choice, bool]:
+    sides: TransposeProblem, *, by_table: bool
+) -> tuple[CanonicalLoops, KernelChoice, bool]:
     """Return the loops and kernel of a conversion, and whether channels must be copied before it.
 
     `by_table`: whether the device's kernels support channel tables.
@@ -435,18 +437,20 @@ def select_kernel_for_channels(
     select_kernel_for_channels = _select_channels(sides, sides.picks, by_table)
     if select_kernel_for_channels is not None:
         return *select_kernel_for_channels, False
-    lies = contiguous(sides.move.source_shape, sides.source)
+    lies = contiguous_strides(sides.move.source_shape, sides.source)
     copied = sides._replace(picks=None, strides=lies)
     return *copied.select_kernel(copied.loops()), True
 
 
-def _select_channels(sides: Sides, picks: Picks, by_table: bool) -> Found | None:
+def _select_channels(
+    sides: TransposeProblem, picks: ChannelSelection, by_table: bool
+) -> Found | None:
     """Return loops and kernel for selected channels; None if no kernel can select them."""
     loops = sides.loops()
     axis = picks.axis(sides.move)
-    spacing = evenly(picks.order)
+    spacing = as_slice(picks.order)
     loop = loops[axis]
-    fits_table = picks.count in FEW and len(set(picks.order)) == len(picks.order)
+    fits_table = picks.count in SMALL_CHANNEL_COUNTS and len(set(picks.order)) == len(picks.order)
 
     def tried(changed: Loop) -> Found:
         return sides.select_kernel([*loops[:axis], changed, *loops[axis + 1 :]])
@@ -459,7 +463,7 @@ def _select_channels(sides: Sides, picks: Picks, by_table: bool) -> Found | None
             return canonical_loops, replace(choice, rows=(loop._replace(src=0),), order=picks.order)
     if by_table and loop.src == sides.source.itemsize in ITEMS:
         outer_loops = [*loops[:axis], *loops[axis + 1 :]]
-        canonical_loops = canonical(outer_loops, sides.source.itemsize, pure=False)
+        canonical_loops = canonicalize_loops(outer_loops, sides.source.itemsize, pure=False)
         shuffled = _shuffle_choice(
             canonical_loops, loop, picks.count, picks.order, sides.target.itemsize
         )
@@ -483,7 +487,7 @@ def _shuffle_choice(
     count: int,
     order: tuple[int, ...],
     target_item: int,
-) -> Choice | None:
+) -> KernelChoice | None:
     """Return the shuffle kernel, which selects channels `order` of pixels of `count` channels.
 
     `canonical_loops` are the loops around pixels, `pixel` is the loop of the selected channels.
@@ -493,14 +497,14 @@ def _shuffle_choice(
     if (
         not canonical_loops.loops
         or pixel.dst != target_item
-        or count > FEW[-1]
-        or len(order) not in FEW
+        or count > SMALL_CHANNEL_COUNTS[-1]
+        or len(order) not in SMALL_CHANNEL_COUNTS
     ):
         return None
     last = canonical_loops.loops[-1]
     packed = abs(last.src) == count * item and last.dst == len(order) * target_item
     if not packed or last.coef or last.count * item < LEAST_PIXELS:
         return None
-    inner = InnerLoops((*canonical_loops.loops, pixel), item, target_item, False)
+    inner = LoopNest((*canonical_loops.loops, pixel), item, target_item, False)
     roles = inner.roles((last, pixel), channels=len(order))
     return roles.choice("shuffle", inner, order)

@@ -25,7 +25,7 @@ import numpy as np
 from ..backends.symbolic import NUMPY
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError, SpaceError
 from ..layout.parsing import parse_layout
-from ..spec import DType, kind_of
+from ..spec import DType, dtype_kind
 from . import sparse
 from .base import ArraySpace, Space
 from .validation import Axis, Leaf, check_dtype, check_size, describe, shape_error
@@ -245,7 +245,7 @@ class LabelSpace(ArraySpace):
     def __post_init__(self) -> None:
         self._set_sizes("max_labels", "dim")
         self._set_dtype()
-        if self.dtype is not None and kind_of(self.dtype) not in "ui":
+        if self.dtype is not None and dtype_kind(self.dtype) not in "ui":
             raise DtypeError(
                 f"dtype={self.dtype} of {type(self).__name__}; labels are integers, such as int64"
             )

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.registry import framework_named
+from ..backends.registry import import_framework
 from ..backends.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError, SpaceError
-from ..spec import DType, as_dtype, check_casting, check_movable
+from ..spec import DType, as_dtype, check_casting, check_supported_dtype
 from ..views.base import View
-from ..views.batch import Gradient
+from ..views.batch import ConversionGradient
 from . import views
-from .convert import route
+from .convert import find_conversion
 from .validation import (
     Axis,
     Leaf,
@@ -90,7 +90,7 @@ class Space:
         """
         check_casting(casting)
         leaves = self._validated_leaves(batch)
-        return _convert(route(self, _check_space(other), casting, False), batch, leaves)
+        return _convert(find_conversion(self, _check_space(other), casting, False), batch, leaves)
 
     def undo_format_as(self, batch: Any, other: Space) -> Any:
         """Convert a batch of `other`, made by `format_as`, back to a batch of this space.
@@ -106,7 +106,7 @@ class Space:
             The batch is not one of `other`.
         """
         leaves = _check_space(other)._validated_leaves(batch)
-        return _convert(route(other, self, "unsafe", True), batch, leaves)
+        return _convert(find_conversion(other, self, "unsafe", True), batch, leaves)
 
     # The names from when symbolic and numeric batches had separate methods.
     np_validate = validate
@@ -148,7 +148,7 @@ class Space:
             Both the space's dtype and `dtype` are None, or the framework does not support it.
         """
         n = check_size("batch_size", batch_size, least=0)
-        return self.symbolic_batch(n, dtype, framework_named(framework))
+        return self.symbolic_batch(n, dtype, import_framework(framework))
 
     def with_dtype(self, dtype: Any) -> Any:
         """Return this space with another dtype; None for any dtype.
@@ -177,7 +177,7 @@ class Space:
         """Return the result of `view.forward_get(self, dtype, device)`; called by views."""
         return views.get_from(self, view, dtype, device)
 
-    def gradients_for(self, view: View, grad: Any) -> list[Gradient]:
+    def gradients_for(self, view: View, grad: Any) -> list[ConversionGradient]:
         """Return the gradients that `view.backward_put(self, grad)` adds; called by views."""
         return views.gradients_for(self, view, grad)
 
@@ -266,7 +266,7 @@ class ArraySpace(Space):
         if self.dtype is None:
             return
         dtype = as_dtype(self.dtype)
-        check_movable(dtype)
+        check_supported_dtype(dtype)
         object.__setattr__(self, "dtype", dtype)
 
     def _repr_text(self, *fields: str) -> str:

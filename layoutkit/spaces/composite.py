@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from .._utils.tree import each
+from .._utils.tree import map_indexed
 from ..errors import DtypeError, ShapeError, SpaceError
 from .base import Space
 from .validation import Leaf, describe
@@ -51,17 +51,17 @@ class CompositeSpace(Space):
 
     def get_total_dimension(self) -> int:
         """Return the sum over all components."""
-        return sum(each(lambda space: space.get_total_dimension(), self.components))
+        return sum(map_indexed(lambda space: space.get_total_dimension(), self.components))
 
     def get_origin(self) -> Any:
         """Return the origins of the components, nested like the space."""
-        return each(lambda space: space.get_origin(), self.components)
+        return map_indexed(lambda space: space.get_origin(), self.components)
 
     def with_dtype(self, dtype: Any) -> CompositeSpace:
         """Return this space with one dtype for all components, or a tuple of dtypes."""
         columns = self.components, self._component_dtypes(dtype)
         return CompositeSpace(
-            each(lambda space, part_dtype: space.with_dtype(part_dtype), *columns)
+            map_indexed(lambda space, part_dtype: space.with_dtype(part_dtype), *columns)
         )
 
     def restrict(self, indices: Any) -> Any:
@@ -83,7 +83,9 @@ class CompositeSpace(Space):
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
         """Validate the arrays of all components and return them with their paths."""
-        parts = each(lambda space, part: space.arrays_in(part), self.components, self._parts(batch))
+        parts = map_indexed(
+            lambda space, part: space.arrays_in(part), self.components, self._parts(batch)
+        )
         return [
             leaf._replace(path=(index, *leaf.path))
             for index, leaves in enumerate(parts)
@@ -106,12 +108,14 @@ class CompositeSpace(Space):
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         columns = self.components, self._component_dtypes(dtype)
-        return each(lambda space, part_dtype: space.get_origin_batch(n, part_dtype), *columns)
+        return map_indexed(
+            lambda space, part_dtype: space.get_origin_batch(n, part_dtype), *columns
+        )
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
         """Return a tuple with a symbolic batch of each component."""
         columns = self.components, self._component_dtypes(dtype)
-        return each(
+        return map_indexed(
             lambda space, part_dtype: space.symbolic_batch(n, part_dtype, library), *columns
         )
 

@@ -9,7 +9,7 @@ r"""The table of all conversions between spaces, and their implementations.
     index sequence                                           cast, one-hot
     null                                                                 None
 
-A dash means that there is no conversion. `route` looks up the conversion of a pair of spaces once
+A dash means that there is no conversion. `find_conversion` looks up the conversion of a pair of spaces once
 and caches it with its Converters. This module uses only the `family` and the fields of spaces, not
 their classes, which import it.
 
@@ -31,14 +31,22 @@ import numpy as np
 
 from .. import buffers
 from .._utils.cache import MAX_KEPT
-from .._utils.tree import each, each_leaf, leaves, path_text, paths, placed, rebuilt
+from .._utils.tree import (
+    leaf_paths,
+    leaves,
+    map_indexed,
+    map_leaves,
+    path_text,
+    unflatten,
+    with_path_prefix,
+)
 from ..backends.indexing import one_hot
-from ..backends.symbolic import NUMPY, Library, Symbolic
+from ..backends.symbolic import NUMPY, ArrayNamespace, Library
 from ..collator import Collator
 from ..converter import Converter
 from ..errors import DtypeError, LayoutkitError, SpaceError
 from ..layout.pattern import parse_pattern
-from ..spec import ArraySpec, DType, check_cast, kind_of
+from ..spec import ArraySpec, DType, check_cast, dtype_kind
 from . import sparse
 
 _SMALL = (
@@ -59,7 +67,7 @@ class ArrayConversion:
         target = self.result_dtype(x, library)
         if source != target:
             check_cast(source, target, self.casting)
-        if isinstance(library, Symbolic):
+        if isinstance(library, ArrayNamespace):
             library.check(target)
 
     def result_dtype(self, x: Any, library: Library) -> DType:
@@ -103,7 +111,7 @@ class Rearrange(ArrayConversion):
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
         """Convert the array, in one pass."""
-        if not isinstance(library, Symbolic):
+        if not isinstance(library, ArrayNamespace):
             return self._convert(x, out)
         y = self._rearrange(x, library)
         return library.contiguous(library.cast(y, self.result_dtype(x, library), self.casting))
@@ -123,7 +131,7 @@ class Rearrange(ArrayConversion):
             return None
         return Collator(self._pattern.text, dtype=self.dtype, casting=self.casting, **self._sizes)
 
-    def _rearrange(self, x: Any, library: Symbolic) -> Any:
+    def _rearrange(self, x: Any, library: ArrayNamespace) -> Any:
         """Unfold, permute and fold axes. Sizes of unfolded axes may be unknown while tracing."""
         source = self._pattern.source
         target = self._pattern.target
@@ -181,17 +189,17 @@ class OneHot(ArrayConversion):
     def check_dtype(self, x: Any, library: Library) -> None:
         """Raise DtypeError if the dtype of the vectors is not numeric."""
         target = self.result_dtype(x, library)
-        if kind_of(target) not in "buifc":
+        if dtype_kind(target) not in "buifc":
             raise DtypeError(f"one-hot vectors are numbers, not of dtype {target}")
         if self._sparse:
             _check_not_symbolic(library)
             sparse.check_sparse_dtype(target)
-        if isinstance(library, Symbolic):
+        if isinstance(library, ArrayNamespace):
             library.check(target)
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
         """Return the vectors; `out` is never given."""
-        if isinstance(library, Symbolic):
+        if isinstance(library, ArrayNamespace):
             return self._symbolic_one_hot(x, library)
         width = self._count * self._blocks
         columns = np.asarray(x).astype(np.intp)
@@ -202,7 +210,7 @@ class OneHot(ArrayConversion):
             return sparse.one_hot_csr(columns, width, dtype)
         return one_hot(columns, width, dtype)
 
-    def _symbolic_one_hot(self, x: Any, library: Symbolic) -> Any:
+    def _symbolic_one_hot(self, x: Any, library: ArrayNamespace) -> Any:
         encoded = library.hot(x, self._count)
         rows = library.shape(x)[0]
         if self._blocks > 1:
@@ -228,7 +236,7 @@ class TupleConversion:
 
     def check_dtype(self, batch: Any, library: Library) -> None:
         """Check all components before the first is converted."""
-        each(lambda part, x: part.check_dtype(x, library), self._parts, batch)
+        map_indexed(lambda part, x: part.check_dtype(x, library), self._parts, batch)
 
     def run(self, batch: Any, library: Library) -> Any:
         """Convert all components."""
@@ -254,7 +262,7 @@ class VectorPart:
         try:
             self.conversion.check_dtype(self.array_in(batch), library)
         except LayoutkitError as error:
-            raise placed(error, *self.path) from None
+            raise with_path_prefix(error, *self.path) from None
 
     def check_dtype(self, matrix: Any, library: Library) -> None:
         """Check the conversion of the matrix's columns."""
@@ -297,7 +305,7 @@ class Concatenate:
         first, x = parts[0]
         if len(parts) == 1:
             return first.conversion.run(x, library)
-        if isinstance(library, Symbolic):
+        if isinstance(library, ArrayNamespace):
             return library.join([part.conversion.run(x, library) for part, x in parts])
         dtype = first.conversion.result_dtype(x, library)
         if self._sparse:
@@ -319,17 +327,17 @@ class Split:
 
     def check_dtype(self, x: Any, library: Library) -> None:
         """Check the conversion of every component."""
-        each_leaf(lambda part: part.check_dtype(x, library), self._leaf_spaces)
+        map_leaves(lambda part: part.check_dtype(x, library), self._leaf_spaces)
 
     def run(self, x: Any, library: Library) -> Any:
         """Convert the columns; components that need no conversion are views of the matrix."""
         if library is NUMPY and sparse.is_sparse(x):
             x = x.tocsc()  # a csc matrix slices columns without a scan of all entries
-        return rebuilt(self._leaf_spaces, [part.run(x, library) for part in self._parts])
+        return unflatten(self._leaf_spaces, [part.run(x, library) for part in self._parts])
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def route(space: Any, other: Any, casting: str, inverse: bool) -> Any:
+def find_conversion(space: Any, other: Any, casting: str, inverse: bool) -> Any:
     """Return the conversion from `space` to `other`; raise SpaceError if there is none.
 
     `inverse` also allows conversions that only undo another one: sparse vectors to images.
@@ -402,8 +410,10 @@ def _composite_to_vector(space: Any, other: Any, casting: str, inverse: bool) ->
     columns = _columns_of_leaves(nest)
     _check_same_total(space, other)
     vector_parts = [
-        VectorPart(path, part, route(leaf, _vector_space_for(other, leaf), casting, inverse))
-        for path, part, leaf in zip(paths(nest), columns, leaves(nest), strict=True)
+        VectorPart(
+            path, part, find_conversion(leaf, _vector_space_for(other, leaf), casting, inverse)
+        )
+        for path, part, leaf in zip(leaf_paths(nest), columns, leaves(nest), strict=True)
         if part is not None
     ]
     return Concatenate(vector_parts, other.dim, other.dtype, other.sparse)
@@ -419,9 +429,11 @@ def _vector_to_composite(space: Any, other: Any, casting: str, inverse: bool) ->
     ) -> VectorPart | NullConversion:
         if part is None:
             return NullConversion()
-        return VectorPart(path, part, route(_vector_space_for(space, leaf), leaf, casting, inverse))
+        return VectorPart(
+            path, part, find_conversion(_vector_space_for(space, leaf), leaf, casting, inverse)
+        )
 
-    return Split(rebuilt(nest, each_leaf(vector_part, nest, paths(nest), columns)))
+    return Split(unflatten(nest, map_leaves(vector_part, nest, leaf_paths(nest), columns)))
 
 
 def _composite_to_composite(space: Any, other: Any, casting: str, inverse: bool) -> TupleConversion:
@@ -431,7 +443,7 @@ def _composite_to_composite(space: Any, other: Any, casting: str, inverse: bool)
         counts = f"{len(sources)} components are not {len(targets)}"
         raise _conversion_error(space, other, f"{counts}; composites of equal nesting convert")
     return TupleConversion(
-        each(lambda a, b: _component_conversion(a, b, casting, inverse), sources, targets)
+        map_indexed(lambda a, b: _component_conversion(a, b, casting, inverse), sources, targets)
     )
 
 
@@ -440,7 +452,7 @@ def _component_conversion(space: Any, other: Any, casting: str, inverse: bool) -
         raise _conversion_error(
             space, other, "inside a composite, only one of equal nesting converts"
         )
-    return route(space, other, casting, inverse)
+    return find_conversion(space, other, casting, inverse)
 
 
 def _null_to_null(space: Any, other: Any, casting: str, inverse: bool) -> NullConversion:
@@ -488,7 +500,7 @@ def _columns_of_leaves(nest: Any) -> list[slice | None]:
 
     Raises SpaceError for a space that cannot be part of a vector.
     """
-    widths = each_leaf(_vector_width, nest)
+    widths = map_leaves(_vector_width, nest)
     ends = list(accumulate(widths))
     return [
         slice(end - width, end) if width else None for end, width in zip(ends, widths, strict=True)

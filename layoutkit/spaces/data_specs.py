@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.tree import each, leaves, path_text, rebuilt
+from .._utils.tree import leaves, map_indexed, path_text, unflatten
 from ..backends.registry import library_of
 from ..errors import DataError, ShapeError, SpaceError
 from .array_spaces import NullSpace
@@ -44,7 +44,7 @@ def is_flat_source(source: Any) -> bool:
     Raises SpaceError for anything but names and nested tuples of names.
     """
     if isinstance(source, list | tuple):
-        each(is_flat_source, source)
+        map_indexed(is_flat_source, source)
         return all(isinstance(part, str) for part in source)
     if not isinstance(source, str):
         raise SpaceError(f"{describe(source)} is not a source, which is a str or a tuple of them")
@@ -107,7 +107,7 @@ def _check_sources(space: CompositeSpace, source: Any) -> None:
             f"the source {tuple(source)!r} has {len(source)} parts, but {space!r} has {count} "
             "components; both must have equal nesting"
         )
-    each(_check_source, space.components, source)
+    map_indexed(_check_source, space.components, source)
 
 
 class DataSpecsMapping:
@@ -180,7 +180,7 @@ class DataSpecsMapping:
         values = self._flat_values(flat)
         make, null = (CompositeSpace, NullSpace()) if isinstance(flat, Space) else (tuple, None)
         repeated = [null if i is None else values[i] for i in leaves(self.spec_mapping)]
-        return rebuilt(self.spec_mapping, repeated, make)
+        return unflatten(self.spec_mapping, repeated, make)
 
     def _register(self, space: Space, source: Any) -> Any:
         if isinstance(space, CompositeSpace):
@@ -200,7 +200,7 @@ class DataSpecsMapping:
         """Put the value of each unique pair into `values`, and its path into `first_paths`."""
         if isinstance(mapping, tuple):
             parts = _components_of(value, len(mapping))
-            each(
+            map_indexed(
                 lambda i, inner, part: self._gather(inner, part, (*path, i), values, first_paths),
                 range(len(mapping)),
                 mapping,

@@ -16,7 +16,7 @@ from .. import buffers
 from .._utils import fork
 from ..converter import convert
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..spec import DType, kind_of
+from ..spec import DType, dtype_kind
 
 
 def is_sparse(x: Any) -> bool:
@@ -27,7 +27,7 @@ def is_sparse(x: Any) -> bool:
 
 def check_sparse_dtype(dtype: DType) -> None:
     """Raise DtypeError unless scipy.sparse supports the dtype."""
-    small_float = kind_of(dtype) == "f" and dtype.itemsize < 4
+    small_float = dtype_kind(dtype) == "f" and dtype.itemsize < 4
     if dtype.kind not in "buifc" or small_float:
         raise DtypeError(
             f"scipy.sparse does not support dtype {dtype}; use bool, an integer, float32, "
@@ -177,7 +177,7 @@ def one_hot_csr(columns: Any, width: int, dtype: DType) -> Any:
     return result
 
 
-@fork.once
+@fork.run_once
 def _scipy() -> Any:
     try:
         return import_module("scipy.sparse")

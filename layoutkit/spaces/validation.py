@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._utils.tree import path_text
-from .._utils.validation import as_int, kind_text
+from .._utils.validation import as_int, type_name
 from ..backends.registry import library_of
 from ..backends.symbolic import Library
 from ..errors import DtypeError, ShapeError, SpaceError
-from ..spec import DType, can_cast, check_movable, kind_of
+from ..spec import DType, can_cast, check_supported_dtype, dtype_kind
 
 
 class Axis(NamedTuple):
@@ -82,8 +82,8 @@ def shape_error(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...], hint: 
 
 def check_dtype(space: Any, dtype: DType, kinds: str = "") -> None:
     """Raise DtypeError unless elements of the dtype can be moved and cast (same_kind)."""
-    check_movable(dtype)
-    if kinds and kind_of(dtype) not in kinds:
+    check_supported_dtype(dtype)
+    if kinds and dtype_kind(dtype) not in kinds:
         raise DtypeError(
             f"{space!r} holds labels, which are integers, but the batch has dtype {dtype}; "
             'cast it first, such as batch.astype("int64")'
@@ -126,7 +126,7 @@ def describe(batch: Any) -> str:
     """Describe the type of an object for messages: None, a tuple, a list, a torch.Tensor."""
     if batch is None:
         return "None"
-    kind = kind_text(batch)
+    kind = type_name(batch)
     return f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
 
 

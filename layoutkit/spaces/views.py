@@ -28,20 +28,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._utils.tree import each, each_leaf, leaves, matched, rebuilt
-from ..backends.inspection import seen
+from .._utils.tree import leaves, map_indexed, map_leaves, match_structure, unflatten
+from ..backends.inspection import inspect_array
 from ..backends.registry import library_of
-from ..backends.symbolic import Symbolic
+from ..backends.symbolic import ArrayNamespace
 from ..cuda.runtime import check_device
 from ..errors import ArgumentError, BackwardError, DeviceError, LayoutkitError, SpaceError
 from ..layout.parsing import parse_layout
-from ..spec import CPU, as_dtype, kind_of
+from ..spec import CPU, as_dtype, dtype_kind
 from ..views import ClassView, DataView, ImageView, ListView, SequenceView
 from ..views.base import gradient_for
-from ..views.batch import Gradient
-from ..views.listview import nest_of
+from ..views.batch import ConversionGradient
+from ..views.listview import leaf_views
 from . import sparse
-from .convert import route
+from .convert import find_conversion
 
 SPACE_CLASSES: dict[str, Any] = {}  # by `family`; filled by `Space` (base.py)
 
@@ -57,7 +57,7 @@ def make_view(space: Any, batch: Any) -> Any:
     if space.family == "null":
         return None
     if space.family == "composite":
-        all_views = each(make_view, space.components, batch)
+        all_views = map_indexed(make_view, space.components, batch)
         views = [view for view in all_views if view is not None]
         return ListView(views) if views else None
     if space.family not in _VIEWS:
@@ -79,7 +79,7 @@ _VIEWS: dict[str, Callable[[Any, Any], DataView]] = {
 def _check_has_data(batch: Any) -> Any:
     """Return the batch; raise SpaceError if it has no data that a View could hold."""
     try:
-        seen(batch, "the batch")
+        inspect_array(batch, "the batch")
     except (ArgumentError, DeviceError) as error:
         raise SpaceError(
             f"a View holds data, and this batch has none that it could hold: {error}; or use "
@@ -88,14 +88,14 @@ def _check_has_data(batch: Any) -> Any:
     return batch
 
 
-def view_in(layout: str, array: Any, classes: Any = None) -> DataView:
+def view_for_layout(layout: str, array: Any, classes: Any = None) -> DataView:
     """Return an ImageView, SequenceView, ClassView (of `classes`) or DataView, by the layout."""
     groups = sorted(parse_layout(layout).groups)
     if {"h", "w"} <= set(groups):
         return ImageView(layout, array)
     if groups == ["b", "c", "w"]:
         return SequenceView(layout, array)
-    if groups in (["b"], ["b", "t"]) and kind_of(array.dtype) in "ui":
+    if groups in (["b"], ["b", "t"]) and dtype_kind(array.dtype) in "ui":
         return ClassView(layout, array, classes)
     return DataView(layout, array)
 
@@ -103,7 +103,7 @@ def view_in(layout: str, array: Any, classes: Any = None) -> DataView:
 # -- to Spaces -----------------------------------------------------------------------------------
 
 
-def space_in(layout: str, shape: tuple[Any, ...], max_labels: int | None = None) -> Any:
+def space_for_layout(layout: str, shape: tuple[Any, ...], max_labels: int | None = None) -> Any:
     """Return the space (of any dtype) of arrays in a layout, or None if there is none.
 
     The arrays are labels if `max_labels` is given. The size of b matters only in `bwc`.
@@ -122,13 +122,13 @@ def space_in(layout: str, shape: tuple[Any, ...], max_labels: int | None = None)
 
 def space_of(view: Any) -> Any:
     """Return the space (of any dtype) of a view's base; raise SpaceError if there is none."""
-    nest = nest_of(view)
-    return rebuilt(nest, each_leaf(_space_of_view, nest), SPACE_CLASSES["composite"])
+    nest = leaf_views(view)
+    return unflatten(nest, map_leaves(_space_of_view, nest), SPACE_CLASSES["composite"])
 
 
 def _space_of_view(view: DataView) -> Any:
     is_unknown = isinstance(view, ClassView) and view.max_labels is None
-    space = None if is_unknown else space_in(view.layout, view.shape, view.max_labels)
+    space = None if is_unknown else space_for_layout(view.layout, view.shape, view.max_labels)
     if space is None:
         raise SpaceError(
             f"a {type(view).__name__} in {view.layout} is a batch of no space; get it by layout, "
@@ -143,8 +143,8 @@ def _space_of_view(view: DataView) -> Any:
 
 def base_as_batch(view: Any) -> Any:
     """Return a view's base as a batch of its space: one sequence, or labels as (b, dim)."""
-    nest = nest_of(view)
-    return rebuilt(nest, each_leaf(_batch_of_view, nest))
+    nest = leaf_views(view)
+    return unflatten(nest, map_leaves(_batch_of_view, nest))
 
 
 def _batch_of_view(view: DataView) -> Any:
@@ -155,7 +155,7 @@ def _batch_of_view(view: DataView) -> Any:
             'to a layout and a dtype are supported; get it with device="cpu" first'
         )
     # Arrays of symbolic frameworks are converted by these; of others the memory is used.
-    x = batch.input if isinstance(library_of(batch.input), Symbolic) else batch.array
+    x = batch.input if isinstance(library_of(batch.input), ArrayNamespace) else batch.array
     return _AS_BATCH[view.layout](x) if view.layout in _AS_BATCH else x
 
 
@@ -203,17 +203,17 @@ def get_from(space: Any, view: Any, dtype: Any, device: Any) -> Any:
     return cache[other]
 
 
-def gradients_for(space: Any, view: Any, grad: Any) -> list[Gradient]:
+def gradients_for(space: Any, view: Any, grad: Any) -> list[ConversionGradient]:
     """Return the gradients of each array of a view for a gradient put by a space."""
-    nest = nest_of(view)
+    nest = leaf_views(view)
     if _converts_by_component(space, view):
-        grads = matched(nest, _drop_nulls(space, grad), "gradients")
-        return each_leaf(gradient_for, nest, leaves(_component_spaces(space, view)), grads)
+        grads = match_structure(nest, _drop_nulls(space, grad), "gradients")
+        return map_leaves(gradient_for, nest, leaves(_component_spaces(space, view)), grads)
     source = space_of(view)
     layout = _plain_layout(source, space)
     if layout is not None:
         return [view.batch.check_gradient(layout, grad)]
-    dtypes = rebuilt(nest, [leaf.batch.plans.gradient_dtype for leaf in leaves(nest)])
+    dtypes = unflatten(nest, [leaf.batch.plans.gradient_dtype for leaf in leaves(nest)])
     grads = _undo_gradient(view.batch.by_form, source.with_dtype(dtypes), space, grad)
     pairs = zip(leaves(nest), leaves(grads), strict=True)
     return [(leaf.batch.plans.base, in_base_layout(leaf, part)) for leaf, part in pairs]
@@ -224,7 +224,7 @@ def _plain_layout(source: Any, other: Any) -> str | None:
 
     Raises SpaceError if there is no conversion from `source` to `other`.
     """
-    route(source, other, "same_kind", False)
+    find_conversion(source, other, "same_kind", False)
     if getattr(other, "sparse", False):
         return None
     if source.family == "conv2d":
@@ -256,9 +256,9 @@ def _has_matching_dtypes(result: Any, grad: Any) -> bool:
     if isinstance(result, tuple):
         same = isinstance(grad, tuple) and len(grad) == len(result)
         return same and all(map(_has_matching_dtypes, result, grad))
-    if result is None or not hasattr(grad, "dtype") or kind_of(grad.dtype) not in "fc":
+    if result is None or not hasattr(grad, "dtype") or dtype_kind(grad.dtype) not in "fc":
         return result is grad
-    return as_dtype(grad.dtype) == as_dtype(result.dtype) or kind_of(result.dtype) in "bui"
+    return as_dtype(grad.dtype) == as_dtype(result.dtype) or dtype_kind(result.dtype) in "bui"
 
 
 # -- composites of ListViews, in which a NullSpace has no component --------------------------------

@@ -45,7 +45,7 @@ def default_threads() -> tuple[int, str]:
     first = os.environ.get(OTHERS_THREADS, "").split(",")[0].strip()
     if first.isdecimal() and int(first[:9]) > 0:
         return min(int(first[:9]), MAX_THREADS), OTHERS_THREADS
-    if is_worker():
+    if is_worker_process():
         return 1, "one of several worker processes"
     return _cpus()
 
@@ -58,7 +58,7 @@ def default_idle_bytes() -> int:
     return _bytes(IDLE_BYTES, text, ", or 0 to keep no idle memory")
 
 
-def most_at_url() -> int:
+def max_url_bytes() -> int:
     """Return the maximum size in bytes of a table, an array or a part file at a URL."""
     text = os.environ.get(URL_BYTES, "").strip()
     return _bytes(URL_BYTES, text) if text else MOST_AT_URL
@@ -82,7 +82,7 @@ def _bytes(name: str, text: str, more: str = "") -> int:
     return int(match[1]) << UNITS[match[2].upper()]
 
 
-def is_worker() -> bool:
+def is_worker_process() -> bool:
     """Return True if this process is one of several workers that share the machine's CPUs.
 
     Workers of `multiprocessing` are recognized, and so those of `concurrent.futures`, joblib and

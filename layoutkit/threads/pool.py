@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 
 from .._utils import fork
-from ..memory import address
+from ..memory import data_pointer
 from . import limits
 from .limits import MAX_THREADS, get_num_threads, set_num_threads
 from .openmp import OpenMPRuntime
 
 # Bytes of a job, read and written. Below this size the GIL is kept: getting it back from another
 # Python thread takes 5 ms.
-SHORT_BYTES = 128 << 10
+KEEP_GIL_BYTES = 128 << 10
 # Below this size, a second thread saves no more than its synchronization costs.
-ALONE_BYTES = 1 << 20
+SERIAL_BYTES = 1 << 20
 # From this size on, sleeping workers are woken before the caller has measured its own speed.
 URGENT_BYTES = 32 << 20
 # From this size on, awake OpenMP threads are looked for, since they slow down our workers. The look
@@ -43,7 +43,7 @@ URGENT_BYTES = 32 << 20
 LARGE_BYTES = 12 << 20
 # The time that a worker spins for another job: longer than the gap between two calls in a loop, in
 # which the interpreter runs from cold caches (0.15 ms after a conversion of 100 MB).
-PATIENCE_SECONDS = 5e-4
+SPIN_SECONDS = 5e-4
 # A caller wakes sleeping workers if the rest of its job would take it longer than this alone.
 WAKING_SECONDS = 2.5e-4
 POOL_KERNELS = ("serve", "clock", "lend", "join", "run")
@@ -70,11 +70,13 @@ class Job:
         self.threads = threads
         self._keep = np.frombuffer(params, np.uint8)
         urgent = nbytes >= URGENT_BYTES
-        self.words = struct.pack("5q", kernel.address, address(self._keep), units, grain, urgent)
+        self.words = struct.pack(
+            "5q", kernel.address, data_pointer(self._keep), units, grain, urgent
+        )
         self.alone = None
-        if nbytes < SHORT_BYTES:
+        if nbytes < KEEP_GIL_BYTES:
             self.alone = _gil_holding(kernel.address)
-        elif nbytes < ALONE_BYTES or threads == 1:
+        elif nbytes < SERIAL_BYTES or threads == 1:
             self.alone = kernel.run
 
     def run(self, src: int, dst: int) -> None:
@@ -87,9 +89,9 @@ class Job:
 
 def _gil_holding(code: int) -> Any:
     """Return the kernel at an address as a function that keeps the GIL."""
-    from ..kernels.cpu.compiler import HOLDING
+    from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL
 
-    return HOLDING(code)
+    return PROTOTYPE_WITH_GIL(code)
 
 
 class Pool:
@@ -144,13 +146,13 @@ class Pool:
         """Load the pool's machine code and create its shared state, once."""
         if hasattr(self, "_run"):
             return
-        with fork.making:
+        with fork.init_lock:
             from ..kernels.cpu.compiler import KernelSpec, load
-            from ..kernels.cpu.threadpool_state import JOIN, PARALLEL, READY, Board
+            from ..kernels.cpu.threadpool_state import JOIN, PARALLEL, READY, PoolState
 
             loaded = {part: load(KernelSpec("threadpool", (part,))) for part in POOL_KERNELS}
             self._serve = loaded["serve"]
-            self.board = Board(MAX_THREADS - 1, loaded["clock"], PATIENCE_SECONDS, WAKING_SECONDS)
+            self.board = PoolState(MAX_THREADS - 1, loaded["clock"], SPIN_SECONDS, WAKING_SECONDS)
             self.board.words[JOIN] = loaded["join"].address
             self._parallel_index = PARALLEL
             self._started_index = READY
@@ -176,8 +178,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-@fork.once
-def announce() -> None:
+@fork.run_once
+def register_threadpoolctl() -> None:
     """Register the number of threads with threadpoolctl, if it is installed.
 
     Called after kernels are loaded. From then on `threadpool_limits(2)`, also with

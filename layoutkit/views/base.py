@@ -17,7 +17,7 @@ from ..errors import ArgumentError
 from .plans import DEFAULT_OPTIONS, ConversionOptions
 
 if TYPE_CHECKING:
-    from .batch import Gradient
+    from .batch import ConversionGradient
 
 
 class View(ABC):
@@ -135,7 +135,7 @@ class ViewTarget(Protocol):
     def get_from(self, view: View, dtype: Any, device: Any) -> Any:
         """Return the view's batch in this target; called once a batch."""
 
-    def gradients_for(self, view: View, grad: Any) -> list[Gradient]:
+    def gradients_for(self, view: View, grad: Any) -> list[ConversionGradient]:
         """Return the gradient of each array of the view, or raise if the target has none."""
 
 
@@ -162,7 +162,7 @@ def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
         view.batch.plans.find(layout, dtype, device)
 
 
-def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> Gradient:
+def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> ConversionGradient:
     """Return the validated gradient of a view of one array."""
     if not is_view_target(layout):
         return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]

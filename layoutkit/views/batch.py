@@ -14,16 +14,16 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from .._compile import call_in_graph
-from ..backends.inspection import ArrayInfo, seen, slice_samples, take_samples
+from .._compile import insert_convert
+from ..backends.inspection import ArrayInfo, inspect_array, slice_samples, take_samples
 from ..buffers import empty
 from ..errors import BackwardError, DtypeError
 from ..memory import Array
-from ..normalize import Formula
-from ..spec import CPU, DType, as_dtype, kind_of
+from ..normalize import Normalization
+from ..spec import CPU, DType, as_dtype, dtype_kind
 from .plans import DEFAULT_OPTIONS, Conversion, ConversionCache, ConversionOptions
 
-Gradient = tuple[Conversion, Any]
+ConversionGradient = tuple[Conversion, Any]
 
 
 class BatchState:
@@ -65,7 +65,7 @@ class BatchState:
         self.results: dict[Any, Any] = {}
         self.got: dict[Conversion, Any] = {}
         self.by_form: dict[Any, Any] = {}
-        self.gradients: list[Gradient] = []
+        self.gradients: list[ConversionGradient] = []
         self._totals: dict[DType | None, Any] = {}
 
     def get(
@@ -99,7 +99,7 @@ class BatchState:
 
     def to_base_layout(self, layout: Any, array: Any) -> Any:
         """Return an array converted to the base's layout, in its own dtype; a view if possible."""
-        plain, _ = seen(array, "array")
+        plain, _ = inspect_array(array, "array")
         converter = self.plans.back(layout)
         return (
             array
@@ -126,19 +126,21 @@ class BatchState:
 
     # -- gradients -------------------------------------------------------------------------
 
-    def check_gradient(self, layout: Any, grad: Any, formula: Formula | None = None) -> Gradient:
+    def check_gradient(
+        self, layout: Any, grad: Any, formula: Normalization | None = None
+    ) -> ConversionGradient:
         """Return the conversion that a gradient belongs to, or raise BackwardError.
 
         With a formula, only a result computed with it matches. Without one, all matching results
         must have been computed with one formula.
         """
         name = self.plans.name_of(layout)
-        (array, device) = seen(grad, "grad")
-        dtype_kind = kind_of(array.dtype)
+        (array, device) = inspect_array(grad, "grad")
+        kind = dtype_kind(array.dtype)
         described = (array, device)
-        if dtype_kind not in "fc":
+        if kind not in "fc":
             self._refuse(name, described, "a gradient is floating")
-        if dtype_kind == "c" and kind_of(self.plans.native) == "f":
+        if kind == "c" and dtype_kind(self.plans.native) == "f":
             self._refuse(name, described, f"complex gradients do not add up to {self.plans.native}")
         dtype = as_dtype(array.dtype)
         matching = [
@@ -161,7 +163,7 @@ class BatchState:
             self._refuse(name, described, f"its shape is to be {shape}")
         return conversion, grad
 
-    def add(self, gradient: Gradient) -> None:
+    def add(self, gradient: ConversionGradient) -> None:
         """Add a validated gradient."""
         self.gradients.append(gradient)
         self._totals = {}
@@ -179,7 +181,7 @@ class BatchState:
         if dtype is None:
             return plans.gradient_dtype
         sum_dtype = as_dtype(dtype)
-        if kind_of(sum_dtype) not in "fc":
+        if dtype_kind(sum_dtype) not in "fc":
             raise DtypeError(f"dtype is {sum_dtype}; a sum of gradients is floating")
         return sum_dtype
 
@@ -234,4 +236,4 @@ def get(batch: Any, layout: Any, dtype: Any, device: Any, **options: Any) -> Any
     if layout is None and dtype is None and device is None and not options:
         return batch.input
     pattern = f"{base_layout}->{base_layout if layout is None else layout}"
-    return call_in_graph(batch.input, pattern, None, {}, dtype=dtype, device=device, **options)
+    return insert_convert(batch.input, pattern, None, {}, dtype=dtype, device=device, **options)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._utils.validation import as_int
 from ..backends.indexing import one_hot
-from ..backends.inspection import asarray_like, seen, to_cpu
+from ..backends.inspection import asarray_like, inspect_array, to_cpu
 from ..buffers import empty
 from ..converter import Converter
 from ..cpu.program import cast_into
@@ -18,7 +18,7 @@ from ..layout.parsing import parse_layout
 from ..layout.pattern import check_rank
 from ..memory import Array, as_numpy, check_writable
 from ..planning.options import check_out
-from ..spec import CPU, ArraySpec, DType, as_dtype, check_cast, kind_of
+from ..spec import CPU, ArraySpec, DType, as_dtype, check_cast, dtype_kind
 from .dataview import DataView
 from .plans import ConversionCache, ConversionOptions, ConverterLike
 
@@ -66,7 +66,7 @@ class FirstColumn:
         Raises ShapeError, DtypeError or ArgumentError before anything is written.
         """
         array = to_cpu(grad, "grad")
-        if kind_of(array.dtype) not in "fc":
+        if dtype_kind(array.dtype) not in "fc":
             raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
         check_rank(parse_layout("b"), array.shape)
         shape, dtype = self._described(array, like)
@@ -95,7 +95,7 @@ class FirstColumn:
         return self._move.plan(self._column(x))
 
     def _column(self, x: Any) -> Any:
-        array, _ = seen(x, "x")
+        array, _ = inspect_array(x, "x")
         check_rank(self._layout, array.shape)
         return self._first_of(array if isinstance(x, np.ndarray) else x)
 
@@ -118,14 +118,16 @@ class FirstColumn:
         """Return the shape and dtype of the gradient of x."""
         if like is None:
             return self._shape(len(grad)), as_dtype(grad.dtype)
-        source = like if isinstance(like, ArraySpec) else seen(like, "like")[0]
+        source = like if isinstance(like, ArraySpec) else inspect_array(like, "like")[0]
         check_rank(self._layout, source.shape)
         if source.shape[1 - self._axis] != len(grad):
             raise ShapeError(
                 f"grad has shape {grad.shape}, but x has {source.shape} in {self._layout}; "
                 "pass the gradient of that result"
             )
-        return source.shape, as_dtype(source.dtype if kind_of(source.dtype) in "fc" else grad.dtype)
+        return source.shape, as_dtype(
+            source.dtype if dtype_kind(source.dtype) in "fc" else grad.dtype
+        )
 
 
 class LabelConversionCache(ConversionCache):
@@ -217,7 +219,7 @@ class ClassView(DataView):
     def _hot_array(self, layout: str, dtype: Any) -> Any:
         batch = self.batch
         dtype_of_result = as_dtype(dtype)
-        if kind_of(dtype_of_result) not in "buifc":
+        if dtype_kind(dtype_of_result) not in "buifc":
             raise DtypeError(f"dtype is {dtype_of_result}; one_hot and many_hot make numbers")
         # Done on the CPU: labels are few.
         labels = to_cpu(batch.plans.find(layout, None, None).converter(batch.source))
@@ -230,7 +232,7 @@ class ClassView(DataView):
             raise ViewError(
                 "this ClassView has no classes; set view.classes to them or their count"
             )
-        if kind_of(labels.dtype) not in "bui":
+        if dtype_kind(labels.dtype) not in "bui":
             raise DtypeError(f"labels have dtype {labels.dtype}; ranks into classes are integers")
         wrong = np.argwhere((labels < 0) | (labels >= self._max_labels))
         if len(wrong):

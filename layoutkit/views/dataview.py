@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._compile import is_followed
-from ..backends.indexing import as_positions, normalize_slice
-from ..backends.inspection import seen, unwrap_container
+from .._compile import is_compiling
+from ..backends.indexing import normalize_indices, normalize_slice
+from ..backends.inspection import inspect_array, unwrap_container
 from ..errors import ArgumentError, DeviceError, ViewError
 from ..memory import Array
-from ..normalize import formula_of
+from ..normalize import cached_normalization
 from ..spec import CPU, DType
 from . import batch as followed
 from . import display
@@ -40,7 +40,7 @@ class SingleArrayView(View):
             raise ViewError(
                 f"this {type(self).__name__} holds no batch yet; call forward_put(layout, array)"
             )
-        if isinstance(self._batch, CompiledBatch) and not is_followed():
+        if isinstance(self._batch, CompiledBatch) and not is_compiling():
             self.begin(self.prepare(self._batch.layout, self._batch.input))
         return self._batch
 
@@ -57,10 +57,10 @@ class SingleArrayView(View):
         if type(array) is np.ndarray:
             plain = array
             device = CPU
-        elif is_followed():
+        elif is_compiling():
             return CompiledBatch(layout, array)  # type: ignore[return-value]
         else:
-            plain, device = seen(array, "array")
+            plain, device = inspect_array(array, "array")
             array = unwrap_container(array, plain)
         plans = getattr(self._batch, "plans", None)
         if plans is None or not plans.fits(layout, plain, device):
@@ -81,7 +81,7 @@ class SingleArrayView(View):
         """
         is_ndarray = type(array) is np.ndarray
         plans = self.batch.plans
-        (info, device) = (array, CPU) if is_ndarray else seen(array, "samples")
+        (info, device) = (array, CPU) if is_ndarray else inspect_array(array, "samples")
         view = self._new_empty() if out is None else out
         if view._batch is not None and view._batch.plans.fits(plans.layout, info, device):
             plans = view._batch.plans
@@ -209,7 +209,7 @@ class DataView(SingleArrayView):
         options = DEFAULT_OPTIONS
         request = (layout, dtype, device)
         if not (scale is mean is std is clip is memory is None):
-            if is_followed():
+            if is_compiling():
                 return followed.get(
                     self._batch,
                     layout,
@@ -221,13 +221,13 @@ class DataView(SingleArrayView):
                     clip=clip,
                     memory=memory,
                 )
-            options = ConversionOptions(formula_of(scale, mean, std, clip), memory)
+            options = ConversionOptions(cached_normalization(scale, mean, std, clip), memory)
             request = (layout, dtype, device, options)  # type: ignore[assignment]
         try:
             return self._results[request]
         except (KeyError, TypeError):  # not requested with these arguments yet, or not hashable
             pass
-        if is_followed():
+        if is_compiling():
             return followed.get(self._batch, layout, dtype, device)
         if is_view_target(layout):
             check_default_options(layout, options)
@@ -259,7 +259,9 @@ class DataView(SingleArrayView):
         BackwardError
             It belongs to no result of this batch.
         """
-        self.batch.add(gradient_for(self, layout, grad, formula_of(scale, mean, std, clip)))
+        self.batch.add(
+            gradient_for(self, layout, grad, cached_normalization(scale, mean, std, clip))
+        )
 
     def backward_get(self, layout: str | None = None, dtype: Any = None) -> Any:
         """Return the sum of all gradients in the base's layout; cached until another is put.
@@ -292,7 +294,9 @@ class DataView(SingleArrayView):
             `out` is another class of view, or this view; an index is out of range; not ints.
         """
         self.check_out(out)
-        return self.of_same_kind(self.batch.take_samples(as_positions(indices, len(self))), out)
+        return self.of_same_kind(
+            self.batch.take_samples(normalize_indices(indices, len(self))), out
+        )
 
     def sub(
         self, start: int | None, stop: int | None, out: Self | None = None, copy: bool = True

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NoReturn, Self
 
-from .._utils.tree import each_place, leaves, matched, rebuilt
-from ..backends.indexing import as_positions, normalize_slice
+from .._utils.tree import leaves, map_leaf_values, match_structure, unflatten
+from ..backends.indexing import normalize_indices, normalize_slice
 from ..errors import ArgumentError, ShapeError, ViewError
 from . import display
 from .base import View, check_get, gradient_for, is_view_target
-from .batch import BatchState, Gradient, NestedBatchState
+from .batch import BatchState, ConversionGradient, NestedBatchState
 from .dataview import DataView
 
 
@@ -85,11 +85,11 @@ class ListView(View):
         for leaf, gradient in zip(self._leaves, self._gradients(layout, grad), strict=True):
             leaf.batch.add(gradient)
 
-    def _gradients(self, layout: Any, grad: Any) -> list[Gradient]:
+    def _gradients(self, layout: Any, grad: Any) -> list[ConversionGradient]:
         if is_view_target(layout):
             return layout.gradients_for(self, grad)
         layouts = self._broadcast(layout, "layouts")
-        grads = matched(self._nest, grad, "gradients")
+        grads = match_structure(self._nest, grad, "gradients")
         return self._for_each_leaf(gradient_for, layouts, grads)
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
@@ -108,7 +108,7 @@ class ListView(View):
     def index(self, indices: Any, out: Self | None = None) -> Self:
         """Return a ListView of copies of the samples at `indices`; see `DataView.index`."""
         self.check_out(out)
-        positions = as_positions(indices, len(self))
+        positions = normalize_indices(indices, len(self))
         return self._with_samples(
             out, [leaf.batch.take_samples(positions) for leaf in self._leaves]
         )
@@ -212,7 +212,7 @@ class ListView(View):
     def _compose(self, components: tuple[View, ...]) -> None:
         self._components = components
         self._joined = None
-        self._nest = tuple(map(nest_of, components))
+        self._nest = tuple(map(leaf_views, components))
         self._leaves: list[DataView] = leaves(self._nest)
 
     def _check_not_empty(self) -> None:
@@ -221,23 +221,23 @@ class ListView(View):
             self._for_each_leaf(lambda leaf: leaf.batch)
 
     def _nested(self, values: Iterable[Any]) -> Any:
-        return rebuilt(self._nest, values)
+        return unflatten(self._nest, values)
 
     def _broadcast(self, value: Any, arg_name: str) -> list[Any]:
         """Return one value for each leaf, from one value for all or from a nest."""
-        return matched(self._nest, value, arg_name, shared=True)
+        return match_structure(self._nest, value, arg_name, shared=True)
 
     def _layouts_and_dtypes(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
         return self._broadcast(layout, "layouts"), self._broadcast(dtype, "dtypes")
 
     def _for_each_leaf(self, call: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
         """Call a function with every leaf and its values; errors name the component."""
-        return each_place(call, self._nest, self._leaves, *columns)
+        return map_leaf_values(call, self._nest, self._leaves, *columns)
 
     def _begin(self, layout: Any, array: Any, prepare: Callable[..., BatchState]) -> None:
         """Begin a batch in all components after all of them were prepared."""
         layouts = self._broadcast(layout, "layouts")
-        arrays = matched(self._nest, array, "arrays")
+        arrays = match_structure(self._nest, array, "arrays")
         batches: list[BatchState] = self._for_each_leaf(prepare, layouts, arrays)
         self._check_lengths([len(batch) for batch in batches], "arrays")
         for leaf, batch in zip(self._leaves, batches, strict=True):
@@ -298,9 +298,9 @@ class ListView(View):
         )
 
 
-def nest_of(view: Any) -> Any:
+def leaf_views(view: Any) -> Any:
     """Return the single-array views inside a view: itself, or nested tuples."""
-    return tuple(map(nest_of, view.components)) if isinstance(view, ListView) else view
+    return tuple(map(leaf_views, view.components)) if isinstance(view, ListView) else view
 
 
 def _validate_components(components: Any) -> tuple[View, ...]:

@@ -14,16 +14,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .._utils.cache import remember
+from .._utils.cache import cache_put
 from ..accumulation import Accumulator
 from ..converter import Converter
 from ..cuda.runtime import check_device
 from ..errors import DtypeError, PatternError
-from ..layout.parsing import Layout, identity, parse_layout
+from ..layout.parsing import Layout, identity_pattern, parse_layout
 from ..layout.pattern import check_rank, parse_pattern
 from ..memory import Array
-from ..normalize import Formula, computed_dtype
-from ..spec import CPU, ArraySpec, DType, as_dtype, can_cast, check_cast, check_movable, kind_of
+from ..normalize import Normalization, computed_dtype
+from ..spec import (
+    CPU,
+    ArraySpec,
+    DType,
+    as_dtype,
+    can_cast,
+    check_cast,
+    check_supported_dtype,
+    dtype_kind,
+)
 
 if TYPE_CHECKING:
     from ..backends.inspection import ArrayInfo
@@ -33,7 +42,7 @@ if TYPE_CHECKING:
 class ConversionOptions(NamedTuple):
     """The options of a conversion besides layout, dtype and device."""
 
-    formula: Formula | None = None
+    formula: Normalization | None = None
     memory: str | None = None  # the order of the axes in memory, if it is not that of the layout
 
 
@@ -71,16 +80,16 @@ class Conversion:
 
     def takes(self, dtype: DType) -> bool:
         """Return True if a floating gradient of this dtype can belong to the conversion."""
-        return dtype == as_dtype(self.dtype) or kind_of(self.dtype) in "bui"
+        return dtype == as_dtype(self.dtype) or dtype_kind(self.dtype) in "bui"
 
     @property
-    def formula(self) -> Formula | None:
+    def formula(self) -> Normalization | None:
         """The formula that the result is computed with, or None."""
         return self.options.formula
 
-    def has(self, formula: Formula) -> bool:
+    def has(self, formula: Normalization) -> bool:
         """Return True if the conversion has an equal formula; the identity formula equals None."""
-        return self.formula == formula or (self.formula is None and formula == Formula())
+        return self.formula == formula or (self.formula is None and formula == Normalization())
 
     @property
     def is_clipped(self) -> bool:
@@ -94,7 +103,7 @@ class Conversion:
         grad_base = self.converter.backward(grad, like=base)
         if as_dtype(grad_base.dtype) == like.dtype:
             return grad_base
-        return Converter(identity(len(like.shape)), dtype=like.dtype)(grad_base)
+        return Converter(identity_pattern(len(like.shape)), dtype=like.dtype)(grad_base)
 
     def __str__(self) -> str:
         location = "" if self.device == CPU else f" on {self.device}"
@@ -125,7 +134,7 @@ class ConversionCache:
             )
         _check_letters(parsed)
         check_rank(parsed, array.shape)
-        check_movable(array.dtype)
+        check_supported_dtype(array.dtype)
         self.layout = str(parsed)
         self.dtype = array.dtype
         self.native = as_dtype(array.dtype)
@@ -189,7 +198,7 @@ class ConversionCache:
         if conversion is None:
             conversion = self._resolve(layout, dtype, device, options)
             if key is not None:
-                remember(self._aliases, key, conversion)
+                cache_put(self._aliases, key, conversion)
         return conversion
 
     def name_of(self, layout: Any) -> str:
@@ -201,7 +210,7 @@ class ConversionCache:
             parsed = parse_layout(layout)
             _check_letters(parsed)
             name = str(parse_pattern(f"{self.layout}->{parsed}").target)
-            remember(self._names, layout, name)
+            cache_put(self._names, layout, name)
         return name
 
     def back(self, layout: Any) -> Converter | None:
@@ -210,7 +219,9 @@ class ConversionCache:
         if conversion is self.base:
             return None
         converter = self._backs.get(conversion.layout)
-        return converter or remember(self._backs, conversion.layout, conversion.converter.inverse())
+        return converter or cache_put(
+            self._backs, conversion.layout, conversion.converter.inverse()
+        )
 
     def copied(self, samples: Any, out: Array | None) -> Any:
         """Return a copy of samples of the base, in `out` if it is given."""
@@ -231,12 +242,12 @@ class ConversionCache:
         key = name, target_dtype, target_device, options
         conversion = self._conversions.get(key)
         if conversion is None:
-            check_movable(target_dtype)
+            check_supported_dtype(target_dtype)
             is_copy = formula is None or formula.keeps(self.dtype, target_dtype)
             computed = self.dtype if is_copy else computed_dtype(self.dtype, target_dtype)
             self._check_cast(computed, target_dtype, name)
             new = Conversion(name, target_dtype, self._mover(*key), target_device, options)
-            conversion = remember(self._conversions, key, new)
+            conversion = cache_put(self._conversions, key, new)
         return conversion
 
     def _check_cast(self, source: DType, target: DType, name: str) -> None:
@@ -249,9 +260,9 @@ class ConversionCache:
             'casting="saturate")'
         )
 
-    def _default(self, formula: Formula | None) -> DType:
+    def _default(self, formula: Normalization | None) -> DType:
         """Return the default dtype of a conversion."""
-        if formula is None or kind_of(self.native) not in "bui" or formula.keeps(self.dtype):
+        if formula is None or dtype_kind(self.native) not in "bui" or formula.keeps(self.dtype):
             return self.native
         return np.dtype(np.float32)
 
@@ -325,7 +336,7 @@ class ConversionCache:
     @property
     def gradient_dtype(self) -> DType | None:
         """The dtype of a gradient sum: the base's if floating, else None for that of the parts."""
-        return self.native if kind_of(self.native) in "fc" else None
+        return self.native if dtype_kind(self.native) in "fc" else None
 
     def gradient_sum(
         self, parts: list[tuple[Conversion, Any]], base: Any, dtype: DType | None
@@ -335,7 +346,7 @@ class ConversionCache:
         shape = tuple(base.shape)
         if len(parts) == 1:
             conversion, grad = parts[0]
-            sum_dtype = dtype or (self.native if kind_of(self.native) in "fc" else grad.dtype)
+            sum_dtype = dtype or (self.native if dtype_kind(self.native) in "fc" else grad.dtype)
             like = ArraySpec(self.layout, shape, as_dtype(sum_dtype), self.device)
             return conversion.back(grad, like, base)
         summable = [self._summable(conversion, grad, base) for conversion, grad in parts]
@@ -346,7 +357,7 @@ class ConversionCache:
         """Return a gradient on the base's device, in its own layout and dtype."""
         if conversion.device == self.device:
             return grad
-        return Converter(identity(len(grad.shape)), device=self.device)(grad)
+        return Converter(identity_pattern(len(grad.shape)), device=self.device)(grad)
 
     def _summable(self, conversion: Conversion, grad: Any, base: Any) -> tuple[str, Any]:
         """Return a layout and a gradient in it that an Accumulator can sum without a formula."""
@@ -360,7 +371,7 @@ class ConversionCache:
         if accumulator is None:
             sizes = self._folded(*names)
             new = Accumulator(names, self.layout, dtype=dtype, **sizes)
-            accumulator = remember(self._sums, (names, dtype), new)
+            accumulator = cache_put(self._sums, (names, dtype), new)
         return accumulator
 
 

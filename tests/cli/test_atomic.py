@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from layoutkit._utils.files import replacing, reserve
+from layoutkit._utils.files import replace_atomically, reserve_space
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -24,7 +24,7 @@ def either_way(request, monkeypatch):
 class TestReplacing:
     def test_the_file_appears_at_the_end(self, tmp_path):
         target = tmp_path / "x"
-        with replacing(target) as file:
+        with replace_atomically(target) as file:
             file.write(b"new")
             assert not target.exists()
         assert target.read_bytes() == b"new"
@@ -34,7 +34,7 @@ class TestReplacing:
         target = tmp_path / "x"
         target.write_bytes(b"old")
         target.chmod(0o640)
-        with replacing(target) as file:
+        with replace_atomically(target) as file:
             file.write(b"new")
             assert target.read_bytes() == b"old"
         assert target.read_bytes() == b"new"
@@ -42,7 +42,7 @@ class TestReplacing:
 
     def test_a_new_file_has_the_permissions_of_any_new_file(self, tmp_path):
         (tmp_path / "plain").write_bytes(b"")
-        with replacing(tmp_path / "x"):
+        with replace_atomically(tmp_path / "x"):
             pass
         assert (tmp_path / "x").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
@@ -50,7 +50,7 @@ class TestReplacing:
     def test_any_exception_leaves_all_as_it_was(self, tmp_path, exception):
         target = tmp_path / "x"
         target.write_bytes(b"old")
-        with pytest.raises(exception), replacing(target) as file:
+        with pytest.raises(exception), replace_atomically(target) as file:
             file.write(b"new")
             raise exception
         assert target.read_bytes() == b"old"
@@ -61,7 +61,7 @@ class TestReplacing:
         link = tmp_path / "link"
         real.write_bytes(b"old")
         link.symlink_to(real)
-        with replacing(link) as file:
+        with replace_atomically(link) as file:
             file.write(b"new")
         assert link.is_symlink()
         assert real.read_bytes() == b"new"
@@ -71,7 +71,7 @@ class TestReplacing:
         words = iter(["taken", "taken", "free"])
         monkeypatch.setattr("secrets.token_hex", lambda _: next(words))
         (tmp_path / ".x.taken.tmp").write_bytes(b"of another")
-        with replacing(tmp_path / "x") as file:
+        with replace_atomically(tmp_path / "x") as file:
             file.write(b"new")
         assert (tmp_path / "x").read_bytes() == b"new"
         assert (tmp_path / ".x.taken.tmp").read_bytes() == b"of another"
@@ -80,16 +80,16 @@ class TestReplacing:
     def test_where_no_name_is_free(self, tmp_path, monkeypatch):
         monkeypatch.setattr("secrets.token_hex", lambda _: "taken")
         (tmp_path / ".x.taken.tmp").write_bytes(b"of another")
-        with pytest.raises(OSError, match="temporary names"), replacing(tmp_path / "x"):
+        with pytest.raises(OSError, match="temporary names"), replace_atomically(tmp_path / "x"):
             pass
         assert os.listdir(tmp_path) == [".x.taken.tmp"]
 
     def test_two_writers_of_one_process_id(self, tmp_path):
         """Processes in containers all have id 1: the last to finish gets the name, none fails."""
         target = tmp_path / "x"
-        with replacing(target) as outer:
+        with replace_atomically(target) as outer:
             outer.write(b"outer")
-            with replacing(target) as inner:
+            with replace_atomically(target) as inner:
                 inner.write(b"inner")
             assert target.read_bytes() == b"inner"
         assert target.read_bytes() == b"outer"
@@ -98,7 +98,7 @@ class TestReplacing:
     def test_threads_that_write_one_file(self, tmp_path):
         def write(number):
             for _ in range(50):
-                with replacing(tmp_path / "x") as file:
+                with replace_atomically(tmp_path / "x") as file:
                     file.write(bytes([number]) * 1000)
 
         with ThreadPoolExecutor(8) as pool:
@@ -109,46 +109,46 @@ class TestReplacing:
 
     def test_a_long_name(self, tmp_path):
         name = "ä" * 127  # 254 of 255 bytes
-        with replacing(tmp_path / name):
+        with replace_atomically(tmp_path / name):
             pass
         assert os.listdir(tmp_path) == [name]
 
     def test_links_in_a_circle(self, tmp_path):
         (tmp_path / "x").symlink_to("y")
         (tmp_path / "y").symlink_to("x")
-        with pytest.raises(OSError, match="symbolic links"), replacing(tmp_path / "x"):
+        with pytest.raises(OSError, match="symbolic links"), replace_atomically(tmp_path / "x"):
             pass
         assert sorted(os.listdir(tmp_path)) == ["x", "y"]
 
     def test_a_killed_writer_stops_nobody(self, tmp_path):
         lines = ["import os, signal", "from pathlib import Path", "pid = os.getpid()"]
-        lines += ["os.getpid = lambda: 1", "from layoutkit._utils.files import replacing"]
+        lines += ["os.getpid = lambda: 1", "from layoutkit._utils.files import replace_atomically"]
         lines += ["del os.O_TMPFILE"] * (not hasattr(os, "O_TMPFILE"))
         lines += ["block = replacing(Path('x'))", "block.__enter__()"]
         code = "\n".join([*lines, "os.kill(pid, signal.SIGKILL)"])
         for _ in range(3):
             subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
-        with replacing(tmp_path / "x") as file:
+        with replace_atomically(tmp_path / "x") as file:
             file.write(b"whole")
         assert (tmp_path / "x").read_bytes() == b"whole"
 
     def test_an_impossible_folder_is_named(self, tmp_path):
         target = tmp_path / "none" / "x"
-        with pytest.raises(FileNotFoundError) as caught, replacing(target):
+        with pytest.raises(FileNotFoundError) as caught, replace_atomically(target):
             pass
         assert caught.value.filename == str(target)
 
 
 def test_a_failed_renaming_leaves_nothing(tmp_path):
     target = tmp_path / "x"
-    with pytest.raises(OSError, match="directory"), replacing(target):
+    with pytest.raises(OSError, match="directory"), replace_atomically(target):
         target.mkdir()  # created meanwhile: a file cannot replace a folder
     assert os.listdir(tmp_path) == ["x"]
 
 
 def test_reserve_claims_all_of_the_room(tmp_path):
-    with replacing(tmp_path / "x") as file:
-        reserve(file, 3_000_001)
+    with replace_atomically(tmp_path / "x") as file:
+        reserve_space(file, 3_000_001)
         status = os.fstat(file.fileno())
         assert status.st_size == 3_000_001
         assert status.st_blocks * 512 >= 3_000_000
@@ -161,8 +161,8 @@ def test_reserve_writes_zeros_where_the_system_cannot_claim(tmp_path, monkeypatc
         raise OSError(code, "no")
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with replacing(tmp_path / "x") as file:
-        reserve(file, 3_000_001)
+    with replace_atomically(tmp_path / "x") as file:
+        reserve_space(file, 3_000_001)
         assert file.tell() == 0
     assert (tmp_path / "x").read_bytes() == bytes(3_000_001)
 
@@ -172,6 +172,6 @@ def test_reserve_passes_a_full_disk_on(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with pytest.raises(OSError, match="full"), replacing(tmp_path / "x") as file:
-        reserve(file, 10)
+    with pytest.raises(OSError, match="full"), replace_atomically(tmp_path / "x") as file:
+        reserve_space(file, 10)
     assert os.listdir(tmp_path) == []

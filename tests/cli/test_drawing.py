@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from layoutkit.cli.explain import svg_picture, text_picture
+from layoutkit.cli.explain import draw_svg, draw_text
 
 PATTERNS = ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "bf->bhwc", "bchw->b(hwc)", "bwt->btw"]
 SIZES = {"b": 2, "h": 2, "w": 3, "c": 3, "t": 3}
@@ -30,14 +30,14 @@ def _orders(pattern):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_text_shows_both_memory_orders(pattern):
-    before, after = text_picture(pattern).split("\n\n")[1].split("  after ")
+    before, after = draw_text(pattern).split("\n\n")[1].split("  after ")
     name = re.compile(r"\b[A-Z]\d+\b")
     assert (name.findall(before), name.findall(after)) == _orders(pattern)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_svg_shows_both_memory_orders(pattern):
-    root = ET.fromstring(svg_picture(pattern))
+    root = ET.fromstring(draw_svg(pattern))
     space = "{http://www.w3.org/2000/svg}"
     labels = [t.text for t in root.iter(f"{space}text") if t.get("class") == "cell"]
     before, after = _orders(pattern)
@@ -50,7 +50,7 @@ def test_the_svg_shows_both_memory_orders(pattern):
 
 
 def test_colours_in_the_svg_follow_the_channels():
-    cells = re.findall(r'<rect x="\d+" y="\d+" [^>]* fill="(#\w+)"/>', svg_picture("bhwc->bchw"))
+    cells = re.findall(r'<rect x="\d+" y="\d+" [^>]* fill="(#\w+)"/>', draw_svg("bhwc->bchw"))
     red, green, blue = cells[:3]
     assert len({red, green, blue}) == 3
     assert cells[:36] == [red, green, blue] * 12
@@ -58,7 +58,7 @@ def test_colours_in_the_svg_follow_the_channels():
 
 
 def test_the_svg_is_readable_on_dark_ground():
-    picture = svg_picture("bhwc->bchw")
+    picture = draw_svg("bhwc->bchw")
     assert "prefers-color-scheme: dark" in picture
     assert '<rect class="card"' in picture
 
@@ -67,18 +67,18 @@ def test_the_svg_is_readable_on_dark_ground():
     "pattern", ["b->t", "bf->b", "b->bt", "bdhwc->bcdhw", "abcdeghi->ihgedcba"]
 )
 def test_odd_patterns_have_pictures_too(pattern):
-    assert "before" in text_picture(pattern)
-    ET.fromstring(svg_picture(pattern))
+    assert "before" in draw_text(pattern)
+    ET.fromstring(draw_svg(pattern))
 
 
 def test_a_long_example_says_how_much_is_left_out():
-    assert "and 18 more" in text_picture("bdhwc->bcdhw")
-    assert max(map(len, text_picture("bdhwc->bcdhw").splitlines()[1:])) < 100
+    assert "and 18 more" in draw_text("bdhwc->bcdhw")
+    assert max(map(len, draw_text("bdhwc->bcdhw").splitlines()[1:])) < 100
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, "bcdhw->bdhwc", "abcdeghi->ihgedcba"])
 def test_no_text_is_wider_than_the_card_whatever_the_font(pattern):
-    root = ET.fromstring(svg_picture(pattern))
+    root = ET.fromstring(draw_svg(pattern))
     width = float(root.get("width"))
     height = float(root.get("height"))
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
@@ -94,16 +94,16 @@ def test_no_text_is_wider_than_the_card_whatever_the_font(pattern):
 
 def test_axes_are_called_what_the_pattern_calls_them():
     pattern = "batch height width c -> batch (c height width)"
-    text = text_picture(pattern)
+    text = draw_text(pattern)
     assert text.startswith("a small example, batch=2, height=2, width=2, c=3; ")
     assert "its place along batch, height, width\n" in text
-    assert "outlined: all c of batch=0, height=0," in svg_picture(pattern)
-    assert text_picture("b...c->bc...").startswith("a small example, b=2, ...=2, c=3;")
-    assert text_picture("NHWC->NCHW").startswith("a small example, n=2, h=2, w=3, c=3;")
+    assert "outlined: all c of batch=0, height=0," in draw_svg(pattern)
+    assert draw_text("b...c->bc...").startswith("a small example, b=2, ...=2, c=3;")
+    assert draw_text("NHWC->NCHW").startswith("a small example, n=2, h=2, w=3, c=3;")
 
 
 def test_an_example_is_no_larger_than_the_array():
-    text = text_picture("bhwc->bchw", {"b": 1, "h": 64, "w": 2, "c": 1})
+    text = draw_text("bhwc->bchw", {"b": 1, "h": 64, "w": 2, "c": 1})
     assert text.startswith("a small example, h=2, w=2;")
-    assert "c=3" not in svg_picture("bhwc->bchw", {"c": 1})
-    assert text_picture("bhwc->bchw", {"b": 0}).startswith("a small example, h=2")
+    assert "c=3" not in draw_svg("bhwc->bchw", {"c": 1})
+    assert draw_text("bhwc->bchw", {"b": 0}).startswith("a small example, h=2")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from layoutkit._utils.files import replacing
+from layoutkit._utils.files import replace_atomically
 from layoutkit.cli import outputs
 from layoutkit.cli.outputs import create_npy, is_npy, open_npy
 from layoutkit.data.io.npy import StoredArray
@@ -171,7 +171,7 @@ def test_scattered_slabs_of_a_small_file_are_parts_of_one_reading(tmp_path, axis
 def test_slabs_make_up_the_file_that_numpy_loads(tmp_path, axis):
     array = _numbers()
     length = 1 if axis is None else SHAPE[axis]
-    with replacing(tmp_path / "x.npy") as file:
+    with replace_atomically(tmp_path / "x.npy") as file:
         target = create_npy(file, array.shape, array.dtype)
         for start in range(length):
             part = (
@@ -189,7 +189,7 @@ def test_a_run_is_written_to_its_end(tmp_path, monkeypatch, at_once):
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:at_once], at))
     array = _numbers("<f8")
-    with replacing(tmp_path / "x.npy") as file:
+    with replace_atomically(tmp_path / "x.npy") as file:
         target = create_npy(file, array.shape, array.dtype)
         target.write(0, 3, 5, array[3:])
         target.write(0, 0, 3, array[:3])
@@ -198,7 +198,7 @@ def test_a_run_is_written_to_its_end(tmp_path, monkeypatch, at_once):
 
 def test_a_header_too_long_for_version_1(tmp_path):
     dtype = np.dtype([(f"{number:05}" * 12, "u1") for number in range(1000)])
-    with replacing(tmp_path / "x.npy") as file:
+    with replace_atomically(tmp_path / "x.npy") as file:
         create_npy(file, (2,), dtype)
     loaded = np.load(tmp_path / "x.npy", max_header_size=1 << 20)
     assert (loaded.dtype, loaded.shape) == (dtype, (2,))
@@ -208,5 +208,8 @@ def test_a_header_too_long_for_version_1(tmp_path):
 def test_a_dtype_that_the_format_cannot_name_is_refused(tmp_path, name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     dtype = np.dtype(getattr(ml_dtypes, name))
-    with pytest.raises(DtypeError, match="float16 or float32"), replacing(tmp_path / "x") as file:
+    with (
+        pytest.raises(DtypeError, match="float16 or float32"),
+        replace_atomically(tmp_path / "x") as file,
+    ):
         create_npy(file, (2,), dtype)

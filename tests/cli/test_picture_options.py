@@ -19,7 +19,7 @@ from layoutkit.cli import (
 )
 from layoutkit.cli.parser import _FIT_CHOICES
 from layoutkit.images import fit, read
-from layoutkit.images.resize import WAYS
+from layoutkit.images.resize import FIT_MODES
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_batches_fit_them_too(folder):
 
 
 def test_the_words_are_the_librarys():
-    assert _FIT_CHOICES == WAYS
+    assert _FIT_CHOICES == FIT_MODES
 
 
 @pytest.mark.parametrize(

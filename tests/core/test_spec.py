@@ -17,8 +17,8 @@ from layoutkit.spec import (
     as_dtype,
     can_cast,
     check_cast,
-    check_movable,
-    kind_of,
+    check_supported_dtype,
+    dtype_kind,
 )
 from reference import reference_convert
 
@@ -148,7 +148,7 @@ def test_what_is_no_dtype_is_named(wrong):
 )
 def test_movable(dtype):
     moved = reference_convert(np.zeros((2, 3), dtype), "ab->ba")
-    check_movable(dtype)
+    check_supported_dtype(dtype)
     assert moved.shape == (3, 2)
 
 
@@ -167,14 +167,14 @@ UNMOVABLE = [
 @pytest.mark.parametrize("dtype", UNMOVABLE)
 def test_unmovable_says_what_is_accepted(dtype):
     with pytest.raises(DtypeError) as error:
-        check_movable(dtype)
+        check_supported_dtype(dtype)
     assert f"dtype {dtype} cannot be moved" in str(error.value)
     assert "structured" in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", [*NUMERIC, DATES, np.dtype("m8"), STRUCTURED], ids=str)
 def test_kind_is_numpys(dtype):
-    assert kind_of(dtype) == dtype.kind
+    assert dtype_kind(dtype) == dtype.kind
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_kind_is_numpys(dtype):
     ],
 )
 def test_kind_of_ml_dtypes(name, kind):
-    assert kind_of(as_dtype(name)) == kind
+    assert dtype_kind(as_dtype(name)) == kind
 
 
 def test_import_leaves_ml_dtypes_alone_until_a_name_needs_it():

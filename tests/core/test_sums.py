@@ -14,8 +14,8 @@ from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cpu import accumulate_launch
 from layoutkit.layout.pattern import parse_pattern
-from layoutkit.memory import contiguous
-from layoutkit.planning.loops import SumLoop, nest
+from layoutkit.memory import contiguous_strides
+from layoutkit.planning.loops import SumLoop, fuse_loops
 from reference import reference_convert, reference_sum
 
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture
 def tiny_tiles(monkeypatch):
     """Tiles so small that little arrays have many, of which the last ones overlap."""
-    monkeypatch.setattr(accumulate_launch, "second_level_bytes", lambda: 1 << 13)
+    monkeypatch.setattr(accumulate_launch, "l2_cache_bytes", lambda: 1 << 13)
     monkeypatch.setattr(accumulate_launch, "ROWS_BYTES", 512)
     monkeypatch.setattr(accumulate_launch, "PIECE_BYTES", 64)
 
@@ -80,7 +80,7 @@ def test_any_layouts_and_dtypes(tiny_tiles_always, case):
 @pytest.fixture(scope="module")
 def tiny_tiles_always():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accumulate_launch, "second_level_bytes", lambda: 1 << 13)
+        patch.setattr(accumulate_launch, "l2_cache_bytes", lambda: 1 << 13)
         patch.setattr(accumulate_launch, "ROWS_BYTES", 512)
         patch.setattr(accumulate_launch, "PIECE_BYTES", 64)
         yield
@@ -109,7 +109,12 @@ def test_folds_that_share_no_nest():
     x = values([4, 6], "f4")
     y = values([6, 4], "f4")
     moves = [parse_pattern("xy->(xy)").resolve((4, 6)), parse_pattern("xy->(xy)").resolve((6, 4))]
-    assert nest(moves, [contiguous((4, 6), x.dtype), contiguous((6, 4), x.dtype)], (4,)) is None
+    assert (
+        fuse_loops(
+            moves, [contiguous_strides((4, 6), x.dtype), contiguous_strides((6, 4), x.dtype)], (4,)
+        )
+        is None
+    )
     total = accumulate([(x, "xy"), (y, "uv"), (x.ravel(), "f")], "f")
     np.testing.assert_array_equal(total, x.ravel() + y.ravel() + x.ravel())
 
@@ -262,7 +267,7 @@ def test_no_temporary_of_the_size_of_a_part():
     total = accumulate(parts, "bhwc")
     stats = buffers.stats()
     lent = stats["held"] - held + stats["idle"] - total.nbytes
-    assert lent < 0.5 * total.nbytes + get_num_threads() * accumulate_launch.second_level_bytes()
+    assert lent < 0.5 * total.nbytes + get_num_threads() * accumulate_launch.l2_cache_bytes()
     assert_same(total, reference_sum(parts, "bhwc", "f4", "f4"))
 
 
@@ -275,13 +280,13 @@ def resolved(patterns, shapes):
 
 def test_parts_in_the_layout_of_the_sum_are_one_loop():
     moves = resolved(["bhwc->bhwc"] * 2, [(2, 3, 4, 5)] * 2)
-    steps = contiguous((2, 3, 4, 5), np.dtype("f4"))
-    assert nest(moves, [steps] * 2, steps).loops == (SumLoop(120, 4, (4, 4)),)
+    steps = contiguous_strides((2, 3, 4, 5), np.dtype("f4"))
+    assert fuse_loops(moves, [steps] * 2, steps).loops == (SumLoop(120, 4, (4, 4)),)
 
 
 def test_a_backward_output_is_walked_forwards():
     moves = resolved(["b->b"] * 2, [(5,)] * 2)
-    found = nest(moves, [(4,), (-4,)], (-4,))
+    found = fuse_loops(moves, [(4,), (-4,)], (-4,))
     assert (found.loops, found.dst_offset) == ((SumLoop(5, 4, (-4, 4)),), -16)
     assert found.src_offsets == (16, -16)
 
@@ -301,11 +306,11 @@ def test_tiles_fit_and_cover(counts, near, item):
         SumLoop(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
         for at, (count, step) in enumerate(loops)
     ]
-    tile = accumulate_launch.tile_places(places, [4] * len(near), item)
+    tile = accumulate_launch.tile_lengths(places, [4] * len(near), item)
     assert all(1 <= n <= loop.count for n, loop in zip(tile, places, strict=True))
     # Rounding tiles to whole registers may lengthen each axis by less than half.
     assert np.prod(tile) * item <= 1.5 ** len(tile) * max(
-        accumulate_launch.second_level_bytes() / 2, accumulate_launch.ROWS_BYTES
+        accumulate_launch.l2_cache_bytes() / 2, accumulate_launch.ROWS_BYTES
     )
     for n, loop in zip(tile, places, strict=True):
         starts = [min(i * n, loop.count - n) for i in range(-(-loop.count // n))]

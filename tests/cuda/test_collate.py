@@ -112,20 +112,20 @@ def test_pinned_memory_is_used_again_and_bounded(gpu):
         wanted = collate(batch, "hwc->bchw", h=6, w=8, offset=offset, **FORMULA)
         assert_same(values_of(result), wanted)
     assert (
-        gpu.gpus.held(PINNED) <= transfers.PIECES * transfers.PIECE_BYTES + 4096
+        gpu.gpus.held(PINNED) <= transfers.PIECES * transfers.STAGING_BYTES + 4096
     )  # and for constants
 
 
 def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeypatch):
     monkeypatch.setattr(transfers, "WHOLE_BYTES", 100)
-    monkeypatch.setattr(transfers, "PIECE_BYTES", 64)
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 64)
     found = collate(PHOTOS, "hwc->bchw", h=6, w=8, device="cuda")
     assert_same(values_of(found), collate(PHOTOS, "hwc->bchw", h=6, w=8))
     assert gpu.gpus.held(PINNED) <= transfers.PIECES * 512  # what the fake rounds to
 
 
 def test_pieces_grow_with_batches(gpu, monkeypatch):
-    monkeypatch.setattr(transfers, "PIECE_BYTES", 16)
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 16)
     for samples in (*[PHOTOS[:1]] * transfers.PIECES, PHOTOS):
         found = collate(samples, "hwc->bchw", h=6, w=8, device="cuda")
         assert_same(values_of(found), collate(samples, "hwc->bchw", h=6, w=8))

@@ -25,7 +25,7 @@ from layoutkit import (
     convert,
     plan,
 )
-from layoutkit.backends.gradients import spread, stopped
+from layoutkit.backends.gradients import mask_clipped_grad, scatter_channel_grad
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.planning.select import KERNELS, kernel_reason
 from reference import reference_convert
@@ -234,8 +234,8 @@ def test_what_cupy_does_for_gradients_is_done_where_they_are(gpu, monkeypatch, o
     monkeypatch.setattr(gpu.cupy, "__name__", "cupy", raising=False)
     gradient = kind()
     picks = SimpleNamespace(axis=lambda move: 1, order=(0, 0), count=2, shape=(4, 2))
-    spread(gradient, SimpleNamespace(sizes=(4, 2)), picks, np.dtype("f4"))
-    stopped(gradient, gradient, (0, 1))
+    scatter_channel_grad(gradient, SimpleNamespace(sizes=(4, 2)), picks, np.dtype("f4"))
+    mask_clipped_grad(gradient, gradient, (0, 1))
     assert set(did) == {ordinal}
 
 

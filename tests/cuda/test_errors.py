@@ -21,7 +21,7 @@ from layoutkit import (
     show_config,
     warmup,
 )
-from layoutkit.spec import canonical
+from layoutkit.spec import normalize_device
 
 IMAGES = np.zeros((2, 4, 5, 3), np.uint8)
 EXTRA = r'pip install "layoutkit\[cuda13\]" \(or "layoutkit\[cuda12\]"'
@@ -236,7 +236,7 @@ def test_cuda_is_the_current_device_of_the_call(monkeypatch):
     gpu = install(monkeypatch)
     for number in (0, 1, 0):
         with gpu.on(number):
-            assert canonical("cuda") == f"cuda:{number}"
+            assert normalize_device("cuda") == f"cuda:{number}"
             assert convert(IMAGES, "bhwc->bchw", device="cuda").ordinal == number
             view = ImageView("bhwc", IMAGES)
             assert view.forward_get("bchw", device="cuda").ordinal == number

@@ -55,7 +55,7 @@ def taken(gpu, monkeypatch):
     from layoutkit.backends import jax
 
     took, (_, _, adapter, _) = [], jax._adapters()
-    whose, device_adapter_of = dispatch.whose, dispatch.device_adapter_of
+    whose, device_adapter_of = dispatch.adapter_for_any, dispatch.get_device_adapter
     for name, ask in (("whose", whose), ("device_adapter_of", device_adapter_of)):
         monkeypatch.setattr(
             dispatch, name, lambda x, ask=ask: adapter if isinstance(x, Array) else ask(x)

@@ -172,7 +172,7 @@ def test_axes_that_are_fused_have_less_than_2_31_places():
     """Test that fused axes fit 31 bits, as kernels divide their indices by them."""
     rows, run = (Loop(3, 1, 7, 0),), (Loop(7, 3, 1, 0),)
     for high in (Loop(2**30, 3 * 7, 3 * 7, 0), Loop(2**30, 3, 21, 0), Loop(2**30, 99, 7, 0)):
-        for axis in tiling.fitted(rows, run, [high], 1):
+        for axis in tiling.fit_axes(rows, run, [high], 1):
             assert len(axis.loops) == 1 or axis.count < 2**31
     keywords = {"dtype": "f4", "mean": MEAN}
     plan = Converter("bpc->bpc", **keywords).plan(ArraySpec("bpc", (1, 2**30, 3), "u1"))

@@ -139,7 +139,7 @@ def test_a_finaliser_may_convert(gpu):
     class Dying(Foreign):
         def __del__(self):
             convert(Foreign(gpu.array(IMAGES), theirs), "bhwc->bchw")
-            called.append(len(streams._held))
+            called.append(len(streams._kept_alive))
 
     convert(Dying(gpu.array(IMAGES), theirs), "bhwc->bchw")
     gpu.stream(0).synchronize()

@@ -9,10 +9,10 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
+from layoutkit.accumulation import FAST_PATHS as ways
 from layoutkit.accumulation import Accumulator
-from layoutkit.accumulation import shortcuts as ways
 from layoutkit.backends import dispatch
-from layoutkit.converter import shortcuts
+from layoutkit.converter import FAST_PATHS
 from layoutkit.cuda import streams
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.kernels.cuda.launch import prepare
@@ -28,9 +28,9 @@ KEYWORDS = [{}, {"scale": 2.0}, {"dtype": "f2"}]
 @pytest.fixture
 def long_ways(monkeypatch):
     """Count the calls that took the normal path."""
-    taken, way = [], dispatch.convert_foreign
+    taken, way = [], dispatch.dispatch_conversion
     monkeypatch.setattr(
-        dispatch, "convert_foreign", lambda *args: taken.append(args[0]) or way(*args)
+        dispatch, "dispatch_conversion", lambda *args: taken.append(args[0]) or way(*args)
     )
     return taken
 
@@ -184,7 +184,7 @@ def test_tensors_of_two_gpus_have_their_own(gpu, long_ways, monkeypatch):
     gpu.eager = True
     convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
     for kind in fakes.KINDS:
-        monkeypatch.setitem(shortcuts, id(kind), shortcuts[id(torch.Tensor)])
+        monkeypatch.setitem(FAST_PATHS, id(kind), FAST_PATHS[id(torch.Tensor)])
     long_ways.clear()
     converter = Converter("bhwc->bchw", scale=2.0)
     for ordinal in (0, 1, 0, 1):
@@ -207,7 +207,7 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
     gpu.eager = True
     convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
     long_ways.clear()
-    monkeypatch.setitem(shortcuts, id(fakes.Cuda), shortcuts[id(torch.Tensor)])
+    monkeypatch.setitem(FAST_PATHS, id(fakes.Cuda), FAST_PATHS[id(torch.Tensor)])
     x = torch.from_numpy(laid(IMAGES, "plain"))
     converter = Converter("bhwc->bchw", scale=2.0)
     out = found.there(torch.zeros(2, 3, 4, 5))
@@ -247,8 +247,8 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
 @pytest.fixture
 def long_sums(monkeypatch):
     """Count the sums that took the normal path."""
-    taken, way = [], dispatch.sum_foreign
-    monkeypatch.setattr(dispatch, "sum_foreign", lambda *args: taken.append(args[0]) or way(*args))
+    taken, way = [], dispatch.dispatch_sum
+    monkeypatch.setattr(dispatch, "dispatch_sum", lambda *args: taken.append(args[0]) or way(*args))
     return taken
 
 

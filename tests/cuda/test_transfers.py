@@ -109,7 +109,7 @@ def test_what_only_the_cpu_can_cast_is_cast_there(gpu):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
-    monkeypatch.setattr(ring, "PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(ring, "STAGING_BYTES", 1 << 12)
     sizes = sent(monkeypatch)
     x = np.arange(2 * 4096 + extra, dtype=np.uint8).reshape(1, -1)
     same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
@@ -121,7 +121,7 @@ def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
 @pytest.mark.parametrize("dtype", ["u1", ">i2"])
 @pytest.mark.parametrize("nbytes", [1, 50, 128])
 def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, how, dtype, nbytes):
-    monkeypatch.setattr(ring, "PIECE_BYTES", nbytes)
+    monkeypatch.setattr(ring, "STAGING_BYTES", nbytes)
     x = laid(IMAGES.astype(dtype), how)
     y = convert(x, "bhwc->bchw", device="cuda")
     native = x.astype(x.dtype.newbyteorder("="))
@@ -131,7 +131,7 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
 
 @pytest.mark.parametrize("how", LAYINGS)
 def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
-    monkeypatch.setattr(ring, "PIECE_BYTES", 100)  # three rows of four
+    monkeypatch.setattr(ring, "STAGING_BYTES", 100)  # three rows of four
     x = laid(IMAGES.astype(">i2"), how)
     programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").task)
     shipment, at = transfers.HostToDevicePlan(programs, x, None), 0
@@ -148,7 +148,7 @@ def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
 
 
 def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
-    monkeypatch.setattr(ring, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(ring, "STAGING_BYTES", 1 << 10)
     images = np.concatenate([IMAGES] * 100)  # 12 pieces
     up, down = Converter("bhwc->bchw", device="cuda:1"), Converter("bchw->bhwc", device="cpu")
     results = []
@@ -298,7 +298,7 @@ def test_many_threads_send_at_once(gpu):
 
 def test_many_threads_fetch_at_once(gpu, monkeypatch):
     """Each has all pieces of the way down until it has taken what is in them."""
-    monkeypatch.setattr(ring, "PIECE_BYTES", 64)
+    monkeypatch.setattr(ring, "STAGING_BYTES", 64)
     gpu.eager = True
     there, got, threads = [gpu.array(np.full(700, n, np.uint8)) for n in range(2)], {}, []
     copy_out, meet = CupyRuntime.copy_out, threading.Event()

@@ -79,11 +79,11 @@ def test_without_its_row_there_is_no_such_sampler():
 def grid(add, tmp_path):
     module = add(reading_package, "grid", GRID)
     rows = eval("{" + blocks("A new file format")[1] + "}", vars(module))
-    formats.ARRAYS.update(rows)
+    formats.ARRAY_READERS.update(rows)
     (tmp_path / "x.grid").write_text("1 2\n3 4\n5 6\n")
     yield tmp_path / "x.grid"
     for suffix in rows:
-        del formats.ARRAYS[suffix]
+        del formats.ARRAY_READERS[suffix]
 
 
 def test_a_new_file_format(grid, tmp_path):

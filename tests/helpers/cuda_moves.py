@@ -7,10 +7,10 @@ import numpy as np
 
 from layoutkit import Converter
 from layoutkit.accumulation import Accumulator
-from layoutkit.cuda.program import has_half
+from layoutkit.cuda.program import supports_float16
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
-from layoutkit.planning.accumulate import make_sum_plan, operand
+from layoutkit.planning.accumulate import make_operand, make_sum_plan
 
 EDGE = 256  # the alignment of addresses before they are shifted
 
@@ -54,7 +54,7 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 def planned(x, pattern, out=None, *, shift=0, **keywords):
     """Return the plan, and for each launch: it, the output, and the shifts of both sides."""
     task = Converter(pattern, copy=True, **keywords).task
-    plan = task.plan(x.shape, x.strides, x.dtype, "cuda:0", out, has_half)
+    plan = task.plan(x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
     launches = []
     for src, dst in plan.launches():
@@ -74,12 +74,12 @@ def planned_sum(parts, layout, out=None, **keywords):
     """Return the launch of a sum, its output, its sources and the shifts of all."""
     accumulator = Accumulator(tuple(of for _, of in parts), layout, **keywords)
     request = accumulator.plan([array for array, _ in parts], out)
-    plan = make_sum_plan(request, has_half, MAX_AXES)
+    plan = make_sum_plan(request, supports_float16, MAX_AXES)
     assert plan.in_place
     assert not any(plan.stages)
     arrays = [array for array, _ in parts]
     out = placed(request.shape, plan.written) if out is None else out
-    operands = [operand(dtype) for dtype in (*plan.dtypes, request.computed, plan.written)]
+    operands = [make_operand(dtype) for dtype in (*plan.dtypes, request.computed, plan.written)]
     shifts = plan.nest.dst_offset, *plan.nest.src_offsets
     starts = [address(array) + shift for array, shift in zip([out, *arrays], shifts, strict=True)]
     launch = prepare_sum(plan.nest.loops, operands[:-2], *operands[-2:], [*starts[1:], starts[0]])

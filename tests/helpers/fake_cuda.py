@@ -118,11 +118,11 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(the_one, "_runtime", runtime)
     monkeypatch.setattr(spec, "_current", runtime and runtime.current)
-    monkeypatch.setattr(streams, "_held", deque())
+    monkeypatch.setattr(streams, "_kept_alive", deque())
     monkeypatch.setattr(streams, "_captured", [])
-    monkeypatch.setattr(ring, "_rings", {})
-    kept = (converter._kept, accumulation._kept, collator._kept)
-    for find in (*kept, program._launches, transfers._unmoved):
+    monkeypatch.setattr(ring, "_staging_by_gpu", {})
+    kept = (converter._cached, accumulation._kept, collator._kept)
+    for find in (*kept, program._launches, transfers._identity_programs):
         find.cache_clear()
 
 

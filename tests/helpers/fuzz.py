@@ -282,7 +282,7 @@ def once(seed, number):
     """Run a move; return False if it needs too many kernels."""
     move, policy = draw(seed, number)
     launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
-    pool.SHORT_BYTES = pool.ALONE_BYTES = policy["alone"]
+    pool.KEEP_GIL_BYTES = pool.SERIAL_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:
         move.run()

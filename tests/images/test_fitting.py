@@ -13,7 +13,7 @@ from photographs import blocks, encoded, noise
 
 from layoutkit import ArgumentError, DtypeError, ShapeError
 from layoutkit.images import Decoder, Placement, fit, placement, read
-from layoutkit.images.resize import WAYS, opencv
+from layoutkit.images.resize import FIT_MODES, opencv
 
 LIBRARIES = ["pillow", pytest.param("opencv", marks=pytest.mark.skipif(
     opencv() is None, reason="OpenCV is not installed"))]  # fmt: skip
@@ -25,7 +25,7 @@ by_each = pytest.mark.parametrize("library", LIBRARIES)
 
 
 @by_each
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", FIT_MODES)
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 1), (6, 4, 3), (6, 4, 4), (6, 4, 7)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_a_picture_of_that_size_already_stays_as_it_is(library, how, shape, dtype):
@@ -108,7 +108,7 @@ def test_views_of_arrays(library, view):
 
 
 @pytest.mark.skipif(opencv() is None, reason="OpenCV is not installed")
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", FIT_MODES)
 @pytest.mark.parametrize("size", [(32, 32), (64, 24), (150, 170)])
 def test_the_libraries_agree_in_smooth_pictures(how, size):
     y, x = np.mgrid[:90, :120]
@@ -126,7 +126,7 @@ def test_the_libraries_agree_in_smooth_pictures(how, size):
 # ---- places --------------------------------------------------------------------------------
 
 
-@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(WAYS))
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(FIT_MODES))
 def test_sizes_and_places_of_any_shape(height, width, rows, columns, how):
     picture = np.full((height, width, 3), 200, np.uint8)
     found = fit(picture, (rows, columns), how, fill=7, library="pillow")
@@ -142,7 +142,7 @@ def test_sizes_and_places_of_any_shape(height, width, rows, columns, how):
     np.testing.assert_array_equal((found == 200).all(axis=2), inside)
 
 
-@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(WAYS))
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(FIT_MODES))
 def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns, how):
     where = placement((height, width), (rows, columns), how)
     if how == "stretch":
@@ -156,7 +156,7 @@ def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns
         assert abs(shown - wanted) <= 0.5 or shown == 1
 
 
-@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(WAYS))
+@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(FIT_MODES))
 def test_points_go_there_and_back(height, width, rows, columns, how):
     where = placement((height, width), (rows, columns), how)
     boxes = np.array([[0, 0, width, height], [1, 2, 3, 4.5]])
@@ -223,7 +223,7 @@ def test_other_dtypes_and_libraries(monkeypatch):
 # ---- decoders ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", FIT_MODES)
 def test_a_decoder_reads_and_fits(how):
     data = encoded(noise(3, 20, 30, 3))
     decoder = Decoder([8, 12], how, fill=9)
@@ -243,7 +243,7 @@ def test_decoders_are_values():
     assert len({one, Decoder((8, 8), "pad", fill=(1, 2, 3)), Decoder((8, 8))}) == 2
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", FIT_MODES)
 def test_a_large_jpeg_is_near_the_one_decoded_whole(how):
     """It is decoded at a fraction of its size, which shows in the last bits only."""
     y, x = np.mgrid[:480, :640]

@@ -12,7 +12,7 @@ from photographs import encoded, noise
 
 from layoutkit import DataError
 from layoutkit.images import decode, read
-from layoutkit.images.decode import pixels_of
+from layoutkit.images.decode import decode_pixels
 
 KINDS = [
     {},
@@ -35,7 +35,7 @@ def slowly(monkeypatch, *arguments, **keywords):
     """The same by Pillow."""
     with monkeypatch.context() as patch:
         patch.setattr(decode, "_simplejpeg", lambda: None)
-        return pixels_of(*arguments, **keywords)
+        return decode_pixels(*arguments, **keywords)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def quick(monkeypatch):
 def test_the_same_bits(options, channels, quick, monkeypatch):
     for height, width in [(33, 47), (1, 1), (8, 9), (101, 16)]:
         data = encoded(smooth(height, width), "JPEG", quality=87, **options)
-        found = pixels_of(data, channels)
+        found = decode_pixels(data, channels)
         assert quick()
         expected = slowly(monkeypatch, data, channels)
         assert found.array.shape == (height, width, channels)
@@ -67,7 +67,7 @@ def test_the_same_bits(options, channels, quick, monkeypatch):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_grey_files(channels, quick, monkeypatch):
     data = encoded(smooth(20, 30)[..., 0], "JPEG")
-    found = pixels_of(data, channels).array
+    found = decode_pixels(data, channels).array
     assert quick()
     np.testing.assert_array_equal(found, slowly(monkeypatch, data, channels).array)
 
@@ -76,7 +76,7 @@ def test_grey_files(channels, quick, monkeypatch):
 @pytest.mark.parametrize("min_size", [(5, 5), (12, 12), (24, 30), (40, 40), (200, 200)])
 def test_at_a_fraction_of_its_size(size, min_size, quick, monkeypatch):
     data = encoded(smooth(*size), "JPEG")
-    found = pixels_of(data, min_size=min_size)
+    found = decode_pixels(data, min_size=min_size)
     assert quick()
     expected = slowly(monkeypatch, data, min_size=min_size)
     np.testing.assert_array_equal(found.array, expected.array)
@@ -91,7 +91,7 @@ def test_exif_turns_pictures(orientation, quick, monkeypatch):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(smooth(40, 60), "JPEG", exif=exif)
-    found = pixels_of(data, min_size=(9, 9))
+    found = decode_pixels(data, min_size=(9, 9))
     assert quick() == (orientation == 1)
     expected = slowly(monkeypatch, data, min_size=(9, 9))
     np.testing.assert_array_equal(found.array, expected.array)
@@ -102,7 +102,7 @@ def test_xmp_turns_pictures_as_pillow_reads_it(monkeypatch):
     file = io.BytesIO()
     xmp = b'<rdf:Description tiff:Orientation="8"/>'
     Image.fromarray(smooth(40, 60)).save(file, "JPEG", xmp=xmp)
-    found = pixels_of(file.getvalue()).array
+    found = decode_pixels(file.getvalue()).array
     np.testing.assert_array_equal(found, slowly(monkeypatch, file.getvalue()).array)
 
 
@@ -110,14 +110,14 @@ def test_what_is_pillows(quick):
     cmyk = io.BytesIO()
     Image.fromarray(smooth(9, 8)).convert("CMYK").save(cmyk, "JPEG")
     for data in (cmyk.getvalue(), encoded(noise(0, 5, 6, 3))):
-        np.testing.assert_array_equal(pixels_of(data).array, read(data))
+        np.testing.assert_array_equal(decode_pixels(data).array, read(data))
         assert not quick()
 
 
 def test_alpha():
     four = noise(1, 5, 6, 4)
-    np.testing.assert_array_equal(pixels_of(encoded(four), 4).array, four)
-    opaque = pixels_of(encoded(four[..., :3]), 4).array
+    np.testing.assert_array_equal(decode_pixels(encoded(four), 4).array, four)
+    opaque = decode_pixels(encoded(four[..., :3]), 4).array
     np.testing.assert_array_equal(opaque[..., :3], four[..., :3])
     assert (opaque[..., 3] == 255).all()
 
@@ -127,13 +127,13 @@ def test_damaged_files_fail_as_with_pillow(cut):
     data = encoded(smooth(40, 60), "JPEG")
     assert len(data) > 500
     with pytest.raises(DataError, match="cannot be read as an image"):
-        pixels_of(data[:cut])
+        decode_pixels(data[:cut])
 
 
 def test_damage_that_pillow_forgives(monkeypatch):
     data = bytearray(encoded(noise(2, 64, 64, 3), "JPEG", quality=95))
     data[-300:-280] = bytes(20)
-    found = pixels_of(bytes(data)).array
+    found = decode_pixels(bytes(data)).array
     np.testing.assert_array_equal(found, slowly(monkeypatch, bytes(data)).array)
 
 
@@ -143,8 +143,8 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(kind, monkeypatch):
     monkeypatch.setattr(decode, "decode_jpeg", None)
     monkeypatch.setattr(Image.Image, "convert", None)
     with pytest.raises(DataError, match=r"2,400 pixels, more than 2,399.*raise max_pixels"):
-        pixels_of(data, max_pixels=2399)
+        decode_pixels(data, max_pixels=2399)
     with monkeypatch.context() as patch:
         patch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
         with pytest.raises(DataError, match=r"raise PIL\.Image\.MAX_IMAGE_PIXELS"):
-            pixels_of(data)
+            decode_pixels(data)

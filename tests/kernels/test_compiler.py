@@ -291,7 +291,7 @@ def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
         before = place.stat().st_mode
         place.chmod(mode)
         assert not object_cache.is_trusted(mine)
-        complaint = object_cache.complaint(mine)
+        complaint = object_cache.cache_problem(mine)
         assert complaint == f"others may write to {mine}: chmod g-w {mine}" or place is mine.parent
         place.chmod(before)
     mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours

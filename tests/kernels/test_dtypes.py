@@ -11,8 +11,8 @@ from layoutkit import accumulate, convert
 from layoutkit.kernels.cpu import casts
 from layoutkit.kernels.cuda.accumulate import CODES
 from layoutkit.kernels.cuda.launch import source
-from layoutkit.planning.epilogue import DTYPES, is_known, kernel_name
-from layoutkit.spec import as_dtype, kind_of
+from layoutkit.planning.epilogue import DTYPES, is_supported_dtype, kernel_dtype_name
+from layoutkit.spec import as_dtype, dtype_kind
 
 ROWS = DTYPES.values()
 
@@ -20,9 +20,9 @@ ROWS = DTYPES.values()
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_says_what_the_library_says(row):
     dtype = as_dtype(row.library)
-    assert (row.item, row.kind) == (dtype.itemsize, kind_of(dtype))
-    assert kernel_name(dtype) == row.name
-    assert is_known(dtype, lambda: True)
+    assert (row.item, row.kind) == (dtype.itemsize, dtype_kind(dtype))
+    assert kernel_dtype_name(dtype) == row.name
+    assert is_supported_dtype(dtype, lambda: True)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -90,12 +90,12 @@ def test_a_gpu_has_every_dtype_and_numbers_those_that_it_adds():
 @pytest.mark.parametrize("dtype", ["float8_e5m2", "complex64", ">f4", "m8[s]", "V3", "int4"])
 def test_others_are_not_known(dtype):
     dtype = as_dtype(dtype) if dtype[0] != ">" else np.dtype(dtype)
-    assert not is_known(dtype, lambda: True)
+    assert not is_supported_dtype(dtype, lambda: True)
 
 
 def test_float16_is_known_where_the_hardware_has_it():
-    assert is_known(np.dtype(np.float16), lambda: True)
-    assert not is_known(np.dtype(np.float16), lambda: False)
+    assert is_supported_dtype(np.dtype(np.float16), lambda: True)
+    assert not is_supported_dtype(np.dtype(np.float16), lambda: False)
 
 
 def test_bfloat16_of_the_other_byte_order_is_cast_by_numpy():

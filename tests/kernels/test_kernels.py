@@ -28,7 +28,7 @@ import ml_dtypes
 import layoutkit
 from layoutkit.kernels.cpu import compiler, launch
 from layoutkit.kernels.cpu.tiling import lanes
-from layoutkit.cpu.program import has_half
+from layoutkit.cpu.program import supports_float16
 
 rng = np.random.default_rng(0)
 warnings.simplefilter("error")

@@ -12,7 +12,7 @@ from layoutkit.kernels.cpu.params import HEAD, LINE, MAX_LOOPS, SCRATCH
 from layoutkit.kernels.cpu.tiling import TILINGS
 from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.loops import Loop
-from layoutkit.planning.select import MAX_OUTER, Choice
+from layoutkit.planning.select import MAX_OUTER, KernelChoice
 from reference import reference_convert
 
 
@@ -136,7 +136,7 @@ def test_parameter_block_holds_all_loops():
     outer = tuple(Loop(2, 1 << (24 + i), 1 << (24 + i)) for i in range(MAX_OUTER))
     run = (Loop(9, 1000, 4 * 31), Loop(31, 40000, 4))
     rows = (Loop(9, 4 * 31, 1 << 20), Loop(31, 4, 1 << 14))
-    choice = Choice("transpose", 0, run, rows, outer, 4, 4)
+    choice = KernelChoice("transpose", 0, run, rows, outer, 4, 4)
     prepared = launch.prepare(choice, Epilogue("f4", "f4"), 64)
     words = np.frombuffer(prepared.params[: 8 * HEAD], np.int64)
     assert words[0] <= MAX_LOOPS
@@ -154,7 +154,7 @@ def test_staged_blocks_fit_the_scratch_area(items):
         for run_count in (1, 31, 33, 127, 255, 1000):
             run = (Loop(7, 1 << 20, target * run_count), Loop(run_count, 1 << 12, target))
             rows = (Loop(7, source * rows_count, 1 << 26), Loop(rows_count, source, 1 << 24))
-            choice = Choice("transpose", 0, run, rows, (), source, target)
+            choice = KernelChoice("transpose", 0, run, rows, (), source, target)
             epilogue = Epilogue(names[source], names[target])
             cutter = TILINGS["transpose"](choice, epilogue, 64, stream=False)
             run_axis, rows_axis = cutter.axes()
@@ -180,7 +180,7 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
         while run_count <= 2 * longest:
             run = Loop(run_count, 1 << 12, 8)
             rows = Loop(rows_count, size, 1 << 20)
-            choice = Choice("transpose", 0, (run,), (rows,), (), size, 8)
+            choice = KernelChoice("transpose", 0, (run,), (rows,), (), size, 8)
             cutter = TILINGS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
             run_axis, rows_axis = cutter.axes()
             assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH

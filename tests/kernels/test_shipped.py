@@ -28,9 +28,9 @@ def objects(tmp_path, monkeypatch):
 
     def fill(*names):
         for name in names:
-            key = object_cache.key_of(BY_NAME[name], repr(SPEC), SOURCES)
+            key = object_cache.object_key(BY_NAME[name], repr(SPEC), SOURCES)
             path = tmp_path / object_cache.file_name(SPEC.family, key)
-            path.write_bytes(object_cache.packed(key, name.encode()))
+            path.write_bytes(object_cache.pack(key, name.encode()))
         return tmp_path
 
     return fill

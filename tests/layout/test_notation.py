@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, PatternError, ShapeError, accumulate, convert, plan
-from layoutkit.cli.explain import text_picture
+from layoutkit.cli.explain import draw_text
 from layoutkit.layout.parsing import parse_layout
 from layoutkit.layout.pattern import parse_pattern
 
@@ -225,12 +225,12 @@ def test_ones_are_dropped_and_added():
 
 
 def test_examples_are_drawn_with_names():
-    text = text_picture("batch height c -> batch c height")
+    text = draw_text("batch height c -> batch c height")
     assert "batch=2, height=2, c=3; each element is its c (R, G, B)" in text
     assert "its place along batch, height" in text
     assert "after  batch c height   R00 R01  G00 G01" in text
-    assert "...=2, h=2, w=3" in text_picture("...hw->...wh")
-    assert "before b1hc   R00 G00 B00" in text_picture("b1hc->bch")
+    assert "...=2, h=2, w=3" in draw_text("...hw->...wh")
+    assert "before b1hc   R00 G00 B00" in draw_text("b1hc->bch")
 
 
 # --- what einops does and this does not -----------------------------------------------

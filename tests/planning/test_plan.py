@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, ShapeError, convert
 from layoutkit.converter import plan
-from layoutkit.planning.loops import Loop, canonical
-from layoutkit.planning.select import MAX_OUTER, MAX_TABLE, choose
+from layoutkit.planning.loops import Loop, canonicalize_loops
+from layoutkit.planning.select import MAX_OUTER, MAX_TABLE, select_row
 
 KERNELS = [
     ("bhwc->bhwc", (2, 4, 4, 3), "f4", {}, "view"),
@@ -140,13 +140,13 @@ some_loops = st.integers(1, 6).flatmap(
 @given(some_loops, st.sampled_from([1, 2, 4, 8]))
 def test_canonical_loops_visit_the_same_places(loops, item):
     loops = random_loops(*loops, item)
-    found = canonical(loops, item, pure=False)
+    found = canonicalize_loops(loops, item, pure=False)
     assert visits(found.loops, found.src_offset, found.dst_offset) == visits(loops)
     assert all(loop.count > 1 for loop in found.loops)
     assert [abs(loop.dst) for loop in found.loops] == sorted(
         (abs(loop.dst) for loop in found.loops), reverse=True
     )
-    again = canonical(found.loops, item, pure=False)
+    again = canonicalize_loops(found.loops, item, pure=False)
     assert again.loops == found.loops
 
 
@@ -154,8 +154,8 @@ def test_canonical_loops_visit_the_same_places(loops, item):
 @given(some_loops, st.sampled_from([1, 2, 4, 8]))
 def test_a_choice_has_every_loop_once(loops, item):
     for pure in (True, False):
-        found = canonical(random_loops(*loops, item), item, pure=pure)
-        choice = choose(found, item, pure=pure)
+        found = canonicalize_loops(random_loops(*loops, item), item, pure=pure)
+        choice = select_row(found, item, pure=pure)
         parts = [*choice.outer, *choice.beyond, *choice.rows, *choice.run]
         wanted = found.loops or (Loop(1, choice.source_item, choice.target_item),)
         assert sorted(parts) == sorted(wanted)
@@ -177,7 +177,9 @@ def test_axes_of_one_do_not_count():
 
 @pytest.mark.parametrize(("bytes_", "item"), [(1, 1), (3, 1), (6, 2), (12, 4), (24, 8), (48, 16)])
 def test_items_of_odd_sizes_are_moved_in_pieces(bytes_, item):
-    found = canonical([Loop(5, bytes_, bytes_ * 7), Loop(7, bytes_ * 5, bytes_)], bytes_, pure=True)
+    found = canonicalize_loops(
+        [Loop(5, bytes_, bytes_ * 7), Loop(7, bytes_ * 5, bytes_)], bytes_, pure=True
+    )
     assert found.item == item
 
 
@@ -197,7 +199,7 @@ def test_coefficients_that_are_met_backwards():
 @pytest.mark.parametrize("rank", [MAX_OUTER + 1, MAX_OUTER + 2, 16])
 def test_loops_that_are_too_many_for_a_kernel(rank):
     loops = random_loops([2] * rank, tuple(reversed(range(rank))), [1] * rank, 4)
-    choice = choose(canonical(loops, 4, pure=True), 4, pure=True)
+    choice = select_row(canonicalize_loops(loops, 4, pure=True), 4, pure=True)
     assert len(choice.outer) <= MAX_OUTER
     assert choice.count * 2 ** len(choice.beyond) == 2**rank
 

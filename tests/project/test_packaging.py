@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import layoutkit
-from layoutkit.cli.explain import svg_picture
+from layoutkit.cli.explain import draw_svg
 
 HOME = Path(__file__).parents[2]
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())
@@ -183,4 +183,4 @@ def test_the_picture_of_windows_is_what_draws_it():
 
 def test_the_picture_in_the_docs_is_what_explain_draws():
     drawn = (HOME / "docs" / "bhwc-bchw.svg").read_text()
-    assert drawn == svg_picture("bhwc->bchw")
+    assert drawn == draw_svg("bhwc->bchw")

@@ -14,7 +14,7 @@ from layoutkit import (
     ShapeError,
     VectorSpace,
 )
-from layoutkit.backends.indexing import as_positions, take
+from layoutkit.backends.indexing import normalize_indices, take
 
 SPACE = VectorSpace(4, sparse=True)
 DENSE = np.array([[1, 0, 2, 0], [0, 0, 0, 3], [4, 5, 0, 0]], np.float32)
@@ -125,7 +125,7 @@ def test_labels_indices_and_windows(dtype, outside):
             make()
     if outside != -1:  # the last sample, as in Python's lists
         with pytest.raises(ShapeError, match="out of range"):
-            as_positions(labels[:, 0], 2)
+            normalize_indices(labels[:, 0], 2)
         with pytest.raises(ShapeError, match="out of range"):
             DataView("bf", DENSE[:2]).index(labels[:, 0])
 

@@ -21,7 +21,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from layoutkit.spaces.views import base_as_batch, in_base_layout, space_of, view_in
+from layoutkit.spaces.views import base_as_batch, in_base_layout, space_of, view_for_layout
 from layoutkit.views import ClassView, DataView, ImageView, ListView, SequenceView
 
 VECTORS, N = VectorSpace(24), NullSpace()
@@ -329,7 +329,7 @@ def test_a_view_is_a_batch_of_the_space_that_it_was_made_of(space):
 def test_the_view_of_a_layout(layout, dtype, kind):
     shape = [2] * len(layout.replace("(hwc)", "f").replace(" ", ""))
     array = np.zeros(shape, dtype)
-    view = view_in(layout, array, ["cat", "dog"])
+    view = view_for_layout(layout, array, ["cat", "dog"])
     assert type(view) is kind
     assert view.input is array
     assert getattr(view, "classes", None) == (["cat", "dog"] if kind is ClassView else None)

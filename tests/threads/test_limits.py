@@ -44,7 +44,7 @@ def unset(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(limits, "PROCESS_CGROUPS", Path("/there/is/no/such/file"))
     monkeypatch.setattr(limits.os, "sched_getaffinity", lambda pid: {1, 4, 5}, raising=False)
-    monkeypatch.setattr(limits, "is_worker", lambda: False)
+    monkeypatch.setattr(limits, "is_worker_process", lambda: False)
     return monkeypatch
 
 
@@ -77,7 +77,7 @@ def test_without_a_variable_all_cpus_of_the_process_are_used(unset):
 
 
 def test_a_worker_process_uses_one(unset):
-    unset.setattr(limits, "is_worker", lambda: True)
+    unset.setattr(limits, "is_worker_process", lambda: True)
     assert get_num_threads() == 1
     threads._default = None
     unset.setenv(limits.OTHERS_THREADS, "2")
@@ -88,7 +88,7 @@ def test_a_worker_process_uses_one(unset):
 def test_workers_of_torch_are_known_without_importing_it(monkeypatch, loaded):
     torch = SimpleNamespace(get_worker_info=lambda: loaded or None)
     monkeypatch.setitem(sys.modules, "torch.utils.data", torch)
-    assert limits.is_worker() is loaded
+    assert limits.is_worker_process() is loaded
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

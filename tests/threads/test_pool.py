@@ -12,7 +12,14 @@ from children import python
 
 import layoutkit
 from layoutkit import Converter, set_num_threads
-from layoutkit.kernels.cpu.threadpool_state import ASLEEP, BUSY, NAPS, SKIP, WAKING, Board
+from layoutkit.kernels.cpu.threadpool_state import (
+    ASLEEP,
+    BUSY,
+    SKIP,
+    SLEEP_COUNT,
+    WAKE_TICKS,
+    PoolState,
+)
 from layoutkit.threads import limits
 from layoutkit.threads import pool as workers
 
@@ -31,7 +38,7 @@ def pool(monkeypatch):
     """A pool of its own for two threads, without workers yet, which wakes them for every job."""
     fresh = workers.Pool()
     fresh.load()
-    fresh.board.words[WAKING] = 0
+    fresh.board.words[WAKE_TICKS] = 0
     monkeypatch.setattr(workers, "pool", fresh)
     set_num_threads(2)
     return fresh
@@ -146,7 +153,7 @@ def asleep(pool):
 
 def naps(pool):
     """Return how often each worker went to sleep."""
-    return [int(pool.board.line(worker)[NAPS]) for worker in range(1, pool.workers + 1)]
+    return [int(pool.board.line(worker)[SLEEP_COUNT]) for worker in range(1, pool.workers + 1)]
 
 
 def wait_for(condition):
@@ -185,7 +192,7 @@ def test_who_sleeps_is_woken_beside_who_does_not(pool):
     wait_for(lambda: asleep(pool) == pool.workers)
     line = pool.board.line(1)
     for waking, woken in ((1 << 40, False), (0, True)):
-        pool.board.words[WAKING], pool.board.words[SKIP] = waking, 0
+        pool.board.words[WAKE_TICKS], pool.board.words[SKIP] = waking, 0
         before = naps(pool)
         line[ASLEEP] = 0  # as if it were awake; it sleeps, and its chunks are the caller's
         convert_often(x, 1)
@@ -235,16 +242,16 @@ def test_an_interrupt_at_any_step_leaves_the_pool_whole(pool):
 def test_without_new_threads_the_caller_works_alone(pool, monkeypatch):
     tried = []
     set_num_threads(4)
-    monkeypatch.setattr(Board, "start", lambda *asked: tried.append(asked))
+    monkeypatch.setattr(PoolState, "start", lambda *asked: tried.append(asked))
     convert_often(batch())
     assert len(tried) == 1
     assert pool.workers == 0
 
 
 def test_with_fewer_threads_than_asked_those_are_used(pool, monkeypatch):
-    real = Board.start
+    real = PoolState.start
     monkeypatch.setattr(
-        Board, "start", lambda self, number, code: number <= 2 and real(self, number, code)
+        PoolState, "start", lambda self, number, code: number <= 2 and real(self, number, code)
     )
     set_num_threads(6)
     convert_often(batch())

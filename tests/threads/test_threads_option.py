@@ -6,7 +6,7 @@ import pytest
 import layoutkit
 from layoutkit import Converter
 from layoutkit.threads import pool
-from layoutkit.threads.pool import ALONE_BYTES, LARGE_BYTES
+from layoutkit.threads.pool import LARGE_BYTES, SERIAL_BYTES
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def asked(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("nbytes", [ALONE_BYTES, LARGE_BYTES])
+@pytest.mark.parametrize("nbytes", [SERIAL_BYTES, LARGE_BYTES])
 def test_a_converter_uses_as_many_as_it_was_given(asked, nbytes):
     x = np.zeros((64, nbytes // 128), np.uint8)
     before = layoutkit.get_num_threads()

@@ -9,14 +9,14 @@ import pytest
 
 from layoutkit import Converter, accumulate
 from layoutkit._utils import cache as caching
-from layoutkit._utils.cache import PROGRAM_BYTES, Cache, remember
+from layoutkit._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from layoutkit.accumulation import Accumulator
 
 
 @pytest.fixture
 def room(monkeypatch):
     """Room for 50 programs, with nothing in it."""
-    monkeypatch.setattr(caching, "_MAX_BYTES", 50 * PROGRAM_BYTES)
+    monkeypatch.setattr(caching, "_MAX_BYTES", 50 * PROGRAM_SIZE_ESTIMATE)
     monkeypatch.setattr(caching, "_order", type(caching._order)())
     monkeypatch.setattr(caching, "_total", 0)
 
@@ -59,14 +59,14 @@ def test_gradients_count():
         converter.backward(shaped(n).T.astype("f4"))
     (back,) = converter._backs._made.values()
     assert len(back._programs) < 50
-    assert caching._total <= 50 * PROGRAM_BYTES
+    assert caching._total <= 50 * PROGRAM_SIZE_ESTIMATE
 
 
 @pytest.mark.usefixtures("room")
 def test_the_latest_stay_however_large_they_are():
     cache = Cache()
     for number in range(10):
-        remember(cache, number, str(number), 51 * PROGRAM_BYTES)
+        cache_put(cache, number, str(number), 51 * PROGRAM_SIZE_ESTIMATE)
     assert list(cache) == [6, 7, 8, 9]
 
 
@@ -77,7 +77,7 @@ def test_what_is_gone_leaves_its_room():
     for _ in range(30):
         convert_shapes([Converter("bc->cb")], range(1, 11))
     gc.collect()
-    assert caching._total <= 50 * PROGRAM_BYTES
+    assert caching._total <= 50 * PROGRAM_SIZE_ESTIMATE
     assert len(caching._order) == 50
     convert_shapes([first], [1])
     assert len(first._programs) == 1
@@ -101,7 +101,7 @@ def test_many_threads_keep_the_sum_right():
         thread.start()
     for thread in work:
         thread.join()
-    assert caching._total == PROGRAM_BYTES * len(caching._order) <= caching._MAX_BYTES
+    assert caching._total == PROGRAM_SIZE_ESTIMATE * len(caching._order) <= caching._MAX_BYTES
     assert sum(len(converter._programs) for converter in converters) <= 50
 
 
@@ -123,11 +123,11 @@ def bytes_of(work, count):
 def test_a_program_takes_about_what_it_counts_as(keywords):
     converter = Converter("bhwc->bchw", **keywords)
     x = np.zeros((200, 4, 5, 3), np.uint8)
-    assert bytes_of(lambda n: converter(x[: n + 1]), 100) < 1.25 * PROGRAM_BYTES
+    assert bytes_of(lambda n: converter(x[: n + 1]), 100) < 1.25 * PROGRAM_SIZE_ESTIMATE
 
 
 def test_a_sum_takes_about_what_it_counts_as():
     x = np.zeros((200, 4, 5, 3), np.float32)
     parts = [(x, "bhwc"), (x.transpose(0, 3, 1, 2).copy(), "bchw")]
     taken = bytes_of(lambda n: accumulate([(a[: n + 1], of) for a, of in parts], "bhwc"), 50)
-    assert taken < 1.25 * 2 * PROGRAM_BYTES
+    assert taken < 1.25 * 2 * PROGRAM_SIZE_ESTIMATE

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._utils.validation import is_symbol, kind_text
+from ..._utils.validation import is_symbolic_int, type_name
 from ...converter import Converter, plan_of_spec
 from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError, DtypeError
-from ...memory import Array, address
-from ...spec import DType, as_dtype, kind_of
+from ...memory import Array, data_pointer
+from ...spec import DType, as_dtype, dtype_kind
 from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter, ForeignAdapter, export_on_stream
-from ..symbolic import Symbolic, convert_symbolic, sum_symbolic
+from ..symbolic import ArrayNamespace, convert_symbolic, sum_symbolic
 from .sharding import ShardedAdapter
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
-    from ...planning.plan import Larger, Plan
+    from ...planning.plan import PaddedSource, Plan
 
 
 def plan_of(converter: Converter, x: Any) -> Plan:
@@ -81,12 +81,12 @@ class DevicePutter:
 
             self._put = batched_device_put
             memory = np.zeros(2 * _ALIGNMENT, np.uint8)
-            start = -address(memory) % _ALIGNMENT
+            start = -data_pointer(memory) % _ALIGNMENT
             probe = memory[start : start + 16].view(np.float32).reshape(2, 2)
             probe[:] = [[1, 2], [3, 4]]
             device = self._jax.local_devices(backend="cpu")[0]
             result = self._put_array(probe, device, False)
-            shares_memory = result.unsafe_buffer_pointer() == address(
+            shares_memory = result.unsafe_buffer_pointer() == data_pointer(
                 probe
             ) and result.devices() == {device}
             is_valid = (
@@ -97,7 +97,7 @@ class DevicePutter:
             return None
 
 
-class Jax(Symbolic):
+class Jax(ArrayNamespace):
     """The namespace of JAX, for tracers, concrete arrays and ShapeDtypeStructs."""
 
     name = "jax"
@@ -113,7 +113,7 @@ class Jax(Symbolic):
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless JAX has the dtype."""
-        if kind_of(dtype) not in "buifc" or dtype.itemsize > (8, 16)[kind_of(dtype) == "c"]:
+        if dtype_kind(dtype) not in "buifc" or dtype.itemsize > (8, 16)[dtype_kind(dtype) == "c"]:
             raise DtypeError(f"jax has no dtype {dtype}; use a number of at most 64 bits")
 
     def to(self, x: Any, dtype: DType) -> Any:
@@ -145,7 +145,7 @@ class Jax(Symbolic):
 
     def cast_wrapping(self, x: Any, dtype: DType) -> Any:
         """Return floats as integers; JAX itself would clip negative ones to 0."""
-        if kind_of(dtype) != "u" or dtype.itemsize < 4:
+        if dtype_kind(dtype) != "u" or dtype.itemsize < 4:
             return super().cast_wrapping(x, dtype)
         wrapped = self.to(self.to(x, np.dtype(f"i{dtype.itemsize}")), dtype)
         return self.xp.where(x < 0, wrapped, self.to(x, dtype))
@@ -200,7 +200,9 @@ class JaxMixin:
             raise _immutable()
         if converter.is_away:
             self.cuda_adapter()
-        if not any(map(is_symbol, x.shape)):  # symbolic shapes are validated by convert_symbolic
+        if not any(
+            map(is_symbolic_int, x.shape)
+        ):  # symbolic shapes are validated by convert_symbolic
             plan_of(converter, x)  # raises if the conversion is invalid
         elif converter.task.copy is False:
             raise ArgumentError(
@@ -246,7 +248,7 @@ class TracedAdapter(JaxMixin, Adapter):
 
     is_traced = pads_input = True
 
-    def padded(self, x: Any, padding: Larger) -> Any:
+    def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""
         xp = self.words.xp
         result = xp.broadcast_to(xp.asarray(padding.fill), padding.full)
@@ -278,7 +280,7 @@ class TracedAdapter(JaxMixin, Adapter):
         if isinstance(part, self.words.jax.Array):
             return self.facts(part, f"part {ordinal}")
         raise ArgumentError(
-            f"part {ordinal} is a {kind_text(part)}, which cannot be added to one traced by jax; "
+            f"part {ordinal} is a {type_name(part)}, which cannot be added to one traced by jax; "
             "pass an array of jax or NumPy"
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...converter import Converter
 from ...errors import ArgumentError, ShapeError
 from ...normalize import CHANNEL
-from ...planning.options import Task
+from ...planning.options import ConvertOptions
 from ..base import Adapter, device_error
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _mesh_axes(x: Any) -> list[Any]:
     return mesh_axes + [None] * (x.ndim - len(mesh_axes))
 
 
-def _result_axes(task: Task, axes: list[Any]) -> list[Any]:
+def _result_axes(task: ConvertOptions, axes: list[Any]) -> list[Any]:
     """Return the mesh axis for each axis of the result; raise if shards do not suffice."""
     pattern = task.pattern.completed(len(axes))
     source = pattern.source.groups

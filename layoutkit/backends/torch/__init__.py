@@ -8,20 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ... import accumulation
-from ...converter import shortcuts
+from ...converter import FAST_PATHS
 from ...errors import ArgumentError, DeviceError
 from ...memory import Array
-from ...spec import CPU, name_of
+from ...spec import CPU, device_name
 from ..base import Adapter
 from ..cupy import convert_cached, sum_cached
 from .symbolic import Torch, library
-from .tensors import TensorMixin, adapter_of_memory, check_no_out, cuda_adapter
+from .tensors import TensorMixin, check_no_out, concrete_adapter, cuda_adapter
 from .tracing import convert_traced, has_active_dispatch_mode, is_traced, sizes_of, sum_traced
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...converter import Converter
-    from ...planning.plan import Larger
+    from ...planning.plan import PaddedSource
     from ...spec import DType
 
 _torch: Any = import_module("torch")
@@ -32,7 +32,7 @@ class TracedTensors(TensorMixin, Adapter):
 
     is_traced = pads_input = True
 
-    def padded(self, x: Any, padding: Larger) -> Any:
+    def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""
         windows = zip(reversed(padding.window), reversed(padding.full), strict=True)
         edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
@@ -56,7 +56,7 @@ class TracedTensors(TensorMixin, Adapter):
 
     def device(self, x: Any, arg_name: str) -> str:
         """Return the device that the data will be on."""
-        return name_of(x.device.index or 0) if x.device.type == "cuda" else CPU
+        return device_name(x.device.index or 0) if x.device.type == "cuda" else CPU
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if x is a traced tensor."""
@@ -84,7 +84,7 @@ def adapter_for(x: Any) -> Adapter | None:
     """Return the adapter of a tensor, or None for other objects."""
     if not isinstance(x, _torch.Tensor):
         return None
-    return _traced() if is_traced(x) else adapter_of_memory(x)
+    return _traced() if is_traced(x) else concrete_adapter(x)
 
 
 def library_of(x: Any) -> Torch | None:
@@ -100,7 +100,7 @@ def _traced() -> TracedTensors:
 # ---- plain tensors -----------------------------------------------------------------------
 
 
-def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
+def numpy_views_of(tensors: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of plain CPU tensors, or None if that is not possible."""
     if {*map(type, tensors)} != {_torch.Tensor} or has_active_dispatch_mode():
         return None
@@ -137,7 +137,7 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
     try:
         return _torch.from_numpy(result)
     except TypeError:  # a dtype that torch.from_numpy does not support
-        return adapter_of_memory(x).leave(result, x)
+        return concrete_adapter(x).leave(result, x)
 
 
 def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
@@ -147,5 +147,5 @@ def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any
     return sum_cached(cuda_adapter(), accumulator, parts, out)
 
 
-shortcuts[id(_torch.Tensor)] = _convert
-accumulation.shortcuts[id(_torch.Tensor)] = _accumulate
+FAST_PATHS[id(_torch.Tensor)] = _convert
+accumulation.FAST_PATHS[id(_torch.Tensor)] = _accumulate

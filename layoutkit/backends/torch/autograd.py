@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...spec import kind_of
+from ...spec import dtype_kind
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -69,7 +69,7 @@ def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
 def _backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
     """Return the backward of `x`, which keeps only shape and dtype unless `x` is clipped."""
     spec: Any = converter.spec_of(x)
-    is_real = kind_of(spec.dtype) != "c"
+    is_real = dtype_kind(spec.dtype) != "c"
     formula = converter.task.formula
     if formula is not None and formula.clip is not None:
         return _clipped_backward(converter, x)

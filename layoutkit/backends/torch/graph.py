@@ -1,6 +1,6 @@
 """The operations that torch.compile inserts into its graph in place of a conversion.
 
-torch.compile follows Python bytecode up to `put`, `put_call` and `put_sum`. It does not follow the
+torch.compile follows Python bytecode up to `insert_op`, `insert_convert_call` and `insert_accumulate_call`. It does not follow the
 functions below (`_convert`, `_accumulate`, `_collate`): the graph holds calls of them, which run
 with fake tensors when the graph is compiled, and dispatch there (`tracing.py`). Their arguments are
 strings, numbers and tensors, which a graph can hold.
@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from ..._compile import makers, words_of_windows
+from ..._compile import CONSTRUCTORS, graph_args_of_collator
 from ...accumulation import Accumulator
 from ...converter import Converter
-from ...planning.collate import make_windows
-from ...planning.options import make_task
+from ...planning.collate import parse_collate_options
+from ...planning.options import parse_options
 from ...spec import as_dtype
-from .symbolic import options_from_json, told
+from .symbolic import options_from_json, options_json
 
 _torch: Any = import_module("torch")
 
 
-def put(obj: Any, x: Any, out: Any) -> Any:
+def insert_op(obj: Any, x: Any, out: Any) -> Any:
     """Insert `obj(x, out)` into the graph, of a Converter, or of an Accumulator and its parts."""
     arguments: Any = _converter_arguments(obj) if obj.words is None else obj.words
     if isinstance(obj, Accumulator):
@@ -36,7 +36,9 @@ def put(obj: Any, x: Any, out: Any) -> Any:
     return _convert(x, out, pattern, keywords, names, sizes, {})
 
 
-def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any) -> Any:
+def insert_convert_call(
+    x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: Any
+) -> Any:
     """Insert a call of `convert` into the graph; sizes may be symbols."""
     traced_constants = {
         name: _torch.as_tensor(constant)
@@ -49,13 +51,15 @@ def put_call(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywords: An
     return _convert(x, out, *options, list(sizes), list(sizes.values()), traced_constants)
 
 
-def put_batch(collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any) -> Any:
+def insert_collation(
+    collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any
+) -> Any:
     """Insert the call of a Collator into the graph."""
     options: Any = _collator_arguments(collator) if collator.words is None else collator.words
     return _like_samples(samples, _collate(samples, indices, offset, flip, out, *options))
 
 
-def put_batch_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
+def insert_collate_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
     """Insert a call of `collate` into the graph."""
     options = _collate_options_json(pattern, tuple(sizes), **keywords)
     indices, offset, flip, out = windows
@@ -70,7 +74,7 @@ def _like_samples(samples: Any, batch: Any) -> Any:
     return batch.numpy() if isinstance(first, np.ndarray) else batch
 
 
-def put_sum(
+def insert_accumulate_call(
     parts: list[Any], out: Any, layouts: Any, layout: str, dtype: Any, sizes: dict[str, Any]
 ) -> Any:
     """Insert a call of `accumulate` into the graph."""
@@ -83,21 +87,21 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _call_arguments(pattern: str, **keywords: Any) -> tuple[str, str]:
-    return pattern, told(make_task(pattern, **keywords))
+    return pattern, options_json(parse_options(pattern, **keywords))
 
 
 def _converter_arguments(converter: Any) -> tuple[Any, ...]:
     """Return the graph arguments of a Converter made before torch was imported."""
     task = converter.task
-    return str(task.pattern), told(task), list(task.sizes), list(task.sizes.values())
+    return str(task.pattern), options_json(task), list(task.sizes), list(task.sizes.values())
 
 
 def _collator_arguments(collator: Any) -> Any:
-    return words_of_windows(collator.windows)
+    return graph_args_of_collator(collator.windows)
 
 
 def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
-    windows = make_windows(pattern, **keywords, **dict.fromkeys(names, 1))
+    windows = parse_collate_options(pattern, **keywords, **dict.fromkeys(names, 1))
     return json.dumps(windows._replace(task=windows.task._replace(sizes={})).keywords())
 
 
@@ -114,7 +118,7 @@ def _collate(
 ) -> Any:
     options = options_from_json(keywords, names, [*map(_concrete_sizes, sizes)])
     offset = {axis: _concrete_sizes(value) for axis, value in offset.items()} if offset else None
-    return makers["Collator"](pattern, **options)(
+    return CONSTRUCTORS["Collator"](pattern, **options)(
         samples, indices=_concrete_sizes(indices), offset=offset, flip=flip, out=out
     )
 

@@ -24,13 +24,13 @@ from ...accumulation import Accumulator
 from ...converter import Converter
 from ...layout.pattern import parse_pattern
 from ...normalize import Bounds
-from ...planning.gradient import folded, gradient, spread_of, taken
-from ...planning.options import Task, make_task
-from ...spec import DType, kind_of
-from ..gradients import spread as spread_out
-from ..gradients import stopped
+from ...planning.gradient import channel_scatter, folded_sizes, gradient_arguments, without_channels
+from ...planning.options import ConvertOptions, parse_options
+from ...spec import DType, dtype_kind
+from ..gradients import mask_clipped_grad
+from ..gradients import scatter_channel_grad as spread_out
 from .symbolic import library, options_from_json
-from .tensors import adapter_of_memory
+from .tensors import concrete_adapter
 
 _torch: Any = import_module("torch")
 _words = library()
@@ -43,7 +43,7 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
     converter = _converter(pattern, keywords, tuple(names), tuple(sizes))
     x = x.detach()
     if x.is_cpu and not converter.is_away:
-        adapter = adapter_of_memory(x)
+        adapter = concrete_adapter(x)
         result = adapter.leave(converter(adapter.arrive(x, "x")), x)
     else:
         result = converter(x)
@@ -70,7 +70,7 @@ def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
     grad_x = _gradient(_task(*ctx.arguments), ctx.x, grad)
     if ctx.clip is not None:
         (x,) = ctx.saved_tensors
-        grad_x = stopped(grad_x, x, ctx.clip)
+        grad_x = mask_clipped_grad(grad_x, x, ctx.clip)
     return grad_x, None, None, None, None
 
 
@@ -101,7 +101,7 @@ def _accumulate(
     detached = [part.detach() for part in parts]
     if not detached[0].is_cpu:
         return accumulator(detached)
-    adapter = adapter_of_memory(detached[0])
+    adapter = concrete_adapter(detached[0])
     return adapter.leave(
         accumulator([adapter.arrive(part, "a part") for part in detached]), detached[0]
     )
@@ -157,22 +157,24 @@ class _TensorInfo:
         self.shape = tuple(x.shape)
         self.device = x.device
         self.dtype: DType = _words.dtype(x)
-        self.is_differentiable = kind_of(self.dtype) in "fc"
+        self.is_differentiable = dtype_kind(self.dtype) in "fc"
 
 
-def _gradient(task: Task, x: _TensorInfo, grad: Any) -> Any:
+def _gradient(task: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     """Return the gradient of x from that of the result, by a conversion in the other direction."""
-    if kind_of(x.dtype) != "c" and grad.is_complex():
+    if dtype_kind(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
-    selection = spread_of(task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, ""))
+    selection = channel_scatter(
+        task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, "")
+    )
     move = task.picked(x.shape)[0]
     dtype = x.dtype
     if selection is not None:
-        task = taken(task)
+        task = without_channels(task)
         dtype = selection[0][1]
-    axis_sizes = folded(task, move.named_sizes)
+    axis_sizes = folded_sizes(task, move.named_sizes)
     device = None if grad.device == x.device else str(x.device)
-    pattern, keywords = gradient(task, axis_sizes, dtype, device)
+    pattern, keywords = gradient_arguments(task, axis_sizes, dtype, device)
     options = {name: value for name, value in keywords.items() if name not in axis_sizes}
     options_json = json.dumps({**options, "dtype": dtype.name})
     grad_x = convert(
@@ -181,7 +183,7 @@ def _gradient(task: Task, x: _TensorInfo, grad: Any) -> Any:
     return grad_x if selection is None else spread_out(grad_x, *selection[1:], x.dtype)
 
 
-def _clip_of(task: Task) -> Bounds | None:
+def _clip_of(task: ConvertOptions) -> Bounds | None:
     return None if task.formula is None else task.formula.clip
 
 
@@ -190,8 +192,10 @@ def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
     return _torch.empty(shape, dtype=getattr(_torch, dtype.name), device=device)
 
 
-def _task(pattern: str, keywords: str, names: Sequence[str], sizes: Sequence[int]) -> Task:
-    return make_task(pattern, **options_from_json(keywords, names, sizes))
+def _task(
+    pattern: str, keywords: str, names: Sequence[str], sizes: Sequence[int]
+) -> ConvertOptions:
+    return parse_options(pattern, **options_from_json(keywords, names, sizes))
 
 
 @lru_cache(maxsize=MAX_KEPT)

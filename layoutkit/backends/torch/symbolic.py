@@ -9,16 +9,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DtypeError
-from ...layout.pattern import Move
+from ...layout.pattern import Permutation
 from ...memory import Array
 from ...spec import DType, as_dtype
-from ..symbolic import Symbolic
+from ..symbolic import ArrayNamespace
 
 if TYPE_CHECKING:
-    from ...planning.options import Task
+    from ...planning.options import ConvertOptions
 
 
-class Torch(Symbolic):
+class Torch(ArrayNamespace):
     """The namespace of torch, also for meta tensors and tensors that require a gradient."""
 
     name = "torch"
@@ -66,7 +66,7 @@ class Torch(Symbolic):
         """Return a bool for every label and class: True if the label is that class."""
         return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
 
-    def unfold(self, x: Any, move: Move, given_sizes: Collection[str] = ()) -> Any:
+    def unfold(self, x: Any, move: Permutation, given_sizes: Collection[str] = ()) -> Any:
         """Return x unfolded by group; torch infers the first size not in `given_sizes`."""
         # Then a graph does not hold a size that may differ in the next batch.
         sizes = dict(zip(move.axes, move.sizes, strict=True))
@@ -81,7 +81,7 @@ class Torch(Symbolic):
                 x = x.unflatten(axis, group_sizes)
         return x
 
-    def fold(self, x: Any, move: Move) -> Any:
+    def fold(self, x: Any, move: Permutation) -> Any:
         """Return x permuted, with axes of size 1 removed and inserted, and folded."""
         if move.permutation != tuple(range(len(move.axes))):
             x = x.permute(move.permutation)
@@ -95,7 +95,7 @@ class Torch(Symbolic):
                 x = x.flatten(position, position + len(group) - 1)
         return x
 
-    def view(self, x: Any, move: Move, given_sizes: Collection[str]) -> Any:
+    def view(self, x: Any, move: Permutation, given_sizes: Collection[str]) -> Any:
         """Return a view of x with a move applied if no element has to move, else None."""
         if move.is_identity:
             return x if x.is_contiguous() else None
@@ -131,7 +131,7 @@ def library() -> Torch:
     return Torch()
 
 
-def told(task: Task) -> str:
+def options_json(task: ConvertOptions) -> str:
     """Return the options of a task without sizes as JSON, as the operators take them."""
     return json.dumps(task._replace(sizes={}).keywords())
 

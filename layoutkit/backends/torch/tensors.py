@@ -8,13 +8,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..._utils import fork
-from ..._utils.validation import kind_text
+from ..._utils.validation import type_name
 from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError
-from ...layout.pattern import Move
+from ...layout.pattern import Permutation
 from ...memory import Array
-from ...spec import DType, kind_of, name_of
+from ...spec import DType, device_name, dtype_kind
 from .. import symbolic
 from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter
@@ -23,7 +23,7 @@ from .symbolic import Torch, library
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...converter import Converter
-    from ...cuda.program import Quick, QuickSum
+    from ...cuda.program import CachedLaunch, CachedSumLaunch
 
 
 class TensorMixin:
@@ -136,7 +136,7 @@ class TorchAdapter(TensorMixin, Adapter):
         """Return the memory of the caller's output."""
         if not isinstance(out, self.torch.Tensor):
             raise ArgumentError(
-                f"out is a {kind_text(out)}, but the result is a tensor; pass a torch.Tensor"
+                f"out is a {type_name(out)}, but the result is a tensor; pass a torch.Tensor"
             )
         self.check_out(out)
         return self.arrive(out, "out")
@@ -173,7 +173,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
 
     def device(self, x: Any, arg_name: str) -> str:
         """Return the name of the device of a tensor."""
-        return name_of(x.device.index or 0)
+        return device_name(x.device.index or 0)
 
     def stream(self, ordinal: int) -> Any:
         """Return the current stream of torch."""
@@ -191,14 +191,14 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         """Allocate a temporary; a CUDA graph of torch has a private pool, so it stays reserved."""
         return self.empty(shape, dtype, ordinal)
 
-    def view(self, array: DeviceArray, move: Move) -> Any:
+    def view(self, array: DeviceArray, move: Permutation) -> Any:
         """Return torch's view of a tensor whose elements need not move."""
         return self.words.apply_move(array.owner, move)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write `values` to `out` with NumPy's unsafe cast, in torch operations."""
         source = values.owner.detach()
-        if kind_of(values.dtype) in "fc" and kind_of(out.dtype) in "ui":
+        if dtype_kind(values.dtype) in "fc" and dtype_kind(out.dtype) in "ui":
             source = self.words.cast_wrapping(source, out.dtype)
         out.owner.detach().copy_(source)
 
@@ -213,7 +213,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         """Return the address of the first element."""
         return x.data_ptr()
 
-    def new_result(self, launch: Quick | QuickSum) -> Any:
+    def new_result(self, launch: CachedLaunch | CachedSumLaunch) -> Any:
         """Allocate the result of a cached launch."""
         return self._empty(launch.shape, launch.dtype, launch.ordinal)
 
@@ -239,7 +239,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         return _adapters()[0]
 
 
-@fork.once
+@fork.run_once
 def _autograd() -> ModuleType:
     from . import autograd  # late: it defines subclasses of torch.autograd.Function
 
@@ -251,7 +251,7 @@ def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
     return TorchAdapter(library()), TorchCudaAdapter(library())
 
 
-def adapter_of_memory(x: Any) -> TorchAdapter | TorchCudaAdapter:
+def concrete_adapter(x: Any) -> TorchAdapter | TorchCudaAdapter:
     """Return the adapter of a tensor that has memory."""
     return _adapters()[x.is_cuda]
 
@@ -272,4 +272,4 @@ def check_no_out(out: Any, name: str) -> None:
 
 def _is_ml_dtype(dtype: DType) -> bool:
     """Return True for a float dtype of ml_dtypes, exchanged with torch as its bits."""
-    return dtype.type.__module__ == "ml_dtypes" and kind_of(dtype) == "f"
+    return dtype.type.__module__ == "ml_dtypes" and dtype_kind(dtype) == "f"

@@ -19,11 +19,11 @@ from ...errors import ArgumentError, DeviceError, ShapeError
 from ...memory import as_numpy
 from ...spec import CPU
 from .. import symbolic
-from .symbolic import library, pause_jit_trace, told
+from .symbolic import library, options_json, pause_jit_trace
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
-    from ...planning.options import Task
+    from ...planning.options import ConvertOptions
 
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
@@ -76,7 +76,7 @@ def _is_wrapped(x: Any) -> bool:
 # ---- conversions and sums ----------------------------------------------------------------
 
 
-def convert_traced(task: Task, x: Any, out: Any) -> Any:
+def convert_traced(task: ConvertOptions, x: Any, out: Any) -> Any:
     """Return the conversion of `x`, validated by shape and dtype."""
     namespace = library()
     _check_dense(x, "x")
@@ -124,12 +124,12 @@ def _as_tensor(part: Any, like: Any) -> Any:
         return _torch.as_tensor(as_numpy(part, "a part"), device=like.device)
 
 
-def _convert_to_new_memory(task: Task, x: Any) -> Any:
+def _convert_to_new_memory(task: ConvertOptions, x: Any) -> Any:
     """Return the result in new memory, by a custom operator or in torch operations."""
     is_constant = task.formula is None or not task.formula.is_traced
     if is_constant and not _needs_torch_operations([x]):
         sizes = list(task.sizes.values())
-        return _ops().convert(x, str(task.pattern), told(task), list(task.sizes), sizes)
+        return _ops().convert(x, str(task.pattern), options_json(task), list(task.sizes), sizes)
     result = symbolic.convert_symbolic(task, x, library())
     device = _target_device(task, x)
     result = result.contiguous() if device is None else result.to(device).contiguous()
@@ -150,7 +150,7 @@ def _write_out(out: Any, result: Any) -> Any:
     return out.copy_(result)
 
 
-def _target_device(task: Task, x: Any) -> str | None:
+def _target_device(task: ConvertOptions, x: Any) -> str | None:
     """Return the device of the result, or None if it is that of x."""
     if task.device is None or _torch.device(task.device) == x.device:
         return None
@@ -177,7 +177,7 @@ def _check_dense(x: Any, arg_name: str) -> None:
         raise ArgumentError(f"{arg_name} is of {x.layout}, not dense; pass {arg_name}.to_dense()")
 
 
-@fork.once
+@fork.run_once
 def _ops() -> Any:
     from . import ops  # late: the import registers the operators
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..._utils import fork
-from ..._utils.validation import as_count
+from ..._utils.validation import check_int
 from ...errors import DataError, ShapeError
 from .indexing import key_types
 from .minibatches import make_blocks
@@ -80,7 +80,7 @@ class Dataset(Sample):
         Its samples are Datasets: `d._minibatches(5)[2]` is `d[10:15]`. Raises DataError if
         `batch_size` is not an int of at least 1.
         """
-        size = as_count("batch_size", batch_size, 1)
+        size = check_int("batch_size", batch_size, 1)
         store = None if self._own_store is None else make_blocks(self._own_store, size)
         fields = self._fields_by_name
         if fields is not None:
@@ -137,7 +137,7 @@ class Dataset(Sample):
             Space and source are not nested alike, or a field cannot be converted to its space.
         """
         # A lazy import: selections do not need Spaces and samplers, which take a while to load.
-        with fork.making:
+        with fork.init_lock:
             from .iterator import DatasetIterator
 
         order = {"batch_size": batch_size, "num_batches": num_batches, "seed": seed}

@@ -11,9 +11,9 @@ from ...collator import Collator
 from ...errors import DataError
 from ...memory import Array
 from ...spaces import DataSpecsMapping, Space, VectorSpace
-from ...spaces.convert import Rearrange, route
-from ...spaces.views import space_in
-from ...spec import kind_of
+from ...spaces.convert import Rearrange, find_conversion
+from ...spaces.views import space_for_layout
+from ...spec import dtype_kind
 from ..iteration import Epochs
 from ..samplers import sampler
 from .sample import Sample, store_of
@@ -90,7 +90,7 @@ class FieldInSpace:
 
     def _make_collator(self, empty: Array) -> Collator | None:
         """Return a Collator that makes batches in one pass, or None if rows need validation."""
-        move = route(self._field_space, self._space, "same_kind", False)
+        move = find_conversion(self._field_space, self._space, "same_kind", False)
         if self._field_space.family not in ("vector", "conv2d") or type(move) is not Rearrange:
             return None
         return move.of_rows(empty.shape, empty.dtype)
@@ -121,10 +121,10 @@ def _field_space_of(field: Sample, source: str, target: Space) -> Space:
             f"layout={{{source!r}: ...}}, such as 'bhwc'"
         )
     one_number = layout == "b" and isinstance(target, VectorSpace) and target.dim == 1
-    is_label = kind_of(field._store().dtype) in "ui" and not one_number
+    is_label = dtype_kind(field._store().dtype) in "ui" and not one_number
     count = _label_count(field, target) if is_label else None
     # None for the first axis: the length of a Dataset is not a batch size.
-    space: Space | None = space_in(layout, (None, *field._shape()[1:]), count)
+    space: Space | None = space_for_layout(layout, (None, *field._shape()[1:]), count)
     if space is None:
         raise DataError(
             f"field {source} in layout {layout} is not a batch of any space; spaces "

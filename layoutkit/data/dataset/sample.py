@@ -19,13 +19,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from ..._utils import fork
-from ..._utils.validation import as_flag, kind_text
-from ...backends.dispatch import adapter_of, as_array
+from ..._utils.validation import check_bool, type_name
+from ...backends.dispatch import as_array, get_adapter
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...layout.parsing import Layout, parse_layout
 from ...memory import Array
 from ..errors import NoLength, NoSuchField
-from ..formats import is_frame, open_arrays, rows_of
+from ..formats import frame_to_array, is_dataframe, open_arrays
 from ..io.npy import StoredArray
 from .indexing import expand_ellipsis, key_types
 from .stores import (
@@ -47,7 +47,7 @@ UNKNOWN_LAYOUT = "?"  # the default of a Dataset whose rank is unknown until it 
 _DEFAULTS = {1: "b", 2: "bf"}
 
 
-@fork.once
+@fork.run_once
 def view_module() -> ModuleType:
     """Import the table of layouts and Views; lazily, since most samples are never viewed."""
     from ...spaces import views
@@ -148,7 +148,7 @@ def open_store(source: Any, dataset: bool, write: bool = False) -> Store | Mappi
     store = _open_stream(source) if dataset else None
     if store is None:
         raise DataError(
-            f"a {kind_text(source)} is not a source; a Sample takes {_SOURCES}{_DATASET_SOURCES}"
+            f"a {type_name(source)} is not a source; a Sample takes {_SOURCES}{_DATASET_SOURCES}"
         )
     return store
 
@@ -172,10 +172,10 @@ def _as_source(source: Any) -> Source | None:
     if isinstance(source, np.generic):
         source = np.asarray(source)
         source.flags.writeable = False  # a scalar cannot be written to
-    if is_frame(source):
-        source = rows_of(source, "source").view()
+    if is_dataframe(source):
+        source = frame_to_array(source, "source").view()
         source.flags.writeable = False  # a copy, or memory that pandas assumes to be constant
-    if isinstance(source, np.ndarray) or adapter_of(source) is not None:
+    if isinstance(source, np.ndarray) or get_adapter(source) is not None:
         try:
             return ArraySource(as_array(source, "source"))
         except LayoutkitError as error:  # a masked array, or one on another device
@@ -188,7 +188,7 @@ def _row_store(row: Any, index: int) -> Store:
     source = _as_source(row)
     if source is None:
         raise DataError(
-            f"item {index} of the list is a {kind_text(row)}; a list holds one array for each "
+            f"item {index} of the list is a {type_name(row)}; a list holds one array for each "
             "sample: pass numpy.asarray(source) for numbers"
         )
     return Window(source)
@@ -197,7 +197,7 @@ def _row_store(row: Any, index: int) -> Store:
 def _open_stream(source: Any) -> Store | None:
     if isinstance(source, Iterator):
         raise DataError(
-            f"a {kind_text(source)} can be iterated only once; give a function that returns "
+            f"a {type_name(source)} can be iterated only once; give a function that returns "
             "it, or a list"
         )
     if isinstance(source, bytes | bytearray):
@@ -231,7 +231,7 @@ def _start_iterator(source: Callable[[], Any]) -> Iterator[Any]:
     """Return the iterator that `source()` returns; raise DataError for any other result."""
     iterator = source()
     if not isinstance(iterator, Iterable):
-        raise DataError(f"{source!r} returned a {kind_text(iterator)}; it must return an iterator")
+        raise DataError(f"{source!r} returned a {type_name(iterator)}; it must return an iterator")
     return iter(iterator)
 
 
@@ -268,7 +268,7 @@ class SourceOptions(NamedTuple):
 def source_options(layout: Any, meta: Any, read_only: Any) -> SourceOptions:
     """Return the options, after checking that `read_only` is a bool or None."""
     return SourceOptions(
-        layout, meta, None if read_only is None else as_flag("read_only", read_only)
+        layout, meta, None if read_only is None else check_bool("read_only", read_only)
     )
 
 
@@ -305,7 +305,7 @@ def check_name(name: Any) -> None:
 def check_mapping(arg_name: str, value: Any) -> None:
     """Raise DataError if `value` is neither a mapping nor None."""
     if value is not None and not isinstance(value, Mapping):
-        raise DataError(f"{arg_name} is a {kind_text(value)}; give a mapping by name")
+        raise DataError(f"{arg_name} is a {type_name(value)}; give a mapping by name")
 
 
 def make_mapping_state(

@@ -21,15 +21,15 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from ..._utils.validation import kind_text
-from ...backends.dispatch import adapter_of, as_array
+from ..._utils.validation import type_name
+from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
 from ...errors import DataError, DtypeError, LayoutkitError, ShapeError
 from ...layout.pattern import as_shape
 from ...memory import Array
-from ...spec import DType, as_dtype, can_cast, kind_of
+from ...spec import DType, as_dtype, can_cast, dtype_kind
 from ..errors import NoLength, OutOfRange
-from ..formats import explained
+from ..formats import convert_reader_errors
 from ..io.npy import StoredArray
 from .indexing import Selection, Selector, expand, field_names, key_types, normalize_index
 
@@ -146,7 +146,7 @@ class ArrayLikeSource:
     def fields(self, names: Any) -> Source:
         """Raise DataError: array-likes differ in how they select fields."""
         raise DataError(
-            f"{names!r} does not select fields of a {kind_text(self.like)}; read the data "
+            f"{names!r} does not select fields of a {type_name(self.like)}; read the data "
             "first: sample()[...]"
         )
 
@@ -159,7 +159,7 @@ class ArrayLikeSource:
         current = np.asarray(self.like[box.key])
         if current.size != box.size:
             raise DataError(
-                f"a {kind_text(self.like)} of shape {self.shape} returned shape {current.shape} "
+                f"a {type_name(self.like)} of shape {self.shape} returned shape {current.shape} "
                 f"for {box.key!r}; it must support keys as NumPy does"
             )
         return box.to_selection_order(current)
@@ -293,16 +293,16 @@ def translate_numpy_errors(name: str, data: Any, value: Any) -> Iterator[None]:
     except (TypeError, OverflowError) as error:
         raise DtypeError(f"{name} of {data} and {value!r}: {error}") from None
     except ValueError as error:
-        raise ShapeError(f"{name} of {data} and a {kind_text(value)}: {error}") from None
+        raise ShapeError(f"{name} of {data} and a {type_name(value)}: {error}") from None
 
 
 def _number(value: Any, dtype: DType) -> Array:
     """Return a Python number as an array: of `dtype` if the kinds agree, as in NumPy."""
     value_kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(value)]
-    dtype_kind = kind_of(dtype)
-    fits = dtype_kind in _NUMERIC and _NUMERIC.index(
+    kind = dtype_kind(dtype)
+    fits = kind in _NUMERIC and _NUMERIC.index(
         "u" if value_kind == "i" else value_kind
-    ) <= _NUMERIC.index(dtype_kind)
+    ) <= _NUMERIC.index(kind)
     if not fits:
         return np.asarray(value)
     try:
@@ -314,7 +314,7 @@ def _number(value: Any, dtype: DType) -> Array:
 
 
 def _array(value: Any) -> Array:
-    if adapter_of(value) is not None:
+    if get_adapter(value) is not None:
         return as_array(value, "the value")
     try:
         return np.asarray(value)
@@ -323,7 +323,7 @@ def _array(value: Any) -> Array:
 
 
 def _can_cast(source: DType, target: DType) -> bool:
-    if kind_of(source) in _NUMERIC and kind_of(target) in _NUMERIC:
+    if dtype_kind(source) in _NUMERIC and dtype_kind(target) in _NUMERIC:
         return can_cast(source, target, "same_kind")
     return np.can_cast(source, target, "same_kind")
 
@@ -585,7 +585,7 @@ class FileSource(ArraySource):
     """
 
     def __init__(self, path: Path, member: str | None = None, writable: bool = False) -> None:
-        with explained(str(path)):
+        with convert_reader_errors(str(path)):
             self._keep(StoredArray(path, member), writable)
 
     @classmethod
@@ -598,7 +598,7 @@ class FileSource(ArraySource):
     @cached_property
     def array(self) -> Array:  # type: ignore[override]
         """The array, memory-mapped if possible."""
-        with explained(str(self.stored.path)):
+        with convert_reader_errors(str(self.stored.path)):
             array = self.stored.mapped(self.writable)
         array.flags.writeable = self.writable
         return array

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import kind_text
+from ..._utils.validation import type_name
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType
@@ -105,7 +105,7 @@ class Element(Store):
             array = np.array(None)
         if array.dtype.hasobject:
             raise DataError(
-                f"an element is a {kind_text(value)}, which is not an array; elements must be "
+                f"an element is a {type_name(value)}, which is not an array; elements must be "
                 "arrays, or mappings of names to arrays"
             )
         window: Store = Window(ArraySource(array))

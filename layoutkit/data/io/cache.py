@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
-from ..._utils.files import replacing
+from ..._utils.files import replace_atomically
 from .filesystem import open_regular_file, read_from
 from .http import Download
 
@@ -177,12 +177,12 @@ class DiskCache:
             self._uncacheable.add(url)
             download.close()
             return None
-        # A name that cannot be guessed, as `replacing` would follow a link of this name.
+        # A name that cannot be guessed, as `replace_atomically` would follow a link of this name.
         new = self._folder / f"{secrets.token_hex(32)}.record"
         written = 0
         digest = new_digest()
         try:
-            with replacing(new) as file:
+            with replace_atomically(new) as file:
                 for chunk in download.chunks:
                     self._reserve(len(chunk))
                     written += len(chunk)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...errors import DataError, DtypeError
 from ...memory import Array
-from ...spec import kind_of
+from ...spec import dtype_kind
 from .filesystem import local_path, open_regular_file, read_at
 
 _BLOCK = 1 << 20
@@ -64,7 +64,7 @@ class CSVRows:
         rows = None
         if all(lines) and not text.translate(None, _allowed_bytes(dtype)):
             with suppress(ValueError):
-                rows = np.loadtxt(lines, as_read(dtype), delimiter=",", comments=None, ndmin=2)
+                rows = np.loadtxt(lines, parsed_dtype(dtype), delimiter=",", comments=None, ndmin=2)
         if rows is None or rows.shape != (len(lines), width):
             self._check(lines, numbers, range(len(lines)), width, dtype)
             raise DataError(
@@ -127,11 +127,11 @@ class CSVRows:
         return {**self.__dict__, "_file": None, "_finalizer": None}
 
 
-def as_read(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which numbers of a dtype are parsed; DtypeError if it is not numeric."""
     if dtype.kind in "iu" or dtype in (np.float32, np.float64):
         return dtype
-    if kind_of(dtype) != "f":
+    if dtype_kind(dtype) != "f":
         raise DtypeError(f"dtype is {dtype}; rows are read as integers of NumPy's or floats")
     return np.dtype(np.float64)
 

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from ..._utils import fork
 from ...errors import DataError
-from ...threads.limits import URL_BYTES, most_at_url
+from ...threads.limits import URL_BYTES, max_url_bytes
 from .http import CHUNK, Download, RetryableError, convert_remote_errors, too_large
 
 
@@ -123,14 +123,14 @@ def _file_system(url: str) -> tuple[Any, str]:
     return _url_to_fs()(url)  # type: ignore[no-any-return]
 
 
-@fork.once
+@fork.run_once
 def _url_to_fs() -> Any:
     from fsspec.core import url_to_fs
 
     return url_to_fs
 
 
-@fork.once
+@fork.run_once
 def _web() -> ModuleType:
     from . import http  # which imports urllib3
 
@@ -280,7 +280,7 @@ class RemoteFile(io.RawIOBase):
     def __init__(self, url: str) -> None:
         self._url = url
         self._remote = Remote()
-        self._max_bytes = most_at_url()
+        self._max_bytes = max_url_bytes()
         self._chunks: Iterator[bytes] | None = None
         self._position = 0  # after the bytes received so far
         self._rest = memoryview(retry(self._next))  # read now, so that `open_binary` raises
@@ -328,7 +328,7 @@ class RemoteFile(io.RawIOBase):
 
 def check_unpacked_size(url: str, nbytes: int) -> None:
     """Raise DataError if the unpacked content of a file at a URL has more bytes than allowed."""
-    if nbytes > (max_bytes := most_at_url()):
+    if nbytes > (max_bytes := max_url_bytes()):
         raise _too_large(url, max_bytes, nbytes)
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.files import replacing
-from ..._utils.validation import kind_text
+from ..._utils.files import replace_atomically
+from ..._utils.validation import type_name
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from .filesystem import open_binary
@@ -79,7 +79,7 @@ def to_bytes(name: str, value: Any) -> bytes:
     try:
         return memoryview(value).cast("B").tobytes()
     except TypeError:
-        raise DataError(f"{name} is a {kind_text(value)}; it is bytes") from None
+        raise DataError(f"{name} is a {type_name(value)}; it is bytes") from None
 
 
 def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:
@@ -98,7 +98,7 @@ def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:
     return ImageHeader(flag, labels, id, id2), payload[end:]
 
 
-def whole_picture(frame: bytes) -> bytes | None:
+def extract_image(frame: bytes) -> bytes | None:
     """Return the image in an image record of one frame, copied once; None for anything else.
 
     Faster than `unframed` and `unpack_image`, which search for another record inside the frame;
@@ -179,7 +179,7 @@ def write_mean(path: str | PathLike[str], array: Any) -> None:
     head = struct.pack("<QQQ", _LIST, 0, 1)
     header = struct.pack("<Ii I3q iii", _DENSE, 0, 3, *mean.shape, 1, 0, 0)
     names = struct.pack("<QQ", 1, len(_NAME)) + _NAME
-    with replacing(Path(fspath(path))) as file:
+    with replace_atomically(Path(fspath(path))) as file:
         file.write(b"".join((head, header, mean.tobytes(), names)))
 
 

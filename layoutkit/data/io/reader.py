@@ -5,7 +5,7 @@
 `RangeFile` reads parts of one file. Files are read and never memory-mapped: a file that is
 truncated meanwhile raises an error, while accessing a mapping of it would crash the process.
 
-`KeptFiles` keeps local container files open while many of their records are read. Opening, checking
+`CachedFileReader` keeps local container files open while many of their records are read. Opening, checking
 and closing a file takes longer than reading an image, and each of these calls releases the GIL.
 Containers are few; for URLs it behaves as `Reader` does.
 """
@@ -69,7 +69,7 @@ class Reader:
         self._cache = cache
         self._remote = Remote()
         self._stopped = threading.Event()
-        fork.renew_in_children(self)
+        fork.reinit_after_fork(self)
 
     def get(self, record: Any) -> Any:
         """Return the content of a record: its array, or its bytes."""
@@ -284,7 +284,7 @@ def _slice_items(data: bytes, offsets: Array, width: int) -> Array:
 _MAX_FILES = 64
 
 
-class KeptFiles(Reader):
+class CachedFileReader(Reader):
     """A Reader for containers that keeps local files open.
 
     A read that fails is repeated by `Reader.read`, which raises the error.

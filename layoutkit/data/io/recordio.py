@@ -59,7 +59,7 @@ def pack_frames(payload: bytes) -> bytes:
     return b"".join((*pieces, bytes(-len(payload) % 4)))
 
 
-def unframed(data: bytes, name: str = "the data", offset: int = 0) -> bytes:
+def unpack_frames(data: bytes, name: str = "the data", offset: int = 0) -> bytes:
     """Return the record in `data`, which has to be exactly the frames of one record.
 
     Raises FrameError, with `name` and `offset`, the file and the position of `data` in it.
@@ -119,7 +119,7 @@ def find_head(data: bytes, start: int = 0) -> int | None:
     return None
 
 
-def span_at(file: RangeFile, offset: int) -> int:
+def record_span(file: RangeFile, offset: int) -> int:
     """Return the bytes from `offset` to the end of the record there; may exceed the file.
 
     Raises FrameError if no record begins there, or its parts are not contiguous.
@@ -174,7 +174,7 @@ class Spans(NamedTuple):
     lengths: Array
 
 
-def walked(file: RangeFile) -> Spans:
+def scan_records(file: RangeFile) -> Spans:
     """Return all records of a file, and the positions of records that cannot be read."""
     spans: list[tuple[Array, Array]] = []
     pos = 0
@@ -262,7 +262,7 @@ def _scan_record(file: RangeFile, offset: int, is_small: bool) -> tuple[int, int
 
 def _span_or_broken(file: RangeFile, offset: int) -> int:
     try:
-        return span_at(file, offset)
+        return record_span(file, offset)
     except FrameError:
         return BROKEN
 

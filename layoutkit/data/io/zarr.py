@@ -103,7 +103,7 @@ class ChunkedArray:
         self._max_slabs = max(_CACHE_SLABS, _CACHE_BYTES // max(1, nbytes))
         self.renew()
         self._array = array  # None means: open it at the next read
-        fork.renew_in_children(self)
+        fork.reinit_after_fork(self)
 
     def __reduce__(self) -> Any:
         return ChunkedArray, (self.name,)

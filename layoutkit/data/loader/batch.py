@@ -16,8 +16,8 @@ from ...converter import Converter
 from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout
 from ...memory import Array
-from ...normalize import Formula, formula_of
-from ...spaces.views import view_in
+from ...normalize import Normalization, cached_normalization
+from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..records import Label, Record
 from .chunk import describe_error
@@ -104,7 +104,7 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
 
     Raises DataError, and ArgumentError or ShapeError for invalid constants.
     """
-    formula = formula_of(**constants)
+    formula = cached_normalization(**constants)
     if convert is None:
         return
     if not isinstance(convert, Converter):
@@ -124,7 +124,7 @@ def converter_for(layout: str, convert: Converter | None, constants: dict[str, A
     """Return the Converter for arrays in `layout`: `convert`, or one for the constants."""
     if convert is not None:
         return convert
-    formula = formula_of(**constants) or Formula()
+    formula = cached_normalization(**constants) or Normalization()
     return Converter(f"{layout}->{layout}", **formula.keywords())
 
 
@@ -162,7 +162,7 @@ class ViewFactory:
         template, key = self._template, (array.dtype, array.shape[1:])
         if template is None or key != self._template_key:
             layout = self._layout or default_layout(array.ndim, self._what)
-            view: DataView = view_in(layout, array, self._classes)
+            view: DataView = view_for_layout(layout, array, self._classes)
             self._template, self._template_key = view.sub(0, 0), key
             return view
         return template.of_same_kind(array)

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import kind_text
-from ...backends.dispatch import adapter_of, as_array
+from ..._utils.validation import type_name
+from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
 from ...errors import DataError, ShapeError
 from ...memory import Array
-from ...spec import DType, can_cast, check_cast, check_movable
-from ..formats import container_of
+from ...spec import DType, can_cast, check_cast, check_supported_dtype
+from ..formats import container_kind
 from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
@@ -268,7 +268,7 @@ class RecordChunk:
         fits = self.block is None or rows.shape == self.block.shape
         if not fits or not can_cast(rows.dtype, dtype, "same_kind"):
             return False
-        check_movable(dtype)
+        check_supported_dtype(dtype)
         if self.block is not None:
             self.block[...] = rows
         else:
@@ -287,14 +287,14 @@ class RecordChunk:
             # A copy, since the processor may reuse the memory for its next record.
             if not isinstance(target, int | float | np.number):
                 target = np.array(target)
-                check_movable(target.dtype)
+                check_supported_dtype(target.dtype)
             self.targets[row] = target
         return value
 
     def _store(self, row: int, value: Any) -> None:
         """Copy a result into its row, or store it separately if it does not fit."""
         array = _as_array(value)
-        check_movable(array.dtype)
+        check_supported_dtype(array.dtype)
         if self.pipeline.collate_step is not None:
             self.irregular[row] = _cast(
                 array, array.dtype
@@ -339,7 +339,7 @@ def describe_record(record: Any) -> str:
         return f"record {record.position}"
     if record.offset is not None:
         return f"{record.url}, byte {record.offset}"
-    if container_of(record.url) is not None:  # a row of a Parquet file, which has no offset
+    if container_kind(record.url) is not None:  # a row of a Parquet file, which has no offset
         return f"{record.url}, record {record.position}"
     name: str = record.url
     return name
@@ -368,11 +368,11 @@ def _as_array(value: Any) -> Array:
     """Return a result as an array; bytes become a vector of uint8."""
     if isinstance(value, bytes | bytearray | memoryview):
         return np.frombuffer(value, np.uint8)
-    if isinstance(value, np.ndarray) or adapter_of(value) is not None:
+    if isinstance(value, np.ndarray) or get_adapter(value) is not None:
         return as_array(value, "the result")
     try:
         return np.asarray(value)
     except ValueError:
         raise ShapeError(
-            f"the result is a {kind_text(value)} whose parts differ in length; return an array"
+            f"the result is a {type_name(value)} whose parts differ in length; return an array"
         ) from None

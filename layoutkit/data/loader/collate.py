@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...collator import Collator
-from ...cpu.program import has_half
+from ...cpu.program import supports_float16
 from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
-from ...planning.collate import make_frame, of_channels
+from ...planning.collate import make_batch_layout, select_channel_sizes
 from ...spec import DType
-from ..random import drawn, key_of
+from ..random import draw_below, make_key
 
 RANDOM = "random"  # marks a value that is drawn for each record
 
@@ -69,7 +69,7 @@ class CollateStep:
         axes = options.completed(x.ndim)
         shapes = np.array([x.shape], np.int64)
         window = axes.window(options, shapes)
-        sizes = of_channels(options, axes, shapes)[0].tolist()
+        sizes = select_channel_sizes(options, axes, shapes)[0].tolist()
         uncut = zip(sizes, axes.windowed, strict=True)
         spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
         if first is not None and spec != first:
@@ -78,7 +78,7 @@ class CollateStep:
             for name, axis in axes.places().items():
                 self._check_inside(name, sizes[axis], window[axis])
         if first is None:
-            make_frame(options, axes, 1, window, x.dtype, None, has_half)
+            make_batch_layout(options, axes, 1, window, x.dtype, None, supports_float16)
         return spec
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
@@ -125,11 +125,11 @@ class CollateStep:
         """Draw a number from 0 .. n-1 for each sample."""
         key_parts = purpose, name, self.seed, epoch
         if positions.files is None:
-            key: Any = key_of(*key_parts)
+            key: Any = make_key(*key_parts)
         else:
-            keys = {file: key_of(*key_parts, file) for file in set(positions.files)}
+            keys = {file: make_key(*key_parts, file) for file in set(positions.files)}
             key = np.array([keys[file] for file in positions.files], np.uint64)
-        values: Array = drawn(key, positions.numbers.astype(np.uint64), n.astype(np.uint64))
+        values: Array = draw_below(key, positions.numbers.astype(np.uint64), n.astype(np.uint64))
         return values.astype(np.int64)
 
     def _check_inside(self, name: str, size: int, window: int) -> None:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.validation import as_count, as_flag, as_int, as_word
+from ..._utils.validation import as_int, check_bool, check_choice, check_int
 from ...collator import Collator
 from ...errors import ArgumentError, DataError
 from ...layout.parsing import parse_layout
 from ...layout.pattern import as_shape, axis_name, check_rank
-from ...spec import as_dtype, check_movable
+from ...spec import as_dtype, check_supported_dtype
 from ..errors import NoSuchArgument, no_such_argument
-from ..formats import PICTURES, suffix_of
+from ..formats import IMAGE_SUFFIXES, lowercase_suffix
 from ..io.cache import DiskCache
 from ..io.reader import Reader
 from ..samplers import Sampler, sampler
@@ -82,7 +82,7 @@ def make_samplers(
     indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
 ) -> list[Sampler]:
     """Return a sampler for each index; raise DataError for one that does not fit."""
-    specs = _full_batch_sampler(spec) if as_flag("drop_last", drop_last) else spec
+    specs = _full_batch_sampler(spec) if check_bool("drop_last", drop_last) else spec
     kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
         raise DataError(
@@ -123,7 +123,7 @@ def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) 
             f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; omit "
             "the sampler's"
         )
-    requested = plan.num_batches if num_batches is None else as_count("num_batches", num_batches)
+    requested = plan.num_batches if num_batches is None else check_int("num_batches", num_batches)
     if requested is None and plan.draws:
         requested = -(-plan.count // size)
     return sampler.with_plan(batch_size=size, num_batches=requested)
@@ -202,7 +202,7 @@ def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
     if not is_raw or isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return
     name = index[0].url
-    is_image = name is not None and suffix_of(name) in PICTURES
+    is_image = name is not None and lowercase_suffix(name) in IMAGE_SUFFIXES
     if not is_image and not index.of_pictures:
         return
     is_one = "is an image" if is_image else "has images"
@@ -448,7 +448,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     """
     check_collate(args)
     args = with_decoder(args)
-    size = as_count("batch_size", args.batch_size, 1)
+    size = check_int("batch_size", args.batch_size, 1)
     _check_callable("processor", args.processor)
     dims = _parse_dims(args.input_dims, args.batch_dims)
     layouts = _row_layouts(args)
@@ -460,8 +460,8 @@ def make_config(args: Arguments) -> LoaderConfig:
     shard, samplers = _make_shard(args, indexes, size)
     workers, timeout = parse_workers(args.num_workers, args.timeout)
     collate_step = make_collate_step(args, samplers[0].plan.seed)
-    strict = as_word("on_error", args.on_error, ("drop", "raise")) == "raise"
-    refill = as_flag("refill", args.refill)
+    strict = check_choice("on_error", args.on_error, ("drop", "raise")) == "raise"
+    refill = check_bool("refill", args.refill)
     max_batches = samplers[0].plan.num_batches if samplers[0].plan.draws else None
     if shard is not None and max_batches is not None:
         max_batches = -(-max_batches // shard.world) * shard.world
@@ -486,9 +486,9 @@ def make_config(args: Arguments) -> LoaderConfig:
         dims=dims,
         view_factories=_make_view_factories(args, layouts, indexes[0]),
         refill=refill,
-        prefetch=as_count("prefetch", args.prefetch),
+        prefetch=check_int("prefetch", args.prefetch),
         num_workers=workers,
-        progress=as_flag("progress", args.progress),
+        progress=check_bool("progress", args.progress),
         shard=shard,
     )
 
@@ -500,7 +500,7 @@ def _make_shard(
     shard = parse_shard(args.shard)
     num_batches = args.num_batches
     if shard is not None and num_batches is not None:
-        num_batches = as_count("num_batches", num_batches) * shard.world
+        num_batches = check_int("num_batches", num_batches) * shard.world
     samplers = make_samplers(indexes, args.sampler, args.drop_last, size, num_batches, args.seed)
     if shard is not None:
         check_shardable(indexes, samplers, args.refill)
@@ -585,7 +585,7 @@ def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | N
     """Return the number of threads, and the seconds that a record may take."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = (
-        min(_MAX_WORKERS, cpus) if num_workers is None else as_count("num_workers", num_workers)
+        min(_MAX_WORKERS, cpus) if num_workers is None else check_int("num_workers", num_workers)
     )
     if timeout is None:
         return workers, None
@@ -600,21 +600,21 @@ def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | N
 
 
 def _make_reader(args: Arguments) -> Reader:
-    size = as_count("cache_size", args.cache_size)
+    size = check_int("cache_size", args.cache_size)
     folder = args.cache_dir
     if not isinstance(folder, str | os.PathLike | None):
         raise DataError(f"cache_dir={folder!r}; it must be the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)
     max_bytes = args.max_record_bytes
-    max_bytes = None if max_bytes is None else as_count("max_record_bytes", max_bytes)
-    return Reader(as_count("retries", args.retries), cache, max_bytes)
+    max_bytes = None if max_bytes is None else check_int("max_record_bytes", max_bytes)
+    return Reader(check_int("retries", args.retries), cache, max_bytes)
 
 
 def _parse_dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
     dtype_ = as_dtype(dtype)
-    check_movable(dtype_)
+    check_supported_dtype(dtype_)
     return dtype_
 
 

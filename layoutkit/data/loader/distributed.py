@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from ..._utils.validation import as_count, as_flag
+from ..._utils.validation import check_bool, check_int
 from ...errors import DataError
 from ..samplers import Sampler
 from ..sources import Index
@@ -53,8 +53,8 @@ def parse_shard(value: Any) -> Shard | None:
         return _detect_shard()
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise DataError(f'shard={value!r}; it must be (rank, world), "auto" or None')
-    world = as_count("the world of shard", value[1], 1)
-    rank = as_count("the rank of shard", value[0])
+    world = check_int("the world of shard", value[1], 1)
+    rank = check_int("the rank of shard", value[0])
     if rank >= world:
         raise DataError(f"shard=({rank}, {world}); ranks count from 0, so {world - 1} is the last")
     return Shard(rank, world)
@@ -79,7 +79,7 @@ def check_shardable(indexes: list[Index], samplers: list[Sampler], refill: Any) 
                 f"shard= divides batches of equal size, which {kind} does not make; give "
                 "even-batchwise-shuffled-sequential, shuffle or sequential"
             )
-    if as_flag("refill", refill):
+    if check_bool("refill", refill):
         raise DataError(
             "refill=True would make ranks continue at different positions; omit it with shard="
         )

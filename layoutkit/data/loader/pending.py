@@ -16,7 +16,7 @@ import numpy as np
 from ...buffers import empty
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
-from ...spec import DType, can_cast, check_movable
+from ...spec import DType, can_cast, check_supported_dtype
 from ..records import Record
 from .chunk import Numbers, RecordChunk, RecordPipeline, describe_error, describe_record
 from .collate import CollateStep, SampleSpec
@@ -124,7 +124,7 @@ class BatchSignature:
                 "only some records of this batch have a target; return one for all or for none"
             )
         target = np.asarray(chunk.targets[row])
-        check_movable(target.dtype)
+        check_supported_dtype(target.dtype)
         if not self._matches_target(target):
             raise ShapeError(
                 f"the target has shape {target.shape} and dtype {target.dtype}, but the first of "

@@ -16,8 +16,8 @@ from ...converter import Converter
 from ...errors import DataError, DtypeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
-from ...normalize import formula_of
-from ...spaces.views import view_in
+from ...normalize import cached_normalization
+from ...spaces.views import view_for_layout
 from ...spec import can_cast
 from ...views import DataView
 from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
@@ -103,10 +103,10 @@ def make_field(
     if layout is None and convert is not None:
         layout = str(convert.task.pattern.source)
     layout = default_layout(memory.ndim, name) if layout is None else layout
-    view_in(layout, memory, None)  # raises if they do not fit
+    view_for_layout(layout, memory, None)  # raises if they do not fit
     axis = parse_layout(layout).groups.index("b")
     converter, dtype = None, memory.dtype
-    if convert is not None or formula_of(**constants) is not None:
+    if convert is not None or cached_normalization(**constants) is not None:
         converter = converter_for(layout, convert, constants)
         dtype = converter.resolve(converter.spec_of(memory)).dtype
         layout = result_layout(converter)

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..._utils.validation import as_count, as_flag, as_word
+from ..._utils.validation import check_bool, check_choice, check_int
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
 from ..errors import no_such_argument
 from ..iteration import EpochIterator, Epochs
-from ..random import key_of, shuffled
+from ..random import make_key, permute_index
 from ..sources.base import Partition
 from . import protocol
 from .protocol import Named
@@ -144,15 +144,15 @@ class BaseProvider(Epochs[ProviderBatch]):
         self._partition = partition
         self._samples = (partition or _UNPARTITIONED).count(samples)
         all_here = batch_size is None
-        self._size = self._samples if all_here else as_count("batch_size", batch_size, 1)
+        self._size = self._samples if all_here else check_int("batch_size", batch_size, 1)
         if self._size > _MAX_ROWS:
             raise DataError(
                 f"batch_size={self._size}; memory cannot hold more than {_MAX_ROWS} rows"
             )
-        self._shuffle = as_flag("shuffle", shuffle)
-        self._tail = as_word("tail", tail, _TAILS)
-        self._seed = as_count("seed", seed, None)
-        self._prefetch = as_count("prefetch", prefetch)
+        self._shuffle = check_bool("shuffle", shuffle)
+        self._tail = check_choice("tail", tail, _TAILS)
+        self._seed = check_int("seed", seed, None)
+        self._prefetch = check_int("prefetch", prefetch)
 
     # -- what it provides ------------------------------------------------------------------
 
@@ -316,12 +316,12 @@ class BaseProvider(Epochs[ProviderBatch]):
 
     def _permute(self, epoch: int, positions: Array) -> Array:
         """Return the samples of this partition at these positions."""
-        return shuffled(self._key(epoch), positions, self._samples)  # type: ignore[no-any-return]
+        return permute_index(self._key(epoch), positions, self._samples)  # type: ignore[no-any-return]
 
     def _key(self, epoch: int) -> int:
         """Return the hash key of the order; it differs by partition, or neighbors would stay so."""
         parts = () if self._partition in (None, _UNPARTITIONED) else (str(self._partition),)
-        return key_of("provider", self._seed, epoch, *parts)
+        return make_key("provider", self._seed, epoch, *parts)
 
     # -- states ----------------------------------------------------------------------------
 
@@ -350,18 +350,18 @@ class _Keyword(NamedTuple):
 
 
 def _parse_round_batch(name: str, value: Any) -> str:
-    return "wrap" if as_flag(name, value) else "pad"
+    return "wrap" if check_bool(name, value) else "pad"
 
 
 def _parse_silent(name: str, value: Any) -> bool:
-    return not as_flag(name, value)
+    return not check_bool(name, value)
 
 
 _MXNET_KEYWORDS = {
     "round_batch": _Keyword("tail", _parse_round_batch),
-    "preprocess_threads": _Keyword("num_workers", as_count),
-    "prefetch_buffer": _Keyword("prefetch", as_count),
-    "verbose": _Keyword("verbose", as_flag),
+    "preprocess_threads": _Keyword("num_workers", check_int),
+    "prefetch_buffer": _Keyword("prefetch", check_int),
+    "verbose": _Keyword("verbose", check_bool),
     "silent": _Keyword("verbose", _parse_silent),
 }
 _MXNET_ONLY = ("verbose",)  # arguments that only MXNet keywords set
@@ -407,8 +407,8 @@ def translate_mxnet_kwargs(
 
 def as_partition(part_index: Any, num_parts: Any) -> Partition:
     """Return the partition of records part_index, part_index + num_parts, ..."""
-    parts = as_count("num_parts", num_parts, 1)
-    part = as_count("part_index", part_index)
+    parts = check_int("num_parts", num_parts, 1)
+    part = check_int("part_index", part_index)
     if part >= parts:
         raise DataError(f"part_index={part}; of num_parts={parts} the last one is {parts - 1}")
     return Partition(part, parts)

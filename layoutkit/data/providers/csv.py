@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import as_count, as_int
+from ..._utils.validation import as_int, check_int
 from ...converter import Converter
 from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout
 from ...layout.pattern import parse_pattern
 from ...memory import Array
-from ...spaces.views import view_in
+from ...spaces.views import view_for_layout
 from ...spec import DType, as_dtype
 from ...views import DataView
-from ..io.csv import CSVRows, as_read
+from ..io.csv import CSVRows, parsed_dtype
 from ..loader.batch import ViewFactory, default_layout, result_layout
 from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
 
@@ -173,12 +173,14 @@ def _column_spec(
     source = str(parse_pattern(layout).left) if arrow else layout
     if parse_layout(source).groups[0] != "b":
         raise PatternError(f'layout is "{layout}"; rows are along the first axis, so begin with b')
-    read, converter = as_read(dtype), None
+    read, converter = parsed_dtype(dtype), None
     if arrow or read != dtype:
         converter = Converter(layout if arrow else f"{source}->{source}", dtype=dtype)
         converter.target_shape((1, *row))
         layout = result_layout(converter)
-    view_in(source, np.broadcast_to(np.zeros((), read), (1, *row)))  # raises if they do not fit
+    view_for_layout(
+        source, np.broadcast_to(np.zeros((), read), (1, *row))
+    )  # raises if they do not fit
     return name, row, dtype, layout, converter
 
 
@@ -188,7 +190,7 @@ def _shape(name: str, shape: Any) -> tuple[int, ...]:
         shape = (shape,)
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise DataError(f"{name}={shape!r}; it must be a tuple of ints")
-    return tuple(as_count(name, size, 1) for size in shape)
+    return tuple(check_int(name, size, 1) for size in shape)
 
 
 def _label_shape(shape: Any) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.validation import as_count, as_word
+from ..._utils.validation import check_choice, check_int
 from ...buffers import empty
 from ...collator import Collator
 from ...errors import DataError, LayoutkitError, PatternError
@@ -29,9 +29,9 @@ from ...layout.parsing import Layout, parse_layout
 from ...memory import Array
 from ...views import DataView
 from ..io.filesystem import exists
-from ..io.image_record import read_mean, unpack_image, whole_picture, write_mean
-from ..io.reader import KeptFiles
-from ..io.recordio import unframed
+from ..io.image_record import extract_image, read_mean, unpack_image, write_mean
+from ..io.reader import CachedFileReader
+from ..io.recordio import unpack_frames
 from ..loader.batch import ViewFactory
 from ..loader.batcher import Position, as_position, checked_batches, log_dropped
 from ..loader.chunk import RecordPipeline, RecordSource, describe_error
@@ -79,7 +79,7 @@ class ImageRows:
                 self._collator = Collator(f"b{augment.layout}->{layout}")
         shape_ = np.empty(augment.shape, np.int8).shape
         self._shape = shape_[: self._batch_axis], shape_[self._batch_axis :]
-        self._reader = KeptFiles()
+        self._reader = CachedFileReader()
         self._get = index.getter(self._reader)
         self._view_factory = ViewFactory(layout, "the data of a batch")
 
@@ -122,7 +122,7 @@ class ImageRows:
     def _read(self, record: Record) -> tuple[Record, bytes]:
         if record.length is not None:
             data = self._reader.read(str(record.url), record.offset, record.length)
-            picture = whole_picture(data)
+            picture = extract_image(data)
             if picture is not None:
                 return record, picture
         return record, self._get(record)
@@ -145,7 +145,7 @@ class ImageRows:
         try:
             url, offset = str(record.url), record.offset or 0
             data = self._reader.read(url, offset, record.length)
-            header, _ = unpack_image(unframed(data, url, offset))
+            header, _ = unpack_image(unpack_frames(data, url, offset))
         except (DataError, OSError):
             return ""
         return f"the picture with the id {header.id}: "
@@ -168,7 +168,7 @@ def open_records(path: Any, index: Any, listed: Any) -> RangedIndex:
 
 def label_field(name: str, index: RangedIndex, width: Any) -> Field:
     """Return the labels of all records; raise DataError if their number per record differs."""
-    requested = as_count("label_width", width, 1)
+    requested = check_int("label_width", width, 1)
     if not len(index):
         return _field(name, np.zeros((0, requested)[: 1 + (requested > 1)], np.float32))
     width_ = index.label_width
@@ -434,7 +434,7 @@ class ImageRecordProvider(BaseProvider):
         workers, _ = parse_workers(arguments.pop("num_workers"))
         check_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
-        strict = as_word("on_error", on_error, ("drop", "raise")) == "raise"
+        strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
         row = row_layout(layout)
         common = {**options, "seed": seed if seed_aug is None else seed_aug}
         augment = Augmenter(data_shape, layout=row, dtype=dtype, **common)

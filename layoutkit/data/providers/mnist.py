@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import as_flag
+from ..._utils.validation import check_bool
 from ...converter import Converter
 from ...errors import DataError
 from ...memory import Array
 from ..io.idx import IdxFile
-from ..random import permuted
+from ..random import permutation_array
 from .array import Field
 from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
 
@@ -135,7 +135,7 @@ class MNISTProvider(BaseProvider):
         return max(at_once, super()._batches_ordered_at_once())
 
     def _permute(self, epoch: int, positions: Array) -> Array:
-        order: Array = permuted(self._key(epoch), self._samples)
+        order: Array = permutation_array(self._key(epoch), self._samples)
         return order if len(positions) == len(order) else order[positions]
 
 
@@ -169,7 +169,7 @@ def _image_field(
 ) -> _ImageField:
     """Return the field of images, with their conversion."""
     array, source = file.array, "b" if file.array.ndim == 1 else "bf"
-    if as_flag("flat", flat) and layout not in (_LAYOUT, "bf"):
+    if check_bool("flat", flat) and layout not in (_LAYOUT, "bf"):
         raise DataError(f'flat=True and layout="{layout}" contradict each other; give one')
     if array.ndim > 4 and not flat:
         raise DataError(f"{file.path} has {array.ndim} axes; give flat=True for more than four")

@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ..._utils.validation import kind_text
+from ..._utils.validation import type_name
 from ...backends.base import NUMPY
-from ...backends.dispatch import adapter_of
+from ...backends.dispatch import get_adapter
 from ...errors import DataError, ShapeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
@@ -76,7 +76,7 @@ def copy_to_targets(named: Named, views: Sequence[Any], targets: Sequence[Any]) 
     """
     if not isinstance(targets, list | tuple) or len(targets) != len(named):
         expected = ", ".join(name for name, _ in named) or "nothing"
-        actual = len(targets) if isinstance(targets, list | tuple) else f"a {kind_text(targets)}"
+        actual = len(targets) if isinstance(targets, list | tuple) else f"a {type_name(targets)}"
         raise DataError(f"targets are {actual}, but there must be one for each of: {expected}")
     copies = [
         copy
@@ -86,7 +86,7 @@ def copy_to_targets(named: Named, views: Sequence[Any], targets: Sequence[Any]) 
     for rows, memory, _ in copies:
         memory[...] = rows
     for _, _, target in copies:
-        adapter = adapter_of(target)
+        adapter = get_adapter(target)
         if adapter is not None:
             adapter.written(target)
 
@@ -98,7 +98,7 @@ def _iter_copies(name: str, view: Any, target: Any) -> Iterator[tuple[Array, Arr
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], slice):
             raise DataError(
-                f"a target of {name} is {kind_text(pair)}; give an array for the whole batch, or a "
+                f"a target of {name} is {type_name(pair)}; give an array for the whole batch, or a "
                 "list of (slice, array)"
             )
         part, array = pair
@@ -121,7 +121,7 @@ def _check_rows(part: slice, size: int, name: str) -> slice:
 
 def _target_memory(array: Any, rows: Array, name: str) -> Array:
     """Return the memory of a target, checked against the rows."""
-    adapter, arg_name = adapter_of(array) or NUMPY, f"the target of {name}"
+    adapter, arg_name = get_adapter(array) or NUMPY, f"the target of {name}"
     memory = adapter.arrive(array, arg_name)
     if memory.shape != rows.shape:
         raise ShapeError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..random import drawn, hashed, key_of, shuffled
+from ..random import draw_below, hash64, make_key, permute_index
 from .orders import Order, SamplingPlan
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class _LabelDraw(Order):
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._table: LabelTable = plan.material
-        self._records_key = key_of(plan.base, plan.seed, epoch, "records")
+        self._records_key = make_key(plan.base, plan.seed, epoch, "records")
 
     def _numbers(self, positions: Array) -> Array:
         labels = self._labels(positions)
         counts = self._table.groups.counts[labels]
-        return self._table.members(labels, drawn(self._records_key, positions, counts))
+        return self._table.members(labels, draw_below(self._records_key, positions, counts))
 
     def _labels(self, positions: Array) -> Array:
         raise NotImplementedError
@@ -87,7 +87,7 @@ class LabelUniform(_LabelDraw):
     """Draws in which all labels are equally likely."""
 
     def _labels(self, positions: Array) -> Array:
-        return drawn(self.key, positions, self._table.num_labels)  # type: ignore[no-any-return]
+        return draw_below(self.key, positions, self._table.num_labels)  # type: ignore[no-any-return]
 
 
 class LabelDistribution(_LabelDraw):
@@ -95,7 +95,7 @@ class LabelDistribution(_LabelDraw):
 
     def _labels(self, positions: Array) -> Array:
         limits: Any = self._table.limits
-        ranks: Array = np.searchsorted(limits, hashed(self.key, positions), side="right")
+        ranks: Array = np.searchsorted(limits, hash64(self.key, positions), side="right")
         return ranks
 
 
@@ -109,13 +109,13 @@ class LabelPermutation(Order):
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)
         self._table: LabelTable = plan.material
-        self._records_key = key_of(plan.base, plan.seed, epoch, "records")
+        self._records_key = make_key(plan.base, plan.seed, epoch, "records")
 
     def _numbers(self, positions: Array) -> Array:
         number = self._table.num_labels
         cycles = positions // number
         slots = positions % number
-        labels = shuffled(hashed(self.key, cycles), slots, number)
+        labels = permute_index(hash64(self.key, cycles), slots, number)
         counts = self._table.groups.counts[labels]
-        keys = hashed(hashed(self._records_key, labels), cycles // counts)
-        return self._table.members(labels, shuffled(keys, cycles % counts, counts))
+        keys = hash64(hash64(self._records_key, labels), cycles // counts)
+        return self._table.members(labels, permute_index(keys, cycles % counts, counts))

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...memory import Array
-from ..random import drawn, hashed, key_of, shuffled, unshuffled
+from ..random import draw_below, hash64, make_key, permute_index, unpermute_index
 
 if TYPE_CHECKING:
     from ..sources import Groups
@@ -85,7 +85,7 @@ class Order:
 
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         self.plan = plan
-        self.key = key_of(plan.base, plan.seed, epoch)
+        self.key = make_key(plan.base, plan.seed, epoch)
         self._computed: tuple[int, Array] = (0, np.arange(0))
         self._lookahead = LOOKAHEAD
 
@@ -194,14 +194,14 @@ class Permutation(Order):
     """Each record once, in random order, computed without a table."""
 
     def _numbers(self, positions: Array) -> Array:
-        return shuffled(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
+        return permute_index(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
 
 
 class Uniform(Order):
     """A uniform draw at each position, independent of all others."""
 
     def _numbers(self, positions: Array) -> Array:
-        return drawn(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
+        return draw_below(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
 
 
 class Batchwise(Order):
@@ -218,7 +218,7 @@ class Batchwise(Order):
         self._remainder = plan.count % self._width
         # The turn of the short slice; the number of slices if there is no short one.
         self._short = (
-            unshuffled(self.key, self._slices - 1, self._slices)
+            unpermute_index(self.key, self._slices - 1, self._slices)
             if self._remainder
             else self._slices
         )
@@ -255,7 +255,7 @@ class Batchwise(Order):
         turns, rows = self._split(positions)
         if self.plan.even:
             turns = turns + (turns >= self._short)  # the short slice has no turn
-        return shuffled(self.key, turns, self._slices) * self._width + rows  # type: ignore[no-any-return]
+        return permute_index(self.key, turns, self._slices) * self._width + rows  # type: ignore[no-any-return]
 
 
 class RandomSlice(Order):
@@ -263,7 +263,7 @@ class RandomSlice(Order):
 
     def _numbers(self, positions: Array) -> Array:
         width = self.plan.batch_size or 1
-        starts = drawn(self.key, positions // width, self.plan.count - width + 1)
+        starts = draw_below(self.key, positions // width, self.plan.count - width + 1)
         return starts + positions % width  # type: ignore[no-any-return]
 
 
@@ -277,12 +277,12 @@ class EvenSequences(Order):
         super().__init__(plan, epoch)
         groups: Groups = plan.material
         self._groups = groups
-        self._records_key = key_of(plan.base, plan.seed, epoch, "records")
+        self._records_key = make_key(plan.base, plan.seed, epoch, "records")
         width = plan.batch_size or 1
         batches = -(-groups.counts // width)
         group = np.repeat(np.arange(len(batches)), batches)
         lap = np.arange(len(group)) - np.repeat(cumulative_ends(batches)[:-1], batches)
-        turn = shuffled(self.key, group.astype(np.uint64), len(batches))
+        turn = permute_index(self.key, group.astype(np.uint64), len(batches))
         schedule = np.lexsort((turn, lap))[: plan.num_batches]
         self._group = group[schedule]
         self._first = lap[schedule] * width
@@ -308,8 +308,8 @@ class EvenSequences(Order):
         batch = np.searchsorted(self._ends, spots, side="right") - 1
         group = self._group[batch]
         rows = self._first[batch] + spots - self._ends[batch]
-        keys = hashed(self._records_key, group.astype(np.uint64))
+        keys = hash64(self._records_key, group.astype(np.uint64))
         counts = self._groups.counts[group].astype(np.uint64)
-        shuffled_rows = shuffled(keys, rows.astype(np.uint64), counts).astype(np.int64)
+        shuffled_rows = permute_index(keys, rows.astype(np.uint64), counts).astype(np.int64)
         chosen: Array = self._groups.members[self._groups.starts[group] + shuffled_rows]
         return chosen

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DataError
-from ..random import hashed, key_of, shuffled
+from ..random import hash64, make_key, permute_index
 from .orders import LOOKAHEAD, Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PartLinear(Order):
     def __init__(self, plan: SamplingPlan, epoch: int, turn: int = 0, start: int = 0) -> None:
         super().__init__(plan, epoch)
         self._index: PartsIndex = plan.material
-        self._lines_key = key_of(plan.base, plan.seed, epoch, "records")
+        self._lines_key = make_key(plan.base, plan.seed, epoch, "records")
         self._turn = turn
         self._starts = [start]  # start positions of the files from this turn on
 
@@ -116,13 +116,13 @@ class PartLinear(Order):
     def _part(self, turn: int) -> int:
         if not self.shuffled_files:
             return turn
-        return int(shuffled(self.key, turn, self.plan.count))
+        return int(permute_index(self.key, turn, self.plan.count))
 
     def _lines(self, part: int, start: int, stop: int, count: int) -> Array:
         rows = np.arange(start, stop, dtype=np.uint64)
         if not self.shuffled_lines:
             return rows
-        order: Any = shuffled(hashed(self._lines_key, part), rows, count)
+        order: Any = permute_index(hash64(self._lines_key, part), rows, count)
         return order  # type: ignore[no-any-return]
 
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.validation import as_count, kind_text
+from ..._utils.validation import check_int, type_name
 from ...errors import DataError
 from ..errors import NoLength
 from ..iteration import EpochIterator, Epochs
-from ..sources import Index, PartsIndex, grouped
+from ..sources import Index, PartsIndex, group_by_code
 from ..sources.base import Partition
 from . import labels, orders, partwise
 from .labels import LabelTable
@@ -176,7 +176,7 @@ def make_plan(
     plan = SamplingPlan(
         kind.name,
         kind.base,
-        as_count("seed", seed, None),
+        check_int("seed", seed, None),
         items.num_items,
         batch,
         _num_batches(kind, items, batch, batches),
@@ -204,7 +204,7 @@ def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
 
 
 def _check_int64(name: str, value: Any, least: int) -> int:
-    number = as_count(name, value, least)
+    number = check_int(name, value, least)
     if number > _MAX_INT64:
         raise DataError(f"{name} is {number}; it is at most {_MAX_INT64}")
     return number
@@ -235,12 +235,12 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledIt
 
 
 def _describe(index: Any) -> str:
-    return f"{index!r}" if isinstance(index, int) else f"a {kind_text(index)}"
+    return f"{index!r}" if isinstance(index, int) else f"a {type_name(index)}"
 
 
 def _num_records(index: Any) -> int:
     if isinstance(index, numbers.Integral):
-        count = as_count("index", index)
+        count = check_int("index", index)
     else:
         try:
             count = len(index)
@@ -269,7 +269,7 @@ def _label_items(kind: Kind, index: Index, weights: Any) -> SampledItems:
 def _label_weights(weights: Any, index: Index) -> list[Fraction]:
     """Return the weight of each label of the index."""
     if not isinstance(weights, Mapping):
-        raise DataError(f"weights is a {kind_text(weights)}; give {{label: number}}")
+        raise DataError(f"weights is a {type_name(weights)}; give {{label: number}}")
     unknown = [label for label in weights if label not in index.label_index]
     if unknown:
         raise DataError(f"weights has {unknown[0]!r}, but no record has that label")
@@ -310,7 +310,7 @@ def _sequences(index: Any, item: Any) -> SampledItems:
     count = _num_records(index)
     lengths = [_sequence_length(index, number) for number in range(count)]
     _, codes = np.unique(np.array(lengths, dtype=np.int64), return_inverse=True)
-    groups = grouped(codes, int(codes.max(initial=-1)) + 1)
+    groups = group_by_code(codes, int(codes.max(initial=-1)) + 1)
     return SampledItems(count, item, material=groups)
 
 
@@ -319,7 +319,7 @@ def _sequence_length(index: Any, number: int) -> int:
         sequence = index[number]
     except (TypeError, KeyError):
         raise DataError(
-            f"even-sequences indexes the sequences, but a {kind_text(index)} does not support "
+            f"even-sequences indexes the sequences, but a {type_name(index)} does not support "
             f"[{number}]; give a list"
         ) from None
     if isinstance(index, Index) and sequence.array is None:

@@ -19,13 +19,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..._utils.validation import as_count, kind_text
+from ..._utils.validation import check_int, type_name
 from ...errors import DataError
-from ..formats import ARRAYS, CONTAINERS, TABLES, container_of, suffix_of
+from ..formats import (
+    ARRAY_READERS,
+    CONTAINER_KINDS,
+    TABLE_DELIMITERS,
+    container_kind,
+    lowercase_suffix,
+)
 from ..io.filesystem import is_url
 from ..io.zarr import is_store
 from .arrays import open_tensor
-from .base import Groups, Index, Partition, check_schemes, grouped
+from .base import Groups, Index, Partition, check_schemes, group_by_code
 from .directory import DirectoryIndex
 from .parquet import open_parquet
 from .partfiles import PartsIndex
@@ -34,7 +40,7 @@ from .table import open_table
 from .tfrecord import open_tfrecord
 from .webdataset import open_tar
 
-__all__ = ["Groups", "Index", "PartsIndex", "grouped", "open_index"]
+__all__ = ["Groups", "Index", "PartsIndex", "group_by_code", "open_index"]
 
 
 def open_index(
@@ -91,8 +97,8 @@ def open_index(
     DataError
         The source cannot be opened, or does not have the form that its kind requires.
     """
-    number = as_count("partitions", partitions, 1)
-    part = as_count("partition", partition)
+    number = check_int("partitions", partitions, 1)
+    part = check_int("partition", partition)
     if part >= number:
         raise DataError(f"partition={part}, but partitions={number}; they count from 0")
     allowed = check_schemes(schemes)
@@ -107,7 +113,7 @@ def open_index(
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path)
     if path is None and name != "tensor":
-        raise DataError(f"kind={kind!r} takes a path or URL, not a {kind_text(source)}")
+        raise DataError(f"kind={kind!r} takes a path or URL, not a {type_name(source)}")
     opener, keywords = _OPENERS[name]
     kwargs = {key: value for key, value in options.items() if key in keywords}
     for key in options.keys() - kwargs.keys():
@@ -127,7 +133,7 @@ class _Opener(NamedTuple):
 
 
 _OPENERS = {
-    **{suffix[1:]: _Opener(open_table) for suffix in TABLES},
+    **{suffix[1:]: _Opener(open_table) for suffix in TABLE_DELIMITERS},
     "directory": _Opener(DirectoryIndex),
     "parts": _Opener(PartsIndex),
     "tensor": _Opener(open_tensor),
@@ -155,18 +161,18 @@ def _check_kind(kind: Any) -> str | None:
 def _guess_kind(source: Any, path: str | None) -> str:
     if path is None:
         return "tensor"
-    suffix = suffix_of(path)
+    suffix = lowercase_suffix(path)
     if "\0" in path:
         raise DataError(f"{path!r} has a null character, which no name of a file has")
     if is_store(path):
         return "zarr"
     if not is_url(path) and os.path.isdir(path):  # noqa: PTH112  # no error for too long a name
         return "directory"
-    if suffix in TABLES:
+    if suffix in TABLE_DELIMITERS:
         return suffix[1:]
-    if suffix in ARRAYS:
+    if suffix in ARRAY_READERS:
         return "tensor"
-    container = container_of(path)
+    container = container_kind(path)
     if container is not None:
         return container
     if is_url(path):
@@ -175,5 +181,5 @@ def _guess_kind(source: Any, path: str | None) -> str:
     reason = "nothing is known of its kind" if exists else "there is no such file"
     raise DataError(
         f"{path} is no index: {reason}; an index is a folder, the URL of a folder of part files, "
-        f"or a file: {', '.join([*TABLES, *ARRAYS, *CONTAINERS])}"
+        f"or a file: {', '.join([*TABLE_DELIMITERS, *ARRAY_READERS, *CONTAINER_KINDS])}"
     )

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.dispatch import adapter_of, as_array
+from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
-from ..formats import explained, is_frame, open_arrays, rows_of
+from ..formats import convert_reader_errors, frame_to_array, is_dataframe, open_arrays
 from ..io.npy import StoredArray
 from ..io.zarr import ChunkedArray, read_zarr
 from ..records import Record, records_of
@@ -173,14 +173,14 @@ def _as_array(value: Any, name: str) -> Any:
         return value
     if isinstance(value, StoredArray):
         value = _map_or_load(value)
-    if is_frame(value):
-        value = rows_of(value, name)
+    if is_dataframe(value):
+        value = frame_to_array(value, name)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
         try:
             value = np.asarray(value)
         except ValueError as error:
             raise DataError(f"{name} is no array: {error}") from error
-    if isinstance(value, np.ndarray) or adapter_of(value):
+    if isinstance(value, np.ndarray) or get_adapter(value):
         try:
             value = as_array(value, name)
         except LayoutkitError as error:  # a masked array, or one on another device
@@ -194,7 +194,7 @@ def _as_array(value: Any, name: str) -> Any:
 
 def _map_or_load(stored: StoredArray) -> Array:
     """Map a file; load a member of an archive, as gathering from an archive is slow."""
-    with explained(str(stored.path)):
+    with convert_reader_errors(str(stored.path)):
         return stored.mapped() if stored.member is None else stored.loaded()
 
 

@@ -56,7 +56,7 @@ class Groups(NamedTuple):
     counts: Any
 
 
-def grouped(codes: Array, number: int) -> Groups:
+def group_by_code(codes: Array, number: int) -> Groups:
     """Return the ascending positions of 0, 1, .. number-1 in `codes`; -1 is in no group."""
     members = np.argsort(codes, kind="stable")
     counts = np.bincount(codes[codes >= 0], minlength=number)
@@ -149,7 +149,7 @@ class Index(Sequence[Record]):
     def groups(self) -> Groups:
         """The records of each label."""
         codes = np.full(len(self), -1) if self._codes is None else self._codes
-        return grouped(codes, len(self.labels))
+        return group_by_code(codes, len(self.labels))
 
     def item_count(self, label: Label | None = None) -> int:
         """Return the number of records in this partition, or of those with a label.

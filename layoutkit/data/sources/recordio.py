@@ -17,7 +17,16 @@ from ...memory import Array
 from ..io.filesystem import exists, local_path, open_binary, parent_folder
 from ..io.image_record import HEADER, unpack_image
 from ..io.reader import RangeFile, gather_bytes
-from ..io.recordio import HEAD, LENGTH, FrameError, Spans, span_at, spans_at, unframed, walked
+from ..io.recordio import (
+    HEAD,
+    LENGTH,
+    FrameError,
+    Spans,
+    record_span,
+    scan_records,
+    spans_at,
+    unpack_frames,
+)
 from .base import Partition
 from .ranged import Columns, NumberLabels, RangedIndex, concatenated_ranges, expand_shards
 
@@ -97,7 +106,7 @@ class ImageList(NamedTuple):
     paths: list[str]
 
 
-def read_list(path: str) -> ImageList:
+def read_image_list(path: str) -> ImageList:
     """Read a `.lst`: id, one label or more, and a path per line, separated by tabs.
 
     Raises DataError for an invalid line.
@@ -155,7 +164,7 @@ def open_record_file(
     if list is not None and kind != "image":
         raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
     load = partial(_columns, files, kind, index, list)
-    unwrap = _unwrap_image if kind == "image" else unframed
+    unwrap = _unwrap_image if kind == "image" else unpack_frames
     result = RangedIndex(kind, parent_folder(files[0]), partition, load, unwrap, _record_error)
     if all(local_path(file) is not None for file in files):
         len(result)  # loads local files now, so that their errors are raised here
@@ -163,7 +172,7 @@ def open_record_file(
 
 
 def _columns(files: list[str], kind: str, index: str | None, lst: str | None) -> Columns:
-    labels = None if lst is None else (lst, _by_id(read_list(lst)))
+    labels = None if lst is None else (lst, _by_id(read_image_list(lst)))
     parts = [_part(file, kind, index, labels) for file in files]
     columns = zip(*(part.spans for part in parts), strict=True)
     spans = Spans(*(np.concatenate(column) for column in columns))
@@ -199,7 +208,7 @@ def _part(path: str, kind: str, index: str | None, labels: Any) -> _Part:
         idx_path = index if index is not None else _default_idx(path)
         width = HEAD + (HEADER if kind == "image" else 0)
         if idx_path is None:
-            spans = walked(file)
+            spans = scan_records(file)
             heads = None if kind == "raw" else gather_bytes(file, spans.offsets, width)
         else:
             offsets = read_offsets(idx_path)
@@ -259,7 +268,7 @@ def _split_headers(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tupl
     result = {}
     for row in rows.tolist():
         try:
-            payload = unframed(file.read_at(int(spans.offsets[row]), int(spans.lengths[row])))
+            payload = unpack_frames(file.read_at(int(spans.offsets[row]), int(spans.lengths[row])))
             header, data = unpack_image(payload)
         except DataError:  # reading the record raises it again
             continue
@@ -302,7 +311,7 @@ def _by_list(url: str, spans: Spans, ids: Array, kept: Any, has_id: Any, image_l
 
 def _unwrap_image(data: bytes, url: str, offset: int) -> bytes:
     """Return the encoded image in the frames of an image record."""
-    payload = unframed(data, url, offset)
+    payload = unpack_frames(data, url, offset)
     try:
         return unpack_image(payload)[1]
     except DataError as error:
@@ -313,7 +322,7 @@ def _record_error(url: str, offset: int) -> DataError:
     """Return the error for a position where no record can be read."""
     try:
         with RangeFile(url) as file:
-            span_at(file, offset)
+            record_span(file, offset)
     except FrameError as error:
         return error
     return DataError(

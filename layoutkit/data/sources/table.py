@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..formats import TABLES
+from ..formats import TABLE_DELIMITERS
 from ..io.filesystem import exists, join_path, open_binary, parent_folder
 from ..records import Record, records_of
 from .base import Index, NamePolicy, Partition
@@ -73,7 +73,7 @@ class TableRows:
 def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
     """Open a csv or tsv file."""
     naming = NamePolicy(path, schemes)
-    rows = _read(path, TABLES[f".{kind}"], naming)
+    rows = _read(path, TABLE_DELIMITERS[f".{kind}"], naming)
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 
 
@@ -261,7 +261,7 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
 def _prefix(path: str, kind: str, naming: NamePolicy) -> str:
     """Return the prefix of file names: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
-    for suffix in sorted(TABLES, key=lambda suffix: suffix != f".{kind}"):
+    for suffix in sorted(TABLE_DELIMITERS, key=lambda suffix: suffix != f".{kind}"):
         meta = f"{stem}-meta{suffix}"
         if exists(meta):
             return _second_line(meta, naming)

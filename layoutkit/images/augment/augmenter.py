@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.validation import as_count
+from ..._utils.validation import check_int
 from ...converter import Converter
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
 from ...spec import as_dtype
-from ..decode import DecodedImage, pillow, pixels_of
+from ..decode import DecodedImage, decode_pixels, pillow
 from . import geometry
 from .color import adjust_colors
 from .geometry import check_opencv, interpolation_for, resize_pixels, rotate_quarters, warp_affine
@@ -260,7 +260,7 @@ class Augmenter(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_count("seed", self.seed, None, ArgumentError)
+        check_int("seed", self.seed, None, ArgumentError)
         check_layout(self.layout)
         pillow()
         option = self._option_needing_opencv()
@@ -351,7 +351,7 @@ class Augmenter(Options):
                 )
             return DecodedImage(data, *data.shape[:2])
         min_size = None if self.resize is None else (self.resize, self.resize)
-        return pixels_of(data, self.channels, min_size, self.max_pixels)
+        return decode_pixels(data, self.channels, min_size, self.max_pixels)
 
     def _resize_and_warp(self, image: DecodedImage, rng: ImageRng) -> Array:
         """Return the pixels resized, rotated, sheared and scaled."""

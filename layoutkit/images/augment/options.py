@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Real
 from typing import Any
 
-from ..._utils.validation import as_flag, as_int
+from ..._utils.validation import as_int, check_bool
 from ...errors import ArgumentError
 
 NO_LIMIT = 1e10
@@ -185,7 +185,7 @@ def _optional(check: Validator) -> Validator:
 
 
 def _flag(name: str, value: Any) -> bool:
-    return as_flag(name, value, ArgumentError)
+    return check_bool(name, value, ArgumentError)
 
 
 def _method(name: str, value: Any) -> int:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data.io.image_record import pack_image, unpack_image, whole_picture
-from layoutkit.data.io.reader import KeptFiles
-from layoutkit.data.io.recordio import pack_frames, unframed
+from layoutkit.data.io.image_record import extract_image, pack_image, unpack_image
+from layoutkit.data.io.reader import CachedFileReader
+from layoutkit.data.io.recordio import pack_frames, unpack_frames
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def open_files():
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what is open")
 def test_a_file_is_opened_once_and_closed(path):
-    reader, before = KeptFiles(), open_files()
+    reader, before = CachedFileReader(), open_files()
     for start in range(50):
         assert reader.read(str(path), start, 3) == bytes(range(start, start + 3))
     assert open_files() == before + 1
@@ -33,14 +33,14 @@ def test_a_file_is_opened_once_and_closed(path):
     reader.close()
     assert open_files() == before
     assert reader.read(str(path), 7, 2) == b"\x07\x08"
-    reader = KeptFiles()
+    reader = CachedFileReader()
     reader.read(str(path), 0, 1)
     del reader
     assert open_files() == before
 
 
 def test_threads_read_their_own_places(path):
-    reader, wrong = KeptFiles(), []
+    reader, wrong = CachedFileReader(), []
 
     def read(first):
         for start in range(first, 190, 3):
@@ -57,7 +57,7 @@ def test_threads_read_their_own_places(path):
 
 
 def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
-    reader = KeptFiles()
+    reader = CachedFileReader()
     assert reader.read(str(path)) == bytes(range(200))
     with pytest.raises(DataError, match=r"has 5 bytes from byte 195 on, but the record has 6"):
         reader.read(str(path), 195, 6)
@@ -73,13 +73,13 @@ def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
 @pytest.mark.parametrize("size", range(5))
 def test_the_picture_in_one_frame(label, size):
     frame = pack_frames(pack_image(b"x" * size, label, 9))
-    assert whole_picture(frame) == unpack_image(unframed(frame))[1] == b"x" * size
+    assert extract_image(frame) == unpack_image(unpack_frames(frame))[1] == b"x" * size
 
 
 def test_what_is_not_one_frame_of_an_image_record():
     magic = bytes.fromhex("0a23d7ce")
     split = pack_frames(pack_image(magic * 2, 1, 9))
-    assert unpack_image(unframed(split))[1] == magic * 2
+    assert unpack_image(unpack_frames(split))[1] == magic * 2
     whole = pack_frames(pack_image(b"abcd", 1, 9))
     many = pack_frames(b"\xff\xff\x00\x00" + bytes(20))  # says that it has 65535 labels
     for frame in (
@@ -91,4 +91,4 @@ def test_what_is_not_one_frame_of_an_image_record():
         pack_frames(b"short"),
         many,
     ):
-        assert whole_picture(frame) is None
+        assert extract_image(frame) is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from layoutkit import DataError
 from layoutkit.data import Dataset, open_index, sampled_batcher, sampler
-from layoutkit.data.samplers.sampling import KINDS, ALIASES, full_batch_kind, find_kind
+from layoutkit.data.samplers.sampling import ALIASES, KINDS, find_kind, full_batch_kind
 
 X = np.arange(20.0).reshape(10, 2)
 Y = np.array([*"abababcabc"])

@@ -11,7 +11,7 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data import open_index, sampler
 from layoutkit.data.iteration import Epochs
-from layoutkit.data.samplers.sampling import KINDS, ALIASES
+from layoutkit.data.samplers.sampling import ALIASES, KINDS
 
 NAMES = [*KINDS, *ALIASES]
 N = 11

@@ -12,7 +12,7 @@ from children import python
 import layoutkit.data
 from layoutkit import DataError
 from layoutkit.data import Record, open_index, sampler
-from layoutkit.data.random import drawn, hashed, key_of, shuffled, unshuffled
+from layoutkit.data.random import draw_below, hash64, make_key, permute_index, unpermute_index
 
 ONCE = ["linear", "permutation", "batchwise_shuffled_sequential"]
 EVEN = ["even_sequential", "even_shuffled_sequential", "even_batchwise_shuffled_sequential"]
@@ -79,21 +79,21 @@ def slow_permutation(key, position, n):
 def test_the_hash_is_that_of_splitmix64():
     # The first numbers of the published generator for the state 0: its step comes first.
     wanted = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert [hashed(0, position) for position in (1, 2, 3)] == wanted
-    assert hashed(0, np.array([1, 2, 3], np.uint64)).tolist() == wanted
+    assert [hash64(0, position) for position in (1, 2, 3)] == wanted
+    assert hash64(0, np.array([1, 2, 3], np.uint64)).tolist() == wanted
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100, 1000, 10**6, 10**12])
 def test_the_permutation_is_that_of_the_slow_reference(n):
     some = sorted({0, n // 3, n // 2, n - 1})
-    assert [shuffled(7, at, n) for at in some] == [slow_permutation(7, at, n) for at in some]
+    assert [permute_index(7, at, n) for at in some] == [slow_permutation(7, at, n) for at in some]
 
 
 def test_orders_never_change_between_versions():
     key = int.from_bytes(
         __import__("hashlib").blake2b(b"permutation/5/2", digest_size=8).digest(), "little"
     )
-    assert key_of("permutation", 5, 2) == key
+    assert make_key("permutation", 5, 2) == key
     order = sampler("permutation", 10, seed=5, epoch=2)
     assert list(order) == [slow_permutation(key, at, 10) for at in range(10)]
     assert list(sampler("permutation", 10)) == [9, 2, 8, 3, 5, 4, 1, 0, 7, 6]
@@ -113,11 +113,11 @@ def test_draws_are_those_of_the_slow_reference_and_unbiased():
         bits = slow_hash(key, position)
         while bits < 2**64 % n:
             bits, again = slow_hash(key, bits), again + 1
-        assert drawn(key, position, n) == bits % n
+        assert draw_below(key, position, n) == bits % n
     assert again > 20
-    array = drawn(key, positions(200), n)
-    assert array.tolist() == [drawn(key, at, n) for at in range(200)]
-    assert is_even_spread(np.bincount(drawn(1, positions(30_000), 7), minlength=7))
+    array = draw_below(key, positions(200), n)
+    assert array.tolist() == [draw_below(key, at, n) for at in range(200)]
+    assert is_even_spread(np.bincount(draw_below(1, positions(30_000), 7), minlength=7))
 
 
 # ---- the permutation -----------------------------------------------------------------------
@@ -125,34 +125,37 @@ def test_draws_are_those_of_the_slow_reference_and_unbiased():
 
 @pytest.mark.parametrize("n", [*range(601), 1023, 1024, 1025, 4999])
 def test_a_permutation_takes_each_number_once_and_back(n):
-    moved = shuffled(n * 17, positions(n), n)
+    moved = permute_index(n * 17, positions(n), n)
     assert sorted(moved.tolist()) == list(range(n))
-    assert unshuffled(n * 17, moved, n).tolist() == list(range(n))
+    assert unpermute_index(n * 17, moved, n).tolist() == list(range(n))
 
 
 def test_one_number_and_an_array_of_them_agree():
     for n in (5, 10**6, 10**12, 2**62, 2**63 - 1):
         some = [0, 1, n // 2, n - 1]
-        moved = shuffled(9, np.array(some, np.uint64), n).tolist()
-        assert moved == [shuffled(9, at, n) for at in some]
+        moved = permute_index(9, np.array(some, np.uint64), n).tolist()
+        assert moved == [permute_index(9, at, n) for at in some]
         assert max(moved) < n
-        assert [unshuffled(9, at, n) for at in moved] == some
-        assert drawn(9, np.array(some, np.uint64), n).tolist() == [drawn(9, i, n) for i in some]
+        assert [unpermute_index(9, at, n) for at in moved] == some
+        assert draw_below(9, np.array(some, np.uint64), n).tolist() == [
+            draw_below(9, i, n) for i in some
+        ]
 
 
 def test_keys_and_lengths_can_be_arrays():
-    keys, lengths = hashed(5, positions(50)), positions(50) % 9 + 1
+    keys, lengths = hash64(5, positions(50)), positions(50) % 9 + 1
     at = positions(50) % lengths
     wanted = [
-        shuffled(*one) for one in zip(keys.tolist(), at.tolist(), lengths.tolist(), strict=True)
+        permute_index(*one)
+        for one in zip(keys.tolist(), at.tolist(), lengths.tolist(), strict=True)
     ]
-    assert shuffled(keys, at, lengths).tolist() == wanted
+    assert permute_index(keys, at, lengths).tolist() == wanted
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
 def test_all_orders_of_a_few_come_equally_often(n):
-    orders, keys = math.factorial(n), hashed(1, positions(50 * math.factorial(n)))
-    moved = [shuffled(keys, np.full(len(keys), at, np.uint64), n) for at in range(n)]
+    orders, keys = math.factorial(n), hash64(1, positions(50 * math.factorial(n)))
+    moved = [permute_index(keys, np.full(len(keys), at, np.uint64), n) for at in range(n)]
     seen = collections.Counter(zip(*(numbers.tolist() for numbers in moved), strict=True))
     assert len(seen) == orders
     assert is_even_spread(list(seen.values()))
@@ -161,13 +164,13 @@ def test_all_orders_of_a_few_come_equally_often(n):
 @pytest.mark.parametrize("n", [9, 100, 10**12])
 def test_a_position_goes_anywhere_equally_often(n):
     for position in (0, n // 2, n - 1):
-        keys = hashed(2, positions(4500))
-        moved = shuffled(keys, np.full(len(keys), position, np.uint64), n)
+        keys = hash64(2, positions(4500))
+        moved = permute_index(keys, np.full(len(keys), position, np.uint64), n)
         assert is_even_spread(np.bincount((moved * 9 // n).astype(int), minlength=9))
 
 
 def test_neighbours_are_not_kept_together():
-    moved = shuffled(3, positions(10_000), 10_000).astype(np.int64)
+    moved = permute_index(3, positions(10_000), 10_000).astype(np.int64)
     assert np.count_nonzero(np.abs(np.diff(moved)) == 1) < 12  # 2 by chance
     assert abs(np.corrcoef(moved[:-1], moved[1:])[0, 1]) < 0.04
 
