@@ -54,7 +54,7 @@ def prepare(
         sources = [buffers.sources for buffers in sets]
         outs = [buffers.out for buffers in sets]
         limits = device.limits(row, sources, outs)
-        case.variants.append(device.variant(LIMIT, limits, lingers=0.0, replay=True))
+        case.variants.append(device.variant(LIMIT, limits, spin_seconds=0.0, replay=True))
     for entry in entries(row, peers, fresh_peers):
         try:
             _add_variant(case, entry, sets, checker, device)
@@ -71,7 +71,7 @@ def _add_variant(
     if not calls:
         return
     replay = entry.writes and case.row.kind != "call"
-    variant = device.variant(entry.name, calls, entry.lingers, replay)
+    variant = device.variant(entry.name, calls, entry.spin_seconds, replay)
     if entry.writes:
         result: Any = sets[0].out
         result.view(np.uint8).fill(0xA5)  # so that the result of an earlier variant cannot pass

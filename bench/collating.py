@@ -118,7 +118,7 @@ def variants(case: CollateCase) -> list[Variant]:
         (DALI, peers.dali_pipeline(case, out)),
     ):
         if function is not None:
-            result.append(Variant(name, [_rotate_turns(function, turns)], lingers=0.01))
+            result.append(Variant(name, [_rotate_turns(function, turns)], spin_seconds=0.01))
     try:
         import torch
     except ImportError:
@@ -126,7 +126,7 @@ def variants(case: CollateCase) -> list[Variant]:
     torch.set_num_threads(layoutkit.get_num_threads())
     tensors = _tensors(torch, case.samples)
     by_torch = partial(_collate_by_torch, torch, case, tensors)
-    result.append(Variant(TORCH, [_rotate_turns(by_torch, turns)], lingers=0.01))
+    result.append(Variant(TORCH, [_rotate_turns(by_torch, turns)], spin_seconds=0.01))
     return result
 
 

@@ -129,7 +129,9 @@ class Cuda:
         addresses = _address(target), _address(source)
         api.memcpyAsync(*addresses, source.nbytes, api.memcpyDefault, self.stream.ptr)
 
-    def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
+    def variant(
+        self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
+    ) -> Variant:
         """Make one call that uses every set of buffers; with `replay` it launches a graph."""
         call: Call = partial(_run_all, calls)
         note = ""
@@ -138,7 +140,7 @@ class Cuda:
                 call = self._capture(calls)
             except RuntimeError as error:  # a CUDA error of any library
                 note = f"timed without a CUDA graph, which cannot capture it ({error})"
-        return Variant(name, [call], lingers, len(calls), note)
+        return Variant(name, [call], spin_seconds, len(calls), note)
 
     def _capture(self, calls: Sequence[Call]) -> Call:
         calls[0]()  # compiles kernels, which is not allowed during capture
@@ -286,7 +288,7 @@ class CuPy:
     """`copyto` of a transposed view; formulas and sums in one kernel each."""
 
     name = "CuPy"
-    lingers = 0.0
+    spin_seconds = 0.0
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -329,7 +331,7 @@ class CuPy:
 class CudaTorch(TorchPeer):
     """The torch peer on the GPU, eager, with host arrays copied through pinned memory."""
 
-    lingers = 0.0
+    spin_seconds = 0.0
 
     def __init__(self, device: Cuda) -> None:
         import torch

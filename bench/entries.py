@@ -35,7 +35,7 @@ class Entry:
     name: str
     make: Calls
     writes: bool = False  # into the set's output
-    lingers: float = 0.0
+    spin_seconds: float = 0.0
 
 
 def entries(row: Row, peers: Sequence[Peer], fresh_peers: bool) -> Iterator[Entry]:
@@ -43,7 +43,9 @@ def entries(row: Row, peers: Sequence[Peer], fresh_peers: bool) -> Iterator[Entr
     if row.kind in ("upload", "download"):
         yield Entry(OURS, partial(_transfer_calls, row))
         for peer in peers:
-            yield Entry(peer.name, _for_each_set(_peer_fresh, peer, row), lingers=peer.lingers)
+            yield Entry(
+                peer.name, _for_each_set(_peer_fresh, peer, row), spin_seconds=peer.spin_seconds
+            )
         return
     yield Entry(OURS, _for_each_set(_layoutkit_call, row), writes=True)
     yield Entry(FRESH, _for_each_set(_layoutkit_fresh, row))
@@ -52,10 +54,10 @@ def entries(row: Row, peers: Sequence[Peer], fresh_peers: bool) -> Iterator[Entr
         for name, make in _VIEW_CALLS.items():
             yield Entry(name, _for_each_set(make, row))
     for peer in peers:
-        yield Entry(peer.name, _for_each_set(_peer_into, peer, row), True, peer.lingers)
+        yield Entry(peer.name, _for_each_set(_peer_into, peer, row), True, peer.spin_seconds)
         if fresh_peers:
             fresh = _for_each_set(_peer_fresh, peer, row)
-            yield Entry(f"{peer.name}, fresh", fresh, lingers=peer.lingers)
+            yield Entry(f"{peer.name}, fresh", fresh, spin_seconds=peer.spin_seconds)
 
 
 def _for_each_set(make: Callable[..., Call | None], *arguments: Any) -> Calls:

@@ -72,7 +72,9 @@ class Device(Protocol):
     ) -> list[Call]:
         """Return the calls of the limit for several sets of buffers."""
 
-    def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
+    def variant(
+        self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
+    ) -> Variant:
         """Make a variant of calls, one for each set. `replay`: measure only device time."""
 
     def clear(self) -> None:
@@ -114,9 +116,11 @@ class Host:
         pairs = zip(sources, outs, strict=True)
         return [limit_pass(several, out, streaming) for several, out in pairs]
 
-    def variant(self, name: str, calls: Sequence[Call], lingers: float, replay: bool) -> Variant:
+    def variant(
+        self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
+    ) -> Variant:
         """Return a variant of the unchanged calls."""
-        return Variant(name, calls, lingers)
+        return Variant(name, calls, spin_seconds)
 
     def clear(self) -> None:
         """Do nothing, because the pool limits its size itself."""

@@ -49,14 +49,14 @@ QUICK = Budget(seconds=0.5, warm_up=0.0, min_rounds=5, max_rounds=25)
 class Column:
     """A variant of a row, with the number of layoutkit's threads.
 
-    `lingers`: seconds for which its own threads spin after a call. `pause`: seconds between the
+    `spin_seconds`: seconds for which its own threads spin after a call. `pause`: seconds between the
     situation and the call.
     """
 
     name: str
     call: Call
     threads: int
-    lingers: float = 0.0
+    spin_seconds: float = 0.0
     pause: float = 0.0
 
 
@@ -139,7 +139,7 @@ def make_columns(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
         call = peer.into(row, [source], out)
         if call is not None:
             name = {"NumPy": NUMPY, "torch": TORCH}.get(peer.name, peer.name)
-            candidates.append(Column(name, call, threads, peer.lingers))
+            candidates.append(Column(name, call, threads, peer.spin_seconds))
     expected = reference(row, [source])
     right = [column for column in candidates if _is_right(column, row, out, expected)]
     wrong = [column.name for column in candidates if column not in right]
@@ -196,7 +196,7 @@ def take_turns(
                 break
             for column in columns if round_index % 2 == 0 else reversed(columns):
                 seconds = _sample(column, gap, quiet_after, clock, sleep)
-                quiet_after = clock() + column.lingers
+                quiet_after = clock() + column.spin_seconds
                 if round_index >= 0:
                     times[column.name].rounds[round_index] = seconds
     return times

@@ -62,7 +62,7 @@ class Hptt:
     """HPTT's transposition, for pure moves of one float32 or float64 array."""
 
     name = "HPTT"
-    lingers = 0.01  # as for torch: OpenMP threads, unless OMP_WAIT_POLICY is passive
+    spin_seconds = 0.01  # as for torch: OpenMP threads, unless OMP_WAIT_POLICY is passive
 
     def __init__(self, path: str, threads: int) -> None:
         library = _load_library(path)
@@ -134,7 +134,7 @@ class Peer(Protocol):
 
     name: str
     version: str
-    lingers: float  # see protocol.Variant
+    spin_seconds: float  # see protocol.Variant
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
         """Return a call that writes the row's result into `out`."""
@@ -169,7 +169,7 @@ class NumPy:
 
     name = "NumPy"
     version = np.__version__
-    lingers = 0.0
+    spin_seconds = 0.0
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
         """Return a call that copies, computes or sums into `out`."""
@@ -217,7 +217,7 @@ class TorchPeer:
     """`copy_` of a permuted tensor; formulas and sums in place (eager)."""
 
     name = "torch"
-    lingers = 0.01  # OpenMP threads spin for 3 to 5 ms after a call, unless passive
+    spin_seconds = 0.01  # OpenMP threads spin for 3 to 5 ms after a call, unless passive
 
     def __init__(self, threads: int) -> None:
         import torch
@@ -290,7 +290,7 @@ class OpenCV:
     """
 
     name = "OpenCV"
-    lingers = 0.0  # its threads sleep within 0.1 ms
+    spin_seconds = 0.0  # its threads sleep within 0.1 ms
 
     def __init__(self, threads: int) -> None:
         import cv2
@@ -352,7 +352,7 @@ class XlaJit:
     """One function under `jax.jit` that returns new arrays; each call waits for the result."""
 
     name = "XLA jit"
-    lingers = 0.0
+    spin_seconds = 0.0
 
     def __init__(self, threads: int) -> None:
         import jax
@@ -422,7 +422,7 @@ class Timm:
     """timm's collate and the arithmetic of its PrefetchLoader, on the CPU."""
 
     name = "timm"
-    lingers = TorchPeer.lingers
+    spin_seconds = TorchPeer.spin_seconds
 
     def __init__(self, threads: int) -> None:
         import torch
@@ -461,7 +461,7 @@ class Albumentations:
     """`Normalize` and `ToTensorV2` for each image, and `torch.stack`."""
 
     name = "albumentations"
-    lingers = 0.0
+    spin_seconds = 0.0
 
     def __init__(self, threads: int) -> None:
         import albumentations

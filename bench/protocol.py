@@ -36,13 +36,13 @@ Timer = Callable[[Sequence[Call]], float]  # runs the calls and returns the seco
 class Variant:
     """A way to do the work of a row: a call for each set of buffers.
 
-    `lingers`: seconds for which its threads may keep a core busy after a call. `batch`: how many
+    `spin_seconds`: seconds for which its threads may keep a core busy after a call. `batch`: how many
     times each call does the work. `note`: a remark about the numbers for the reader.
     """
 
     name: str
     calls: Sequence[Call]
-    lingers: float = 0.0
+    spin_seconds: float = 0.0
     batch: int = 1
     note: str = ""
 
@@ -123,7 +123,7 @@ def _run_rounds(measurements: Sequence["_Measurement"], budget: Budget, clock: C
             if len(measurement.times.rounds) < budget.min_rounds or measurement.spent < share:
                 measurement.run_until(quiet_after)
                 measurement.sample(round_index)
-                quiet_after = clock() + measurement.variant.lingers
+                quiet_after = clock() + measurement.variant.spin_seconds
 
 
 def paired_ratio(times: Times, other: Times) -> float:

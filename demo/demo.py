@@ -125,7 +125,7 @@ def timed(step: Step, source: Array, result: Array, peers: list[Peer]) -> dict[s
         call()
         if not np.allclose(out, result, rtol=1e-5, atol=1e-5):
             sys.exit(f"{step.name}: layoutkit and {peer.name} disagree")
-        variants.append(Variant(peer.name, [call], lingers=peer.lingers))
+        variants.append(Variant(peer.name, [call], spin_seconds=peer.spin_seconds))
     times = measure(variants, BUDGET)
     return {name: times[name].median for name in times}
 

@@ -106,7 +106,7 @@ class Accumulator:
         self._sizes = [_sizes_of(pattern, sizes) for pattern in self._patterns]
         _check_used(sizes, self._sizes)
         # The arguments except the parts, in types that operators of torch accept.
-        self.words = (
+        self.graph_args = (
             list(layouts),
             layout,
             "" if self._dtype is None else str(self._dtype),
@@ -115,7 +115,7 @@ class Accumulator:
         )
         self._sums: Cache[Run] = Cache()
         self.threads: int | None = None  # None: get_num_threads()
-        self.on_gpus: DeviceSums | None = None  # set by `layoutkit.backends.dispatch`
+        self.cuda_programs: DeviceSums | None = None  # set by `layoutkit.backends.dispatch`
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Return the sum of arrays, one for each layout; see `accumulate`."""

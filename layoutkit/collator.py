@@ -73,7 +73,7 @@ class Collator:
         device: str | None = None,
         **sizes: int,
     ) -> None:
-        self._asked = parse_collate_options(
+        self._options = parse_collate_options(
             pattern,
             fill=fill,
             channels=channels,
@@ -93,24 +93,24 @@ class Collator:
         self._by_shape: Cache[CollateProgram] = Cache()  # by the shape of the first sample
         self._on_gpus: DeviceCollateProgram | None = None
         self._converters: dict[Pattern, Converter] = {}
-        self._is_away = self._asked.task.device not in (None, CPU)
-        self.words = graph_args_of_collator(self._asked)
+        self._is_away = self._options.options.device not in (None, CPU)
+        self.graph_args = graph_args_of_collator(self._options)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
-        shown += [f"{name}={value!r}" for name, value in self._asked.keywords().items()]
+        shown += [f"{name}={value!r}" for name, value in self._options.keywords().items()]
         return f"Collator({', '.join(shown)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collator):
             return NotImplemented
-        return self is other or self._asked.asked() == other._asked.asked()
+        return self is other or self._options.asked() == other._options.asked()
 
     def __hash__(self) -> int:
-        return hash(self._asked.asked())
+        return hash(self._options.asked())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_asked": self._asked}  # without the caches, which have machine code
+        return {"_options": self._options}  # without the caches, which have machine code
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -119,17 +119,17 @@ class Collator:
     @property
     def pattern(self) -> str:
         """The text of the pattern."""
-        return self._asked.task.pattern.text
+        return self._options.options.pattern.text
 
     @property
     def windows(self) -> CollateOptions:
         """The checked options of this collation."""
-        return self._asked
+        return self._options
 
     @property
     def device(self) -> str | None:
         """The device of batches, "cpu" or "cuda:0"; None: the device of the samples."""
-        return self._asked.task.device
+        return self._options.options.device
 
     def __call__(
         self,
@@ -164,7 +164,7 @@ class Collator:
 
     def _as_sequence(self, samples: Any, indices: Any) -> Sequence[Any]:
         """Return the samples as a sequence, or a tuple of the one array that contains them."""
-        if self._asked.whole:
+        if self._options.whole:
             return (samples,)
         if indices is not None:
             raise ArgumentError(
@@ -182,15 +182,15 @@ class Collator:
         return listed
 
     def _name(self, i: int) -> str:
-        return "x" if self._asked.whole else f"sample {i}"
+        return "x" if self._options.whole else f"sample {i}"
 
     def _sources(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
         """Return the memory of NumPy samples."""
-        if not self._asked.whole:
+        if not self._options.whole:
             return samples_of_arrays(arrays)
-        self._asked.check_whole(arrays[0].shape)
-        axes = self._asked.completed(arrays[0].ndim - 1)
-        axis = axes.pattern.source.groups.index(self._asked.letter)
+        self._options.check_batch_rank(arrays[0].shape)
+        axes = self._options.completed(arrays[0].ndim - 1)
+        axis = axes.pattern.source.groups.index(self._options.letter)
         return samples_of_array(arrays[0], axis, normalize_indices(indices, arrays[0].shape[axis]))
 
     # -- batches ---------------------------------------------------------------------------
@@ -199,13 +199,13 @@ class Collator:
         self, arrays: Sequence[Array], indices: Any, offset: Any, flip: Any, out: Array | None
     ) -> Array:
         """Return the batch of NumPy samples."""
-        if out is not None and self._asked.whole:
+        if out is not None and self._options.whole:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
         sources = self._sources(arrays, indices)
         gathering = self._gathering(sources, out)
-        then = gathering.frame.then
+        then = gathering.frame.post_conversion
         if then is None:
             return gathering(sources, offset, flip, out)
         if out is not None:
@@ -234,21 +234,23 @@ class Collator:
     def _make_gathering(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> CollateProgram:
-        axes = self._asked.completed(len(sources.shape))
-        window = axes.window(self._asked, np.array([sources.shape], np.int64))
+        axes = self._options.completed(len(sources.shape))
+        window = axes.window(self._options, np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         gathering = self._gatherings.get(window_key)
         if gathering is None:
-            gathering = CollateProgram(self._asked, axes, sources.count, window, sources.dtype, out)
+            gathering = CollateProgram(
+                self._options, axes, sources.count, window, sources.dtype, out
+            )
             cache_put(self._gatherings, window_key, gathering, PROGRAM_SIZE_ESTIMATE)
         return gathering
 
     def _check_samples(self, sources: SampleBatch) -> None:
         """Raise unless samples have one rank and dtype, and equal sizes along uncropped axes."""
         places = with_addresses(sources).places
-        axes = self._asked.completed(len(sources.shape))
+        axes = self._options.completed(len(sources.shape))
         if places is not None:
-            axes.window(self._asked, places.sizes)
+            axes.window(self._options, places.sizes)
 
     def _batch_on_gpu(
         self,
@@ -268,18 +270,18 @@ class Collator:
                     f"sample {i} is a {type_name(sample)} on cpu, but sample 0 is on "
                     f"{arrays[0].device}; bring all to one device first"
                 )
-            arrays.append(adapter.reach(sample, self._name(i)))
+            arrays.append(adapter.device_array(sample, self._name(i)))
         out_adapter = None if out is None else dispatch.get_device_adapter(out)
-        target = None if out_adapter is None else out_adapter.reach(out, "out")
-        self._on_gpus = self._on_gpus or DeviceCollateProgram(self._asked)
+        target = None if out_adapter is None else out_adapter.device_array(out, "out")
+        self._on_gpus = self._on_gpus or DeviceCollateProgram(self._options)
         result = self._on_gpus(arrays, indices, offset, flip, target, leader)
         leader.keep(arrays)
-        return self._after(self._asked.task)(leader.finished(result.owner, samples[0]), out)
+        return self._after(self._options.options)(leader.export(result.owner, samples[0]), out)
 
     def _after(self, task: ConvertOptions) -> Converter:
         """Return the cached Converter that is applied to the stacked windows."""
         converter = self._converters.get(task.pattern)
-        return converter or self._converters.setdefault(task.pattern, Converter.of_task(task))
+        return converter or self._converters.setdefault(task.pattern, Converter.from_options(task))
 
     def _foreign(
         self, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, out: Any
@@ -288,8 +290,8 @@ class Collator:
         plain = numpy_views(samples)
         leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
         if uses_library:  # the operations of the adapter's library, which it can trace
-            windows = stack_windows(self._asked, samples, indices, offset, flip, like)
-            return self._after(self._asked.task)(windows, out)
+            windows = stack_windows(self._options, samples, indices, offset, flip, like)
+            return self._after(self._options.options)(windows, out)
         if isinstance(leader, CudaAdapter):
             return self._batch_on_gpu(leader, samples, indices, offset, flip, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
@@ -301,10 +303,10 @@ class Collator:
                 frame.shape, frame.dtype, lambda target: gathering(sources, offset, flip, target)
             )
             return dispatch.convert_on_gpu(
-                self._after(frame.then or self._asked.task), leader, windows, out
+                self._after(frame.post_conversion or self._options.options), leader, windows, out
             )
         if out is None:
-            return leader.leave(self._batch(arrays, indices, offset, flip, None), like)
+            return leader.from_numpy(self._batch(arrays, indices, offset, flip, None), like)
         dispatch.check_out_not_on_gpu(out, self._name(0))
         writer = dispatch.output_adapter(leader, out)
         self._batch(arrays, indices, offset, flip, writer.target(out))

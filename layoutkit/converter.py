@@ -74,7 +74,7 @@ def make_plan_for_device(
 # NotImplemented.
 FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
 # Caches and process-specific state, which pickles and copies do not contain.
-_NOT_PICKLED = ("on_gpus", "_programs", "_backs", "_derived", "words")
+_NOT_PICKLED = ("cuda_programs", "_programs", "_gradient_converters", "_derived", "graph_args")
 
 
 class Converter:
@@ -136,19 +136,19 @@ class Converter:
         )
 
     @classmethod
-    def of_task(cls, task: ConvertOptions) -> Converter:
+    def from_options(cls, task: ConvertOptions) -> Converter:
         """Return the Converter of checked options."""
         (converter := cls.__new__(cls))._start(task)
         return converter
 
     def _start(self, task: ConvertOptions) -> None:
         self._task = task
-        self.is_away = task.device not in (None, CPU)
+        self.targets_gpu = task.device not in (None, CPU)
         self._programs: Cache[Program | TransposedViewProgram | PaddedProgram] = Cache()
-        self.on_gpus: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
-        self._backs = GradientConverters(task, Converter)
+        self.cuda_programs: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
+        self._gradient_converters = GradientConverters(task, Converter)
         self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
-        self.words = graph_args_of(task)
+        self.graph_args = graph_args_of(task)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -200,7 +200,7 @@ class Converter:
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
         is_numpy = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
-        if self.is_away or not is_numpy:
+        if self.targets_gpu or not is_numpy:
             if is_compiling():
                 return in_graph(self, x, out)
             fast = FAST_PATHS.get(id(type(x)))
@@ -245,18 +245,20 @@ class Converter:
         clip = clip_bounds(self._task, like)
         grad_info = _array_info(grad, "grad")
         source = None if like is None else self._source_info(like)
-        if self._task.canvas is not None:
+        if self._task.padding is not None:
             with fork.init_lock:
                 from .planning.plan import options_for_inner_region
 
             window = crop_gradient(self._task, grad, grad_info, source)
-            return self.derived(options_for_inner_region).backward(window, like=like, out=out)
+            return self.with_options(options_for_inner_region).backward(window, like=like, out=out)
         spread = channel_scatter(self._task, grad_info, source)
         if spread is None:
-            result = self._backs.find(grad_info, source, out is None)(grad, out)
+            result = self._gradient_converters.find(grad_info, source, out is None)(grad, out)
             return result if clip is None else _gradients().stopped(result, like, clip, out)
         selected, move, picks = spread
-        selected_grad = self.derived(without_channels)._backs.find(grad_info, selected, True)(grad)
+        selected_grad = self.with_options(without_channels)._gradient_converters.find(
+            grad_info, selected, True
+        )(grad)
         dtype = source[1] if source is not None and dtype_kind(source[1]) in "fc" else grad_info[1]
         result = _gradients().spread(selected_grad, move, picks, dtype)
         result = result if clip is None else _gradients().stopped(result, like, clip)
@@ -302,23 +304,23 @@ class Converter:
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the result for an x of `shape`."""
         task = self._task
-        if task.canvas is not None:
+        if task.padding is not None:
             with fork.init_lock:
                 from .planning.plan import resolve_padding
 
             return resolve_padding(task, shape).shape
-        return task.picked(shape)[0].target_shape
+        return task.select_channels(shape)[0].target_shape
 
     @property
-    def task(self) -> ConvertOptions:
+    def options(self) -> ConvertOptions:
         """The checked options of this conversion."""
         return self._task
 
-    def derived(self, transform: Callable[[ConvertOptions], ConvertOptions]) -> Converter:
+    def with_options(self, transform: Callable[[ConvertOptions], ConvertOptions]) -> Converter:
         """Return the cached Converter whose options are `transform(self.task)`."""
         cached = self._derived
         return cached.get(transform) or cached.setdefault(
-            transform, Converter.of_task(transform(self._task))
+            transform, Converter.from_options(transform(self._task))
         )
 
     def _source_info(self, like: Any) -> tuple[tuple[int, ...], DType, str]:

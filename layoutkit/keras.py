@@ -63,7 +63,7 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     def compute_output_spec(self, inputs: Any) -> Any:
         """Return a KerasTensor of the result's shape and dtype; unknown sizes are None."""
         dtype = as_dtype(keras.backend.standardize_dtype(inputs.dtype))
-        left = self.converter.task.pattern.left
+        left = self.converter.options.pattern.left
         shapes = list(self._example_shapes(tuple(inputs.shape)))
         try:
             first, second = (
@@ -82,19 +82,19 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of this layer."""
         base = {key: super(Convert, self).get_config()[key] for key in ("name", "trainable")}
-        return {**base, "pattern": self.converter.pattern, **self.converter.task.keywords()}
+        return {**base, "pattern": self.converter.pattern, **self.converter.options.keywords()}
 
     def _example_shapes(self, shape: tuple[int | None, ...]) -> Any:
         """Yield two shapes with numbers for unknown sizes.
 
         Sizes of the results that differ between the two are unknown.
         """
-        task = self.converter.task
+        task = self.converter.options
         pattern = task.pattern.completed(len(shape))
         source = pattern.source
         divisor = prod(task.sizes.values())  # folded axes are divided by these sizes
         # Dropped axes, and axes that are padded to a size.
-        padded = set() if task.canvas is None else set(dict(task.canvas.sizes))
+        padded = set() if task.padding is None else set(dict(task.padding.sizes))
         ones = {
             axis
             for axis, group in enumerate(source.groups)

@@ -69,7 +69,7 @@ class Columns:
 
     def __hash__(self) -> int:
         # Equal in every process, unlike the hash of a str.
-        tasks = [(name, converter.task) for name, converter in self._converters.items()]
+        tasks = [(name, converter.options) for name, converter in self._converters.items()]
         lines = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in tasks]
         return zlib.crc32("; ".join(lines).encode())
 

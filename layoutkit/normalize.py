@@ -349,13 +349,13 @@ class Normalization:
 
         Integers that are only clipped, to an integer dtype, are computed in their own dtype.
         """
-        if self.keeps(source, target):
+        if self.preserves_dtype(source, target):
             return as_dtype(source)
         count = self.channels if self.per_channel else None
         fits = self.is_traced or all(map(_fits_float32, sum(self.coefficients(count), ())))
         return computed_dtype(source, target) if fits else np.dtype(np.float64)
 
-    def keeps(self, source: DType, target: DType | None = None) -> bool:
+    def preserves_dtype(self, source: DType, target: DType | None = None) -> bool:
         """Return True if integers are only clipped; raise DtypeError for non-integer bounds."""
         if (
             self.scales
@@ -379,14 +379,14 @@ class Normalization:
         a, b = (min(max(bound, low), high) for bound in self.clip)
         return int(a), int(b)
 
-    def reordered(self, order: Sequence[int]) -> Normalization:
+    def with_channel_order(self, order: Sequence[int]) -> Normalization:
         """Return the formula for channels in another order."""
         if self.axis != CHANNEL:
             return self
         mean, std = (_in_order(v, order) if _is_several(v) else v for v in (self.mean, self.std))
         return replace(self, mean=mean, std=std)
 
-    def inverted(self) -> Normalization:
+    def inverse(self) -> Normalization:
         """Return the formula x = (y * std + mean) / scale, without clip.
 
         Raises ArgumentError if scale is 0, because x cannot be computed then.
@@ -407,7 +407,7 @@ class Normalization:
             self.axis,
         )
 
-    def stand_in(self) -> Normalization:
+    def without_traced(self) -> Normalization:
         """Return the formula with ones in place of traced constants, for checks."""
         ones: dict[str, Any] = {
             name: (1.0,) * len(values) if _is_several(values) else 1.0

@@ -121,8 +121,8 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
                 f'"{self.pattern}" makes arrays of shape {shape}, whose features have no names; '
                 "ask for a layout with two axes, such as bf"
             )
-        pattern = converter.task.pattern
-        keeps_channels = converter.task.picked(self.shape_)[1] is None
+        pattern = converter.options.pattern
+        keeps_channels = converter.options.select_channels(self.shape_)[1] is None
         if keeps_channels and shape == self.shape_ and pattern.source == pattern.target:
             return super().get_feature_names_out(input_features)  # type: ignore[no-any-return]
         prefix = type(self).__name__.lower()
@@ -136,15 +136,17 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
     def _inner_sizes(self) -> dict[str, int]:
         """Return the sizes that the inverse needs: all but the first of each fold of the target."""
-        task = self._converter().task
-        move = task.picked(self.shape_)[0]
+        task = self._converter().options
+        move = task.select_channels(self.shape_)[0]
         inner = {name for names in move.target.named for name in names[1:]}
         return {name: size for name, size in move.named_sizes.items() if name in inner}
 
     def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
         """Return X as an array; if it has two axes, check that its features are those of `fit`."""
         left = parse_pattern(self.pattern).left
-        is_2d = left.ndim == 2 and not left.is_open  # sklearn's error for another rank fits then
+        is_2d = (
+            left.ndim == 2 and not left.has_ellipsis
+        )  # sklearn's error for another rank fits then
         array: Array = check_array(X, **_CHECK_OPTIONS, ensure_2d=is_2d, estimator=self)
         if array.ndim == 2:
             validate_data(self, X, reset=reset, skip_check_array=True)

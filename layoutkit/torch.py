@@ -133,7 +133,7 @@ def _stack(samples: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     if batch is not None:
         _collator(arrays, out=batch.numpy())
         return batch
-    return concrete_adapter(_nothing).leave(_collator(arrays), _nothing)
+    return concrete_adapter(_nothing).from_numpy(_collator(arrays), _nothing)
 
 
 def _arrays(samples: Sequence[Any]) -> list[Any] | None:
@@ -180,7 +180,7 @@ def _as_tensor(sample: Any) -> Any:
     array = as_array(sample, "sample")
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy()  # torch supports neither
-    return concrete_adapter(_nothing).leave(array, _nothing)
+    return concrete_adapter(_nothing).from_numpy(array, _nothing)
 
 
 # ---- converting batches ------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Feed:
 
     def __iter__(self) -> Iterator[Any]:
         batches = map(self._convert, self.loader)
-        if not self.converter.is_away:
+        if not self.converter.targets_gpu:
             yield from batches
             return
         ahead: list[Any] = []
@@ -272,13 +272,13 @@ class Feed:
                 names = ", ".join(map(repr, items))
                 raise ArgumentError(f"key={self.key!r}, but a batch has {names}; name one of them")
             return self.key
-        left = self.converter.task.pattern.left
+        left = self.converter.options.pattern.left
         for name, item in items.items():
             rank = getattr(item, "ndim", -1)
-            if rank == left.ndim or (left.is_open and rank > left.ndim):
+            if rank == left.ndim or (left.has_ellipsis and rank > left.ndim):
                 return name
         shown = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
-        more = " or more" if left.is_open else ""
+        more = " or more" if left.has_ellipsis else ""
         raise ArgumentError(
             f'"{self.converter.pattern}" converts arrays of rank {left.ndim}{more}, and a batch '
             f"has none: {shown}; stack samples into one with collate_fn=layoutkit.torch.collate"
@@ -286,7 +286,7 @@ class Feed:
 
     def _to_device(self, item: Any) -> Any:
         """Return another item of the batch, copied to the GPU if it is a tensor."""
-        if not self.converter.is_away or not isinstance(item, _torch.Tensor):
+        if not self.converter.targets_gpu or not isinstance(item, _torch.Tensor):
             return item
         return item.to(self.converter.device, non_blocking=True)
 

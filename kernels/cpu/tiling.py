@@ -220,7 +220,8 @@ class Tiling:
     def outer_loops(self) -> list[Loop]:
         """Return the loops around blocks, with all steps in bytes."""
         return [
-            loop._replace(coef=loop.coef * self._coefficient_size()) for loop in self.choice.outer
+            loop._replace(coef_stride=loop.coef_stride * self._coefficient_size())
+            for loop in self.choice.outer
         ]
 
     def run_block_loop(self, run: BlockAxis) -> Loop:
@@ -228,7 +229,9 @@ class Tiling:
         loops = self.run_loops()
         src = run.block // iteration_count(loops[1:]) * loops[0].src
         dst = run.block * self.width * self.choice.run[-1].dst
-        coef = loops[-1].coef * run.block * self._coefficient_size() if len(loops) == 1 else 0
+        coef = (
+            loops[-1].coef_stride * run.block * self._coefficient_size() if len(loops) == 1 else 0
+        )
         return Loop(run.blocks, src, dst, coef)
 
     def row_block_loop(self, rows: BlockAxis) -> Loop:
@@ -237,7 +240,7 @@ class Tiling:
         if not loops:
             return Loop(1, 0, 0)
         turns = rows.block // iteration_count(loops[1:])
-        coef = turns * loops[0].coef * self._coefficient_size()
+        coef = turns * loops[0].coef_stride * self._coefficient_size()
         return Loop(rows.blocks, turns * loops[0].src, turns * loops[0].dst, coef)
 
     # -- the epilogue ----------------------------------------------------------------------
@@ -248,7 +251,7 @@ class Tiling:
             return "add"
         if self.epilogue is None or self.epilogue.coefficients is None:
             return "none"
-        return "each" if self.choice.run[-1].coef else "run"
+        return "each" if self.choice.run[-1].coef_stride else "run"
 
     def _coefficient_size(self) -> int:
         return 8 if self.epilogue is not None and self.epilogue.computed == "f8" else 4
@@ -279,7 +282,7 @@ class Tiling:
         if self.epilogue is None or self.epilogue.clip is None:
             return b""
         with np.errstate(over="ignore"):
-            return np.array(self.epilogue.clip, self.epilogue.clipped_in).tobytes().ljust(16, b"\0")
+            return np.array(self.epilogue.clip, self.epilogue.clip_dtype).tobytes().ljust(16, b"\0")
 
     def spec(self) -> KernelSpec:
         """Return the spec of the kernel for these blocks."""
@@ -322,7 +325,7 @@ def fuse_outer_rows(choice: KernelChoice, most: int) -> KernelChoice:
     rows = choice.rows[0]
     if not choice.outer or rows.count > most:
         return choice
-    if rows.count * rows.dst != choice.outer[-1].dst or choice.outer[-1].coef:
+    if rows.count * rows.dst != choice.outer[-1].dst or choice.outer[-1].coef_stride:
         return choice
     return replace(choice, rows=choice.outer[-1:] + choice.rows, outer=choice.outer[:-1])
 
@@ -333,10 +336,10 @@ def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
     `room`: the maximum bytes of a line per channel.
     """
     run = choice.run
-    if any(loop.coef for loop in run) or run[0].count * choice.source_item > room:
+    if any(loop.coef_stride for loop in run) or run[0].count * choice.source_item > room:
         return choice
     for loop in choice.outer:
-        if loop.dst == run[0].count * run[0].dst and not loop.coef:
+        if loop.dst == run[0].count * run[0].dst and not loop.coef_stride:
             outer = tuple(other for other in choice.outer if other is not loop)
             return replace(choice, run=(loop, *run), outer=outer)
     return choice
@@ -521,7 +524,7 @@ class RowsTiling(Tiling):
         rows = self.choice.rows
         if not rows or self._grid(alignment) == LINE or run > JOINED_BYTES:
             return False
-        return rows[0].dst == run and not rows[0].coef and self.coefficient_mode() != "add"
+        return rows[0].dst == run and not rows[0].coef_stride and self.coefficient_mode() != "add"
 
     def microkernel_name(self) -> str:
         """Return "rows" (the engine's loop over rows), or "pieces" if rows are contiguous."""
@@ -600,7 +603,7 @@ class TransposeTiling(Tiling):
             return False
         expected = run * self.dst_itemsize
         for loop in reversed(self.choice.rows):
-            if loop.dst != expected or loop.coef:
+            if loop.dst != expected or loop.coef_stride:
                 return False
             expected *= loop.count
         return True

@@ -111,12 +111,12 @@ def pack_coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
     coefficients = epilogue.coefficients or Coefficients((), ())
     numbers = *(epilogue.clip or ()), *coefficients.factor, *coefficients.term
     with np.errstate(over="ignore"):
-        return len(coefficients.factor), np.array(numbers, epilogue.clipped_in).tobytes()
+        return len(coefficients.factor), np.array(numbers, epilogue.clip_dtype).tobytes()
 
 
 def coefficients_vary(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
     """Return True if coefficients differ along one of these loops."""
-    return pack_coefficients(epilogue)[0] > 1 and any(loop.coef for loop in nest)
+    return pack_coefficients(epilogue)[0] > 1 and any(loop.coef_stride for loop in nest)
 
 
 def iteration_count(nest: Sequence[Loop]) -> int:
@@ -156,7 +156,7 @@ def interleave(
         return None
     channels, coefficients = pack_coefficients(epilogue)
     params = loops(choice.outer) + axis([pixels], chunk)
-    params += struct.pack("4q", planes.src, planes.dst, planes.coef, channels)
+    params += struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels)
     along = coefficients_vary([pixels] if is_split else [pixels, planes], epilogue)
     return CudaLaunch(
         "interleave",
@@ -212,7 +212,7 @@ def _lines(
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **sides),
-        params + struct.pack("4q", planes.src, planes.dst, planes.coef, channels),
+        params + struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels),
         iteration_count(candidate.outer) * tile_count(pixels, many),
         coefficients=coefficients,
     )
@@ -366,7 +366,7 @@ def _gather(
     around, inner, period = _fuse_channels(nest)
     width = _items_per_access(around, inner, source, target)
     places = -(-inner.count // width)
-    steps = (inner.src, inner.dst, 0 if period else inner.coef)
+    steps = (inner.src, inner.dst, 0 if period else inner.coef_stride)
     outer = [*around, Loop(places, *(width * step for step in steps))]
     inner_loops: list[Loop] = []
     turns = TURNS[width * source.item < 8]
@@ -378,7 +378,13 @@ def _gather(
     channels, coefficients = pack_coefficients(epilogue)
     params = loops(outer) + axis([split], stretch) + loops(inner_loops)
     params += struct.pack(
-        "6q", stretch, iteration_count(inner_loops), inner.count, places - 1, inner.coef, channels
+        "6q",
+        stretch,
+        iteration_count(inner_loops),
+        inner.count,
+        places - 1,
+        inner.coef_stride,
+        channels,
     )
     along = width > 1 and coefficients_vary([inner], epilogue)
     run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)
@@ -403,7 +409,7 @@ def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
             a == last.count * b for a, b in zip(pixels.steps[:2], last.steps[:2], strict=True)
         )
         count = pixels.count * last.count
-        if gapless and last.coef and not pixels.coef and count < MAX_COUNT:
+        if gapless and last.coef_stride and not pixels.coef_stride and count < MAX_COUNT:
             return around, last._replace(count=count), last.count
     return list(nest[:-1]), nest[-1], 0
 

@@ -32,7 +32,7 @@ def divisor(count: int) -> bytes:
 
 def offsets(loop: Loop) -> bytes:
     """Pack the steps of a loop in the source, the output and the coefficients."""
-    return struct.pack("3q", loop.src, loop.dst, loop.coef)
+    return struct.pack("3q", loop.src, loop.dst, loop.coef_stride)
 
 
 def loops(nest: Sequence[Loop]) -> bytes:

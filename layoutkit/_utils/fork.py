@@ -52,7 +52,7 @@ def run_once(load: Callable[[], Result]) -> Callable[[], Result]:
 class HasForkState(Protocol):
     """An object with locks, threads or connections, which a forked child cannot use."""
 
-    def renew(self) -> None:
+    def reinit(self) -> None:
         """Replace the locks, threads or connections."""
 
 
@@ -60,7 +60,7 @@ _renewable: WeakSet[HasForkState] = WeakSet()
 
 
 def reinit_after_fork(instance: HasForkState) -> None:
-    """Call `renew` of an object in every forked child, as long as the object exists."""
+    """Call `reinit` of an object in every forked child, as long as the object exists."""
     _renewable.add(instance)
 
 
@@ -68,7 +68,7 @@ def _after_fork() -> None:
     global init_lock
     init_lock = threading.RLock()  # threads that wait for the old one do not exist in the child
     for instance in tuple(_renewable):
-        instance.renew()
+        instance.reinit()
 
 
 if hasattr(os, "register_at_fork"):

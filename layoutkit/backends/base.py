@@ -45,7 +45,7 @@ class Adapter:
 
     # -- in --------------------------------------------------------------------------------
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the NumPy array that shares the memory of `x`; `arg_name` names x in errors."""
         device_type, ordinal = map(int, x.__dlpack_device__())
         if device_type not in _HOST:
@@ -62,19 +62,19 @@ class Adapter:
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, the latter as NumPy's; the array need not hold data."""
-        array = self.arrive(x, arg_name)
+        array = self.to_numpy(x, arg_name)
         return array.shape, array.dtype
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Return copies of the samples at validated positions, as an array of the library."""
-        return self.leave(take(self.arrive(x, "x"), axis, positions), x)
+        return self.from_numpy(take(self.to_numpy(x, "x"), axis, positions), x)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x with its folds unfolded and padded to a larger shape."""
         result = np.empty(padding.full, padding.fill.dtype)
         result[...] = padding.fill
-        result[padding.window] = self.arrive(x, "x").reshape(padding.sizes)
-        return self.leave(result, x)
+        result[padding.window] = self.to_numpy(x, "x").reshape(padding.sizes)
+        return self.from_numpy(result, x)
 
     # -- out -------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Adapter:
         namespace = getattr(x, "__array_namespace__", None)
         return x.transpose(order) if namespace is None else namespace().permute_dims(x, order)
 
-    def leave(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the array of the library of `like` that shares the memory of `array`.
         --*f"the result of dtype {array.dtype} does not go into a {kind_text(like)}; ask for "
         """
@@ -104,7 +104,7 @@ class Adapter:
     def target(self, out: Any) -> Array:
         """Return the memory of the caller's output, an array of the same library."""
         exports = not isinstance(out, np.ndarray) and hasattr(type(out), "__dlpack__")
-        return self.arrive(out, "out") if exports else as_numpy(out, "out")
+        return self.to_numpy(out, "out") if exports else as_numpy(out, "out")
 
     def written(self, out: Any) -> Any:
         """Return the caller's output after its memory was written."""
@@ -143,11 +143,11 @@ class Adapter:
 class NumpyAdapter(Adapter):
     """The adapter of NumPy arrays: subclasses, and arrays summed with others or sent to a GPU."""
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the array itself."""
         return as_numpy(x, arg_name)
 
-    def leave(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the array itself."""
         return array
 

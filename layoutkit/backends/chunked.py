@@ -102,7 +102,7 @@ class ChunkedAdapter(Adapter):
 
     # -- common to all libraries -----------------------------------------------------------
 
-    def arrive(self, x: Any, arg_name: str) -> Any:
+    def to_numpy(self, x: Any, arg_name: str) -> Any:
         """Raise ArgumentError: reading x would compute all of it, unrequested."""
         raise ArgumentError(
             f"{arg_name} is a {self.library} array, whose data is computed elsewhere and later; "
@@ -136,15 +136,15 @@ class ChunkedAdapter(Adapter):
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the lazy conversion of every chunk."""
         self._refuse(out)
-        if converter.is_away:
+        if converter.targets_gpu:
             raise ArgumentError(
                 f"x is a {self.library} array; omit device=, and convert in its workers"
             )
         plan = converter.plan(converter.spec_of(x))
-        task = converter.task
+        task = converter.options
         if plan.kernel == "view" and plan.source.axes == plan.target.axes:
             return x
-        move, picks = task.picked(x.shape)
+        move, picks = task.select_channels(x.shape)
         full_move = move if picks is None else picks.whole(move)
         cuts = self.allowed_chunks(
             required_chunks(full_move, x.chunks, {picks.letter} if picks else set())
@@ -156,12 +156,13 @@ class ChunkedAdapter(Adapter):
         source_axes, target_axes = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
-        converter_of_chunk = Converter.of_task(chunk_task)
+        converter_of_chunk = Converter.from_options(chunk_task)
         pairs = [(x, source_axes)]
         kwargs = {"converter": converter_of_chunk}
         if varied_constants is not None:
             varied_converters = tuple(
-                Converter.of_task(chunk_task._replace(formula=f)) for f in varied_constants.formulas
+                Converter.from_options(chunk_task._replace(formula=f))
+                for f in varied_constants.formulas
             )
             numbers, kwargs = self.converter_blocks(varied_converters, x)
             pairs.append((numbers, (varied_constants.letter,)))

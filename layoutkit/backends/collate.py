@@ -56,7 +56,7 @@ def stack_windows(
     batch_axis = 0
     if options.whole:
         shape = adapter.facts(like, "x")[0]
-        options.check_whole(shape)
+        options.check_batch_rank(shape)
         axes = options.completed(len(shape) - 1)
         batch_axis = axes.pattern.source.groups.index(options.letter)
         count = shape[batch_axis]
@@ -74,10 +74,10 @@ def stack_windows(
     placement = resolve_crops(
         options, axes, sizes_in_sample, np.array(window), offset, flip, len(samples)
     )
-    is_outside = (placement.begins < 0) | (placement.begins + np.array(window) > sizes_in_sample)
+    is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes_in_sample)
     pixel = fill_array_of(options, axes, window, adapter.facts(like, "sample 0")[1])
     if options.fill is None:
-        check_windows_inside(axes, placement.begins, sizes_in_sample, window, is_outside)
+        check_windows_inside(axes, placement.starts, sizes_in_sample, window, is_outside)
     channel = axes.places().get("c")
     builder = _SymbolicWindows(adapter, like, pixel, channel)
     per_sample = (np.broadcast_to(fields, shapes.shape) for fields in placement)
@@ -94,7 +94,7 @@ def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
     """Return a sample as an array of the library of `like`."""
     if type(adapter_for_any(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
-    return adapter.leave(adapter_for_any(sample).arrive(sample, f"sample {number}"), like)
+    return adapter.from_numpy(adapter_for_any(sample).to_numpy(sample, f"sample {number}"), like)
 
 
 class _SymbolicWindows:
@@ -120,7 +120,7 @@ class _SymbolicWindows:
         """Return one window of a sample that has `sizes` after channels were selected."""
         if channels is not None and self.channel is not None:
             x = x[(slice(None),) * self.channel + (np.array(channels),)]
-        begins = placement.begins.tolist()
+        begins = placement.starts.tolist()
         spans = zip(begins, window, sizes, strict=True)
         inside = [
             (min(size, max(0, begin)), max(0, min(size, begin + width)))
@@ -150,7 +150,7 @@ class _SymbolicWindows:
         library = library_of(self.like)
         if isinstance(library, ArrayNamespace):
             return library.constant(values, self.like)
-        return self.adapter.leave(values, self.like)
+        return self.adapter.from_numpy(values, self.like)
 
     def _joined(self, parts: list[Any], axis: int, inside: list[int]) -> Any:
         """Return the array padded on both sides of `axis`.

@@ -34,7 +34,7 @@ class Container(Adapter):
 
     is_container = True
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the whole array that x contains; it may be a copy."""
         return as_numpy(self.read(x, arg_name), arg_name)
 
@@ -54,10 +54,10 @@ class Container(Adapter):
         dtype = getattr(x, "dtype", None)
         if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
             return shape, dtype
-        array = self.arrive(x, arg_name)
+        array = self.to_numpy(x, arg_name)
         return array.shape, array.dtype
 
-    def leave(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the NumPy array."""
         return array
 
@@ -82,7 +82,7 @@ class _Memory(Container):
 
     def memory(self, out: Any) -> Array:
         """Return the array that shares the memory of the output."""
-        return self.arrive(out, "out")
+        return self.to_numpy(out, "out")
 
 
 class _Buffer(_Memory):
@@ -109,21 +109,21 @@ class ListAdapter(Container):
         """Return True if x is a list of arrays rather than of numbers or lists."""
         return isinstance(x, list | tuple) and bool(x) and self._is_array(x[0])
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the arrays stacked in new memory."""
         arrays = [
-            self._whose(array).arrive(array, f"item {index} of {arg_name}")
+            self._whose(array).to_numpy(array, f"item {index} of {arg_name}")
             for index, array in enumerate(x)
         ]
         return stack_arrays(arrays, arg_name)
 
-    def leave(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the result as an array of the library of the first item."""
-        return self._whose(like[0]).leave(array, like[0])
+        return self._whose(like[0]).from_numpy(array, like[0])
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
         """Return the stacked array as an array of the library of the first item."""
-        return self.leave(array, x)
+        return self.from_numpy(array, x)
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if the items' library stacks them: traced, with a gradient, or on a GPU."""

@@ -1,6 +1,6 @@
 """Adapters of arrays on GPUs: CuPy's, and those of libraries that share memory with CuPy.
 
-A GPU adapter also returns the address and strides of an array (`reach`), allocates arrays, and
+A GPU adapter also returns the address and strides of an array (`device_array`), allocates arrays, and
 returns the stream on which the library's users expect work. CuPy is imported only by the runtime.
 
 The fast path (`convert_cached`, `sum_cached`) is for GPU arrays with a layout that was converted
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def convert_cached(adapter: CudaAdapter, converter: Converter, x: Any, out: Any) -> Any:
     """Return `converter(x, out)` if equal layouts were converted before, else NotImplemented."""
-    programs = converter.on_gpus
+    programs = converter.cuda_programs
     if programs is None or not adapter.is_plain(x):
         return NotImplemented
     if out is not None and not (type(out) is type(x) and adapter.is_plain(out)):
@@ -57,7 +57,7 @@ def sum_cached(
     adapter: CudaAdapter, accumulator: Accumulator, parts: Sequence[Any], out: Any
 ) -> Any:
     """Return `accumulator(parts, out)` if equal layouts were summed before, else NotImplemented."""
-    sums = accumulator.on_gpus
+    sums = accumulator.cuda_programs
     launch = None if sums is None else sums.quick.get(sum_key(adapter, parts, out))
     if launch is None or not all(map(adapter.is_plain, parts)):
         return NotImplemented
@@ -90,12 +90,12 @@ class CudaAdapter(Adapter):
 
     # -- the library's memory, streams and casts --------------------------------------------
 
-    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+    def device_array(self, x: Any, arg_name: str) -> DeviceArray:
         """Return the address, strides and dtype of an array; raise if there is no CUDA runtime."""
         runtime()
-        return self.located(x)
+        return self.device_array_of(x)
 
-    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+    def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
         """Return the address, strides and dtype of an array made by `empty`, `view` or a kernel."""
         memory = x.data
         return DeviceArray(
@@ -116,9 +116,9 @@ class CudaAdapter(Adapter):
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Allocate a contiguous array."""
-        return self.located(runtime().empty(shape, dtype, ordinal))
+        return self.device_array_of(runtime().empty(shape, dtype, ordinal))
 
-    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+    def empty_temporary(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Allocate a temporary.
 
         During the capture of a CUDA graph it is kept alive for as long as the process, as every
@@ -130,11 +130,11 @@ class CudaAdapter(Adapter):
 
     def view(self, array: DeviceArray, move: Permutation) -> Any:
         """Return the library's view of an array whose elements need not move."""
-        return move.view_of(array.owner)
+        return move.as_view(array.owner)
 
     def real(self, array: DeviceArray) -> DeviceArray:
         """Return the real part of complex elements, as a view."""
-        return self.located(array.owner.real)
+        return self.device_array_of(array.owner.real)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write `values` to `out` with NumPy's unsafe cast, in operations of the library."""
@@ -148,13 +148,13 @@ class CudaAdapter(Adapter):
         runtime().cast_into(out.owner, values.owner, stream)
         cache_put(_compiled_casts, key, True)
 
-    def finished(self, owner: Any, like: Any) -> Any:
+    def export(self, owner: Any, like: Any) -> Any:
         """Return an array made by `empty` or `view` as the library of the caller's array has it."""
         return owner
 
     def unchanged_result(self, x: Any, array: Any) -> Any:
-        """Return the result if it is `array`, the owner that `reach` returned for `x`."""
-        return self.finished(array, x)
+        """Return the result if it is `array`, the owner that `device_array` returned for `x`."""
+        return self.export(array, x)
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Keep arrays alive until the work on them is done, unless their library does so itself.
@@ -193,7 +193,7 @@ class CudaAdapter(Adapter):
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""
-        array = self.reach(x, "x")
+        array = self.device_array(x, "x")
         sizes = padding.fill.shape
         result = self.empty(padding.full, array.dtype, array.ordinal).owner
         with runtime().on(array.ordinal), self.kept_alive([array]):
@@ -228,14 +228,14 @@ class CudaAdapter(Adapter):
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, the latter as NumPy's."""
-        array = self.reach(x, arg_name)
+        array = self.device_array(x, arg_name)
         return array.shape, array.dtype
 
     def device(self, x: Any, arg_name: str) -> str:
         """Return the name of the device of an array."""
-        return self.reach(x, arg_name).device
+        return self.device_array(x, arg_name).device
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Raise DeviceError: the CPU cannot access the memory."""
         raise device_error(
             arg_name, self.device(x, arg_name), 'bring it over with convert(..., device="cpu")'
@@ -243,7 +243,7 @@ class CudaAdapter(Adapter):
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Return copies of the samples at validated positions, made by the library."""
-        with runtime().on(self.reach(x, "x").ordinal):
+        with runtime().on(self.device_array(x, "x").ordinal):
             return x[(slice(None),) * axis + (positions,)]
 
     def device_output(
@@ -266,7 +266,7 @@ class CudaAdapter(Adapter):
 
     def output_array(self, out: Any) -> DeviceArray:
         """Return the memory of the caller's output, an array of this library."""
-        return self.reach(out, "out")
+        return self.device_array(out, "out")
 
     def cpu_adapter(self) -> Adapter:
         """Return the adapter for arrays moved to the CPU."""
@@ -284,13 +284,13 @@ class ForeignAdapter(CudaAdapter):
     def cache_key(self, x: Any, out: Any) -> Any:
         """Return None: these arrays must be imported, waited for and kept alive at each call."""
 
-    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+    def device_array(self, x: Any, arg_name: str) -> DeviceArray:
         """Return the address, strides and dtype of an array; the stream waits for pending work."""
         gpu = runtime()
         interface = getattr(x, "__cuda_array_interface__", None)
         if interface is None:
             _, ordinal = map(int, x.__dlpack_device__())
-            return self.located(self.import_dlpack(x, arg_name, ordinal))
+            return self.device_array_of(self.import_dlpack(x, arg_name, ordinal))
         if interface.get("mask") is not None:
             raise ArgumentError(f"{arg_name} has a mask, which would be lost; pass its data alone")
         address, readonly = interface["data"]
@@ -300,7 +300,7 @@ class ForeignAdapter(CudaAdapter):
         if _accepts_results(x) and streams.is_capturing(self.stream(ordinal)):
             streams.refuse_capture(arg_name)
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
-            return self.located(self.import_dlpack(x, arg_name, ordinal), not readonly)
+            return self.device_array_of(self.import_dlpack(x, arg_name, ordinal), not readonly)
         strides = interface.get("strides") or contiguous_strides(shape, dtype)
         pointer = interface.get("stream")
         if pointer is not None:
@@ -325,9 +325,9 @@ class ForeignAdapter(CudaAdapter):
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x padded, as an array of its library if that can import the result."""
-        return self.finished(super().padded(x, padding), x)
+        return self.export(super().padded(x, padding), x)
 
-    def finished(self, owner: Any, like: Any) -> Any:
+    def export(self, owner: Any, like: Any) -> Any:
         """Return a result as an array of the caller's library, if that can import it."""
         return (
             export_on_stream(owner, like.__array_namespace__().from_dlpack)

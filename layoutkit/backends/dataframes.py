@@ -35,7 +35,7 @@ class Pandas(Container):
     def _arrow(self, values: Any, arg_name: str) -> Any:
         """Return the values of a column backed by Arrow."""
         adapter = adapter_for(values)
-        return values if adapter is None else adapter.arrive(values, arg_name)
+        return values if adapter is None else adapter.to_numpy(values, arg_name)
 
 
 def _table(x: Any, arg_name: str) -> Any:

@@ -92,7 +92,7 @@ _list_adapter = ListAdapter(adapter_for_any)
 
 def as_array(x: Any, arg_name: str = "x") -> Array:
     """Return the NumPy array that shares the memory of x, or that a container holds."""
-    return adapter_for_any(x).arrive(x, arg_name)
+    return adapter_for_any(x).to_numpy(x, arg_name)
 
 
 def inspect(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
@@ -107,7 +107,7 @@ def array_layout(
     """Return shape, strides, dtype and device of an array of any library."""
     adapter = get_device_adapter(x)
     if adapter is not None:
-        return adapter.reach(x, arg_name).facts
+        return adapter.device_array(x, arg_name).facts
     array = as_array(x, arg_name)
     return array.shape, array.strides, array.dtype, CPU
 
@@ -118,7 +118,7 @@ def array_layout(
 def plan_conversion(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion of an array of any library."""
     return adapter_for_any(x).plan(converter, x) or make_plan_for_device(
-        converter.task, *array_layout(x)
+        converter.options, *array_layout(x)
     )
 
 
@@ -128,16 +128,18 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     There are five cases: recorded by the array's library (for a gradient, or traced), on a GPU,
     from a GPU to the CPU, from the CPU to a GPU, and on the CPU.
     """
-    task = converter.task
+    task = converter.options
     adapter = adapter_for_any(x)
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
-    if adapter.pads_input or converter.is_away:
+    if adapter.pads_input or converter.targets_gpu:
         if (selected := take_channels(task, adapter, x)) is not None:
-            return converter.derived(options_after_take)(selected, out)
-        if task.canvas is not None:
+            return converter.with_options(options_after_take)(selected, out)
+        if task.padding is not None:
             padding = padded_source(task, *adapter.facts(x, "x"))
-            return converter.derived(options_for_padded_source)(adapter.padded(x, padding), out)
+            return converter.with_options(options_for_padded_source)(
+                adapter.padded(x, padding), out
+            )
     has_traced_constants = (
         task.formula is not None and task.formula.is_traced and adapter.traces_constants
     )
@@ -147,44 +149,44 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
         if converter.device == CPU:
             return _convert_to_cpu(converter, adapter, x, out)
         return _convert_on_gpu(converter, adapter, x, out)
-    if converter.is_away:
-        return convert_on_gpu(converter, adapter, adapter.arrive(x, "x"), out)
+    if converter.targets_gpu:
+        return convert_on_gpu(converter, adapter, adapter.to_numpy(x, "x"), out)
     return _convert_on_cpu(converter, adapter, x, out)
 
 
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
     """Return a permuted view of a result made with its axes in the order of `memory=`."""
-    check_no_out(converter.task, out)
-    result = converter.derived(in_memory_order)(x)
-    return adapter_for_any(result).permute(result, memory_permutation(converter.task, result.ndim))
+    check_no_out(converter.options, out)
+    result = converter.with_options(in_memory_order)(x)
+    return adapter_for_any(result).permute(
+        result, memory_permutation(converter.options, result.ndim)
+    )
 
 
 def _convert_on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    array = adapter.arrive(x, "x")
+    array = adapter.to_numpy(x, "x")
     check_out_not_on_gpu(out, "x")
     if out is not None:
         writer = output_adapter(adapter, out)
         converter(array, writer.target(out))
         return writer.written(out)
     result = converter(array)
-    return adapter.unchanged_result(x, array) if result is array else adapter.leave(result, x)
+    return adapter.unchanged_result(x, array) if result is array else adapter.from_numpy(result, x)
 
 
 def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
-    array = adapter.reach(x, "x")
+    array = adapter.device_array(x, "x")
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
     target = _device_output(adapter, out, array, "x")
     programs = device_programs_of(converter)
     with adapter.kept_alive([array, target]):
         result = programs.run(array, target, adapter)
-    programs.learn(adapter.cache_key(x, out), array, target)
+    programs.cache_fast_path(adapter.cache_key(x, out), array, target)
     if target is not None:
         return adapter.written(out)
     return (
-        adapter.unchanged_result(x, result)
-        if result is array.owner
-        else adapter.finished(result, x)
+        adapter.unchanged_result(x, result) if result is array.owner else adapter.export(result, x)
     )
 
 
@@ -198,11 +200,11 @@ def convert_on_gpu(
     )
     target = _device_output(gpu_adapter, out, result_device, "the result")
     result = upload(device_programs_of(converter), array, target, gpu_adapter)
-    return gpu_adapter.finished(result, None) if target is None else gpu_adapter.written(out)
+    return gpu_adapter.export(result, None) if target is None else gpu_adapter.written(out)
 
 
 def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
-    array = adapter.reach(x, "x")
+    array = adapter.device_array(x, "x")
     writer = adapter.cpu_adapter()
     target = None
     if out is not None:
@@ -210,7 +212,7 @@ def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
         writer = output_adapter(writer, out)
         target = writer.target(out)
     host = download(device_programs_of(converter), array, target, adapter)
-    return writer.leave(host, x) if target is None else writer.written(out)
+    return writer.from_numpy(host, x) if target is None else writer.written(out)
 
 
 def _device_output(
@@ -270,7 +272,7 @@ def _sum_on_cpu(
         writer = output_adapter(adapter, out)
         accumulator(arrays, writer.target(out))
         return writer.written(out)
-    return adapter.leave(accumulator(arrays), like)
+    return adapter.from_numpy(accumulator(arrays), like)
 
 
 def _sum_on_gpu(
@@ -282,14 +284,14 @@ def _sum_on_gpu(
 ) -> Any:
     adapter: CudaAdapter = adapters[0]
     target = _device_output(adapter, out, arrays[0], "part 0")
-    if accumulator.on_gpus is None:
-        accumulator.on_gpus = DeviceSums(accumulator.plan)
+    if accumulator.cuda_programs is None:
+        accumulator.cuda_programs = DeviceSums(accumulator.plan)
     with adapter.kept_alive([*arrays, target], adapter.join(arrays, adapters)):
-        result = accumulator.on_gpus.run(arrays, target, adapter)
+        result = accumulator.cuda_programs.run(arrays, target, adapter)
     key = sum_key(adapter, parts, out)
     if key is not None:
-        accumulator.on_gpus.learn(key, arrays, target)
-    return adapter.finished(result, parts[0]) if target is None else adapter.written(out)
+        accumulator.cuda_programs.cache_fast_path(key, arrays, target)
+    return adapter.export(result, parts[0]) if target is None else adapter.written(out)
 
 
 def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
@@ -316,5 +318,5 @@ def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
             f"0 is not; give a tensor first, or part {number}.detach()"
         )
     if isinstance(adapter, CudaAdapter):
-        return adapter.reach(part, f"part {number}")
-    return adapter.arrive(part, f"part {number}")
+        return adapter.device_array(part, f"part {number}")
+    return adapter.to_numpy(part, f"part {number}")

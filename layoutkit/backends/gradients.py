@@ -23,16 +23,16 @@ def take_channels(task: ConvertOptions, adapter: Adapter, x: Any) -> Any:
     """Return a copy of the selected channels, or None if the conversion itself selects them."""
     if task.channels is None:
         return None
-    move, picks = task.picked(adapter.facts(x, "x")[0])
+    move, picks = task.select_channels(adapter.facts(x, "x")[0])
     is_slice = adapter.is_traced or (picks is not None and as_slice(picks.order) is not None)
-    if picks is None or task.copy is False or (is_slice and task.canvas is None):
+    if picks is None or task.copy is False or (is_slice and task.padding is None):
         return None
     sizes = picks.whole(move).sizes
     axis = picks.axis(move)
     order = np.array(picks.order)
     if adapter.pads_input:
         return adapter.take(x if sizes == tuple(x.shape) else x.reshape(sizes), axis, order)
-    return adapter.leave(np.take(adapter.arrive(x, "x").reshape(sizes), order, axis), x)
+    return adapter.from_numpy(np.take(adapter.to_numpy(x, "x").reshape(sizes), order, axis), x)
 
 
 def scatter_channel_grad(

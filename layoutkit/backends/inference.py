@@ -21,7 +21,7 @@ class OnnxRuntime(Container):
 
     def memory(self, out: Any) -> Array:
         """Return the writable array that shares its memory."""
-        return np.asarray(_WritableInterface(out, self.arrive(out, "out")))
+        return np.asarray(_WritableInterface(out, self.to_numpy(out, "out")))
 
 
 class _WritableInterface:
@@ -47,7 +47,7 @@ class OpenVino(Container):
 
     def memory(self, out: Any) -> Array:
         """Return the array that shares its memory."""
-        return self.arrive(out, "out")
+        return self.to_numpy(out, "out")
 
 
 _ONNXRUNTIME = OnnxRuntime()

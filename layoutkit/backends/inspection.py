@@ -56,7 +56,7 @@ def inspect_array(x: Any, arg_name: str) -> tuple[Any, str]:
                 x, arg_name
             )
         return dispatch.as_array(x, arg_name), CPU
-    return adapter.reach(x, arg_name), adapter.device(x, arg_name)
+    return adapter.device_array(x, arg_name), adapter.device(x, arg_name)
 
 
 def unwrap_container(x: Any, array: Any) -> Any:
@@ -87,7 +87,7 @@ def to_cpu(x: Any, arg_name: str = "x") -> Array:
 
     adapter = dispatch.get_device_adapter(x)
     if adapter is not None:
-        return to_host(adapter.reach(x, arg_name), adapter)
+        return to_host(adapter.device_array(x, arg_name), adapter)
     array: Array = dispatch.as_array(x, arg_name)
     return array
 
@@ -100,9 +100,9 @@ def asarray_like(array: Array, base: Any) -> Any:
     from ..cuda.transfers import to_device
 
     if (gpu := dispatch.get_device_adapter(base)) is not None:
-        return gpu.finished(to_device(array, gpu.device(base, "the base"), gpu), base)
+        return gpu.export(to_device(array, gpu.device(base, "the base"), gpu), base)
     adapter = dispatch.get_adapter(base)
-    return array if adapter is None else adapter.leave(array, base)
+    return array if adapter is None else adapter.from_numpy(array, base)
 
 
 @fork.run_once

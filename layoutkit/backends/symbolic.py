@@ -116,7 +116,7 @@ class ArrayNamespace(Library):
         """Return matrices concatenated along their columns."""
         raise NotImplementedError
 
-    def hot(self, labels: Any, count: int) -> Any:
+    def one_hot(self, labels: Any, count: int) -> Any:
         """Return a bool for every label and class: True if the label is that class."""
         raise NotImplementedError
 
@@ -163,9 +163,9 @@ class ArrayNamespace(Library):
 def convert_symbolic(task: ConvertOptions, x: Any, namespace: ArrayNamespace) -> Any:
     """Return the conversion of `x`, or raise the error of that shape and dtype."""
     source = namespace.dtype(x)
-    move, target = task.judge(namespace.shape(x), source)
+    move, target = task.check_and_infer_dtype(namespace.shape(x), source)
     namespace.check(target)
-    picks = task.picked(namespace.shape(x))[1]
+    picks = task.select_channels(namespace.shape(x))[1]
     x = namespace.unfold(x, move if picks is None else picks.whole(move), task.sizes)
     if picks is not None:
         x = namespace.take(x, picks.axis(move), picks.order)
@@ -185,7 +185,7 @@ def sum_symbolic(
     moves, result = accumulator.resolve(shapes, dtypes)
     namespace.check(result)
     computed = computed_dtype(dtypes, result)
-    given_sizes = accumulator.words[3]
+    given_sizes = accumulator.graph_args[3]
     terms = [
         namespace.to(namespace.fold(namespace.unfold(part, move, given_sizes), move), computed)
         for part, move in zip(parts, moves, strict=True)

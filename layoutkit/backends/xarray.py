@@ -59,23 +59,23 @@ class Xarray(Container):
         """Return the plan of the wrapped array if that is lazy, else None."""
         if not _is_lazy(x):
             return None
-        return converter.plan(_ordered(x, converter.task.pattern.completed(x.ndim)).data)
+        return converter.plan(_ordered(x, converter.options.pattern.completed(x.ndim)).data)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion of the array inside, with dims and coords."""
         _refuse_chunks(x, "x", lazily=True)
-        pattern = converter.task.pattern.completed(x.ndim)
+        pattern = converter.options.pattern.completed(x.ndim)
         x = _ordered(x, pattern)
         data = x.data
         result = converter(data, out)
         if result is data or out is not None:
             return x if out is None else out
-        picks = converter.task.picked(x.shape)[1]
+        picks = converter.options.select_channels(x.shape)[1]
         return _named(x, result, pattern.source, pattern.target, picks)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Return the sum of the arrays inside, with the dims and coords of the first."""
-        patterns = [converter.task.pattern for converter in accumulator.converters()]
+        patterns = [converter.options.pattern for converter in accumulator.converters()]
         pairs = list(zip(parts, patterns, strict=True))
         ordered = [_ordered(p, pattern) if self.is_recorded(p) else p for p, pattern in pairs]
         arrays = [_inside(p) if self.is_recorded(p) else p for p in ordered]
@@ -155,7 +155,7 @@ def _named(
 
 def _inside(x: Any) -> Any:
     """Return the array of a part of a sum: the lazy array if it is dask's, else NumPy's."""
-    return x.data if _is_lazy(x) else _ADAPTER.arrive(x, "x")
+    return x.data if _is_lazy(x) else _ADAPTER.to_numpy(x, "x")
 
 
 def _is_lazy(x: Any) -> bool:

@@ -216,7 +216,7 @@ class _StreamAxes:
     """
 
     def __init__(self, job: FileJob, shape: tuple[int, ...]) -> None:
-        move, picks = job.converter().task.picked(shape)
+        move, picks = job.converter().options.select_channels(shape)
         full_move = move if picks is None else picks.whole(move)
         self.sizes = dict(zip(full_move.axes, full_move.sizes, strict=True))
         left = _outermost(move.source.groups, self.sizes)
@@ -342,7 +342,7 @@ def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: boo
         return source
     left = parse_pattern(pattern).left
     names = [group[0] if len(group) == 1 else "" for group in left.named]
-    if left.is_open:
+    if left.has_ellipsis:
         dots = names.index("...")
         names[dots : dots + 1] = [""] * (len(source.shape) - len(names) + 1)
     axis_names = [

@@ -71,7 +71,9 @@ class SumProgram:
         dst = data_pointer(total) + nest.dst_offset
         alignment = min(dst & -dst, LINE)
         ready = self._jobs.get(alignment) or self._prepare(alignment)
-        count = 1 if ready.job.alone else min(self._threads or get_num_threads(), ready.job.units)
+        count = (
+            1 if ready.job.run_serial else min(self._threads or get_num_threads(), ready.job.units)
+        )
         areas, first = empty_with_address((count * ready.area,), np.dtype(np.uint8))
         sources = map(int.__add__, map(data_pointer, parts), nest.src_offsets)
         call = np.array([*sources, first, ready.area, count, *[0] * count], np.int64)

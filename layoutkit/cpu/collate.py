@@ -63,7 +63,7 @@ class CollateProgram:
         out: Array | None,
     ) -> None:
         self.frame = make_batch_layout(options, axes, count, window, source, out, supports_float16)
-        self._asked = options
+        self._options = options
         self._axes = axes
         self._source = source
         self._count = count
@@ -111,7 +111,7 @@ class CollateProgram:
         self, sources: SampleBatch, offset: Any, flip: Any, dst: int, span: tuple[int, int]
     ) -> tuple[CollateArgs, WindowPlanTable]:
         """Return the filled table of a batch and its kinds; raise the errors of invalid samples."""
-        offsets, flips = parse_crop_and_flip(self._asked, self._places, offset, flip, self._count)
+        offsets, flips = parse_crop_and_flip(self._options, self._places, offset, flip, self._count)
         grid = self._grid(dst)
         known = self._known.get(grid) or WindowPlanTable.of(())
         lay = _table_kernel()
@@ -141,13 +141,13 @@ class CollateProgram:
                 break
             if sheet.longest >= known.longest:
                 return sheet
-        options = self._asked
+        options = self._options
         frame = self.frame
         sheet = CollateArgs(self._count, len(frame.window), known.longest)
         head = sheet.head
         packed = contiguous_strides(frame.window, self._source)
         sheet.of_axes(t.WINDOW)[:] = frame.window
-        sheet.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.windowed]
+        sheet.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.cropped_names]
         sheet.of_axes(t.COPY_STRIDES)[:] = packed
         head[t.STEP] = frame.step
         head[t.COPY_BYTES] = prod(frame.window) * self._source.itemsize
@@ -168,7 +168,7 @@ class CollateProgram:
         """
         located = with_addresses(sources)
         if located.places is not None:
-            self._axes.window(self._asked, located.places.sizes)
+            self._axes.window(self._options, located.places.sizes)
         if not flags & t.MISMATCH:
             begins, sizes = sheet.of_windows(t.WINDOW_OFFSETS), sheet.of_windows(t.SAMPLE_SIZES)
             window = self.frame.window
@@ -252,7 +252,7 @@ class CollateProgram:
 
     def _copy_params(self) -> tuple[Array, Any]:
         """Return the parameters of window copies, and the arrays they point to."""
-        options = self._asked
+        options = self._options
         axes = self._axes
         window = self.frame.window
         channel = -1

@@ -127,7 +127,7 @@ class Program:
             job.run(data_pointer(array) + self._src, dst)
             return out
         if self.plan.kernel == "view":
-            return x if self._same else self.plan.move.view_of(array)
+            return x if self._same else self.plan.move.as_view(array)
         result = empty_with_address(self._shape, self._dtype)[0] if out is None else out
         if self.plan.choice is not None:
             self._stages(array, result)
@@ -180,9 +180,9 @@ class TransposedViewProgram:
     nbytes = 0  # the program of the memory is cached by its own Converter
 
     def __init__(self, converter: Converter, out: Array | None) -> None:
-        check_no_out(converter.task, out)
-        self._made = converter.derived(options_in_memory_order)
-        self._task = converter.task
+        check_no_out(converter.options, out)
+        self._made = converter.with_options(options_in_memory_order)
+        self._task = converter.options
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into new memory, and return a transposed view of it."""

@@ -47,7 +47,7 @@ class WindowPlan(NamedTuple):
 
     plan: Plan
     steps: tuple[int, ...]
-    least: tuple[int, ...]
+    min_stride: tuple[int, ...]
     code: int
     params: Array
     units: int
@@ -68,7 +68,7 @@ class WindowPlan(NamedTuple):
         )
         yield from (len(self.patches), data_pointer(self.patches))
         yield from self.steps
-        yield from self.least
+        yield from self.min_stride
 
 
 class WindowPlanTable(NamedTuple):
@@ -84,7 +84,9 @@ class WindowPlanTable(NamedTuple):
     def of(cls, kinds: Sequence[WindowPlan]) -> WindowPlanTable:
         """Return the table of these kinds."""
         rows = [list(kind.row()) for kind in kinds]
-        longest = max((len(k.params) for k in kinds if max(k.least, default=-1) >= 0), default=0)
+        longest = max(
+            (len(k.params) for k in kinds if max(k.min_stride, default=-1) >= 0), default=0
+        )
         table = np.array(rows, np.int64)
         is_spread = any(len(kind.places) > 1 for kind in kinds)
         return cls(tuple(kinds), table, data_pointer(table), longest, is_spread)
@@ -145,7 +147,7 @@ def generalize_strides(
             (index if index < last else -1, axis, growth[index]) for index in np.flatnonzero(growth)
         ]
     rows = np.array(patches, np.int64).reshape(-1, t.PATCH_WORDS)
-    return kind._replace(least=tuple(least), patches=rows, tried=True)
+    return kind._replace(min_stride=tuple(least), patches=rows, tried=True)
 
 
 def _find_growth(
@@ -181,8 +183,10 @@ def _ready(
     frame: BatchLayout, source: DType, steps: tuple[int, ...], grid: int, stream: bool
 ) -> _Ready:
     """Plan one window, and compute its launch parameters."""
-    plan = frame.task.plan(frame.window, steps, source, CPU, frame.lies, supports_float16)
-    if plan.choice is None or not (plan.is_one_pass or plan.choice.beyond):
+    plan = frame.options.plan(
+        frame.window, steps, source, CPU, frame.sample_region, supports_float16
+    )
+    if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
         raise RuntimeError(f"{plan.pattern}: a sample needs several passes, but the batch only one")
     places = tuple(plan.launches())
     with fork.init_lock:

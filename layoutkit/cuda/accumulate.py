@@ -63,7 +63,9 @@ class DeviceSums:
         with runtime().on(ordinal):
             return ready(arrays, out, adapter)
 
-    def learn(self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
+    def cache_fast_path(
+        self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None
+    ) -> None:
         """Cache the fast path, by `key`, for parts like these, which were just summed."""
         if key not in self.quick and all(array.is_aligned for array in arrays):
             quick = self._find(arrays, out).quick(arrays, out)
@@ -135,7 +137,7 @@ class _DeviceSum:
         in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
         total = final
         if not in_place:
-            total = adapter.scratch(self._request.shape, plan.written, self._ordinal)
+            total = adapter.empty_temporary(self._request.shape, plan.written, self._ordinal)
         pairs = zip(arrays, self._stages, strict=True)
         parts = [array if stage is None else stage(array, adapter) for array, stage in pairs]
         self._launch_all(plan, parts, total, adapter)
@@ -164,7 +166,9 @@ class _DeviceSum:
         while start < len(parts):
             end = min(len(parts), start + MAX_PARTS - (sum_so_far is not None))
             is_last = end == len(parts)
-            target = total if is_last else adapter.scratch(total.shape, computed, self._ordinal)
+            target = (
+                total if is_last else adapter.empty_temporary(total.shape, computed, self._ordinal)
+            )
             sources = [] if sum_so_far is None else [sum_so_far.address]
             offsets = plan.nest.src_offsets[start:end]
             sources += [p.address + o for p, o in zip(parts[start:end], offsets, strict=True)]
@@ -204,8 +208,8 @@ def _run_stage(
 ) -> DeviceArray:
     """Return a part after its stage: a view of it, or scratch memory."""
     if program.plan.kernel == "view":
-        return adapter.located(program(array, None, adapter))
+        return adapter.device_array_of(program(array, None, adapter))
     target = program.plan.target
-    converted = adapter.scratch(target.shape, target.dtype, ordinal)
+    converted = adapter.empty_temporary(target.shape, target.dtype, ordinal)
     program(array, converted, adapter)
     return converted

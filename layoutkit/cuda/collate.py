@@ -38,7 +38,7 @@ class DeviceCollateProgram:
     """The GPU programs of a Collator: gathers windows of samples into one array."""
 
     def __init__(self, options: CollateOptions) -> None:
-        self._asked = options
+        self._options = options
         self._programs: dict[int, DevicePrograms] = {}  # by rank
 
     def __call__(
@@ -51,7 +51,7 @@ class DeviceCollateProgram:
         adapter: DeviceAdapter,
     ) -> DeviceArray:
         """Return the windows in one array, with the sample axis at its index in the pattern."""
-        options = self._asked
+        options = self._options
         first = arrays[0]
         for number, array in enumerate(arrays):
             name = "x" if options.whole else f"sample {number}"
@@ -66,10 +66,10 @@ class DeviceCollateProgram:
         window = axes.window(options, shapes)
         sizes = select_channel_sizes(options, axes, shapes)
         cropped = resolve_crops(options, axes, sizes, np.array(window), offset, flip, len(samples))
-        outside = (cropped.begins < 0) | (cropped.begins + np.array(window) > sizes)
+        outside = (cropped.starts < 0) | (cropped.starts + np.array(window) > sizes)
         pixel = fill_array_of(options, axes, window, first.dtype)
         if options.fill is None:
-            check_windows_inside(axes, cropped.begins, sizes, window, outside)
+            check_windows_inside(axes, cropped.starts, sizes, window, outside)
         adapter.check(first.dtype)
         batch = adapter.empty(
             (*window[:sample_axis], len(samples), *window[sample_axis:]), first.dtype, first.ordinal
@@ -93,11 +93,11 @@ class DeviceCollateProgram:
         self, arrays: Sequence[DeviceArray], indices: Any
     ) -> tuple[list[DeviceArray], SampleAxes, int]:
         """Return the selected samples, their axes, and the index of the sample axis."""
-        options = self._asked
+        options = self._options
         first = arrays[0]
         if not options.whole:
             return [*arrays], options.completed(len(first.shape)), 0
-        options.check_whole(first.shape)
+        options.check_batch_rank(first.shape)
         axes = options.completed(len(first.shape) - 1)
         sample_axis = axes.pattern.source.groups.index(options.letter)
         numbers = normalize_indices(indices, first.shape[sample_axis]).tolist()
@@ -107,7 +107,7 @@ class DeviceCollateProgram:
         self, pixel: Array, axes: SampleAxes, batch: DeviceArray, adapter: DeviceAdapter
     ) -> DeviceArray:
         """Return the fill values on the GPU, broadcast with stride 0."""
-        device_pixel = adapter.located(to_device(pixel, batch.device, adapter))
+        device_pixel = adapter.device_array_of(to_device(pixel, batch.device, adapter))
         ndim = len(axes.sample.groups)
         channel = axes.places().get(CHANNEL)
         strides = [0] * ndim
@@ -131,11 +131,11 @@ class DeviceCollateProgram:
         source_region = tuple(
             slice(p.start + b, p.stop + b) for p, b in zip(inner, begins, strict=True)
         )
-        if self._asked.channels is None:
+        if self._options.channels is None:
             yield _part(sample, source_region), inner
         else:
             channel = axes.places()[CHANNEL]
-            for first, step, channel_slice in _runs(self._asked.channels):
+            for first, step, channel_slice in _runs(self._options.channels):
                 taken = _slice_axis(sample, channel, first, step)
                 channel_region = (
                     *source_region[:channel],

@@ -57,7 +57,7 @@ class DeviceAdapter(Protocol):
     Implemented by `layoutkit.backends.cupy.CudaAdapter` and its subclasses.
     """
 
-    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+    def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
         """Return the device array of an array that `empty`, `view` or a conversion returned."""
 
     def stream(self, ordinal: int) -> Any:
@@ -69,7 +69,7 @@ class DeviceAdapter(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Return a new contiguous array."""
 
-    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+    def empty_temporary(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Return a temporary array, kept until the process ends if a graph is captured."""
 
     def view(self, array: DeviceArray, move: Permutation) -> Any:

@@ -175,7 +175,7 @@ def cache_launch(
 
 def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
     """Return a contiguous copy in another dtype, by NumPy's unsafe cast."""
-    copy = adapter.scratch(array.shape, dtype, array.ordinal)
+    copy = adapter.empty_temporary(array.shape, dtype, array.ordinal)
     cast_into(copy, array, adapter)
     return copy
 
@@ -189,7 +189,7 @@ def cast_into(
         return
     values = values if values.is_aligned else aligned(values, adapter)
     if not out.is_aligned:
-        temporary = adapter.scratch(out.shape, out.dtype, out.ordinal)
+        temporary = adapter.empty_temporary(out.shape, out.dtype, out.ordinal)
         cast_into(temporary, values, adapter, saturate=saturate)
         _move(out, temporary, adapter)
         return
@@ -206,7 +206,7 @@ def cast_into(
 
 def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
     """Return an aligned contiguous copy of an unaligned array."""
-    copy = adapter.scratch(array.shape, array.dtype, array.ordinal)
+    copy = adapter.empty_temporary(array.shape, array.dtype, array.ordinal)
     with runtime().on(array.ordinal):
         _move(copy, array, adapter)
     return copy
@@ -261,7 +261,7 @@ class DevicePrograms:
     """
 
     def __init__(self, task: ConvertOptions) -> None:
-        self.task = task
+        self.options = task
         self.others: dict[Any, Any] = {}
         self._programs: Cache[DeviceProgram] = Cache()
         self._stays: dict[Any, DevicePrograms] = {}
@@ -273,12 +273,12 @@ class DevicePrograms:
         key = (array.ordinal, *layout_key(array, out))
         program = self._programs.get(key)
         if program is None:
-            plan = self.task.plan(*array.facts, out, supports_float16)
+            plan = self.options.plan(*array.facts, out, supports_float16)
             new_program = DeviceProgram(plan, array.ordinal)
             program = cache_put(self._programs, key, new_program, PROGRAM_SIZE_ESTIMATE)
         return program
 
-    def learn(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
+    def cache_fast_path(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
         """Cache the fast path, by `key`, for arrays like this one, which was just converted.
 
         Does nothing if the key is None.
@@ -288,11 +288,13 @@ class DevicePrograms:
             quick = cache_launch(program.plan, program.launches, array, out)
             cache_put(self.quick, key, quick, PROGRAM_SIZE_ESTIMATE)
 
-    def staying(self, dtype: DType, copy: bool | None) -> DevicePrograms:
+    def same_device_programs(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """Return the programs of this conversion to `dtype` without a change of device."""
         programs = self._stays.get((dtype, copy))
         if programs is None:
-            new_programs = DevicePrograms(self.task._replace(dtype=dtype, device=None, copy=copy))
+            new_programs = DevicePrograms(
+                self.options._replace(dtype=dtype, device=None, copy=copy)
+            )
             programs = cache_put(self._stays, (dtype, copy), new_programs)
         return programs
 
@@ -311,9 +313,9 @@ class DevicePrograms:
 
 def device_programs_of(converter: Any) -> DevicePrograms:
     """Return the GPU programs of a Converter, created on its first conversion that uses a GPU."""
-    if converter.on_gpus is None:
-        converter.on_gpus = DevicePrograms(converter.task)
-    programs: DevicePrograms = converter.on_gpus
+    if converter.cuda_programs is None:
+        converter.cuda_programs = DevicePrograms(converter.options)
+    programs: DevicePrograms = converter.cuda_programs
     return programs
 
 
@@ -345,7 +347,9 @@ class DeviceProgram:
         after = plan.after
         if after is None and plan.epilogue is not None and not result.is_aligned:
             after = result.dtype
-        middle = result if after is None else adapter.scratch(result.shape, after, self._ordinal)
+        middle = (
+            result if after is None else adapter.empty_temporary(result.shape, after, self._ordinal)
+        )
         self.launches(array, middle, adapter.stream(self._ordinal))
         if after is not None:
             cast_into(result, middle, adapter, saturate=plan.saturate)

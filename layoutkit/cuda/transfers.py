@@ -247,7 +247,7 @@ def upload(
     adapter: DeviceAdapter,
 ) -> Any:
     """Convert `x` to the task's device, and return the library's array (of `out` if given)."""
-    ordinal = device_ordinal(programs.task.device or CPU)
+    ordinal = device_ordinal(programs.options.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
     shipment = _host_to_device_plan(programs, x, out)
@@ -267,7 +267,7 @@ class HostToDevicePlan:
     def __init__(
         self, programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
     ) -> None:
-        task = programs.task
+        task = programs.options
         self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, supports_float16)
         target = self.plan.target
         self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
@@ -280,7 +280,7 @@ class HostToDevicePlan:
         self._casting = task.casting if moved else "unsafe"
         self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
         staged = self.at(0, x.shape, device_ordinal(target.device))
-        self.program = programs.staying(target.dtype, copy=True).find(staged, out)
+        self.program = programs.same_device_programs(target.dtype, copy=True).find(staged, out)
 
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
@@ -396,8 +396,8 @@ class DeviceToHostPlan:
     """The cached plan to convert arrays of one layout on one GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
-        target = programs.task.plan(*array.facts, out, supports_float16).target
-        self.programs = programs.staying(target.dtype, copy=None)
+        target = programs.options.plan(*array.facts, out, supports_float16).target
+        self.programs = programs.same_device_programs(target.dtype, copy=None)
         self.write: Program | None = None  # if out does not have the result's layout
         plain = contiguous_strides(target.shape, target.dtype)
         if out is not None and not (out.flags.c_contiguous and out.dtype == target.dtype):
@@ -414,7 +414,7 @@ def download(
         delivery = cache_put(programs.others, key, DeviceToHostPlan(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    result = adapter.located(delivery.programs.run(array, None, adapter))
+    result = adapter.device_array_of(delivery.programs.run(array, None, adapter))
     if delivery.write is None:
         return _copy_to_host(result, out, adapter)
     host = _copy_to_host(result, None, adapter)
@@ -428,7 +428,7 @@ def download(
 def to_host(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
     copy = _identity_programs(len(array.shape), None).run(array, None, adapter)
-    return _copy_to_host(adapter.located(copy), None, adapter)
+    return _copy_to_host(adapter.device_array_of(copy), None, adapter)
 
 
 def to_device(x: Array, device: str, adapter: DeviceAdapter) -> Any:

@@ -55,14 +55,14 @@ class Epochs(ABC, Generic[T]):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; ends the active loop."""
-        self._go(check_int("epoch", epoch), 0)
+        self._seek(check_int("epoch", epoch), 0)
 
     def state_dict(self) -> dict[str, int | str]:
         """Return the position after the latest loop's last item, as a few integers and strings."""
         epoch, position = self._epoch, self._position
         place = {"epoch": epoch, "position": int(position)}
         records = {"records": self._records()}
-        return {**self._identity(), **records, **place, **self._marks(position)}
+        return {**self._identity(), **records, **place, **self._resume_info(position)}
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         """Let the next loop begin at the position of a state; ends the active loop.
@@ -77,7 +77,7 @@ class Epochs(ABC, Generic[T]):
         plain = {
             key: value if isinstance(value, str) else int(value) for key, value in state.items()
         }
-        self._go(epoch, self._take(epoch, position, plain), loaded=True)
+        self._seek(epoch, self._take(epoch, position, plain), loaded=True)
 
     @abstractmethod
     def _identity(self) -> dict[str, int | str]: ...
@@ -92,12 +92,12 @@ class Epochs(ABC, Generic[T]):
     def _end(self, epoch: int) -> int | None:
         """Return the position after the last item of an epoch; None if it is unknown."""
 
-    def _marks(self, position: int) -> dict[str, int]:
+    def _resume_info(self, position: int) -> dict[str, int]:
         """Return further integers of a state."""
         return {}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
-        """Return the position, with the values of `_marks`; DataError, unchanged, if invalid."""
+        """Return the position, with the values of `_resume_info`; DataError, unchanged, if invalid."""
         return position
 
     def _free(self, position: int) -> tuple[str, ...]:
@@ -107,12 +107,12 @@ class Epochs(ABC, Generic[T]):
 
     def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
         """Begin a new loop, which is the latest from now on."""
-        self._go(self._epoch, self._position if self._loaded else 0)
+        self._seek(self._epoch, self._position if self._loaded else 0)
         loop = EpochIterator(self, steps(self._epoch, self._position))
         self._latest = weakref.ref(loop)
         return loop
 
-    def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """End the active loop and go to a position."""
         loop = self._latest and self._latest()
         # One statement: see the module's docstring.
@@ -140,7 +140,7 @@ class Epochs(ABC, Generic[T]):
                 f"this state is of another {name}: {wrong}; load it where it was made, "
                 "or on an object made with the same arguments"
             )
-        for mark in self._marks(0):
+        for mark in self._resume_info(0):
             check_int(mark, state[mark])
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
@@ -171,7 +171,7 @@ class EpochIterator(Iterator[T]):
         except StopIteration as end:
             self._check_latest()
             self._done = True
-            owner._go(owner._epoch + 1, 0 if end.value is None else end.value)
+            owner._seek(owner._epoch + 1, 0 if end.value is None else end.value)
             raise
         except BaseException as error:
             if _is_busy(error):

@@ -50,10 +50,10 @@ class Layout:
     @property
     def ndim(self) -> int:
         """The rank of an array in this layout: a fold counts as one axis, `...` as zero."""
-        return len(self.groups) - self.is_open
+        return len(self.groups) - self.has_ellipsis
 
     @cached_property
-    def is_open(self) -> bool:
+    def has_ellipsis(self) -> bool:
         """True if the layout has `...`, which stands for any number of axes."""
         return DOTS in self.groups
 
@@ -78,9 +78,9 @@ class Layout:
 
     @cached_property
     def _text(self) -> str:
-        return self.spelled(" " if self.names else "")
+        return self.to_text(" " if self.names else "")
 
-    def spelled(self, separator: str = " ") -> str:
+    def to_text(self, separator: str = " ") -> str:
         """Return the text with `separator` between axes; a blank gives the notation of einops."""
         shown = [
             names[0] if len(names) == 1 else f"({separator.join(names)})" for names in self.named
@@ -146,7 +146,7 @@ def read_sides(text: str) -> tuple[Layout, Layout]:
     left, right = (
         _SideParser(text, *side, in_names, known, ONES[i]).parse() for i, side in enumerate(sides)
     )
-    if left.is_open != right.is_open:
+    if left.has_ellipsis != right.has_ellipsis:
         pos = re.search(r"\.\.\.|…", text).start()  # type: ignore[union-attr]
         fix = '"..." are axes that stay: write it on both sides, or name the axes to fold them'
         raise _parse_error(text, pos, '"..." is on one side only', fix)

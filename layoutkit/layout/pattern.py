@@ -132,7 +132,7 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
     there = _names(source)
     for name in _names(target):
         if name not in (*there, _ONE) and sizes.setdefault(name, 1) != 1:
-            call = f'einops.repeat(x, "{source.spelled()} -> {target.spelled()}", '
+            call = f'einops.repeat(x, "{source.to_text()} -> {target.to_text()}", '
             raise ShapeError(
                 f"axis {name} is only on the right, and with {name}={sizes[name]} data "
                 f"would have to be invented; an added axis has size 1, so leave {name}= out; "
@@ -162,7 +162,7 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
                 raise ShapeError(
                     f"{fact}, and {word} is one axis; write ({' '.join(word)}) to fold"
                 )
-            call = f'einops.reduce(x, "{source.spelled()} -> {target.spelled()}", "mean")'
+            call = f'einops.reduce(x, "{source.to_text()} -> {target.to_text()}", "mean")'
             raise ShapeError(
                 f"{fact}; only an axis of size 1 can be dropped: add {name} to {target}; {call} "
                 "averages over it"
@@ -235,7 +235,7 @@ class Permutation:
         same = self.source_shape == self.target_shape
         return same and self.permutation == tuple(range(len(self.axes)))
 
-    def view_of(self, x: Any) -> Any:
+    def as_view(self, x: Any) -> Any:
         """Return the target as a view of `x`, a NumPy or CuPy array."""
         return x.reshape(self.sizes).transpose(self.permutation).reshape(self.target_shape)
 
@@ -288,7 +288,7 @@ class Pattern:
 
         Raises ShapeError if the rank is too low.
         """
-        if not self.left.is_open:
+        if not self.left.has_ellipsis:
             return self
         if ndim < self.left.ndim:
             raise ShapeError(_rank_fact(self.left, ndim))
@@ -351,13 +351,13 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
     """Raise ShapeError unless the shape has one size for each axis of the layout."""
-    if len(shape) != layout.ndim and not (layout.is_open and len(shape) > layout.ndim):
+    if len(shape) != layout.ndim and not (layout.has_ellipsis and len(shape) > layout.ndim):
         raise ShapeError(_rank_fact(layout, len(shape), f"the shape {shape}"))
 
 
 def _rank_fact(layout: Layout, ndim: int, label: str = "the array") -> str:
     """Return the message for an array whose rank does not fit a layout."""
-    least = "at least " if layout.is_open else ""
+    least = "at least " if layout.has_ellipsis else ""
     axes = ", ".join((" " if layout.names else "").join(names) for names in layout.named)
     blanks = ""
     if layout.names:
@@ -376,7 +376,7 @@ def axis_name(name: str) -> str:
 def _joined(left: Layout, right: Layout) -> str:
     """Return the text of a pattern; both sides are in names if one is."""
     blank = " " if left.names or right.names else ""
-    return ARROW.join((left.spelled(blank), right.spelled(blank)))
+    return ARROW.join((left.to_text(blank), right.to_text(blank)))
 
 
 @lru_cache(maxsize=1024)

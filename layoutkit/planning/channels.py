@@ -83,7 +83,7 @@ def resolve_selection(
     """
     letter = _channel_letter(pattern.source)
     spare = len(shape) - pattern.left.ndim
-    fits = spare == 0 or (pattern.left.is_open and spare > 0)
+    fits = spare == 0 or (pattern.left.has_ellipsis and spare > 0)
     if not fits or letter not in pattern.left.groups:
         move = pattern.resolve(shape, sizes)
         count = move.sizes[move.axes.index(letter)]

@@ -43,7 +43,7 @@ class CollateOptions(NamedTuple):
     channels    the channels of samples, in result order; None: all
     """
 
-    task: ConvertOptions
+    options: ConvertOptions
     letter: str
     whole: bool
     fill: tuple[float, ...] | None
@@ -56,15 +56,15 @@ class CollateOptions(NamedTuple):
             keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         if self.channels is not None:
             keywords["channels"] = self.channels
-        return keywords | self.task.keywords()
+        return keywords | self.options.keywords()
 
     def asked(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
-        return (self.task.asked(), self.letter, self.whole, self.fill, self.channels)
+        return (self.options.asked(), self.letter, self.whole, self.fill, self.channels)
 
-    def check_whole(self, shape: tuple[int, ...]) -> None:
+    def check_batch_rank(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError unless an array of all samples has the rank of the left side."""
-        pattern = self.task.pattern
+        pattern = self.options.pattern
         try:
             check_rank(pattern.left, shape)
         except ShapeError as error:
@@ -72,9 +72,9 @@ class CollateOptions(NamedTuple):
 
     def completed(self, ndim: int) -> SampleAxes:
         """Return the axes of samples of rank `ndim`."""
-        pattern = self.task.pattern
+        pattern = self.options.pattern
         return _sample_axes(
-            pattern, pattern.text, self.letter, ndim, tuple(sorted(self.task.sizes))
+            pattern, pattern.text, self.letter, ndim, tuple(sorted(self.options.sizes))
         )
 
 
@@ -88,7 +88,7 @@ class SampleAxes(NamedTuple):
 
     pattern: Pattern
     sample: Layout
-    windowed: tuple[str | None, ...]
+    cropped_names: tuple[str | None, ...]
 
     def window(self, options: CollateOptions, shapes: Array) -> tuple[int, ...]:
         """Return the window size of every sample; `shapes` has a row for each sample.
@@ -98,7 +98,7 @@ class SampleAxes(NamedTuple):
         shapes = select_channel_sizes(options, self, shapes)
         first = shapes[0].tolist()
         if len(shapes) > 1:
-            free = np.array([name is None for name in self.windowed], bool)
+            free = np.array([name is None for name in self.cropped_names], bool)
             differs = (shapes != shapes[0]) & free
             if differs.any():
                 number, axis = map(int, np.argwhere(differs)[0])
@@ -110,8 +110,8 @@ class SampleAxes(NamedTuple):
                     f"{first[axis]}; give samples of one size{fix}"
                 )
         return tuple(
-            size if name is None else options.task.sizes[name]
-            for name, size in zip(self.windowed, first, strict=True)
+            size if name is None else options.options.sizes[name]
+            for name, size in zip(self.cropped_names, first, strict=True)
         )
 
     def places(self) -> dict[str, int]:
@@ -240,7 +240,7 @@ _FAR = 1 << 60  # elements; sums of two still fit 64 bits
 class CropPlacement(NamedTuple):
     """The start of each window in its sample, and its reversed axes: one row per sample."""
 
-    begins: Array
+    starts: Array
     flips: Array
 
 
@@ -430,21 +430,21 @@ class BatchLayout(NamedTuple):
     task        the conversion of one window, to memory in which every letter is an axis
     plan        the plan of the conversion of all stacked windows
     window      the sizes of a window
-    shape, dtype, strides    of the memory, which is the batch unless there is a `then`
+    shape, dtype, strides    of the memory, which is the batch unless there is a `post_conversion`
     step        the stride of the sample axis in that memory
     lies        the shape and strides of one window in that memory
     then        the conversion of the memory to the batch, None if it is the batch
     """
 
-    task: ConvertOptions
+    options: ConvertOptions
     plan: Plan
     window: tuple[int, ...]
     shape: tuple[int, ...]
     dtype: DType
     strides: tuple[int, ...]
     step: int
-    lies: Part
-    then: ConvertOptions | None
+    sample_region: Part
+    post_conversion: ConvertOptions | None
 
 
 class Collation(NamedTuple):
@@ -456,7 +456,7 @@ class Collation(NamedTuple):
 
     def __str__(self) -> str:
         plan = self.frame.plan
-        post_conversion = self.frame.then
+        post_conversion = self.frame.post_conversion
         lines = [f"{plan.pattern}: {plan.source} -> {plan.target}"]
         kinds = Counter(window_plan.kernel for window_plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
@@ -478,7 +478,7 @@ def make_batch_layout(
     has_half: SupportsFloat16,
 ) -> BatchLayout:
     """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
-    task = options.task
+    task = options.options
     pattern = axes.pattern
     if options.fill is not None:
         fill_array_of(options, axes, window, source)  # raises its errors
@@ -507,9 +507,13 @@ def _needs_post_conversion(
     options: CollateOptions, move: Permutation, plan: Plan, steps: dict[str, int]
 ) -> bool:
     """Return whether converting windows one by one is impossible or slow."""
-    formula = options.task.formula
+    formula = options.options.formula
     letter = options.letter
-    if plan.before is not None or plan.after is not None or options.task.device not in (None, CPU):
+    if (
+        plan.before is not None
+        or plan.after is not None
+        or options.options.device not in (None, CPU)
+    ):
         return True
     if formula is not None and formula.per_channel and formula.letter(move) == letter:
         return True
@@ -536,7 +540,7 @@ def _unconverted_frame(
     plain = ConvertOptions(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
-    post_conversion = options.task._replace(pattern=stacked, sizes={})
+    post_conversion = options.options._replace(pattern=stacked, sizes={})
     part = _window_part(move, options.letter, letters, strides_by_letter, source)
     return BatchLayout(
         plain, plan, window, shape, source, strides, strides[0], part, post_conversion

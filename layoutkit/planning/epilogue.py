@@ -87,7 +87,7 @@ class Epilogue:
         return computation_dtype(self.source, self.target)
 
     @property
-    def clipped_in(self) -> str:
+    def clip_dtype(self) -> str:
         """The NumPy name of the dtype that items have when they are clipped."""
         name = self.source if self.coefficients is None else self.computed
         return DTYPES[name].library

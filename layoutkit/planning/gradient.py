@@ -31,8 +31,8 @@ def inverse_arguments(task: ConvertOptions, dtype: Any) -> tuple[str, dict[str, 
     formula = task.formula
     order = None if task.channels is None else inverse_permutation(task.channels)
     if formula is not None and formula.scales:
-        inverted = formula.inverted()
-        keywords |= (inverted if order is None else inverted.reordered(order)).keywords()
+        inverted = formula.inverse()
+        keywords |= (inverted if order is None else inverted.with_channel_order(order)).keywords()
     if dtype is not None:
         keywords |= {"dtype": as_dtype(dtype), "casting": "saturate"}
     elif task.casting != "same_kind":
@@ -69,7 +69,7 @@ def gradient_arguments(
     formula = task.formula
     if task.channels is not None:
         keywords["channels"] = order = inverse_permutation(task.channels)
-        formula = formula.reordered(order) if formula is not None and order else formula
+        formula = formula.with_channel_order(order) if formula is not None and order else formula
     if formula is not None and formula.scales:
         keywords |= {"scale": formula.scale, **formula.along("std")}
     return task.pattern.reversed().text, keywords
@@ -117,7 +117,7 @@ class GradientConverters:
             converter = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
             _check_folded_sizes(task, converter, shape)
             return converter
-        move = task.picked(source[0])[0]
+        move = task.select_channels(source[0])[0]
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
         target_device = None if device == source[2] else source[2]
@@ -184,7 +184,7 @@ def channel_scatter(
                 "backward(grad, like=x)"
             )
         return None
-    move, picks = task.picked(source[0])
+    move, picks = task.select_channels(source[0])
     if picks is None or picks.is_permutation:
         return None
     dtype = source[1] if dtype_kind(source[1]) in "fc" else grad[1]

@@ -28,7 +28,7 @@ class Loop(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     src: int
     dst: int
-    coef: int = 0
+    coef_stride: int = 0
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Loop(NamedTuple):
 
     def backward(self) -> Loop:
         """Return the loop in reverse, which also visits the coefficients in reverse."""
-        return Loop(self.count, -self.src, -self.dst, self.coef)
+        return Loop(self.count, -self.src, -self.dst, self.coef_stride)
 
 
 class SumLoop(NamedTuple):
@@ -152,7 +152,7 @@ def _reverse_loops(loops: list[Loop], item: int) -> CanonicalLoops:
         if (loop.dst if innermost or not loop.src else loop.src) < 0:
             src += (loop.count - 1) * loop.src
             dst += (loop.count - 1) * loop.dst
-            coefs_reversed |= loop.coef != 0
+            coefs_reversed |= loop.coef_stride != 0
             loop = loop.backward()
         result.append(loop)
     return CanonicalLoops(tuple(result), item, src, dst, coefs_reversed)
@@ -165,7 +165,7 @@ def _reverse_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
     """
     *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *canonical_loops.loops)
     steps = pixel.count * pixel.src, -pixel.count * pixel.dst
-    if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef:
+    if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef_stride:
         return canonical_loops
     return replace(
         canonical_loops,

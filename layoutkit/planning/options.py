@@ -49,7 +49,7 @@ class ConvertOptions(NamedTuple):
     sizes: dict[str, int]
     memory: Layout | None = None
     threads: int | None = None
-    canvas: Padding | None = None
+    padding: Padding | None = None
     channels: tuple[int, ...] | None = None  # of x, in result order; None: all
     is_part: bool = False
 
@@ -71,8 +71,8 @@ class ConvertOptions(NamedTuple):
             keywords["memory"] = str(self.memory)
         if self.threads is not None:
             keywords["threads"] = self.threads
-        if self.canvas is not None:
-            keywords |= self.canvas.keywords()
+        if self.padding is not None:
+            keywords |= self.padding.keywords()
         if self.channels is not None:
             keywords["channels"] = self.channels
         return keywords | self.sizes
@@ -88,7 +88,7 @@ class ConvertOptions(NamedTuple):
     @property
     def is_composed(self) -> bool:
         """True if `memory=` or `pad_to=` makes this more than one conversion: see `plan.py`."""
-        return self.memory is not None or self.canvas is not None
+        return self.memory is not None or self.padding is not None
 
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise PatternError unless the spec has the layout that is converted."""
@@ -119,11 +119,11 @@ class ConvertOptions(NamedTuple):
         # Imported on the first conversion, so that `import layoutkit` stays fast.
         from .plan import Request, make_plan
 
-        move, target = self.judge(shape, source, out)
+        move, target = self.check_and_infer_dtype(shape, source, out)
         if out is not None:
             check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
         devices = device, self.device or device
-        picks = self.picked(shape)[1]
+        picks = self.select_channels(shape)[1]
         can_view = picks is None and devices[0] == devices[1]
         request = Request(
             self.pattern.text,
@@ -143,7 +143,7 @@ class ConvertOptions(NamedTuple):
             self.refuse_copy(shape, strides, source, devices)
         return plan
 
-    def judge(
+    def check_and_infer_dtype(
         self, shape: tuple[int, ...], source: DType, out: Any = None
     ) -> tuple[Permutation, DType]:
         """Return the resolved move and the result's dtype for an array of this shape and dtype.
@@ -151,16 +151,18 @@ class ConvertOptions(NamedTuple):
         Sizes may be symbolic while a framework traces. Raises an error if such an array cannot be
         converted.
         """
-        move = self.picked(shape)[0]
+        move = self.select_channels(shape)[0]
         check_supported_dtype(source)
         target = self.target_dtype(source, out)
         computed = source
-        if self.formula is not None and not self.formula.keeps(source, target):
+        if self.formula is not None and not self.formula.preserves_dtype(source, target):
             computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
         return move, target
 
-    def picked(self, shape: tuple[int, ...]) -> tuple[Permutation, ChannelSelection | None]:
+    def select_channels(
+        self, shape: tuple[int, ...]
+    ) -> tuple[Permutation, ChannelSelection | None]:
         """Return the move of an x of `shape`, and its channel selection (None: identity)."""
         if self.channels is None:
             return self.pattern.resolve(shape, self.sizes), None
@@ -189,7 +191,11 @@ class ConvertOptions(NamedTuple):
         if self.dtype is not None:
             return self.dtype
         formula = self.formula
-        if formula is not None and dtype_kind(source) in "bui" and not formula.keeps(source):
+        if (
+            formula is not None
+            and dtype_kind(source) in "bui"
+            and not formula.preserves_dtype(source)
+        ):
             return np.dtype(np.float32)
         return source if source.isnative else source.newbyteorder("=")
 

@@ -117,7 +117,7 @@ class Plan:
     def is_one_pass(self) -> bool:
         """True if the conversion is a single launch of the kernel."""
         staged = self.before is not None or self.after is not None or self.selects_first
-        return self.choice is not None and not staged and not self.choice.beyond
+        return self.choice is not None and not staged and not self.choice.host_loops
 
     def launches(self) -> Iterator[tuple[int, int]]:
         """Yield the (source, output) byte offset of every launch of the kernel.
@@ -126,7 +126,7 @@ class Plan:
         """
         if self.loops is None or self.choice is None:
             return
-        beyond = self.choice.beyond
+        beyond = self.choice.host_loops
         for indices in product(*(range(loop.count) for loop in beyond)):
             iterations = list(zip(indices, beyond, strict=True))
             yield (
@@ -166,7 +166,7 @@ class Plan:
         """Return a description of the formula and of the dtype it is computed in."""
         dtypes = self.before or self.source.dtype, self.after or self.target.dtype
         x = "x" if formula.clip is None else "clip(x, {}, {})".format(*formula.clip)
-        if formula.keeps(*dtypes):
+        if formula.preserves_dtype(*dtypes):
             return f"{x} in {dtypes[0]}"
         shown = f"({x} * scale - mean) / std" if formula.scales else x
         return f"{shown} in {computed_dtype(*dtypes)}"
@@ -198,7 +198,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     # Before the check for size 0, so that constants of a wrong length always raise an error.
     formula = request.formula
     coefficients = None
-    if formula is not None and not formula.keeps(request.source, request.target):
+    if formula is not None and not formula.preserves_dtype(request.source, request.target):
         coefficients = Coefficients(*formula.coefficients(formula.indices(move)))
     if target.nbytes == 0:
         return replace(plain, kernel="empty")
@@ -216,7 +216,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         names = kernel_dtype_name(kernel_source), kernel_dtype_name(kernel_target)
         epilogue = Epilogue(*names, request.saturates, _in_loop_order(coefficients, loops))
         if formula is not None and formula.clip is not None:
-            epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clipped_in)))
+            epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clip_dtype)))
     return replace(
         plain,
         kernel=choice.kernel,
@@ -264,7 +264,7 @@ def _stages(
         return None, source, target, None
     computed = source if formula is None else formula.computed_dtype(source, target)
     # Constants that float32 cannot represent need float64, whatever the two dtypes are.
-    exact = formula is None or formula.keeps(source, target)
+    exact = formula is None or formula.preserves_dtype(source, target)
     exact = exact or computed == computed_dtype(source, target)
     start = source if exact and is_supported_dtype(source, has_half) else computed
     before = None if start == source else start
@@ -335,7 +335,7 @@ def make_plan_for_options(
             plan.target.shape[axis] for axis in memory_permutation(task, len(plan.target.shape))
         )
         plan = replace(plan, memory=str(task.memory))
-    elif task.canvas is not None:
+    elif task.padding is not None:
         plan, region = plan_inner_region(task, shape, strides, source, device, out, has_half)
         result_shape = region.shape
         filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
@@ -362,7 +362,7 @@ def memory_permutation(task: ConvertOptions, ndim: int) -> tuple[int, ...]:
     """Return the permutation that turns the memory's axes into those of a result of this rank."""
     right = task.pattern.right
     memory = task.memory or task.pattern.right
-    if right.is_open:
+    if right.has_ellipsis:
         staying = ndim - right.ndim
         right, memory = right.completed(staying), memory.completed(staying)
     return tuple(map(memory.groups.index, right.groups))
@@ -413,7 +413,7 @@ def options_for_inner_region(task: ConvertOptions) -> ConvertOptions:
     target = task.pattern.target
     unfolded = Layout(tuple(target.letters), target.names)
     pattern = Pattern(task.pattern.source, unfolded, task.pattern.text)
-    return task._replace(pattern=pattern, canvas=None, copy=None)
+    return task._replace(pattern=pattern, padding=None, copy=None)
 
 
 def options_for_padded_source(task: ConvertOptions) -> ConvertOptions:
@@ -421,7 +421,7 @@ def options_for_padded_source(task: ConvertOptions) -> ConvertOptions:
     source = task.pattern.source
     unfolded = Layout(tuple(source.letters), source.names)
     pattern = Pattern(unfolded, task.pattern.target, task.pattern.text)
-    return task._replace(pattern=pattern, canvas=None, sizes={})
+    return task._replace(pattern=pattern, padding=None, sizes={})
 
 
 def options_after_take(task: ConvertOptions) -> ConvertOptions:
@@ -430,20 +430,20 @@ def options_after_take(task: ConvertOptions) -> ConvertOptions:
     Every letter is an axis of its source.
     """
     order = task.channels or ()
-    canvas = task.canvas
+    canvas = task.padding
     if canvas is not None and len(canvas.fill) > 1:
         canvas = replace(canvas, fill=tuple(canvas.fill[channel] for channel in order))
-    return options_for_padded_source(task)._replace(channels=None, canvas=canvas)
+    return options_for_padded_source(task)._replace(channels=None, padding=canvas)
 
 
 def padded_source(task: ConvertOptions, shape: tuple[int, ...], dtype: DType) -> PaddedSource:
     """Return the padded x that GPU adapters and other libraries allocate and convert."""
     region = resolve_padding(task, shape)
-    move = task.picked(shape)[0]
-    if task.canvas is None:
+    move = task.select_channels(shape)[0]
+    if task.padding is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    pixel = task.canvas.pixel(dtype, sizes.get(CHANNEL))
+    pixel = task.padding.pixel(dtype, sizes.get(CHANNEL))
     fill_shape = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
     regions_by_axis = dict(zip(move.target_axes, region.window, strict=True))
     region_in_source = tuple(
@@ -458,9 +458,9 @@ def fill_conversion(
     task: ConvertOptions, shape: tuple[int, ...], dtype: DType
 ) -> tuple[ConvertOptions, Array]:
     """Return the conversion of the fill values, and its input: as small an array as possible."""
-    canvas = task.canvas
+    canvas = task.padding
     region = resolve_padding(task, shape)
-    move, picks = task.picked(shape)
+    move, picks = task.select_channels(shape)
     if canvas is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
@@ -479,15 +479,15 @@ def fill_conversion(
     names = move.source.names + move.target.names
     layouts = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
     pattern = Pattern(*layouts, task.pattern.text)
-    return task._replace(pattern=pattern, canvas=None, copy=True, sizes={}, channels=None), array
+    return task._replace(pattern=pattern, padding=None, copy=True, sizes={}, channels=None), array
 
 
 def resolve_padding(task: ConvertOptions, shape: tuple[int, ...]) -> PaddedRegion:
     """Return the region of the result that an x of `shape` fills."""
-    if task.canvas is None:
+    if task.padding is None:
         raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
-    move = task.picked(shape)[0]
+    move = task.select_channels(shape)[0]
     try:
-        return task.canvas.place(move)
+        return task.padding.place(move)
     except ShapeError as error:
         raise ShapeError(f'"{task.pattern.text}" on shape {shape}: {error}') from None

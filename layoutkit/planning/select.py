@@ -51,7 +51,7 @@ class KernelChoice:
     outer: tuple[Loop, ...]
     source_item: int  # bytes
     target_item: int
-    beyond: tuple[Loop, ...] = ()  # outer loops that the caller runs
+    host_loops: tuple[Loop, ...] = ()  # outer loops that the caller runs
     order: tuple[int, ...] = ()  # channels of a pixel, or planes; (): the identity
 
     @property
@@ -69,8 +69,8 @@ class LoopRoles(NamedTuple):
     channels: int = 0
 
     def choice(self, kernel: str, inner: LoopNest, order: tuple[int, ...] = ()) -> KernelChoice:
-        """Return the choice of a kernel with these roles; surplus outer loops go to `beyond`."""
-        beyond = [loop for loop in self.outer if not loop.coef][
+        """Return the choice of a kernel with these roles; surplus outer loops go to `host_loops`."""
+        beyond = [loop for loop in self.outer if not loop.coef_stride][
             : max(0, len(self.outer) - MAX_OUTER)
         ]
         outer = tuple(loop for loop in self.outer if not any(loop is b for b in beyond))
@@ -145,8 +145,8 @@ def _contiguous(inner: LoopNest, *, pure: bool) -> LoopRoles | None:
     if pure != inner.pure or (last.src, last.dst) != (inner.item, inner.target_item):
         return None
     run: tuple[Loop, ...] = (last,)
-    pixels = len(loops) > 1 and last.coef > 0 and last.count <= MAX_TABLE
-    if pixels and _gapless(loops[-2], last) and not loops[-2].coef:
+    pixels = len(loops) > 1 and last.coef_stride > 0 and last.count <= MAX_TABLE
+    if pixels and _gapless(loops[-2], last) and not loops[-2].coef_stride:
         run = loops[-2:]  # the coefficients repeat along the outer loop
     short = count_iterations(run) * min(inner.item, inner.target_item) < SHORT_RUN
     return None if short and len(loops) > len(run) else inner.roles(run)
@@ -162,7 +162,7 @@ def _gapless(outer: Loop, inner: Loop) -> bool:
 def _merge(inner: LoopNest) -> LoopRoles | None:
     row = inner.row
     last = inner.last
-    if row is None or row.coef or last.count not in SMALL_CHANNEL_COUNTS:
+    if row is None or row.coef_stride or last.count not in SMALL_CHANNEL_COUNTS:
         return None
     packed = row is inner.loops[-2] and row.dst == last.count * inner.target_item
     if not packed or row.count * inner.item < LEAST_PIXELS:
@@ -192,7 +192,7 @@ def _flip(inner: LoopNest) -> LoopRoles | None:
         return None
     pixels = inner.loops[-2]
     packed = (pixels.src, pixels.dst) == (-last.count * item, last.count * target)
-    if not packed or pixels.coef or pixels.count * item < LEAST_PIXELS:
+    if not packed or pixels.coef_stride or pixels.count * item < LEAST_PIXELS:
         return None
     return inner.roles((pixels, last), channels=last.count)
 
@@ -240,7 +240,7 @@ def _fuse_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tup
 
 def _fuse_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """Fuse the contiguous loop of the output with the next one."""
-    if len(loops) < 2 or any(loops[-2] is row for row in rows) or loops[-2].coef:
+    if len(loops) < 2 or any(loops[-2] is row for row in rows) or loops[-2].coef_stride:
         return (last,)
     fits = loops[-2].dst == last.count * last.dst
     return (loops[-2], last) if fits else (last,)
@@ -255,7 +255,7 @@ def _gather(inner: LoopNest) -> LoopRoles:
     if inner.last.dst == inner.target_item:
         for loop in reversed(inner.loops[:-1]):
             gapless = loop.dst == run[0].count * run[0].dst
-            if not gapless or loop.coef or count_iterations(run) > MAX_TABLE:
+            if not gapless or loop.coef_stride or count_iterations(run) > MAX_TABLE:
                 break
             run.insert(0, loop)
     roles = inner.roles(run)
@@ -503,7 +503,7 @@ def _shuffle_choice(
         return None
     last = canonical_loops.loops[-1]
     packed = abs(last.src) == count * item and last.dst == len(order) * target_item
-    if not packed or last.coef or last.count * item < LEAST_PIXELS:
+    if not packed or last.coef_stride or last.count * item < LEAST_PIXELS:
         return None
     inner = LoopNest((*canonical_loops.loops, pixel), item, target_item, False)
     roles = inner.roles((last, pixel), channels=len(order))

@@ -211,7 +211,7 @@ class OneHot(ArrayConversion):
         return one_hot(columns, width, dtype)
 
     def _symbolic_one_hot(self, x: Any, library: ArrayNamespace) -> Any:
-        encoded = library.hot(x, self._count)
+        encoded = library.one_hot(x, self._count)
         rows = library.shape(x)[0]
         if self._blocks > 1:
             encoded = library.xp.reshape(encoded, [rows, self._blocks * self._count])

@@ -197,7 +197,7 @@ def get_from(space: Any, view: Any, dtype: Any, device: Any) -> Any:
             f'without device= and transfer it with convert(..., device="{device}")'
         )
     other = space if dtype is None else space.with_dtype(dtype)
-    cache = view.batch.by_form
+    cache = view.batch.by_target
     if other not in cache:
         cache.setdefault(other, source.format_as(base_as_batch(view), other))
     return cache[other]
@@ -214,7 +214,7 @@ def gradients_for(space: Any, view: Any, grad: Any) -> list[ConversionGradient]:
     if layout is not None:
         return [view.batch.check_gradient(layout, grad)]
     dtypes = unflatten(nest, [leaf.batch.plans.gradient_dtype for leaf in leaves(nest)])
-    grads = _undo_gradient(view.batch.by_form, source.with_dtype(dtypes), space, grad)
+    grads = _undo_gradient(view.batch.by_target, source.with_dtype(dtypes), space, grad)
     pairs = zip(leaves(nest), leaves(grads), strict=True)
     return [(leaf.batch.plans.base, in_base_layout(leaf, part)) for leaf, part in pairs]
 

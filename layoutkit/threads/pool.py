@@ -52,7 +52,7 @@ POOL_KERNELS = ("serve", "clock", "lend", "join", "run")
 class Job:
     """A kernel with its parameter block, cut into `units` that are drawn `grain` at a time."""
 
-    __slots__ = ("_keep", "alone", "kernel", "nbytes", "params", "threads", "units", "words")
+    __slots__ = ("_keep", "kernel", "nbytes", "params", "run_serial", "threads", "units", "words")
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class Job:
         self.words = struct.pack(
             "5q", kernel.address, data_pointer(self._keep), units, grain, urgent
         )
-        self.alone = None
+        self.run_serial = None
         if nbytes < KEEP_GIL_BYTES:
-            self.alone = _gil_holding(kernel.address)
+            self.run_serial = _gil_holding(kernel.address)
         elif nbytes < SERIAL_BYTES or threads == 1:
-            self.alone = kernel.run
+            self.run_serial = kernel.run
 
     def run(self, src: int, dst: int) -> None:
         """Run the job on the arrays that begin at two addresses."""
-        if self.alone is not None:
-            self.alone(self.params, src, dst, 0, self.units)
+        if self.run_serial is not None:
+            self.run_serial(self.params, src, dst, 0, self.units)
         else:
             pool.run(self, src, dst)
 
@@ -120,9 +120,9 @@ class Pool:
         layer = limits.threading_layer
         if openmp is None or layer == "own" or not openmp.is_available():
             return False
-        team = openmp.team(lambda: self.board.awake(self.workers), asleep=layer == "openmp")
+        team = openmp.team(lambda: self.state.awake(self.workers), asleep=layer == "openmp")
         if team is not None:
-            self.board.words[self._parallel_index] = team.parallel
+            self.state.words[self._parallel_index] = team.parallel
         return team is not None
 
     def _start(self, count: int) -> bool:
@@ -134,11 +134,11 @@ class Pool:
         with self._lock:
             self.load()
             while self.workers < count - 1:
-                if not self.board.start(self.workers + 1, self._serve):
+                if not self.state.start(self.workers + 1, self._serve):
                     count = MAX_THREADS  # the system allows no more: do not try again
                     break
                 self.workers += 1
-                self.board.words[self._started_index] = self.workers
+                self.state.words[self._started_index] = self.workers
             self._ready = max(self._ready, count)
         return True
 
@@ -152,11 +152,11 @@ class Pool:
 
             loaded = {part: load(KernelSpec("threadpool", (part,))) for part in POOL_KERNELS}
             self._serve = loaded["serve"]
-            self.board = PoolState(MAX_THREADS - 1, loaded["clock"], SPIN_SECONDS, WAKING_SECONDS)
-            self.board.words[JOIN] = loaded["join"].address
+            self.state = PoolState(MAX_THREADS - 1, loaded["clock"], SPIN_SECONDS, WAKING_SECONDS)
+            self.state.words[JOIN] = loaded["join"].address
             self._parallel_index = PARALLEL
             self._started_index = READY
-            self._state_address = self.board.address
+            self._state_address = self.state.address
             self._lend = loaded["lend"].run
             self._run = loaded["run"].run
 

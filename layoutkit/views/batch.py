@@ -50,8 +50,8 @@ class BatchState:
     __slots__ = (
         "_totals",
         "array",
-        "by_form",
-        "got",
+        "by_conversion",
+        "by_target",
         "gradients",
         "input",
         "plans",
@@ -63,8 +63,8 @@ class BatchState:
         self.array = array
         self.plans = plans
         self.results: dict[Any, Any] = {}
-        self.got: dict[Conversion, Any] = {}
-        self.by_form: dict[Any, Any] = {}
+        self.by_conversion: dict[Conversion, Any] = {}
+        self.by_target: dict[Any, Any] = {}
         self.gradients: list[ConversionGradient] = []
         self._totals: dict[DType | None, Any] = {}
 
@@ -73,10 +73,10 @@ class BatchState:
     ) -> Any:
         """Return the base in a layout and dtype; made once, however the request is spelled."""
         conversion = self.plans.find(layout, dtype, device, options)
-        result = self.got.get(conversion)
+        result = self.by_conversion.get(conversion)
         if result is None:
             new = self.input if conversion is self.plans.base else conversion.converter(self.source)
-            result = self.got.setdefault(conversion, new)
+            result = self.by_conversion.setdefault(conversion, new)
         request = (
             (layout, dtype, device)
             if options is DEFAULT_OPTIONS
@@ -145,13 +145,16 @@ class BatchState:
         dtype = as_dtype(array.dtype)
         matching = [
             conversion
-            for conversion in (*self.got, self.plans.base)
+            for conversion in (*self.by_conversion, self.plans.base)
             if conversion.layout == name and conversion.device == device and conversion.takes(dtype)
             if formula is None or conversion.has(formula)
         ]
         if not matching:
             self._refuse(name, described, "it belongs to no getting of this batch")
-        if len({conversion.formula for conversion in matching if conversion in self.got}) > 1:
+        if (
+            len({conversion.formula for conversion in matching if conversion in self.by_conversion})
+            > 1
+        ):
             self._refuse(
                 name,
                 described,
@@ -195,7 +198,7 @@ class BatchState:
         return result
 
     def _shape(self, conversion: Conversion) -> tuple[int, ...]:
-        return tuple(self.got.get(conversion, self.array).shape)
+        return tuple(self.by_conversion.get(conversion, self.array).shape)
 
     def _refuse(self, name: str, described: tuple[ArrayInfo, str], reason: str) -> NoReturn:
         base = self.plans.base
@@ -203,7 +206,7 @@ class BatchState:
         where = "" if device == CPU else f" on {device}"
         other_conversions = [
             f"{conversion} {self._shape(conversion)}"
-            for conversion in self.got
+            for conversion in self.by_conversion
             if conversion is not base
         ]
         conversions = ", ".join([f"{base} {self.array.shape} (the base)", *other_conversions])
@@ -218,7 +221,7 @@ class NestedBatchState(NamedTuple):
     """The states of all arrays of a ListView, valid until one of them begins a new batch."""
 
     parts: list[BatchState]
-    by_form: dict[Any, Any]  # results for targets that join all arrays
+    by_target: dict[Any, Any]  # results for targets that join all arrays
 
 
 class CompiledBatch:

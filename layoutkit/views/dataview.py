@@ -72,7 +72,7 @@ class SingleArrayView(View):
         self._batch = batch
         self._results = batch.results
 
-    def of_same_kind(self, array: Any, out: Self | None = None) -> Self:
+    def with_samples(self, array: Any, out: Self | None = None) -> Self:
         """Return a view of this class and layout of `array`, samples in this view's layout.
 
         The view has this one's other state (classes) and shares its plans, or keeps those of `out`,
@@ -294,7 +294,7 @@ class DataView(SingleArrayView):
             `out` is another class of view, or this view; an index is out of range; not ints.
         """
         self.check_out(out)
-        return self.of_same_kind(
+        return self.with_samples(
             self.batch.take_samples(normalize_indices(indices, len(self))), out
         )
 
@@ -307,7 +307,7 @@ class DataView(SingleArrayView):
         `out` is as for `index`. Raises ViewError, ArgumentError.
         """
         self.check_out(out)
-        return self.of_same_kind(
+        return self.with_samples(
             self.batch.part(normalize_slice(start, stop, len(self)), copy), out
         )
 

@@ -19,8 +19,8 @@ def summary_line(batch: BatchState | None, note: str) -> str:
         return "; ".join(filter(None, ["empty", note]))
     base = batch.plans.base
     parts = [f"{base.layout} {batch.array.shape} {base.dtype}{_where(batch)}", note]
-    conversions = [str(conversion) for conversion in batch.got if conversion is not base]
-    results = ", ".join(conversions + [repr(form) for form in batch.by_form])
+    conversions = [str(conversion) for conversion in batch.by_conversion if conversion is not base]
+    results = ", ".join(conversions + [repr(form) for form in batch.by_target])
     parts.append(results and f"got {results}")
     count = len(batch.gradients)
     parts.append(f"{count} gradient{'s' if count > 1 else ''}" if count else "")
@@ -49,10 +49,10 @@ def html_section(title: str, parts: Iterable[str]) -> str:
 def _rows(batch: BatchState) -> Iterator[tuple[Any, ...]]:
     base = batch.plans.base
     yield ("base", *_described(base, batch.array), "-", "0")
-    for conversion, result in batch.got.items():
+    for conversion, result in batch.by_conversion.items():
         if conversion is not base:
             yield ("got", *_described(conversion, result), *_forward(conversion, batch))
-    for target, result in batch.by_form.items():
+    for target, result in batch.by_target.items():
         properties = (getattr(result, name, "-") for name in ("dtype", "shape"))
         yield ("got", repr(target), *properties, "format_as", "-")
     for conversion, grad in batch.gradients:

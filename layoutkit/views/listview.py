@@ -266,7 +266,7 @@ class ListView(View):
     def _with_samples(self, out: Self | None, samples: list[Any]) -> Self:
         out_leaves: Iterable[DataView | None] = repeat(None) if out is None else out._leaves
         views = [
-            leaf.of_same_kind(part, other)
+            leaf.with_samples(part, other)
             for leaf, part, other in zip(self._leaves, samples, out_leaves, strict=False)
         ]
         return self._with_leaves(iter(views)) if out is None else out

@@ -243,7 +243,7 @@ class ConversionCache:
         conversion = self._conversions.get(key)
         if conversion is None:
             check_supported_dtype(target_dtype)
-            is_copy = formula is None or formula.keeps(self.dtype, target_dtype)
+            is_copy = formula is None or formula.preserves_dtype(self.dtype, target_dtype)
             computed = self.dtype if is_copy else computed_dtype(self.dtype, target_dtype)
             self._check_cast(computed, target_dtype, name)
             new = Conversion(name, target_dtype, self._mover(*key), target_device, options)
@@ -262,7 +262,11 @@ class ConversionCache:
 
     def _default(self, formula: Normalization | None) -> DType:
         """Return the default dtype of a conversion."""
-        if formula is None or dtype_kind(self.native) not in "bui" or formula.keeps(self.dtype):
+        if (
+            formula is None
+            or dtype_kind(self.native) not in "bui"
+            or formula.preserves_dtype(self.dtype)
+        ):
             return self.native
         return np.dtype(np.float32)
 
@@ -377,7 +381,7 @@ class ConversionCache:
 
 def _check_letters(layout: Layout) -> None:
     """Raise PatternError for axis names and `...`: views compare layouts letter by letter."""
-    if layout.names or layout.is_open:
+    if layout.names or layout.has_ellipsis:
         raise PatternError(
             f"layout {layout} of a view is one letter an axis, such as bhwc; names and ... are for "
             "patterns of convert and Converter"

@@ -236,4 +236,4 @@ def _planned():
     from layoutkit.backends import chunked
 
     created = [item for item in gc.get_objects() if type(item) is Converter and item._programs]
-    return chunked._first_equal.cache_info().currsize, {item.task.threads for item in created}
+    return chunked._first_equal.cache_info().currsize, {item.options.threads for item in created}

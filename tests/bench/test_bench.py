@@ -39,9 +39,9 @@ class Clock:
 
         return advance
 
-    def variant(self, name, seconds, sets=1, lingers=0.0):
+    def variant(self, name, seconds, sets=1, spin_seconds=0.0):
         calls = [self.call(f"{name}{number}", seconds) for number in range(sets)]
-        return Variant(name, calls, lingers)
+        return Variant(name, calls, spin_seconds)
 
 
 def budget(seconds=10.0, warm_up=0.0, low=3, high=10, sample=0.0):
@@ -102,7 +102,7 @@ def test_a_slow_variant_sits_out_when_it_has_had_its_share():
 
 def test_after_a_variant_that_lingers_the_next_one_runs_untimed():
     clock = Clock()
-    variants = [clock.variant("noisy", 0.01, lingers=0.05), clock.variant("next", 0.02)]
+    variants = [clock.variant("noisy", 0.01, spin_seconds=0.05), clock.variant("next", 0.02)]
     times = measure(variants, budget(low=1, high=1), clock)
     assert clock.log[2:] == ["noisy0", "next0", "next0", "next0", "next0"]
     assert times["next"].rounds == pytest.approx({0: 0.02})

@@ -181,7 +181,7 @@ def test_the_number_of_samples_fits_the_size():
 
 class Liar(NumPy):
     name = "torch"
-    lingers = 0.5
+    spin_seconds = 0.5
 
     def into(self, row, sources, out):
         return lambda: None  # leaves the previous values

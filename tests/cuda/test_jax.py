@@ -61,7 +61,7 @@ def taken(gpu, monkeypatch):
             dispatch, name, lambda x, ask=ask: adapter if isinstance(x, Array) else ask(x)
         )
     monkeypatch.setattr(
-        adapter.words.jax.dlpack,
+        adapter.namespace.jax.dlpack,
         "from_dlpack",
         lambda array: took.append(gpu.runtime.current()) or Array(array),
     )

@@ -133,7 +133,7 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
 def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
     monkeypatch.setattr(ring, "STAGING_BYTES", 100)  # three rows of four
     x = laid(IMAGES.astype(">i2"), how)
-    programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").task)
+    programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").options)
     shipment, at = transfers.HostToDevicePlan(programs, x, None), 0
     whole = np.zeros(shipment.nbytes, np.uint8)
     for start, end, fill in shipment.pieces(x):

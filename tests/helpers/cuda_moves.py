@@ -53,7 +53,7 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 
 def planned(x, pattern, out=None, *, shift=0, **keywords):
     """Return the plan, and for each launch: it, the output, and the shifts of both sides."""
-    task = Converter(pattern, copy=True, **keywords).task
+    task = Converter(pattern, copy=True, **keywords).options
     plan = task.plan(x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
     launches = []

@@ -109,7 +109,7 @@ def visits(loops, src=0, dst=0):
     places = {dst: (src, 0)}
     for loop in loops:
         places = {
-            d + i * loop.dst: (s + i * loop.src, k + i * loop.coef)
+            d + i * loop.dst: (s + i * loop.src, k + i * loop.coef_stride)
             for d, (s, k) in places.items()
             for i in range(loop.count)
         }
@@ -156,7 +156,7 @@ def test_a_choice_has_every_loop_once(loops, item):
     for pure in (True, False):
         found = canonicalize_loops(random_loops(*loops, item), item, pure=pure)
         choice = select_row(found, item, pure=pure)
-        parts = [*choice.outer, *choice.beyond, *choice.rows, *choice.run]
+        parts = [*choice.outer, *choice.host_loops, *choice.rows, *choice.run]
         wanted = found.loops or (Loop(1, choice.source_item, choice.target_item),)
         assert sorted(parts) == sorted(wanted)
         assert len(choice.outer) <= MAX_OUTER
@@ -201,7 +201,7 @@ def test_loops_that_are_too_many_for_a_kernel(rank):
     loops = random_loops([2] * rank, tuple(reversed(range(rank))), [1] * rank, 4)
     choice = select_row(canonicalize_loops(loops, 4, pure=True), 4, pure=True)
     assert len(choice.outer) <= MAX_OUTER
-    assert choice.count * 2 ** len(choice.beyond) == 2**rank
+    assert choice.count * 2 ** len(choice.host_loops) == 2**rank
 
 
 @pytest.mark.parametrize("around", [-1, 0, 1])

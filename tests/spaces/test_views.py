@@ -353,7 +353,7 @@ def test_a_dtype_that_no_cast_allows_is_found_before_any_component_is_got():
     view = space.view(batch)
     with pytest.raises(DtypeError, match=r"component \[1\]\[0\]"):
         view.forward_get(CompositeSpace((VECTORS, CompositeSpace((VECTORS.with_dtype("int8"), N)))))
-    assert not view.components[0].batch.got
+    assert not view.components[0].batch.by_conversion
 
 
 def test_what_was_got_of_all_components_stays_out_of_pickles():

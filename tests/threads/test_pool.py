@@ -38,7 +38,7 @@ def pool(monkeypatch):
     """A pool of its own for two threads, without workers yet, which wakes them for every job."""
     fresh = workers.Pool()
     fresh.load()
-    fresh.board.words[WAKE_TICKS] = 0
+    fresh.state.words[WAKE_TICKS] = 0
     monkeypatch.setattr(workers, "pool", fresh)
     set_num_threads(2)
     return fresh
@@ -122,10 +122,10 @@ def test_while_another_caller_has_the_board_a_call_works_alone(pool):
     convert_often(x)
     wait_for(lambda: asleep(pool) == pool.workers)
     before = naps(pool)
-    pool.board.words[BUSY] = 1
+    pool.state.words[BUSY] = 1
     convert_often(x)
     assert (naps(pool), asleep(pool)) == (before, pool.workers)
-    pool.board.words[BUSY] = 0
+    pool.state.words[BUSY] = 0
     check_workers_wake(pool, x)
 
 
@@ -148,12 +148,12 @@ def test_an_error_in_the_middle_gives_the_pool_back(pool, monkeypatch):
 
 def asleep(pool):
     """Return the number of sleeping workers."""
-    return sum(int(pool.board.line(worker)[ASLEEP]) for worker in range(1, pool.workers + 1))
+    return sum(int(pool.state.line(worker)[ASLEEP]) for worker in range(1, pool.workers + 1))
 
 
 def naps(pool):
     """Return how often each worker went to sleep."""
-    return [int(pool.board.line(worker)[SLEEP_COUNT]) for worker in range(1, pool.workers + 1)]
+    return [int(pool.state.line(worker)[SLEEP_COUNT]) for worker in range(1, pool.workers + 1)]
 
 
 def wait_for(condition):
@@ -167,7 +167,7 @@ def check_workers_wake(pool, x):
     """All workers fall asleep after a while, and a job wakes the first two and who they get to."""
     convert_often(x, 1)
     wait_for(lambda: asleep(pool) == pool.workers)
-    pool.board.words[SKIP] = 0  # whatever held a worker up before
+    pool.state.words[SKIP] = 0  # whatever held a worker up before
     before = naps(pool)
     convert_often(x, 1)
     wait_for(
@@ -190,9 +190,9 @@ def test_who_sleeps_is_woken_beside_who_does_not(pool):
     set_num_threads(4)
     check_workers_wake(pool, x)
     wait_for(lambda: asleep(pool) == pool.workers)
-    line = pool.board.line(1)
+    line = pool.state.line(1)
     for waking, woken in ((1 << 40, False), (0, True)):
-        pool.board.words[WAKE_TICKS], pool.board.words[SKIP] = waking, 0
+        pool.state.words[WAKE_TICKS], pool.state.words[SKIP] = waking, 0
         before = naps(pool)
         line[ASLEEP] = 0  # as if it were awake; it sleeps, and its chunks are the caller's
         convert_often(x, 1)

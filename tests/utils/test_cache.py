@@ -57,7 +57,7 @@ def test_gradients_count():
     converter = Converter("bc->cb")
     for n in range(1, 100):
         converter.backward(shaped(n).T.astype("f4"))
-    (back,) = converter._backs._made.values()
+    (back,) = converter._gradient_converters._made.values()
     assert len(back._programs) < 50
     assert caching._total <= 50 * PROGRAM_SIZE_ESTIMATE
 

@@ -31,10 +31,10 @@ class Doubled:
         self.check_from(view, dtype, device)
         self.asked += 1
         held = view.batch
-        return held.by_form.setdefault(self, 2 * held.array.astype(dtype or view.dtype))
+        return held.by_target.setdefault(self, 2 * held.array.astype(dtype or view.dtype))
 
     def gradients_for(self, view, grad):
-        if self not in view.batch.by_form:
+        if self not in view.batch.by_target:
             raise BackwardError(f"nothing was got as {self}")
         return [(view.batch.plans.base, 2 * grad)]
 

@@ -362,7 +362,7 @@ def test_plans_do_not_grow_without_end():
         view.forward_get("f" + " " * number + "b")
     assert len(kept(view)._aliases) <= 512
     assert len(kept(view)._names) <= 512
-    assert len(view._batch.got) == 1
+    assert len(view._batch.by_conversion) == 1
 
 
 def test_views_are_loaded_when_the_first_is_named():

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 def plan_of(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion, with ones in place of traced constants."""
-    task = converter.task
+    task = converter.options
     if task.formula is not None and task.formula.is_traced:
-        task = task._replace(formula=task.formula.stand_in())
+        task = task._replace(formula=task.formula.without_traced())
     return plan_of_spec(task, converter.spec_of(x))
 
 
@@ -132,7 +132,7 @@ class Jax(ArrayNamespace):
         """Return matrices concatenated along their columns."""
         return self.xp.concatenate(parts, axis=1)
 
-    def hot(self, labels: Any, count: int) -> Any:
+    def one_hot(self, labels: Any, count: int) -> Any:
         """Return a bool for every label and class: True if the label is that class."""
         return self.to(labels, np.dtype(np.int64))[..., None] == self.xp.arange(count)
 
@@ -166,11 +166,11 @@ class JaxMixin:
     traces_constants = True
 
     def __init__(self, words: Jax) -> None:
-        self.words = words
+        self.namespace = words
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, which need no memory."""
-        return self.words.shape(x), self.words.dtype(x)
+        return self.namespace.shape(x), self.namespace.dtype(x)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Return copies of the samples at validated positions."""
@@ -198,18 +198,18 @@ class JaxMixin:
         """
         if out is not None:
             raise _immutable()
-        if converter.is_away:
+        if converter.targets_gpu:
             self.cuda_adapter()
         if not any(
             map(is_symbolic_int, x.shape)
         ):  # symbolic shapes are validated by convert_symbolic
             plan_of(converter, x)  # raises if the conversion is invalid
-        elif converter.task.copy is False:
+        elif converter.options.copy is False:
             raise ArgumentError(
                 f"copy=False, but x of shape {x.shape} is traced for all sizes, and whether bytes "
                 "have to move is not known; allow a copy (copy=None)"
             )
-        return convert_symbolic(converter.task, x, self.words)
+        return convert_symbolic(converter.options, x, self.namespace)
 
     def cuda_adapter(self) -> CudaAdapter:
         """Raise DeviceError: JAX itself places arrays on devices."""
@@ -221,9 +221,9 @@ class JaxMixin:
 class JaxAdapter(JaxMixin, Adapter):
     """The adapter of concrete arrays on the CPU."""
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the read-only NumPy array that shares the memory of `x`."""
-        self.words.dtype(x)
+        self.namespace.dtype(x)
         if x.is_deleted():
             raise memory_error(arg_name, x, "it was deleted or donated; pass one that holds data")
         devices = x.devices()
@@ -237,9 +237,9 @@ class JaxAdapter(JaxMixin, Adapter):
         except (RuntimeError, TypeError, ValueError) as error:
             raise memory_error(arg_name, x, "pass an array that holds data") from error
 
-    def leave(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the JAX array that shares the memory of `array`."""
-        self.words.check(array.dtype)
+        self.namespace.check(array.dtype)
         return _device_putter()(array, like)
 
 
@@ -250,11 +250,11 @@ class TracedAdapter(JaxMixin, Adapter):
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""
-        xp = self.words.xp
+        xp = self.namespace.xp
         result = xp.broadcast_to(xp.asarray(padding.fill), padding.full)
         return result.at[padding.window].set(xp.reshape(x, padding.sizes))
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Raise ArgumentError: a traced array has no memory."""
         raise ArgumentError(
             f"{arg_name} is traced by jax and holds no data yet; call this outside jax.jit and "
@@ -263,21 +263,21 @@ class TracedAdapter(JaxMixin, Adapter):
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if x is a tracer."""
-        return isinstance(x, self.words.jax.core.Tracer)
+        return isinstance(x, self.namespace.jax.core.Tracer)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Return the sum from left to right, computed in the accumulation dtype."""
         if out is not None:
             raise _immutable()
         facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
-        arrays = [self.words.xp.asarray(part) for part in parts]
-        return sum_symbolic(accumulator, arrays, facts, self.words)
+        arrays = [self.namespace.xp.asarray(part) for part in parts]
+        return sum_symbolic(accumulator, arrays, facts, self.namespace)
 
     def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype of a part of a sum; raise if JAX cannot trace it."""
         if isinstance(part, np.ndarray) and not isinstance(part, np.ma.MaskedArray):
             return part.shape, part.dtype
-        if isinstance(part, self.words.jax.Array):
+        if isinstance(part, self.namespace.jax.Array):
             return self.facts(part, f"part {ordinal}")
         raise ArgumentError(
             f"part {ordinal} is a {type_name(part)}, which cannot be added to one traced by jax; "
@@ -290,7 +290,7 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
 
     name = "jax"
 
-    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+    def device_array(self, x: Any, arg_name: str) -> DeviceArray:
         """Return the address, strides and dtype of an array."""
         devices = x.devices()
         if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
@@ -298,11 +298,11 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
             raise device_error(arg_name, names, "pass one that is on one GPU")
         runtime()
         (device,) = devices
-        return self.located(self.import_dlpack(x, arg_name, int(device.local_hardware_id)))
+        return self.device_array_of(self.import_dlpack(x, arg_name, int(device.local_hardware_id)))
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless both JAX and CuPy have the dtype."""
-        self.words.check(dtype)
+        self.namespace.check(dtype)
         super().check(dtype)
 
     def device_output(
@@ -311,9 +311,9 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
         """Raise ArgumentError: JAX arrays are immutable."""
         raise _immutable()
 
-    def finished(self, owner: Any, like: Any) -> Any:
+    def export(self, owner: Any, like: Any) -> Any:
         """Return a result as a JAX array."""
-        return export_on_stream(owner, self.words.jax.dlpack.from_dlpack)
+        return export_on_stream(owner, self.namespace.jax.dlpack.from_dlpack)
 
 
 def adapter_for(x: Any) -> Adapter | None:

@@ -22,12 +22,12 @@ _FIX = "run it under jax.jit, or put x in shards along b alone"
 
 
 class ShardedAdapter(Adapter):
-    """The adapter of arrays on several devices. `words` is the namespace of JAX."""
+    """The adapter of arrays on several devices. `namespace` is the namespace of JAX."""
 
     def __init__(self, words: Any) -> None:
-        self.words = words
+        self.namespace = words
 
-    def arrive(self, x: Any, arg_name: str) -> Any:
+    def to_numpy(self, x: Any, arg_name: str) -> Any:
         """Raise DeviceError: the array has memory on several devices."""
         names = ", ".join(sorted(map(str, x.devices())))
         fix = f'pass jax.device_put({arg_name}, jax.devices("cpu")[0])'
@@ -35,7 +35,7 @@ class ShardedAdapter(Adapter):
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], Any]:
         """Return the global shape and the dtype."""
-        return self.words.shape(x), self.words.dtype(x)
+        return self.namespace.shape(x), self.namespace.dtype(x)
 
     def is_recorded(self, x: Any) -> bool:
         """Return True: its memory is in parts."""
@@ -49,13 +49,13 @@ class ShardedAdapter(Adapter):
         """Return the conversion of every shard on its device, sharded along the same axes."""
         if out is not None:
             raise ArgumentError("out= is given, but arrays of jax are immutable; omit out=")
-        if converter.is_away:
+        if converter.targets_gpu:
             raise ArgumentError("x is in shards on several devices; omit device=")
-        jax = self.words.jax
+        jax = self.namespace.jax
         target = converter.plan(converter.spec_of(x)).target
         if not isinstance(x.sharding, jax.sharding.NamedSharding):
             raise ArgumentError(f"x is in shards by {x.sharding}, which names no axes; {_FIX}")
-        spec = _result_axes(converter.task, _mesh_axes(x))
+        spec = _result_axes(converter.options, _mesh_axes(x))
         sharding = jax.sharding.NamedSharding(x.sharding.mesh, jax.sharding.PartitionSpec(*spec))
         shard_converter = _shard_converter(converter, _mesh_axes(x))
         shards = [shard_converter(shard.data) for shard in x.addressable_shards]
@@ -78,7 +78,7 @@ def _result_axes(task: ConvertOptions, axes: list[Any]) -> list[Any]:
     source = pattern.source.groups
     target = pattern.target.groups
     sharded = {group: axis for group, axis in zip(source, axes, strict=True) if axis is not None}
-    unsharded_axes = set() if task.canvas is None else set(dict(task.canvas.sizes))
+    unsharded_axes = set() if task.padding is None else set(dict(task.padding.sizes))
     if task.formula is not None and task.formula.per_channel:
         unsharded_axes.add(task.formula.axis)
     if task.channels is not None:
@@ -95,12 +95,12 @@ def _result_axes(task: ConvertOptions, axes: list[Any]) -> list[Any]:
 
 def _shard_converter(converter: Converter, axes: list[Any]) -> Converter:
     """Return the Converter of a shard, without sizes of sharded axes, which differ there."""
-    named = converter.task.pattern.completed(len(axes)).source.named
+    named = converter.options.pattern.completed(len(axes)).source.named
     pairs = zip(named, axes, strict=True)
     sharded_names = {name for (name, *_), axis in pairs if axis is not None} & set(
-        converter.task.sizes
+        converter.options.sizes
     )
     if not sharded_names:
         return converter
-    keywords = {k: v for k, v in converter.task.keywords().items() if k not in sharded_names}
+    keywords = {k: v for k, v in converter.options.keywords().items() if k not in sharded_names}
     return Converter(converter.pattern, **keywords)

@@ -38,14 +38,14 @@ class TracedTensors(TensorMixin, Adapter):
         edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
         pad = _torch.nn.functional.pad
         mask = pad(_torch.ones(padding.sizes, dtype=_torch.bool, device=x.device), edges)
-        fill = self.words.constant(padding.fill, x)
+        fill = self.namespace.constant(padding.fill, x)
         return _torch.where(mask, pad(x.reshape(padding.sizes), edges), fill)
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype; sizes are ints also under torch.jit, which would give tensors."""
-        return sizes_of(x), self.words.dtype(x)
+        return sizes_of(x), self.namespace.dtype(x)
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Raise: a traced tensor has no memory to read."""
         if x.device.type == "meta":
             raise DeviceError(f"{arg_name} is on meta and holds no data; pass a tensor on the CPU")
@@ -65,7 +65,7 @@ class TracedTensors(TensorMixin, Adapter):
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion, as a custom operator or in torch operations."""
         self._check_grad(x, out, "x")
-        return convert_traced(converter.task, x, out)
+        return convert_traced(converter.options, x, out)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Return the sum, as a custom operator or in torch operations."""
@@ -116,7 +116,7 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         return convert_cached(cuda_adapter(), converter, x, out)
     if (
         out is not None
-        or converter.is_away
+        or converter.targets_gpu
         or not x.is_cpu
         or x.requires_grad
         or has_active_dispatch_mode()
@@ -129,7 +129,7 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
     try:
         result = converter(array)
     except ArgumentError:
-        if converter.task.formula is not None and converter.task.formula.is_traced:
+        if converter.options.formula is not None and converter.options.formula.is_traced:
             return NotImplemented
         raise
     if result is array:
@@ -137,7 +137,7 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
     try:
         return _torch.from_numpy(result)
     except TypeError:  # a dtype that torch.from_numpy does not support
-        return concrete_adapter(x).leave(result, x)
+        return concrete_adapter(x).from_numpy(result, x)
 
 
 def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:

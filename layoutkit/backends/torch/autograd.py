@@ -70,7 +70,7 @@ def _backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
     """Return the backward of `x`, which keeps only shape and dtype unless `x` is clipped."""
     spec: Any = converter.spec_of(x)
     is_real = dtype_kind(spec.dtype) != "c"
-    formula = converter.task.formula
+    formula = converter.options.formula
     if formula is not None and formula.clip is not None:
         return _clipped_backward(converter, x)
 

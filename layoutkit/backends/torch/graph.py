@@ -29,7 +29,7 @@ _torch: Any = import_module("torch")
 
 def insert_op(obj: Any, x: Any, out: Any) -> Any:
     """Insert `obj(x, out)` into the graph, of a Converter, or of an Accumulator and its parts."""
-    arguments: Any = _converter_arguments(obj) if obj.words is None else obj.words
+    arguments: Any = _converter_arguments(obj) if obj.graph_args is None else obj.graph_args
     if isinstance(obj, Accumulator):
         return _accumulate(x, out, *arguments)
     pattern, keywords, names, sizes = arguments
@@ -55,7 +55,9 @@ def insert_collation(
     collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any
 ) -> Any:
     """Insert the call of a Collator into the graph."""
-    options: Any = _collator_arguments(collator) if collator.words is None else collator.words
+    options: Any = (
+        _collator_arguments(collator) if collator.graph_args is None else collator.graph_args
+    )
     return _like_samples(samples, _collate(samples, indices, offset, flip, out, *options))
 
 
@@ -92,7 +94,7 @@ def _call_arguments(pattern: str, **keywords: Any) -> tuple[str, str]:
 
 def _converter_arguments(converter: Any) -> tuple[Any, ...]:
     """Return the graph arguments of a Converter made before torch was imported."""
-    task = converter.task
+    task = converter.options
     return str(task.pattern), options_json(task), list(task.sizes), list(task.sizes.values())
 
 
@@ -102,7 +104,7 @@ def _collator_arguments(collator: Any) -> Any:
 
 def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
     windows = parse_collate_options(pattern, **keywords, **dict.fromkeys(names, 1))
-    return json.dumps(windows._replace(task=windows.task._replace(sizes={})).keywords())
+    return json.dumps(windows._replace(options=windows.options._replace(sizes={})).keywords())
 
 
 def _collate(

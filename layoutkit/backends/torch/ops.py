@@ -42,9 +42,9 @@ _words = library()
 def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
     converter = _converter(pattern, keywords, tuple(names), tuple(sizes))
     x = x.detach()
-    if x.is_cpu and not converter.is_away:
+    if x.is_cpu and not converter.targets_gpu:
         adapter = concrete_adapter(x)
-        result = adapter.leave(converter(adapter.arrive(x, "x")), x)
+        result = adapter.from_numpy(converter(adapter.to_numpy(x, "x")), x)
     else:
         result = converter(x)
     return result.clone() if result.data_ptr() == x.data_ptr() else result
@@ -52,7 +52,7 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
 
 def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
     task = _task(pattern, keywords, names, sizes)
-    move, target = task.judge(tuple(x.shape), _words.dtype(x))
+    move, target = task.check_and_infer_dtype(tuple(x.shape), _words.dtype(x))
     if task.formula is not None:  # validates one constant for each index, as the kernels will
         task.formula.coefficients(task.formula.indices(move))
     return _empty(move.target_shape, target, task.device or x.device)
@@ -102,8 +102,8 @@ def _accumulate(
     if not detached[0].is_cpu:
         return accumulator(detached)
     adapter = concrete_adapter(detached[0])
-    return adapter.leave(
-        accumulator([adapter.arrive(part, "a part") for part in detached]), detached[0]
+    return adapter.from_numpy(
+        accumulator([adapter.to_numpy(part, "a part") for part in detached]), detached[0]
     )
 
 
@@ -129,7 +129,7 @@ def _remember_parts(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _accumulate_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
     converters = _accumulator_of(*ctx.arguments).converters()
     grads = [
-        _gradient(converter.task, part, grad) if part.is_differentiable else None
+        _gradient(converter.options, part, grad) if part.is_differentiable else None
         for converter, part in zip(converters, ctx.parts, strict=True)
     ]
     # torch takes an empty list for one of tensors, and expects a list of gradients for it.
@@ -167,7 +167,7 @@ def _gradient(task: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     selection = channel_scatter(
         task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, "")
     )
-    move = task.picked(x.shape)[0]
+    move = task.select_channels(x.shape)[0]
     dtype = x.dtype
     if selection is not None:
         task = without_channels(task)

@@ -62,7 +62,7 @@ class Torch(ArrayNamespace):
         """Return matrices concatenated along their columns."""
         return self.xp.cat(list(parts), dim=1)
 
-    def hot(self, labels: Any, count: int) -> Any:
+    def one_hot(self, labels: Any, count: int) -> Any:
         """Return a bool for every label and class: True if the label is that class."""
         return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
 

@@ -32,12 +32,12 @@ class TensorMixin:
     traces_constants = True
 
     def __init__(self, words: Torch) -> None:
-        self.words = words
+        self.namespace = words
         self.torch = words.xp
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, which need no memory."""
-        return self.words.shape(x), self.words.dtype(x)
+        return self.namespace.shape(x), self.namespace.dtype(x)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Return copies of the samples at validated positions."""
@@ -67,13 +67,13 @@ class TensorMixin:
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return `converter(x, out)`, recorded in the graph of `x`."""
         check_no_out(out, "x")
-        if converter.task.formula is not None and converter.task.formula.is_traced:
-            return symbolic.convert_symbolic(converter.task, x, self.words).contiguous()
+        if converter.options.formula is not None and converter.options.formula.is_traced:
+            return symbolic.convert_symbolic(converter.options, x, self.namespace).contiguous()
         plan = converter.plan(x)
         if plan.kernel != "view":
             return _autograd().convert_with_gradient(converter, x)
         # In torch operations, so that autograd knows the base of the view.
-        return self.words.apply_move(x, plan.move)
+        return self.namespace.apply_move(x, plan.move)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Return the sum, recorded in the graph of its parts."""
@@ -110,11 +110,11 @@ class TensorMixin:
 class TorchAdapter(TensorMixin, Adapter):
     """The adapter of tensors on the CPU."""
 
-    def arrive(self, x: Any, arg_name: str) -> Array:
+    def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the NumPy array that shares the memory of `x`."""
         self._check_host(x, arg_name)
         self.check_plain(x, arg_name)
-        dtype = self.words.dtype(x)
+        dtype = self.namespace.dtype(x)
         try:
             if not _is_ml_dtype(dtype):
                 return x.detach().numpy()  # type: ignore[no-any-return]
@@ -123,10 +123,10 @@ class TorchAdapter(TensorMixin, Adapter):
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise memory_error(arg_name, x, "pass a plain torch.Tensor that holds data") from error
 
-    def leave(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the tensor that shares the memory of `array`."""
         dtype = array.dtype
-        self.words.check(dtype)
+        self.namespace.check(dtype)
         if not _is_ml_dtype(dtype):
             return self.torch.from_numpy(array)
         bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
@@ -139,7 +139,7 @@ class TorchAdapter(TensorMixin, Adapter):
                 f"out is a {type_name(out)}, but the result is a tensor; pass a torch.Tensor"
             )
         self.check_out(out)
-        return self.arrive(out, "out")
+        return self.to_numpy(out, "out")
 
     def cuda_adapter(self) -> CudaAdapter:
         """Return the adapter of tensors on a GPU."""
@@ -158,18 +158,18 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
 
     name = "torch"
 
-    def reach(self, x: Any, arg_name: str) -> DeviceArray:
+    def device_array(self, x: Any, arg_name: str) -> DeviceArray:
         """Return the address, strides and dtype of a tensor."""
         runtime()
         self.check_plain(x, arg_name)
-        dtype = self.words.dtype(x)
+        dtype = self.namespace.dtype(x)
         strides = tuple(stride * dtype.itemsize for stride in x.stride())
         ordinal = x.device.index or 0
         return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
 
-    def located(self, x: Any, writeable: bool = True) -> DeviceArray:
+    def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
         """Return the address, strides and dtype of a tensor made by `empty`, `view` or a kernel."""
-        return self.reach(x, "the result")
+        return self.device_array(x, "the result")
 
     def device(self, x: Any, arg_name: str) -> str:
         """Return the name of the device of a tensor."""
@@ -181,25 +181,25 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless torch has the dtype."""
-        self.words.check(dtype)
+        self.namespace.check(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Allocate a contiguous tensor."""
-        return self.located(self._empty(shape, dtype, ordinal))
+        return self.device_array_of(self._empty(shape, dtype, ordinal))
 
-    def scratch(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+    def empty_temporary(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
         """Allocate a temporary; a CUDA graph of torch has a private pool, so it stays reserved."""
         return self.empty(shape, dtype, ordinal)
 
     def view(self, array: DeviceArray, move: Permutation) -> Any:
         """Return torch's view of a tensor whose elements need not move."""
-        return self.words.apply_move(array.owner, move)
+        return self.namespace.apply_move(array.owner, move)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write `values` to `out` with NumPy's unsafe cast, in torch operations."""
         source = values.owner.detach()
         if dtype_kind(values.dtype) in "fc" and dtype_kind(out.dtype) in "ui":
-            source = self.words.cast_wrapping(source, out.dtype)
+            source = self.namespace.cast_wrapping(source, out.dtype)
         out.owner.detach().copy_(source)
 
     def cache_key(self, x: Any, out: Any) -> Any:
@@ -232,7 +232,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
     def output_array(self, out: Any) -> DeviceArray:
         """Return the memory of the caller's output."""
         self.check_out(out)
-        return self.reach(out, "out")
+        return self.device_array(out, "out")
 
     def cpu_adapter(self) -> Adapter:
         """Return the adapter of tensors on the CPU."""

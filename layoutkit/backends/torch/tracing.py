@@ -80,7 +80,7 @@ def convert_traced(task: ConvertOptions, x: Any, out: Any) -> Any:
     """Return the conversion of `x`, validated by shape and dtype."""
     namespace = library()
     _check_dense(x, "x")
-    move, target = task.judge(
+    move, target = task.check_and_infer_dtype(
         sizes_of(x), namespace.dtype(x), None if out is None else _OutputInfo(out)
     )
     namespace.check(target)
@@ -89,7 +89,7 @@ def convert_traced(task: ConvertOptions, x: Any, out: Any) -> Any:
     is_unchanged = (
         target == namespace.dtype(x) and task.formula is None and _target_device(task, x) is None
     )
-    is_unchanged = is_unchanged and task.picked(sizes_of(x))[1] is None
+    is_unchanged = is_unchanged and task.select_channels(sizes_of(x))[1] is None
     view = namespace.view(x, move, task.sizes) if is_unchanged and task.copy is not True else None
     if task.copy is False and view is None:
         task.refuse_copy(move.source_shape, tuple(x.stride()), namespace.dtype(x), (CPU, CPU))
@@ -112,7 +112,7 @@ def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         facts = [(sizes_of(tensor), namespace.dtype(tensor)) for tensor in tensors]
         total = symbolic.sum_symbolic(accumulator, tensors, facts, namespace).contiguous()
     else:
-        total = _ops().accumulate(tensors, *accumulator.words)
+        total = _ops().accumulate(tensors, *accumulator.graph_args)
     return total if out is None else _write_out(out, total)
 
 

@@ -599,7 +599,7 @@ class FileSource(ArraySource):
     def array(self) -> Array:  # type: ignore[override]
         """The array, memory-mapped if possible."""
         with convert_reader_errors(str(self.stored.path)):
-            array = self.stored.mapped(self.writable)
+            array = self.stored.memmap(self.writable)
         array.flags.writeable = self.writable
         return array
 

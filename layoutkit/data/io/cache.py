@@ -207,7 +207,7 @@ class DiskCache:
             (self._folder / old.name).unlink(missing_ok=True)
         return path
 
-    def renew(self) -> None:
+    def reinit(self) -> None:
         """Make new locks after a fork, as threads that the child lacks may hold the old ones."""
         self._lock = threading.Lock()
         self._locks = WeakValueDictionary()

@@ -191,7 +191,7 @@ class StoredArray:
         if self.offset is not None:
             self.check_length()
 
-    def mapped(self, writable: bool = False) -> Array:
+    def memmap(self, writable: bool = False) -> Array:
         """Return the array memory-mapped; if `writable`, assignments change the file.
 
         A compressed array cannot be mapped, and is `loaded`. Raises OSError if the file cannot be

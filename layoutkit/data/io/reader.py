@@ -104,7 +104,7 @@ class Reader:
         self._stopped.set()
         self._remote.close()
 
-    def renew(self) -> None:
+    def reinit(self) -> None:
         """Reset after a fork: connections and held locks belong to the parent process."""
         stopped = self._stopped
         self._stopped = threading.Event()
@@ -112,7 +112,7 @@ class Reader:
             self._stopped.set()
         self._remote = Remote()
         if self._cache is not None:
-            self._cache.renew()
+            self._cache.reinit()
 
     def _read_remote(self, url: str, start: int, length: int | None, max_bytes: int) -> bytes:
         if length == 0:

@@ -101,7 +101,7 @@ class ChunkedArray:
         self.slab = max(1, chunks[0]) if chunks else 1
         nbytes = self.dtype.itemsize * int(np.prod((self.slab, *self.shape[1:])))
         self._max_slabs = max(_CACHE_SLABS, _CACHE_BYTES // max(1, nbytes))
-        self.renew()
+        self.reinit()
         self._array = array  # None means: open it at the next read
         fork.reinit_after_fork(self)
 
@@ -165,7 +165,7 @@ class ChunkedArray:
                 f"{self.name} cannot be read: {type(error).__name__}: {error}"
             ) from error
 
-    def renew(self) -> None:
+    def reinit(self) -> None:
         """Reset after an error or fork: connections and held locks belong to the parent process."""
         self._array = None
         self._cache: OrderedDict[int, Array] = OrderedDict()

@@ -112,7 +112,7 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
     if formula is not None:
         names = ", ".join(name for name, value in constants.items() if value is not None)
         raise DataError(f"pass either convert or {names}, not both")
-    left = convert.task.pattern.left
+    left = convert.options.pattern.left
     if layout is not None and str(parse_layout(layout)) != str(left):
         raise DataError(
             f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give that,'
@@ -130,7 +130,7 @@ def converter_for(layout: str, convert: Converter | None, constants: dict[str, A
 
 def result_layout(converter: Converter) -> str:
     """Return the layout of the Converter's results."""
-    return str(converter.task.pattern.target)
+    return str(converter.options.pattern.target)
 
 
 _NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})
@@ -165,7 +165,7 @@ class ViewFactory:
             view: DataView = view_for_layout(layout, array, self._classes)
             self._template, self._template_key = view.sub(0, 0), key
             return view
-        return template.of_same_kind(array)
+        return template.with_samples(array)
 
     def _convert_array(self, array: Array) -> Array:
         """Return the converted array, and set the layout of its View."""

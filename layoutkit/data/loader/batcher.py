@@ -391,7 +391,7 @@ class Batcher(Epochs[Batch]):
         self._config.reader.close()
         if self._pool is not None:
             self._pool.end()
-        self._go(self._epoch, self._position)
+        self._seek(self._epoch, self._position)
         if self._pool is not None:
             self._pool.close()
 
@@ -412,16 +412,16 @@ class Batcher(Epochs[Batch]):
             raise DataError("this Batcher is closed; make a new one with sampled_batcher")
         return super().__iter__()
 
-    def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """Move to a position; the number of dropped records is kept until the next loop starts."""
         position = (
             position if isinstance(position, Position) else Position(position, dropped=self.dropped)
         )
-        super()._go(epoch, position, loaded=loaded)
+        super()._seek(epoch, position, loaded=loaded)
 
     def _steps(self, epoch: int, position: int) -> Generator[tuple[Batch, int], None, Position]:
         position = as_position(position) if position else Position()
-        marks = {**self._marks(position), "position": position} if position else {}
+        marks = {**self._resume_info(position), "position": position} if position else {}
         run = EpochPass(self._config, self._worker_pool(), epoch, position, marks)
         with run, progress_bar(self._config, run.size, position) as bar:
             for batch, end in checked_batches(run, from_start=not position):
@@ -463,7 +463,7 @@ class Batcher(Epochs[Batch]):
             return config.sources[0].order(epoch).size
         return None if config.refill else config.max_batches * config.batch_size
 
-    def _marks(self, position: int) -> dict[str, int]:
+    def _resume_info(self, position: int) -> dict[str, int]:
         position = as_position(position) if position else Position()
         # The state is equal on all shards, but each of them drops other records.
         dropped = position.dropped if self._config.shard is None else 0

@@ -70,10 +70,10 @@ class CollateStep:
         shapes = np.array([x.shape], np.int64)
         window = axes.window(options, shapes)
         sizes = select_channel_sizes(options, axes, shapes)[0].tolist()
-        uncut = zip(sizes, axes.windowed, strict=True)
+        uncut = zip(sizes, axes.cropped_names, strict=True)
         spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
         if first is not None and spec != first:
-            raise _mismatch_error(spec, first, axes.sample.spelled(""))
+            raise _mismatch_error(spec, first, axes.sample.to_text(""))
         if options.fill is None:
             for name, axis in axes.places().items():
                 self._check_inside(name, sizes[axis], window[axis])
@@ -105,7 +105,7 @@ class CollateStep:
         """Return the Collator's `offset` and `flip` keywords, with random values per sample."""
         axes = self.collator.windows.completed(shapes.shape[1])
         axes_by_name = axes.places()
-        sizes = self.collator.windows.task.sizes
+        sizes = self.collator.windows.options.sizes
         offset = dict(self.offset)
         flip = dict(self.flip)
         for name, value in offset.items():

@@ -203,7 +203,7 @@ def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
         return
     name = index[0].url
     is_image = name is not None and lowercase_suffix(name) in IMAGE_SUFFIXES
-    if not is_image and not index.of_pictures:
+    if not is_image and not index.has_images:
         return
     is_one = "is an image" if is_image else "has images"
     if args.collate is not None:
@@ -243,11 +243,11 @@ def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
     if collator is None:
         return None
     windows = collator.windows
-    axes = windows.completed(windows.task.pattern.left.ndim - 1)
+    axes = windows.completed(windows.options.pattern.left.ndim - 1)
     places = axes.places()
     if windows.channels is not None:
         del places["c"]
-    cut = [name for name, axis in places.items() if axes.windowed[axis] is not None]
+    cut = [name for name, axis in places.items() if axes.cropped_names[axis] is not None]
     offset = _parse_offsets(args.offset, [*places], cut, collator.pattern)
     return CollateStep(collator, offset, _parse_flips(args.flip, [*places], collator.pattern), seed)
 
@@ -273,7 +273,7 @@ def check_collate(args: Arguments) -> None:
             f'collate takes one array in "{collator.pattern}", but results come one by one; remove '
             "b on the left of its pattern"
         )
-    to = collator.windows.task.pattern.target
+    to = collator.windows.options.pattern.target
     if "b" not in to.groups or to.names or "..." in str(to):
         raise DataError(
             f'batches of collate="{collator.pattern}" are {to}, but a batch is a View, whose '
@@ -300,7 +300,7 @@ def check_collate(args: Arguments) -> None:
 
 def collated_layout(collator: Collator) -> str:
     """Return the layout of a Collator's batches."""
-    return str(collator.windows.task.pattern.target)
+    return str(collator.windows.options.pattern.target)
 
 
 def _parse_offsets(option: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
@@ -567,7 +567,7 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
     check_convert(args.convert, pair[0], args.constants)
     if args.convert is None:
         return pair[0], pair[1]
-    left = args.convert.task.pattern.source
+    left = args.convert.options.pattern.source
     if left.groups[0] != "b":
         raise DataError(f"convert takes {left}, but rows begin with b; begin the pattern with b")
     return str(left), pair[1]

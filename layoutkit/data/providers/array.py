@@ -101,7 +101,7 @@ def make_field(
     layout, convert = layouts.get(name), (converts or {}).get(name)
     check_convert(convert, layout, constants)
     if layout is None and convert is not None:
-        layout = str(convert.task.pattern.source)
+        layout = str(convert.options.pattern.source)
     layout = default_layout(memory.ndim, name) if layout is None else layout
     view_for_layout(layout, memory, None)  # raises if they do not fit
     axis = parse_layout(layout).groups.index("b")

@@ -228,7 +228,7 @@ class BaseProvider(Epochs[ProviderBatch]):
     def close(self) -> None:
         """Release files and threads, and end all loops for good."""
         self._closed = True
-        self._go(self._epoch, self._position)
+        self._seek(self._epoch, self._position)
         for column in self._data + self._label:
             column.close()
 

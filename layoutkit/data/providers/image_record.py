@@ -524,17 +524,17 @@ class ImageRecordProvider(BaseProvider):
 
     # -- states ----------------------------------------------------------------------------
 
-    def _go(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """Move to a position; the number of dropped records is kept until the next loop starts."""
         place = (
             position if isinstance(position, Position) else Position(position, dropped=self.dropped)
         )
-        super()._go(epoch, place, loaded=loaded)
+        super()._seek(epoch, place, loaded=loaded)
 
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "seed_aug": self._rows.augment.seed}
 
-    def _marks(self, position: int) -> dict[str, int]:
+    def _resume_info(self, position: int) -> dict[str, int]:
         return {"dropped": as_position(position).dropped if position else 0}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:

@@ -534,7 +534,7 @@ class Sampler(Epochs[Any]):
     def _end(self, epoch: int) -> int | None:
         return self.order(epoch).size
 
-    def _marks(self, position: int) -> dict[str, int]:
+    def _resume_info(self, position: int) -> dict[str, int]:
         return self.order(self._epoch).marks(position) if self._kind.parts else {}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:

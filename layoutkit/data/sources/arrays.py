@@ -195,7 +195,7 @@ def _as_array(value: Any, name: str) -> Any:
 def _map_or_load(stored: StoredArray) -> Array:
     """Map a file; load a member of an archive, as gathering from an archive is slow."""
     with convert_reader_errors(str(stored.path)):
-        return stored.mapped() if stored.member is None else stored.loaded()
+        return stored.memmap() if stored.member is None else stored.loaded()
 
 
 def _are_strings(array: Array) -> bool:

@@ -87,7 +87,7 @@ class Index(Sequence[Record]):
     """
 
     in_memory = False  # True if the records are rows of a NumPy array
-    of_pictures = False  # True if the records are image files, whatever their names are
+    has_images = False  # True if the records are image files, whatever their names are
     _partition = Partition(0, 1)
 
     def __init__(

@@ -52,7 +52,7 @@ class ParquetIndex(RangedIndex):
         return partial(self._row, RowGroups(self._column, reader))
 
     @property
-    def of_pictures(self) -> bool:  # type: ignore[override]
+    def has_images(self) -> bool:  # type: ignore[override]
         """True if rows are bytes rather than arrays."""
         return _content_kind(self._shards[0].schema.field(self._column).type) == "bytes"
 

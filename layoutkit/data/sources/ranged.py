@@ -209,7 +209,7 @@ class RangedIndex(Index):
         return len(self._data_columns.offsets)
 
     @property
-    def of_pictures(self) -> bool:  # type: ignore[override]
+    def has_images(self) -> bool:  # type: ignore[override]
         """True if records are image files."""
         return self.kind in ("image", "tar")
 

@@ -91,7 +91,7 @@ class FinalStep:
         if not self.varies:
             result: Array = self._to_layout(pixels, out=out)
             return result
-        direct = self._to_dtype.task.dtype == self._to_layout.task.dtype
+        direct = self._to_dtype.options.dtype == self._to_layout.options.dtype
         values: Array = self._to_layout(pixels, out=out if direct else None)
         if self._means is not None:
             values -= self._means[is_mirrored]
@@ -135,7 +135,7 @@ def _final_converter(pattern: str, dtype: Any, **keywords: Any) -> Converter:
     result is not read again before the whole batch is.
     """
     converter = Converter(pattern, dtype=dtype, threads=1, **keywords)
-    return Converter.of_task(converter.task._replace(is_part=True))
+    return Converter.from_options(converter.options._replace(is_part=True))
 
 
 def _formula_keywords(means: tuple[float, ...], stds: list[float] | None) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def test_every_header_that_numpy_writes_is_read_as_numpy_reads_it(tmp_path, dtyp
             npy.write_array(file, array, version)
         found, wanted = StoredArray(tmp_path / "x.npy"), np.load(tmp_path / "x.npy")
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-        np.testing.assert_array_equal(found.mapped(), wanted)
+        np.testing.assert_array_equal(found.memmap(), wanted)
 
 
 def test_a_header_of_python_2(tmp_path):
