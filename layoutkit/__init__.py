@@ -22,7 +22,7 @@ if not Path(__file__).with_name("kernels").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
 from . import buffers
-from ._utils import fork
+from ._utils import fork, late
 from .accumulation import accumulate
 from .converter import Converter, convert, plan
 from .errors import (
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from .views import ClassView, DataView, ImageView, ListView, SequenceView
 
 __version__ = "0.1.0"
+
+# Modules that conversions call for arrays of other libraries.
+late.register(dispatch="layoutkit.backends.dispatch", gradients="layoutkit.backends.gradients")
 
 __all__ = [
     "ArgumentError",

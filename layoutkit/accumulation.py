@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._compile import in_graph, is_compiling, sum_in_graph
-from ._utils import fork
+from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
@@ -128,7 +127,7 @@ class Accumulator:
             fast = FAST_PATHS.get(id(type(arrays[0])))
             if fast is not None and (result := fast(self, arrays, out)) is not NotImplemented:
                 return result
-            return _dispatch().sum_foreign(self, arrays, out)
+            return late.load("dispatch").dispatch_sum(self, arrays, out)
         parts = [
             array if type(array) is np.ndarray else as_numpy(array, f"part {i}")
             for i, array in enumerate(arrays)
@@ -180,13 +179,6 @@ class Accumulator:
         """Return the Converter of each part to the sum's layout; `backward` gives its gradient."""
         pairs: Any = zip(self._patterns, self._sizes, strict=True)
         return [Converter(pattern.text, casting="unsafe", **sizes) for pattern, sizes in pairs]
-
-
-@fork.run_once
-def _dispatch() -> ModuleType:
-    from .backends import dispatch  # late: it imports this module, and NumPy does not need it
-
-    return dispatch
 
 
 def _as_tuple(out: Any) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from .kernels.cpu.launch import prepare
 from .kernels.cpu.params import LINE
 from .planning.accumulate import make_operand, make_sum_plan
 from .planning.options import parse_options
-from .planning.plan import Plan
+from .planning.plan import Plan, make_single_plan
 from .spec import CPU, device_ordinal
 from .threads import limits, pool
 from .threads.limits import get_num_threads
@@ -290,7 +290,9 @@ def _window_kernels() -> Iterator[KernelSpec]:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1
             task = parse_options(pattern, **keywords)
-            p = task.plan(WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16)
+            p = make_single_plan(
+                task, WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16
+            )
             if p.choice is not None:
                 yield prepare(p.choice, p.epilogue, LINE, stream=True).spec
 

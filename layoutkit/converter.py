@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._compile import graph_args_of, in_graph, insert_convert, is_compiling
-from ._utils import fork
+from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .cuda.runtime import check_device
 from .errors import LayoutkitError
@@ -206,7 +205,7 @@ class Converter:
             fast = FAST_PATHS.get(id(type(x)))
             if fast is not None and (result := fast(self, x, out)) is not NotImplemented:
                 return result
-            return _dispatch().convert_foreign(self, x, out)
+            return late.load("dispatch").dispatch_conversion(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
             key: Any = (array.shape, array.strides, array.dtype)
@@ -254,14 +253,20 @@ class Converter:
         spread = channel_scatter(self._task, grad_info, source)
         if spread is None:
             result = self._gradient_converters.find(grad_info, source, out is None)(grad, out)
-            return result if clip is None else _gradients().stopped(result, like, clip, out)
+            return (
+                result
+                if clip is None
+                else late.load("gradients").mask_clipped_grad(result, like, clip, out)
+            )
         selected, move, picks = spread
         selected_grad = self.with_options(without_channels)._gradient_converters.find(
             grad_info, selected, True
         )(grad)
         dtype = source[1] if source is not None and dtype_kind(source[1]) in "fc" else grad_info[1]
-        result = _gradients().spread(selected_grad, move, picks, dtype)
-        result = result if clip is None else _gradients().stopped(result, like, clip)
+        result = late.load("gradients").scatter_channel_grad(selected_grad, move, picks, dtype)
+        result = (
+            result if clip is None else late.load("gradients").mask_clipped_grad(result, like, clip)
+        )
         return result if out is None else Converter(identity_pattern(len(picks.shape)))(result, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
@@ -295,7 +300,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._task.check_spec(x)
             return plan_of_spec(self._task, x)
-        return _dispatch().plan_of(self, x)  # type: ignore[no-any-return]
+        return late.load("dispatch").plan_conversion(self, x)  # type: ignore[no-any-return]
 
     def spec_of(self, x: Any) -> ArraySpec:
         """Return the spec of an array of any library; the array may be abstract (without data)."""
@@ -360,21 +365,7 @@ def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
     """Return shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
-    return _dispatch().facts(x, arg_name)  # type: ignore[no-any-return]
-
-
-@fork.run_once
-def _gradients() -> ModuleType:
-    from .backends import gradients  # late: it imports this module
-
-    return gradients
-
-
-@fork.run_once
-def _dispatch() -> ModuleType:
-    from .backends import dispatch  # late: it imports this module, and NumPy does not need it
-
-    return dispatch
+    return late.load("dispatch").inspect(x, arg_name)  # type: ignore[no-any-return]
 
 
 _NUM_CONSTANTS = 4  # scale, mean, std and clip

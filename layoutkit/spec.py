@@ -125,6 +125,15 @@ class ArraySpec:
         """Return the spec of a parsed layout."""
         return cls(layout, shape, dtype, device)  # type: ignore[arg-type]
 
+    @classmethod
+    def unchecked(
+        cls, layout: Layout, shape: tuple[int, ...], dtype: DType, device: str
+    ) -> ArraySpec:
+        """Return the spec of fields that were validated and normalized before."""
+        spec = cls.__new__(cls)
+        vars(spec).update(axes=str(layout), shape=shape, dtype=dtype, device=device)
+        return spec
+
     @property
     def size(self) -> int:
         """The number of elements."""

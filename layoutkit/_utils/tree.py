@@ -108,7 +108,7 @@ def with_path_prefix(error: LayoutkitError, *path: int) -> LayoutkitError:
     Code that raises an error does not know the path of its component; each level of the tree that
     the error passes through adds an index.
 
-    >>> placed(placed(ShapeError("too wide"), 0), 1)
+    >>> with_path_prefix(with_path_prefix(ShapeError("too wide"), 0), 1)
     ShapeError('component [1][0]: too wide')
     """
     if not path:

@@ -43,7 +43,7 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
 
 def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of the samples if their library has a fast path to them, else None."""
-    memory_of = getattr(backend_of(samples[0]), "memory_of", None)
+    memory_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
     memory: list[Array] | None = None if memory_of is None else memory_of(samples)
     return memory
 

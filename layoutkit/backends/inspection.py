@@ -61,14 +61,14 @@ def inspect_array(x: Any, arg_name: str) -> tuple[Any, str]:
 
 def unwrap_container(x: Any, array: Any) -> Any:
     """Return `x`, or the array inside it if `x` is a container; `array` is `seen(x)`."""
-    return array if type(array) is np.ndarray and _adapters().whose(x).is_container else x
+    return array if type(array) is np.ndarray and _adapters().adapter_for_any(x).is_container else x
 
 
 def take_samples(x: Any, axis: int, positions: Array) -> Any:
     """Return contiguous copies of the samples at validated positions; NumPy's in pooled memory."""
     if isinstance(x, np.ndarray):
         return take(x, axis, positions)
-    adapter = _adapters().adapter_of(x)
+    adapter = _adapters().get_adapter(x)
     return take(x, axis, positions) if adapter is None else adapter.take(x, axis, positions)
 
 

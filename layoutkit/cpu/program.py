@@ -26,6 +26,7 @@ from ..planning.plan import (
     Plan,
     check_no_out,
     fill_conversion,
+    make_single_plan,
     memory_permutation,
     options_in_memory_order,
     plan_inner_region,
@@ -219,8 +220,14 @@ class PaddedProgram:
 def _fill_array(task: ConvertOptions, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant."""
     fill_options, pixel = fill_conversion(task, array.shape, array.dtype)
-    plan = fill_options._replace(dtype=dtype).plan(
-        pixel.shape, pixel.strides, pixel.dtype, CPU, None, supports_float16
+    plan = make_single_plan(
+        fill_options._replace(dtype=dtype),
+        pixel.shape,
+        pixel.strides,
+        pixel.dtype,
+        CPU,
+        None,
+        supports_float16,
     )
     converted: Array = Program(plan)(pixel, pixel, None)
     if converted.shape[-1] > 1:

@@ -26,7 +26,7 @@ from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
 from ..memory import HAS_KNOWN_HEADER, Array, addresses, data_pointer
 from ..planning.collate import BatchLayout, PerSampleArgs, check_same_rank_and_dtype
-from ..planning.plan import Plan
+from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType
 from .program import supports_float16
 
@@ -183,8 +183,8 @@ def _ready(
     frame: BatchLayout, source: DType, steps: tuple[int, ...], grid: int, stream: bool
 ) -> _Ready:
     """Plan one window, and compute its launch parameters."""
-    plan = frame.options.plan(
-        frame.window, steps, source, CPU, frame.sample_region, supports_float16
+    plan = make_single_plan(
+        frame.options, frame.window, steps, source, CPU, frame.sample_region, supports_float16
     )
     if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
         raise RuntimeError(f"{plan.pattern}: a sample needs several passes, but the batch only one")

@@ -27,7 +27,7 @@ from ..layout.parsing import identity_pattern
 from ..memory import layout_key
 from ..planning.epilogue import is_supported_dtype
 from ..planning.options import ConvertOptions, parse_options
-from ..planning.plan import Plan
+from ..planning.plan import Plan, make_single_plan
 from ..spec import DType, device_name, dtype_kind
 from .memory import DeviceAdapter, DeviceArray, check_writable, span
 from .runtime import runtime
@@ -243,8 +243,14 @@ def _launches(
 ) -> Launches:
     """Return the cached kernels of a copy or cast between two layouts."""
     out = DeviceArray(0, shape, out_strides, out_dtype, ordinal, None)
-    plan = _identity(len(shape), casting).plan(
-        shape, strides, dtype, device_name(ordinal), out, supports_float16
+    plan = make_single_plan(
+        _identity(len(shape), casting),
+        shape,
+        strides,
+        dtype,
+        device_name(ordinal),
+        out,
+        supports_float16,
     )
     return Launches(plan, ordinal)
 
@@ -273,7 +279,7 @@ class DevicePrograms:
         key = (array.ordinal, *layout_key(array, out))
         program = self._programs.get(key)
         if program is None:
-            plan = self.options.plan(*array.facts, out, supports_float16)
+            plan = make_single_plan(self.options, *array.facts, out, supports_float16)
             new_program = DeviceProgram(plan, array.ordinal)
             program = cache_put(self._programs, key, new_program, PROGRAM_SIZE_ESTIMATE)
         return program

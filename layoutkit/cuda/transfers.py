@@ -40,7 +40,7 @@ from ..layout.parsing import identity_pattern
 from ..memory import Array, contiguous_strides, layout_key
 from ..planning.epilogue import is_supported_dtype
 from ..planning.options import parse_options
-from ..planning.plan import Plan
+from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType, as_dtype, device_ordinal
 from .memory import DeviceAdapter, DeviceArray
 from .program import DeviceProgram, DevicePrograms, supports_float16
@@ -268,7 +268,7 @@ class HostToDevicePlan:
         self, programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
     ) -> None:
         task = programs.options
-        self.plan = task.plan(x.shape, x.strides, x.dtype, CPU, out, supports_float16)
+        self.plan = make_single_plan(task, x.shape, x.strides, x.dtype, CPU, out, supports_float16)
         target = self.plan.target
         self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
         self.order = _dense_order(x) if self.transfer_dtype == x.dtype else None
@@ -359,7 +359,7 @@ def _cast_program(
 ) -> Program:
     """Return a program that copies and casts arrays of one layout, to one like `out` if given."""
     task = parse_options(identity_pattern(len(shape)), dtype=target, casting=casting, copy=True)
-    return Program(task.plan(shape, strides, dtype, CPU, out, has_half_here))
+    return Program(make_single_plan(task, shape, strides, dtype, CPU, out, has_half_here))
 
 
 @lru_cache(maxsize=64)
@@ -396,7 +396,7 @@ class DeviceToHostPlan:
     """The cached plan to convert arrays of one layout on one GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
-        target = programs.options.plan(*array.facts, out, supports_float16).target
+        target = make_single_plan(programs.options, *array.facts, out, supports_float16).target
         self.programs = programs.same_device_programs(target.dtype, copy=None)
         self.write: Program | None = None  # if out does not have the result's layout
         plain = contiguous_strides(target.shape, target.dtype)

@@ -28,7 +28,7 @@ from .channels import parse_channels
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
-from .plan import Part, Plan
+from .plan import Part, Plan, make_single_plan
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
 
@@ -487,7 +487,9 @@ def make_batch_layout(
     shape = tuple(sizes)
     move = pattern.resolve(shape, task.sizes)
     batch_task = task._replace(pattern=pattern)
-    plan = batch_task.plan(shape, contiguous_strides(shape, source), source, CPU, out, has_half)
+    plan = make_single_plan(
+        batch_task, shape, contiguous_strides(shape, source), source, CPU, out, has_half
+    )
     target = plan.target.shape
     dtype = plan.target.dtype
     strides = contiguous_strides(target, dtype) if out is None else tuple(out.strides)

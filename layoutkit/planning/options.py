@@ -5,8 +5,7 @@ No array is read or written: planning uses the shape, strides, dtype and device 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +24,10 @@ from ..spec import (
     dtype_kind,
     normalize_device,
 )
-from ..threads.limits import MAX_THREADS
 from .channels import ChannelSelection, parse_channels, resolve_selection
 from .padding import Padding, parse_padding
 
-if TYPE_CHECKING:
-    from .plan import Plan
+MAX_THREADS = 256  # of a conversion
 
 
 class ConvertOptions(NamedTuple):
@@ -100,49 +97,6 @@ class ConvertOptions(NamedTuple):
                 f"{self.pattern.left}; give a spec of that layout"
             )
 
-    def plan(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        source: DType,
-        device: str,
-        out: Any,
-        has_half: Callable[[], bool],
-    ) -> Plan:
-        """Return the plan for an array of this shape, strides and dtype on `device`.
-
-        `out` is an object with a shape, strides and a dtype, or None for new memory. `has_half`
-        returns whether the device that executes the plan supports float16.
-
-        Raises an error if such an array cannot be converted.
-        """
-        # Imported on the first conversion, so that `import layoutkit` stays fast.
-        from .plan import Request, make_plan
-
-        move, target = self.check_and_infer_dtype(shape, source, out)
-        if out is not None:
-            check_out(out, move.target_shape, f'"{self.pattern.text}" on {shape}')
-        devices = device, self.device or device
-        picks = self.select_channels(shape)[1]
-        can_view = picks is None and devices[0] == devices[1]
-        request = Request(
-            self.pattern.text,
-            move,
-            source,
-            target,
-            strides,
-            None if out is None else out.strides,
-            self.formula,
-            self.casting,
-            may_view=out is None and self.copy is not True and can_view,
-            devices=devices,
-            picks=picks,
-        )
-        plan = make_plan(request, has_half)
-        if self.copy is False and plan.kernel != "view":
-            self.refuse_copy(shape, strides, source, devices)
-        return plan
-
     def check_and_infer_dtype(
         self, shape: tuple[int, ...], source: DType, out: Any = None
     ) -> tuple[Permutation, DType]:
@@ -151,14 +105,24 @@ class ConvertOptions(NamedTuple):
         Sizes may be symbolic while a framework traces. Raises an error if such an array cannot be
         converted.
         """
-        move = self.select_channels(shape)[0]
+        move, _, target = self.resolve(shape, source, out)
+        return move, target
+
+    def resolve(
+        self, shape: tuple[int, ...], source: DType, out: Any = None
+    ) -> tuple[Permutation, ChannelSelection | None, DType]:
+        """Return the resolved move, the channel selection and the result's dtype.
+
+        Raises an error if such an array cannot be converted.
+        """
+        move, selection = self.select_channels(shape)
         check_supported_dtype(source)
         target = self.target_dtype(source, out)
         computed = source
         if self.formula is not None and not self.formula.preserves_dtype(source, target):
             computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
-        return move, target
+        return move, selection, target
 
     def select_channels(
         self, shape: tuple[int, ...]

@@ -187,8 +187,8 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     move = request.move
     picks = request.picks
     shape = move.source_shape if picks is None else picks.shape
-    source = ArraySpec.of(move.source, shape, request.source, request.devices[0])
-    target = ArraySpec.of(move.target, move.target_shape, request.target, request.devices[1])
+    source = ArraySpec.unchecked(move.source, shape, request.source, request.devices[0])
+    target = ArraySpec.unchecked(move.target, move.target_shape, request.target, request.devices[1])
     moved = source.nbytes + target.nbytes
     plain = Plan(
         request.pattern, move, source, target, "view", 0, formula=request.formula, picks=picks
@@ -313,6 +313,46 @@ class Part(NamedTuple):
     dtype: DType
 
 
+def make_single_plan(
+    options: ConvertOptions,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    source: DType,
+    device: str,
+    out: Any,
+    has_half: SupportsFloat16,
+) -> Plan:
+    """Return the plan of a conversion without `memory=` and `pad_to=`.
+
+    `out` is an object with a shape, strides and a dtype, or None for new memory. `has_half`
+    returns whether the device that executes the plan supports float16.
+
+    Raises an error if such an array cannot be converted.
+    """
+    move, picks, target = options.resolve(shape, source, out)
+    if out is not None:
+        check_out(out, move.target_shape, f'"{options.pattern.text}" on {shape}')
+    devices = device, options.device or device
+    can_view = picks is None and devices[0] == devices[1]
+    request = Request(
+        options.pattern.text,
+        move,
+        source,
+        target,
+        strides,
+        None if out is None else out.strides,
+        options.formula,
+        options.casting,
+        may_view=out is None and options.copy is not True and can_view,
+        devices=devices,
+        picks=picks,
+    )
+    plan = make_plan(request, has_half)
+    if options.copy is False and plan.kernel != "view":
+        options.refuse_copy(shape, strides, source, devices)
+    return plan
+
+
 def make_plan_for_options(
     task: ConvertOptions,
     shape: tuple[int, ...],
@@ -341,9 +381,9 @@ def make_plan_for_options(
         filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
         plan = replace(plan, place=region, bytes_moved=plan.bytes_moved + filled_bytes)
     else:
-        return task.plan(shape, strides, source, device, out, has_half)
+        return make_single_plan(task, shape, strides, source, device, out, has_half)
     layout = task.pattern.completed(len(shape)).target
-    target = ArraySpec.of(layout, result_shape, plan.target.dtype, plan.target.device)
+    target = ArraySpec.unchecked(layout, result_shape, plan.target.dtype, plan.target.device)
     return replace(plan, pattern=task.pattern.text, target=target)
 
 
@@ -403,8 +443,8 @@ def plan_inner_region(
         steps = byte_strides(target.groups, target.letters, region.full, out.strides)
     sizes = tuple(part.stop - part.start for part in region.window)
     inner_out = Part(sizes, steps, dtype)
-    return options_for_inner_region(task).plan(
-        shape, strides, source, device, inner_out, has_half
+    return make_single_plan(
+        options_for_inner_region(task), shape, strides, source, device, inner_out, has_half
     ), region
 
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from .._utils.validation import as_int
 from ..errors import ArgumentError
+from ..planning.options import MAX_THREADS
 from .openmp import libraries
 
 THREADS, OTHERS_THREADS = "LAYOUTKIT_NUM_THREADS", "OMP_NUM_THREADS"
 IDLE_BYTES = "LAYOUTKIT_BUFFERS_LIMIT"
 URL_BYTES = "LAYOUTKIT_URL_LIMIT"
-MAX_THREADS = 256
 # Idle memory: at most 2 GiB and at most an eighth of the machine's memory.
 MAX_IDLE_BYTES = 2 << 30
 IDLE_SHARE = 8

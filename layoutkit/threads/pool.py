@@ -27,8 +27,9 @@ import numpy as np
 
 from .._utils import fork
 from ..memory import data_pointer
+from ..planning.options import MAX_THREADS
 from . import limits
-from .limits import MAX_THREADS, get_num_threads, set_num_threads
+from .limits import get_num_threads, set_num_threads
 from .openmp import OpenMPRuntime
 
 # Bytes of a job, read and written. Below this size the GIL is kept: getting it back from another

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit.errors import PatternError, ShapeError
-from layoutkit.layout.parsing import parse_layout
-from layoutkit.layout.pattern import Layout, as_shape, parse_pattern
+from layoutkit.layout.parsing import Layout, parse_layout
+from layoutkit.layout.pattern import as_shape, parse_pattern
 from reference import reference_convert
 
 

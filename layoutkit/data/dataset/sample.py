@@ -610,7 +610,7 @@ class Sample(FieldContainer):
         layout = batch_layout(self._layout())
         if not self._store().is_array:
             self._shape()  # raises: a list does not have a shape
-        return view_module().view_in(layout, self(), self._meta().get("classes"))
+        return view_module().view_for_layout(layout, self(), self._meta().get("classes"))
 
     # -- comparing and computing -----------------------------------------------------------
 

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from ..._utils.files import replace_atomically
 from .filesystem import open_regular_file, read_from
-from .http import Download
+from .responses import Download
 
 _NAME = re.compile(r"([0-9a-f]{64})(?:-(\d{1,18})-([0-9a-f]{32}))?\.record")
 _PIECE = 1 << 20

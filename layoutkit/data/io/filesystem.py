@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, TypeVar
 from ..._utils import fork
 from ...errors import DataError
 from ...threads.limits import URL_BYTES, max_url_bytes
-from .http import CHUNK, Download, RetryableError, convert_remote_errors, too_large
+from .responses import CHUNK, Download, RetryableError, convert_remote_errors, too_large
 
 
 class Remote:

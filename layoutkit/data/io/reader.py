@@ -36,7 +36,7 @@ from .filesystem import (
     read_part,
     retry,
 )
-from .http import too_large
+from .responses import too_large
 
 _T = TypeVar("_T")
 

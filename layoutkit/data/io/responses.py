@@ -1,0 +1,71 @@
+"""What remote readers return and raise, independent of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...errors import DataError
+
+CHUNK = 1 << 18
+
+
+class RetryableError(Exception):  # never reaches a user
+    """A failure that a retry may cure."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """The bytes of a response, their number if it is known in advance, and a way to cancel it.
+
+    `checked` is False if a truncated response cannot be told from a complete one.
+    """
+
+    size: int | None
+    chunks: Iterator[bytes]
+    close: Callable[[], None] = lambda: None
+    checked: bool = True
+
+
+def too_large(
+    url: str,
+    max_bytes: int,
+    nbytes: int | None = None,
+    noun: str = "a record",
+    fix: str = "max_record_bytes= allows more",
+) -> DataError:
+    """Return the error for data larger than allowed; `nbytes` is its size, if known."""
+    number = "" if nbytes is None else f"{nbytes} bytes, "
+    return DataError(
+        f"{url} cannot be read: it has {number}more than the {max_bytes} bytes that {noun} may "
+        f"have; {fix}"
+    )
+
+
+@contextmanager
+def convert_remote_errors(url: str) -> Iterator[None]:
+    """Convert errors to RetryableError if a retry may help, else to DataError; never OSError."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
+        raise DataError(f"{url} cannot be read: {_error_text(error)}") from error
+    except OSError as error:
+        raise RetryableError(f"{url} cannot be read: {_error_text(error)}") from error
+    except (DataError, RetryableError, MemoryError):
+        raise
+    except ImportError as error:
+        fix = "pip install 'layoutkit[data]'"
+        raise DataError(f"{url} cannot be read: {error}; {fix} reads most URLs") from error
+    except ValueError as error:  # an unknown scheme, or an invalid URL
+        raise DataError(f"{url} cannot be read: {error}") from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "urllib3":
+            # Every remote file system has its own errors, and most are not OSErrors.
+            raise DataError(f"{url} cannot be read: {type(error).__name__}: {error}") from error
+        raise RetryableError(f"{url} cannot be read: {_error_text(error)}") from error
+
+
+def _error_text(error: BaseException) -> str:
+    """Return the message of an error; only the reason of an error of urllib3."""
+    return str(getattr(error, "reason", None) or error) or type(error).__name__
