@@ -73,7 +73,14 @@ def make_plan_for_device(
 # NotImplemented.
 FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
 # Caches and process-specific state, which pickles and copies do not contain.
-_NOT_PICKLED = ("cuda_programs", "_programs", "_gradient_converters", "_derived", "graph_args")
+_NOT_PICKLED = (
+    "cuda_programs",
+    "recorded",
+    "_programs",
+    "_gradient_converters",
+    "_derived",
+    "graph_args",
+)
 
 
 class Converter:
@@ -145,6 +152,7 @@ class Converter:
         self.targets_gpu = task.device not in (None, CPU)
         self._programs: Cache[Program | TransposedViewProgram | PaddedProgram] = Cache()
         self.cuda_programs: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
+        self.recorded: Cache[Any] = Cache()  # plans of arrays with gradients, kept by backends
         self._gradient_converters = GradientConverters(task, Converter)
         self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
         self.graph_args = graph_args_of(task)

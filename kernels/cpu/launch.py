@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import prod
+from itertools import chain
 
 from ...planning.epilogue import Epilogue
-from ...planning.select import KernelChoice
+from ...planning.select import KernelChoice, count_iterations
 from .compiler import KernelSpec
 from .params import HEAD, MAX_LOOPS, WORDS
 from .tiling import TILINGS, Tiling
@@ -67,7 +67,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
     coefficients, coef_rows = tiling.coefficients(run, rows)
     pitch = tiling.pitch(run.longest_block)
     tables, starts = _concatenate(run.table, tiling.row_offsets(rows, pitch), rows.table, coef_rows)
-    words = [len(loops), *(step for loop in loops for step in loop)]
+    words = [len(loops), *chain.from_iterable(loops)]
     words += [0] * (HEAD - len(words))
     words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
     words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]
@@ -86,7 +86,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
         tiling.rows_contiguous,
     ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
-    return params, prod(loop.count for loop in loops)
+    return params, count_iterations(loops)
 
 
 def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:

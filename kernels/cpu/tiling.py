@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from itertools import product as cartesian
-from math import gcd, lcm, prod
+from math import gcd, lcm
 from operator import mul
 
 import numpy as np
 
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
-from ...planning.select import MAX_TABLE, KernelChoice
+from ...planning.select import MAX_TABLE, KernelChoice, count_iterations
 from .compiler import KernelSpec, cpu_features
 from .params import LANE, LINE, SCRATCH
 
@@ -55,11 +55,6 @@ class BlockAxis:
         return self.total - (self.blocks - 1) * self.block
 
 
-def iteration_count(loops: Sequence[Loop]) -> int:
-    """Return the number of iterations of nested loops."""
-    return prod(loop.count for loop in loops)
-
-
 def loop_offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...]:
     """Return the offsets of the first `count` iterations, the outermost loop being unlimited.
 
@@ -67,16 +62,16 @@ def loop_offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...
     """
     if not loops:
         return (0,) * count
-    inner = iteration_count(loops[1:])
+    inner = count_iterations(loops[1:])
     ranges = [range(-(-count // inner)), *(range(loop.count) for loop in loops[1:])]
     steps = [loop[side] for loop in loops]
     places = islice(cartesian(*ranges), count)
-    return tuple(sum(map(mul, place, steps)) for place in places)
+    return tuple([sum(map(mul, place, steps)) for place in places])
 
 
 def make_row_axis(loops: tuple[Loop, ...], block: int) -> BlockAxis:
     """Return the rows of a block with their output offsets."""
-    total = iteration_count(loops)
+    total = count_iterations(loops)
     axis = BlockAxis(total, min(total, block))
     return replace(axis, table=loop_offsets(loops, 2, axis.longest_block))
 
@@ -156,8 +151,8 @@ class Tiling:
     def run(self, rows: BlockAxis) -> BlockAxis:
         """Return the run of a block that has these rows."""
         loops = self.run_loops()
-        total = iteration_count(loops)
-        inner = iteration_count(loops[1:])
+        total = count_iterations(loops)
+        inner = count_iterations(loops[1:])
         # Blocks end at the ends of fused axes and, if stored directly, of cache lines.
         quantum = self.tile if len(loops) == 1 else lcm(inner, self.tile) if self.direct else inner
         return self.add_offsets(BlockAxis(total, min(total, self.run_block(total, quantum, rows))))
@@ -167,7 +162,7 @@ class Tiling:
         loops = self.run_loops()
         period = self.period(run)
         table = loop_offsets(loops, 1, period + self.tile)
-        step = period // iteration_count(loops[1:]) * loops[0].src
+        step = period // count_iterations(loops[1:]) * loops[0].src
         return replace(run, table=table, period=period, step=step)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
@@ -227,7 +222,7 @@ class Tiling:
     def run_block_loop(self, run: BlockAxis) -> Loop:
         """Return the loop over blocks along the run."""
         loops = self.run_loops()
-        src = run.block // iteration_count(loops[1:]) * loops[0].src
+        src = run.block // count_iterations(loops[1:]) * loops[0].src
         dst = run.block * self.width * self.choice.run[-1].dst
         coef = (
             loops[-1].coef_stride * run.block * self._coefficient_size() if len(loops) == 1 else 0
@@ -239,7 +234,7 @@ class Tiling:
         loops = self.choice.rows
         if not loops:
             return Loop(1, 0, 0)
-        turns = rows.block // iteration_count(loops[1:])
+        turns = rows.block // count_iterations(loops[1:])
         coef = turns * loops[0].coef_stride * self._coefficient_size()
         return Loop(rows.blocks, turns * loops[0].src, turns * loops[0].dst, coef)
 
@@ -311,7 +306,7 @@ COPY_BYTES = 32768  # bytes of one unit of a plain copy
 
 def group_short_runs(choice: KernelChoice) -> KernelChoice:
     """Return a choice whose short runs are processed several at a time, as rows."""
-    run = iteration_count(choice.run) * max(choice.source_item, choice.target_item)
+    run = count_iterations(choice.run) * max(choice.source_item, choice.target_item)
     if not choice.outer or run > COPY_BYTES // 2:
         return choice
     return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
@@ -347,7 +342,9 @@ def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
 
 def lengthen_rows(choice: KernelChoice) -> KernelChoice:
     """Return a choice whose short rows and runs are both lengthened by one outer loop."""
-    rows, run = (iteration_count(loops) * choice.source_item for loops in (choice.rows, choice.run))
+    rows, run = (
+        count_iterations(loops) * choice.source_item for loops in (choice.rows, choice.run)
+    )
     if max(rows, run) >= PIECE_BYTES or len(choice.rows) > 1 or len(choice.run) > 1:
         return choice
     for loop in choice.outer:
@@ -401,7 +398,7 @@ class SplitTiling(Tiling):
 
     def rows(self) -> BlockAxis:
         """Return one row for each selected channel."""
-        return make_row_axis(self.choice.rows, iteration_count(self.choice.rows))
+        return make_row_axis(self.choice.rows, count_iterations(self.choice.rows))
 
     def row_offsets(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
         """Return the offset of each channel of x; unselected channels go after all rows.
@@ -520,7 +517,7 @@ class RowsTiling(Tiling):
 
     def _rows_are_contiguous(self, alignment: int) -> bool:
         """Return True if rows are short, not full cache lines, and contiguous in the output."""
-        run = iteration_count(self.choice.run) * self.dst_itemsize
+        run = count_iterations(self.choice.run) * self.dst_itemsize
         rows = self.choice.rows
         if not rows or self._grid(alignment) == LINE or run > JOINED_BYTES:
             return False
@@ -539,13 +536,13 @@ class RowsTiling(Tiling):
         loops = self.choice.rows
         if not loops:
             return super().rows()
-        inner = iteration_count(loops[1:])
+        inner = count_iterations(loops[1:])
         run = self._run_bytes()
         most = SCRATCH // (2 * run) if self.rows_contiguous else min(FUSED_ROWS, COPY_BYTES // run)
         return make_row_axis(loops, max(1, most // inner) * inner)
 
     def _run_bytes(self) -> int:
-        return iteration_count(self.choice.run) * max(self.src_itemsize, self.dst_itemsize)
+        return count_iterations(self.choice.run) * max(self.src_itemsize, self.dst_itemsize)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """Return a long block: only repeated coefficients have to stay in a cache."""
@@ -589,7 +586,7 @@ class TransposeTiling(Tiling):
 
     def _depth(self) -> int:
         """Return the vectors per output row of a tile: 2 if possible, as DRAM pairs cache lines."""
-        long = iteration_count(self.choice.run) * self.src_itemsize >= 2 * LANE * lanes()
+        long = count_iterations(self.choice.run) * self.src_itemsize >= 2 * LANE * lanes()
         return 2 if long and self.src_itemsize > 1 else 1
 
     def _squares(self) -> int:
@@ -598,7 +595,7 @@ class TransposeTiling(Tiling):
 
     def _rows_are_contiguous(self) -> bool:
         """Return True if the rows of a staged block are short and contiguous in the output."""
-        run = iteration_count(self.choice.run)
+        run = count_iterations(self.choice.run)
         if self.direct or run * max(self.src_itemsize, self.dst_itemsize) > JOINED_BYTES:
             return False
         expected = run * self.dst_itemsize
@@ -626,10 +623,10 @@ class TransposeTiling(Tiling):
     def rows(self) -> BlockAxis:
         """Return rows of full source lines, or of full inner loops if two axes are fused."""
         loops = self.choice.rows
-        inner = iteration_count(self.choice.rows[1:])
+        inner = count_iterations(self.choice.rows[1:])
         room = ROW_BYTES // self.src_itemsize if self.direct else self._max_rows
         if self.rows_contiguous:
-            room = SCRATCH // (2 * self.src_itemsize * iteration_count(self.choice.run))
+            room = SCRATCH // (2 * self.src_itemsize * count_iterations(self.choice.run))
             unit = inner if inner > 1 else min(self._row_quantum, room)
             block = max(room // unit, 1) * unit
         elif len(loops) > 1:
@@ -670,7 +667,7 @@ class GatherTiling(Tiling):
     def period(self, run: BlockAxis) -> int:
         """Return the positions of as many full inner loops as the table holds."""
         loops = self.run_loops()
-        inner = iteration_count(loops[1:])
+        inner = count_iterations(loops[1:])
         return max(1, min(MAX_TABLE // inner, loops[0].count)) * inner
 
     def walk(self, run: BlockAxis, rows: BlockAxis) -> tuple[list[Loop], int, int]:

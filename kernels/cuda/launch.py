@@ -20,14 +20,14 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from math import gcd, prod
+from math import gcd
 from pathlib import Path
 
 import numpy as np
 
 from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop
-from ...planning.select import KernelChoice
+from ...planning.select import KernelChoice, count_iterations
 from .tiling import (
     MAX_COUNT,
     NO_LOOP,
@@ -119,12 +119,8 @@ def coefficients_vary(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
     return pack_coefficients(epilogue)[0] > 1 and any(loop.coef_stride for loop in nest)
 
 
-def iteration_count(nest: Sequence[Loop]) -> int:
-    return prod(loop.count for loop in nest)
-
-
 def tile_count(axis: Sequence[Loop], tile: int) -> int:
-    return -(-iteration_count(axis) // tile)
+    return -(-count_iterations(axis) // tile)
 
 
 CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels per thread: at most 16 KB per block
@@ -162,7 +158,7 @@ def interleave(
         "interleave",
         defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
         params,
-        iteration_count(choice.outer) * tile_count([pixels], chunk),
+        count_iterations(choice.outer) * tile_count([pixels], chunk),
         coefficients=coefficients,
     )
 
@@ -189,7 +185,7 @@ def lines(
         many = chunk(candidate, (source.item, rows.item), word, shifted)
         if (
             many
-            and iteration_count(candidate.outer) * tile_count(candidate.pixels.loops, many)
+            and count_iterations(candidate.outer) * tile_count(candidate.pixels.loops, many)
             < MAX_COUNT
         ):
             sides = {"PIXELS": many, "WORD": word, "SHIFTED": int(shifted)}
@@ -213,7 +209,7 @@ def _lines(
         "lines",
         defines(source, epilogue, along, **sides),
         params + struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels),
-        iteration_count(candidate.outer) * tile_count(pixels, many),
+        count_iterations(candidate.outer) * tile_count(pixels, many),
         coefficients=coefficients,
     )
 
@@ -256,8 +252,8 @@ def _common_alignment(choice: KernelChoice, src: int, dst: int) -> int:
 def _iterations_around_tile(choice: KernelChoice) -> int:
     """Return the iterations of the loops around a tile, including loops that `fit_axes` adds."""
     fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
-    long = [axis[0] for axis in fused if len(axis) > 1 and iteration_count(axis) >= MAX_COUNT]
-    return iteration_count((*choice.outer, *long))
+    long = [axis[0] for axis in fused if len(axis) > 1 and count_iterations(axis) >= MAX_COUNT]
+    return count_iterations((*choice.outer, *long))
 
 
 def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
@@ -295,7 +291,7 @@ def _transpose(
     store = most if shifted[1] else store
     words = load // source.item, store // target.item
     tall, long = shape(
-        rows, run, iteration_count(outer), (source.item, target.item), words, shifted
+        rows, run, count_iterations(outer), (source.item, target.item), words, shifted
     )
     apart = long - (words[1] if shifted[1] else 0)  # from one tile to the next
     channels, coefficients = pack_coefficients(epilogue)
@@ -307,7 +303,7 @@ def _transpose(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **sides),
         params + struct.pack("q", channels),
-        iteration_count(outer) * tile_count(rows.loops, tall) * tile_count(run.loops, apart),
+        count_iterations(outer) * tile_count(rows.loops, tall) * tile_count(run.loops, apart),
         coefficients=coefficients,
     )
 
@@ -342,7 +338,7 @@ def _transpose_any(
     if not run or not rows or run[0] is rows[0]:
         return None
     outer = tuple(loop for loop in nest if loop is not run[0] and loop is not rows[0])
-    if iteration_count(outer) >= MAX_COUNT:
+    if count_iterations(outer) >= MAX_COUNT:
         return None
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
     return _transpose(transposed, source, target, epilogue)
@@ -371,16 +367,16 @@ def _gather(
     inner_loops: list[Loop] = []
     turns = TURNS[width * source.item < 8]
     room = THREADS * turns
-    while outer and iteration_count(inner_loops) * outer[-1].count <= room:
+    while outer and count_iterations(inner_loops) * outer[-1].count <= room:
         inner_loops.insert(0, outer.pop())
     split = outer.pop() if outer else NO_LOOP
-    stretch = max(1, min(split.count, room // iteration_count(inner_loops)))
+    stretch = max(1, min(split.count, room // count_iterations(inner_loops)))
     channels, coefficients = pack_coefficients(epilogue)
     params = loops(outer) + axis([split], stretch) + loops(inner_loops)
     params += struct.pack(
         "6q",
         stretch,
-        iteration_count(inner_loops),
+        count_iterations(inner_loops),
         inner.count,
         places - 1,
         inner.coef_stride,
@@ -393,7 +389,7 @@ def _gather(
         "gather",
         defines(source, epilogue, along, **sides),
         params,
-        iteration_count(outer) * tile_count([split], stretch),
+        count_iterations(outer) * tile_count([split], stretch),
         coefficients=coefficients,
     )
 

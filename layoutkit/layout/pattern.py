@@ -432,12 +432,12 @@ def _move(
         source=source,
         target=target,
         axes=axes,
-        sizes=tuple(sizes[letter] for letter in axes),
-        order=tuple(axes.index(letter) for letter in target.letters if letter in axes),
+        sizes=tuple(map(sizes.__getitem__, axes)),
+        order=tuple([axes.index(letter) for letter in target.letters if letter in axes]),
         target_axes=target.letters,
-        target_sizes=tuple(sizes[letter] for letter in target.letters),
+        target_sizes=tuple(map(sizes.__getitem__, target.letters)),
         source_shape=shape,
-        target_shape=tuple(prod(sizes[letter] for letter in group) for group in target.groups),
+        target_shape=tuple([prod(map(sizes.__getitem__, group)) for group in target.groups]),
     )
 
 

@@ -106,7 +106,7 @@ def byte_strides(
         for letter in reversed(group):
             steps[letter] = stride
             stride *= size[letter]
-    return tuple(steps[letter] for letter in axes)
+    return tuple(map(steps.__getitem__, axes))
 
 
 # ---- two sides ---------------------------------------------------------------------------

@@ -32,7 +32,7 @@ MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
 def count_iterations(loops: Sequence[Loop]) -> int:
     """Return the number of iterations of nested loops."""
-    return prod(loop.count for loop in loops)
+    return prod([loop.count for loop in loops])
 
 
 @dataclass(frozen=True)

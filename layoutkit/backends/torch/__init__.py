@@ -114,14 +114,12 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
     """Return `converter(x, out)` for a plain tensor without observers, else NotImplemented."""
     if x.is_cuda and not is_traced(x):
         return convert_cached(cuda_adapter(), converter, x, out)
-    if (
-        out is not None
-        or converter.targets_gpu
-        or not x.is_cpu
-        or x.requires_grad
-        or has_active_dispatch_mode()
-    ):
+    if out is not None or converter.targets_gpu or not x.is_cpu or has_active_dispatch_mode():
         return NotImplemented
+    if x.requires_grad:
+        if converter.options.memory is not None or not _torch.is_grad_enabled():
+            return NotImplemented
+        return concrete_adapter(x).convert_recorded(converter, x, None)
     try:
         array = x.numpy()
     except (RuntimeError, TypeError):  # it has no plain memory, or a dtype that NumPy lacks

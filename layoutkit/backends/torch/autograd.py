@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...spec import dtype_kind
+from ...spec import ArraySpec, dtype_kind
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -36,17 +36,19 @@ class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torc
         return None, None, *(ctx.back(grad, n) if need else None for n, need in enumerate(needed))
 
 
-def convert_with_gradient(converter: Converter, x: Any) -> Any:
+def convert_with_gradient(converter: Converter, x: Any, spec: ArraySpec) -> Any:
     """Return the converted tensor, whose gradient flows through `converter.backward`."""
-    backward_fn = _backward(converter, x)
+    backward_fn = _backward(converter, x, spec)
+    # Detached, so that the fast path of plain tensors converts it.
     return _RecordedFunction.apply(
-        lambda tensors: converter(tensors[0]), lambda grad, _: backward_fn(grad), x
+        lambda tensors: converter(tensors[0].detach()), lambda grad, _: backward_fn(grad), x
     )
 
 
 def sum_with_gradient(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
     """Return the sum, whose gradient flows to every tensor in the layout of that tensor."""
-    backwards = [_backward(*pair) for pair in zip(accumulator.converters(), parts, strict=True)]
+    pairs = zip(accumulator.converters(), parts, strict=True)
+    backwards = [_backward(converter, x, converter.spec_of(x)) for converter, x in pairs]
     return _RecordedFunction.apply(accumulator, lambda grad, n: backwards[n](grad), *parts)
 
 
@@ -66,9 +68,8 @@ def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
     return backward_fn
 
 
-def _backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
-    """Return the backward of `x`, which keeps only shape and dtype unless `x` is clipped."""
-    spec: Any = converter.spec_of(x)
+def _backward(converter: Converter, x: Any, spec: ArraySpec) -> Callable[[Any], Any]:
+    """Return the backward of `x`, which keeps only its spec unless `x` is clipped."""
     is_real = dtype_kind(spec.dtype) != "c"
     formula = converter.options.formula
     if formula is not None and formula.clip is not None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._utils import fork
+from ..._utils.cache import PROGRAM_SIZE_ESTIMATE, cache_put
 from ..._utils.validation import type_name
 from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError
 from ...layout.pattern import Permutation
 from ...memory import Array
-from ...spec import DType, device_name, dtype_kind
+from ...spec import ArraySpec, DType, device_name, dtype_kind
 from .. import symbolic
 from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...converter import Converter
     from ...cuda.program import CachedLaunch, CachedSumLaunch
+
+
+class _Recorded(NamedTuple):
+    """The cached plan of a conversion that autograd records."""
+
+    view: Permutation | None  # None: the conversion moves elements
+    spec: ArraySpec  # of x, for the backward
 
 
 class TensorMixin:
@@ -69,11 +77,18 @@ class TensorMixin:
         check_no_out(out, "x")
         if converter.options.formula is not None and converter.options.formula.is_traced:
             return symbolic.convert_symbolic(converter.options, x, self.namespace).contiguous()
-        plan = converter.plan(x)
-        if plan.kernel != "view":
-            return _autograd().convert_with_gradient(converter, x)
+        self.check_plain(x, "x")
+        key = (x.shape, x.stride(), x.dtype, x.device)
+        recorded = converter.recorded.get(key)
+        if recorded is None:
+            plan = converter.plan(x)
+            move = plan.move if plan.kernel == "view" else None
+            recorded = _Recorded(move, converter.spec_of(x))
+            cache_put(converter.recorded, key, recorded, PROGRAM_SIZE_ESTIMATE)
+        if recorded.view is None:
+            return _autograd().convert_with_gradient(converter, x, recorded.spec)
         # In torch operations, so that autograd knows the base of the view.
-        return self.namespace.apply_move(x, plan.move)
+        return self.namespace.apply_move(x, recorded.view)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Return the sum, recorded in the graph of its parts."""
