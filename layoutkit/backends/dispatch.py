@@ -135,7 +135,8 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     if adapter.pads_input or converter.targets_gpu:
         if (selected := take_channels(task, adapter, x)) is not None:
             return converter.with_options(options_after_take)(selected, out)
-        if task.padding is not None:
+        stays = isinstance(adapter, CudaAdapter) and converter.device != CPU
+        if task.padding is not None and not (stays and not adapter.is_recorded(x)):
             padding = padded_source(task, *adapter.facts(x, "x"))
             return converter.with_options(options_for_padded_source)(
                 adapter.padded(x, padding), out

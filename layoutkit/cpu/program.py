@@ -203,7 +203,9 @@ class PaddedProgram:
         self._inside = Program(plan, task.threads)
         self._dtype = plan.target.dtype
         self._borders = self._place.borders()
-        self._fill_array = _fill_array(task, array, plan.target.dtype, self._place.full)
+        self._fill_array = fill_array(
+            task, array.shape, array.dtype, plan.target.dtype, self._place.full
+        )
         self.nbytes = self._inside.nbytes + self._fill_array.nbytes
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
@@ -217,9 +219,14 @@ class PaddedProgram:
         return out
 
 
-def _fill_array(task: ConvertOptions, array: Array, dtype: Any, full: tuple[int, ...]) -> Array:
-    """Return the converted fill values, of size 1 along axes where they are constant."""
-    fill_options, pixel = fill_conversion(task, array.shape, array.dtype)
+def fill_array(
+    task: ConvertOptions, shape: tuple[int, ...], source: DType, dtype: DType, full: tuple[int, ...]
+) -> Array:
+    """Return the converted fill values, of size 1 along axes where they are constant.
+
+    `shape` and `source` are those of x, `dtype` and `full` those of the result.
+    """
+    fill_options, pixel = fill_conversion(task, shape, source)
     plan = make_single_plan(
         fill_options._replace(dtype=dtype),
         pixel.shape,

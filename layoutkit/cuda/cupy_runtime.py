@@ -131,6 +131,9 @@ class Runtime(Protocol):
     def is_loaded(self, launch: CudaLaunch, ordinal: int) -> bool:
         """Return whether `load` needs to compile, allocate and copy nothing."""
 
+    def constants(self, coefficients: bytes, ordinal: int) -> int:
+        """Return the device address of cached bytes, kept until the process ends; 0 if empty."""
+
     def load(self, launch: CudaLaunch, ordinal: int) -> DeviceKernel:
         """Return the kernel of a launch on a device, compiled if it is not cached."""
 
@@ -309,7 +312,7 @@ class CupyRuntime:
     def load(self, launch: CudaLaunch, ordinal: int) -> CudaKernel:
         """Return the kernel of a launch on a device, compiled if it is not cached."""
         function = self._function(launch, ordinal)
-        return CudaKernel(launch, function, self._constants(launch.coefficients, ordinal))
+        return CudaKernel(launch, function, self.constants(launch.coefficients, ordinal))
 
     def launch(self, kernel: CudaKernel, pointers: Sequence[int], stream: Any) -> None:
         """Launch a kernel on a stream. `pointers`: the output, then the sources."""
@@ -334,7 +337,7 @@ class CupyRuntime:
                     self._functions[key] = function
         return function
 
-    def _constants(self, coefficients: bytes, ordinal: int) -> int:
+    def constants(self, coefficients: bytes, ordinal: int) -> int:
         """Return the device address of cached bytes, which every stream may read; 0 if empty.
 
         They are kept until the process ends, because queued kernels and captured graphs may read

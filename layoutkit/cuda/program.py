@@ -15,19 +15,23 @@ array's library casts where C leaves the value undefined, and other dtypes (comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from operator import mul
 from typing import Any
 
 import numpy as np
 
 from .._utils import fork
 from .._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ..cpu.program import fill_array
 from ..errors import DeviceError
 from ..layout.parsing import identity_pattern
-from ..memory import layout_key
+from ..memory import Array, contiguous_strides, data_pointer, layout_key
 from ..planning.epilogue import is_supported_dtype
 from ..planning.options import ConvertOptions, parse_options
-from ..planning.plan import Plan, make_single_plan
+from ..planning.padding import Window, fill_region_for
+from ..planning.plan import Plan, make_single_plan, plan_inner_region, unfolded_strides
 from ..spec import DType, device_name, dtype_kind
 from .memory import DeviceAdapter, DeviceArray, check_writable, span
 from .runtime import runtime
@@ -279,17 +283,23 @@ class DevicePrograms:
         key = (array.ordinal, *layout_key(array, out))
         program = self._programs.get(key)
         if program is None:
-            plan = make_single_plan(self.options, *array.facts, out, supports_float16)
-            new_program = DeviceProgram(plan, array.ordinal)
-            program = cache_put(self._programs, key, new_program, PROGRAM_SIZE_ESTIMATE)
+            program = cache_put(
+                self._programs, key, self._make_program(array, out), PROGRAM_SIZE_ESTIMATE
+            )
         return program
+
+    def _make_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
+        if self.options.padding is not None:
+            return PaddedDeviceProgram(self.options, array, out)
+        plan = make_single_plan(self.options, *array.facts, out, supports_float16)
+        return DeviceProgram(plan, array.ordinal)
 
     def cache_fast_path(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
         """Cache the fast path, by `key`, for arrays like this one, which was just converted.
 
-        Does nothing if the key is None.
+        Does nothing if the key is None, or if a padded result takes several kernels.
         """
-        if key is not None and key not in self.quick:
+        if key is not None and key not in self.quick and self.options.padding is None:
             program = self.find(array, out)
             quick = cache_launch(program.plan, program.launches, array, out)
             cache_put(self.quick, key, quick, PROGRAM_SIZE_ESTIMATE)
@@ -363,3 +373,58 @@ class DeviceProgram:
     def warm(self) -> str:
         """Load the kernel for the alignment of pool memory, and return a description of it."""
         return self.launches.warm()
+
+
+class PaddedDeviceProgram(DeviceProgram):
+    """A program that converts x into a region of a padded result and fills the rest: `pad_to=`."""
+
+    def __init__(
+        self, options: ConvertOptions, array: DeviceArray, out: DeviceArray | None
+    ) -> None:
+        plan, self._region = plan_inner_region(options, *array.facts, out, supports_float16)
+        super().__init__(plan, array.ordinal)
+        dtype = plan.target.dtype
+        if out is None:
+            self._steps = contiguous_strides(self._region.full, dtype)
+        else:
+            rank = len(array.shape)
+            self._steps = unfolded_strides(options, self._region, rank, out.strides)
+        on_cpu = options._replace(device=None)
+        fill = np.ascontiguousarray(
+            fill_array(on_cpu, array.shape, array.dtype, dtype, self._region.full)
+        )
+        address = runtime().constants(fill.tobytes(), array.ordinal)
+        self._borders = [self._border(fill, address, part) for part in self._region.borders()]
+
+    def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
+        """Convert into its region of `out` or a new array and fill the rest."""
+        dtype = self.plan.target.dtype
+        result = out or adapter.empty(self._region.shape, dtype, self._ordinal)
+        if self.plan.choice is not None:
+            self._stages(array, self._part(result, self._region.window), adapter)
+        stream = adapter.stream(self._ordinal)
+        for launches, fill, border in self._borders:
+            launches(fill, self._part(result, border), stream)
+        return result.owner
+
+    def _part(self, result: DeviceArray, window: Window) -> DeviceArray:
+        """Return a region of a result whose folds are split."""
+        starts = [part.start for part in window]
+        sizes = tuple([part.stop - part.start for part in window])
+        address = result.address + sum(map(mul, starts, self._steps))
+        return replace(result, address=address, shape=sizes, strides=self._steps)
+
+    def _border(
+        self, fill: Array, address: int, border: Window
+    ) -> tuple[Launches, DeviceArray, Window]:
+        """Return the kernels that fill a border, and their source: the fill values, broadcast."""
+        part = fill[fill_region_for(fill, border)]
+        sizes = tuple(side.stop - side.start for side in border)
+        source = np.broadcast_to(part, sizes)
+        first = address + data_pointer(part) - data_pointer(fill)
+        ordinal = self._ordinal
+        values = DeviceArray(first, sizes, source.strides, fill.dtype, ordinal, None)
+        launches = _launches(
+            sizes, source.strides, fill.dtype, self._steps, fill.dtype, "same_kind", ordinal
+        )
+        return launches, values, border

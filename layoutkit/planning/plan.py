@@ -439,13 +439,20 @@ def plan_inner_region(
         steps = contiguous_strides(region.full, dtype)
     else:
         check_out(out, region.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
-        target = task.pattern.completed(len(shape)).target
-        steps = byte_strides(target.groups, target.letters, region.full, out.strides)
+        steps = unfolded_strides(task, region, len(shape), out.strides)
     sizes = tuple(part.stop - part.start for part in region.window)
     inner_out = Part(sizes, steps, dtype)
     return make_single_plan(
         options_for_inner_region(task), shape, strides, source, device, inner_out, has_half
     ), region
+
+
+def unfolded_strides(
+    task: ConvertOptions, region: PaddedRegion, ndim: int, strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the strides of a padded result of an x of this rank after its folds are split."""
+    target = task.pattern.completed(ndim).target
+    return byte_strides(target.groups, target.letters, region.full, strides)
 
 
 def options_for_inner_region(task: ConvertOptions) -> ConvertOptions:

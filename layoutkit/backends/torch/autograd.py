@@ -21,13 +21,13 @@ _torch: Any = import_module("torch")
 class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     """The autograd function `run(tensors)`; the gradient for tensor n is `backward_fn(grad, n)`."""
 
+    # Without `setup_context`, for which torch inspects the signature in every call.
     @staticmethod
-    def forward(run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any) -> Any:
+    def forward(
+        ctx: Any, run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any
+    ) -> Any:
+        ctx.back = backward_fn
         return run(tensors)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.back = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:

@@ -1,0 +1,69 @@
+"""`pad_to=` on a GPU: one conversion into a region of the result, and a kernel per border."""
+
+import sys
+
+import numpy as np
+import pytest
+from fake_cuda import values_of
+
+from layoutkit import Converter, convert
+
+RNG = np.random.default_rng(3)
+IMAGES = RNG.integers(0, 256, (2, 5, 7, 3), np.uint8)
+NORMALIZED = {"dtype": "float32", "scale": 1 / 255, "mean": (0.1, 0.2, 0.3), "std": 0.5}
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(chw)"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fill": 114},
+        {"fill": (1, 2, 3)},
+        {"fill": (1, 2, 3), **NORMALIZED},
+        {"fill": 9, "channels": (2, 0)},
+        {"pad_before": {"h": 0, "w": 4}, "fill": 7, "dtype": "float16"},
+        {"fill": 3, "clip": (5, 100), "dtype": "float32"},
+    ],
+)
+def test_a_padded_result_is_that_of_the_cpu(gpu, pattern, options):
+    pad_to = {"h": 8, "w": 12}
+    expected = convert(IMAGES, pattern, pad_to=pad_to, **options)
+    x = gpu.array(IMAGES)
+    converter = Converter(pattern, pad_to=pad_to, **options)
+    for _ in range(2):
+        result = values_of(converter(x))
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected)
+    out = gpu.array(np.zeros_like(expected))
+    assert converter(x, out) is out
+    np.testing.assert_array_equal(values_of(out), expected)
+
+
+def test_a_strided_output_is_padded(gpu):
+    expected = convert(IMAGES, "bhwc->bchw", pad_to={"h": 8, "w": 9}, fill=5)
+    memory = gpu.array(np.zeros((8, 9, 2, 3), np.uint8))
+    out = memory.transpose(2, 3, 0, 1)
+    convert(gpu.array(IMAGES), "bhwc->bchw", pad_to={"h": 8, "w": 9}, fill=5, out=out)
+    np.testing.assert_array_equal(values_of(out), expected)
+
+
+def test_a_warm_call_plans_nothing(gpu):
+    converter = Converter("bhwc->bchw", pad_to={"h": 8}, **NORMALIZED)
+    x = gpu.array(IMAGES)
+    for _ in range(3):
+        converter(x)
+    calls = []
+
+    def count(frame, event, arg):
+        path = frame.f_code.co_filename
+        if event == "call" and ("/layoutkit/" in path or "/kernels/" in path):
+            calls.append(f"{path.rpartition('/')[2]}:{frame.f_code.co_name}")
+
+    sys.setprofile(count)
+    try:
+        converter(x)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) <= 60, calls
+    assert not any("plan" in call for call in calls), calls
