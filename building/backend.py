@@ -1,10 +1,10 @@
 """The build backend: setuptools, and precompiled kernels in wheels.
 
 An sdist, an editable installation and a checkout do not contain compiled kernels. A wheel contains
-those listed in `layoutkit/config.py`, for every level in `kernels/cpu/object_cache.py` of the
-building machine's architecture, so it works for that architecture and any Python. The environment
-variable `LAYOUTKIT_OBJECTS` selects kernels: `none` for a wheel for all machines, without kernels,
-or comma-separated parts of kernel names.
+them if the environment variable `LAYOUTKIT_OBJECTS` selects kernels: `all`, or comma-separated parts
+of kernel names. By default it contains none and works on all machines. With kernels it works for the
+building machine's architecture and any Python: they are those listed in `layoutkit/config.py`, for
+every level of that architecture in `kernels/cpu/object_cache.py`.
 
 Compiling needs the dependencies of layoutkit, so `get_requires_for_build_wheel` returns them. It
 runs in separate processes (`objects.py`), since Numba compiles for one CPU per process.
@@ -95,7 +95,7 @@ def make_objects(folder: Path) -> None:
     for level in reversed(levels):  # lower levels first: higher ones skip their kernels
         specs = _selected_specs(json.loads(_run("list", level["name"])))
         specs_by_level[level["name"]] = [
-            s for s in specs if s not in specs_by_level.get(level["besides"], [])
+            s for s in specs if s not in specs_by_level.get(level["base_level"], [])
         ]
     tasks = [
         (name, specs[start : start + KERNELS_PER_PROCESS])
@@ -114,7 +114,7 @@ def make_objects(folder: Path) -> None:
 
 
 def _wants_kernels() -> bool:
-    return os.environ.get("LAYOUTKIT_OBJECTS") != "none"
+    return os.environ.get("LAYOUTKIT_OBJECTS", "") not in ("", "none")
 
 
 def _levels() -> list[dict[str, str]]:
@@ -127,7 +127,8 @@ def _levels() -> list[dict[str, str]]:
 
 
 def _selected_specs(specs: list[Any]) -> list[Any]:
-    parts = os.environ.get("LAYOUTKIT_OBJECTS", "").split(",")
+    selected = os.environ["LAYOUTKIT_OBJECTS"]
+    parts = [""] if selected == "all" else selected.split(",")
     return [s for s in specs if any(part in "-".join(map(str, (s[0], *s[1]))) for part in parts)]
 
 

@@ -71,7 +71,7 @@ def accumulate(
         return sum_in_graph([array for array, _ in pairs], out, layouts, layout, dtype, sizes)
     result_dtype = None if dtype is None else as_dtype(dtype)
     try:
-        accumulator = _kept(layouts, layout, result_dtype, **sizes)
+        accumulator = _cached(layouts, layout, result_dtype, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable: invalid sizes or layouts, for which Accumulator raises
@@ -186,7 +186,9 @@ def _as_tuple(out: Any) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(layouts: tuple[str, ...], layout: str, dtype: DType | None, **sizes: int) -> Accumulator:
+def _cached(
+    layouts: tuple[str, ...], layout: str, dtype: DType | None, **sizes: int
+) -> Accumulator:
     """Return a cached Accumulator, so that a training loop plans its sums once."""
     return Accumulator(layouts, layout, dtype=dtype, **sizes)
 

@@ -412,7 +412,7 @@ def collate(
     options = (*constants, casting, device)
     arguments = (pattern, _as_hashable(fill), _as_hashable(channels), dtype, *options)
     try:
-        collator = _kept(*arguments, **sizes)
+        collator = _cached(*arguments, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable
@@ -439,7 +439,7 @@ def _make(arguments: tuple[Any, ...], sizes: Mapping[str, int]) -> Collator:
 
 # Typed, since True == 1 == 1.0: a valid call must not make a later invalid one pass.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _kept(pattern: str, *options: Any, **sizes: int) -> Collator:
+def _cached(pattern: str, *options: Any, **sizes: int) -> Collator:
     """Return a cached Collator, so that a loop plans once."""
     if not all(map(is_hashable_constant, options)):
         raise TypeError("an array cannot be a cache key")

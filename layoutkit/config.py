@@ -45,6 +45,8 @@ _OPTIONAL_PACKAGES = (
     "opencv-contrib-python-headless",
     "torch",
     "jax",
+    "cubed",
+    "dask",
     "keras",
     "scikit-learn",
     "scipy",

@@ -33,7 +33,7 @@ def normalize_device(device: Any) -> str:
     A `torch.device` is converted to its name. "cuda" is the current device of CuPy if CuPy is in
     use already, else the first one. The device does not have to exist.
 
-    >>> canonical("cuda:1"), canonical("cuda"), canonical(None)
+    >>> normalize_device("cuda:1"), normalize_device("cuda"), normalize_device(None)
     ('cuda:1', 'cuda:0', 'cpu')
 
     Raises DeviceError for anything else.
@@ -172,8 +172,8 @@ def as_dtype(dtype: object) -> DType:
 def check_supported_dtype(dtype: DType) -> None:
     """Raise DtypeError unless elements of `dtype` can be copied as plain bytes.
 
-    >>> check_movable(np.dtype("float32"))
-    >>> check_movable(np.dtype("O"))
+    >>> check_supported_dtype(np.dtype("float32"))
+    >>> check_supported_dtype(np.dtype("O"))
     Traceback (most recent call last):
     layoutkit.errors.DtypeError: elements of dtype object cannot be moved; convert them first...
     """
@@ -190,7 +190,7 @@ def dtype_kind(dtype: DType) -> str:
     "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex, "M" date, "m" time span,
     "V" structured.
 
-    >>> kind_of(np.dtype("uint8")), kind_of(as_dtype("bfloat16")), kind_of(as_dtype("int4"))
+    >>> dtype_kind(np.dtype("uint8")), dtype_kind(as_dtype("bfloat16")), dtype_kind(as_dtype("int4"))
     ('u', 'f', 'i')
     """
     if not _is_ml(dtype):

@@ -24,7 +24,7 @@ def leaves(tree: Any) -> list[Any]:
 def leaf_paths(tree: Any) -> list[tuple[int, ...]]:
     """Return the index path of each leaf, in the order of `leaves`.
 
-    >>> paths((1, (2, 3)))
+    >>> leaf_paths((1, (2, 3)))
     [(0,), (1, 0), (1, 1)]
     """
     if not isinstance(tree, tuple):
@@ -35,7 +35,7 @@ def leaf_paths(tree: Any) -> list[tuple[int, ...]]:
 def unflatten(tree: Any, values: Iterable[Any], make: Callable[[Any], Any] = tuple) -> Any:
     """Return the tree with one value in place of each leaf; `make` joins the values of a tuple.
 
-    >>> rebuilt((1, (2, 3)), "abc"), rebuilt((1, (2, 3)), (1, 2, 3), sum)
+    >>> unflatten((1, (2, 3)), "abc"), unflatten((1, (2, 3)), (1, 2, 3), sum)
     (('a', ('b', 'c')), 6)
     """
     return _unflatten(tree, iter(values), make)
@@ -52,7 +52,7 @@ def match_structure(tree: Any, value: Any, arg_name: str, shared: bool = False) 
 
     With `shared`, a value that is neither a tuple nor a list applies to all leaves below.
 
-    >>> matched((1, (2, 3)), ("a", ["b", "c"]), "names"), matched((1, (2, 3)), "a", "names", True)
+    >>> match_structure((1, (2, 3)), ("a", ["b", "c"]), "names"), match_structure((1, (2, 3)), "a", "names", True)
     (['a', 'b', 'c'], ['a', 'a', 'a'])
 
     Raises ShapeError if the values are nested differently; the message calls them `arg_name`.

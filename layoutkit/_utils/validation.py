@@ -33,7 +33,7 @@ def check_int(
 ) -> int:
     """Return `value` as an int; raise `error` unless it is an integer >= `minimum` (None: any).
 
-    >>> as_count("batch_size", 0, 1)
+    >>> check_int("batch_size", 0, 1)
     Traceback (most recent call last):
     ...
     layoutkit.errors.DataError: batch_size=0; it is a whole number of at least 1

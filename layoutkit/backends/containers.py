@@ -166,8 +166,8 @@ def stack_arrays(arrays: Sequence[Array], arg_name: str) -> Array:
         if array.shape != first.shape:
             raise ShapeError(
                 f"the arrays of {arg_name} are stacked, but item {index} has shape {array.shape} "
-                f"and item 0 {first.shape}; bring them to one shape first: images with "
-                "layoutkit.images.fit, others by a window of each"
+                f"and item 0 {first.shape}; cut windows of one size with layoutkit.collate, as in "
+                'collate(x, "hwc->bchw", h=224, w=224), or resize images with layoutkit.images.fit'
             )
         if array.dtype != first.dtype:
             raise DtypeError(

@@ -122,7 +122,7 @@ def draw_text(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
 
     sizes : axis sizes of an array; no axis of the example is larger
 
-    >>> print(text_picture("hc->ch"))
+    >>> print(draw_text("hc->ch"))
     a small example, h=2, c=3; each element is its c (R, G, B), then its place along h
     <BLANKLINE>
       before hc   R0 G0 B0  R1 G1 B1

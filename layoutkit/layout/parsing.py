@@ -307,7 +307,7 @@ def _parse_error(text: str, pos: int, fact: str, fix: str) -> PatternError:
 def identity_pattern(ndim: int) -> str:
     """Return the pattern that keeps the order of `ndim` axes.
 
-    >>> identity(3)
+    >>> identity_pattern(3)
     'abc->abc'
 
     Raises ShapeError if there are more axes than letters.

@@ -120,7 +120,7 @@ def canonicalize_loops(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> C
     bhwc -> bchw of (2, 4, 4, 3) items of 4 bytes is one batched transpose:
 
     >>> hw = [Loop(4, 48, 16), Loop(4, 12, 4)]
-    >>> for loop in canonical([Loop(2, 192, 192), Loop(3, 4, 64), *hw], 4, pure=True).loops:
+    >>> for loop in canonicalize_loops([Loop(2, 192, 192), Loop(3, 4, 64), *hw], 4, pure=True).loops:
     ...     print(tuple(loop))
     (2, 192, 192, 0)
     (3, 4, 64, 0)
@@ -201,7 +201,7 @@ def fuse_loops(
     >>> moves[1].target_shape
     (4, 3, 2)
     >>> moves = [parse_pattern("bcw->bcw").resolve((4, 3, 2)), moves[1]]
-    >>> nest(moves, [(24, 8, 4), (48, 16, 4)], (24, 8, 4)).loops[0]
+    >>> fuse_loops(moves, [(24, 8, 4), (48, 16, 4)], (24, 8, 4)).loops[0]
     SumLoop(count=4, dst=24, srcs=(24, 4))
     """
     factors = [_factors(move, steps) for move, steps in zip(moves, strides, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 from recipes import blocks
 
 import layoutkit.backends
-from layoutkit import ArgumentError, Converter, DataView, accumulate, convert
+from layoutkit import ArgumentError, Converter, DataView, accumulate, config, convert
 from layoutkit.backends import registry
 
 # The library, which does not use layoutkit, and the backend module that adapts it.
@@ -74,3 +74,9 @@ def test_without_its_file_the_library_is_unknown(monkeypatch):
     monkeypatch.setitem(sys.modules, "toy", TOY)
     with pytest.raises(ArgumentError, match=r"x is a toy\.Tensor, not a NumPy array"):
         convert(TOY.Tensor(IMAGES), "bhwc->bchw")
+
+
+def test_the_configuration_lists_every_library():
+    """CuPy is listed with the GPU, and jaxlib comes with jax."""
+    listed = {*config._OPTIONAL_PACKAGES, "cupy", "jaxlib"}
+    assert set(registry.BACKENDS) <= listed

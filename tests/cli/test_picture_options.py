@@ -98,7 +98,7 @@ def test_the_words_are_the_librarys():
         (["--fit", "pad"], "--fit: says how images are brought to one size; give --resize HxW"),
         (["--fill", "9"], "--fill: says how images are brought to one size; give --resize HxW"),
         (["--resize", "8x8", "--fill", "9"], "give --fit pad, too"),
-        (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "from 0 to 255"),
+        (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "an integer in 0..255"),
         (["--resize", "8x8", "--fit", "crop"], "invalid choice: 'crop'"),
         (["--max-pixels", "0"], "not an integer above 0"),
     ],

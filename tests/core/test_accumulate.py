@@ -132,9 +132,9 @@ def test_iterators_and_empty_arrays():
 def test_a_training_loop_plans_its_sums_once():
     parts = [(np.ones((2, 3, 4), "f4"), "bcw"), (np.ones((2, 4, 3), "f4"), "bwc")]
     accumulate(parts, "bcw")
-    before = accumulation._kept.cache_info().misses
+    before = accumulation._cached.cache_info().misses
     accumulate(parts, "bcw")
-    assert accumulation._kept.cache_info().misses == before
+    assert accumulation._cached.cache_info().misses == before
 
 
 def test_a_number_of_arrays_that_is_none_of_its_layouts():

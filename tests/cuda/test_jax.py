@@ -55,8 +55,8 @@ def taken(gpu, monkeypatch):
     from layoutkit.backends import jax
 
     took, (_, _, adapter, _) = [], jax._adapters()
-    whose, device_adapter_of = dispatch.adapter_for_any, dispatch.get_device_adapter
-    for name, ask in (("whose", whose), ("device_adapter_of", device_adapter_of)):
+    names = ("adapter_for_any", "get_device_adapter")
+    for name, ask in [(name, getattr(dispatch, name)) for name in names]:
         monkeypatch.setattr(
             dispatch, name, lambda x, ask=ask: adapter if isinstance(x, Array) else ask(x)
         )

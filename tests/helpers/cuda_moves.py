@@ -11,6 +11,7 @@ from layoutkit.cuda.program import supports_float16
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
+from layoutkit.planning.plan import make_single_plan
 
 EDGE = 256  # the alignment of addresses before they are shifted
 
@@ -54,7 +55,7 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 def planned(x, pattern, out=None, *, shift=0, **keywords):
     """Return the plan, and for each launch: it, the output, and the shifts of both sides."""
     task = Converter(pattern, copy=True, **keywords).options
-    plan = task.plan(x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
+    plan = make_single_plan(task, x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
     launches = []
     for src, dst in plan.launches():

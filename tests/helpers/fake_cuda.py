@@ -121,7 +121,7 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setattr(streams, "_kept_alive", deque())
     monkeypatch.setattr(streams, "_captured", [])
     monkeypatch.setattr(ring, "_staging_by_gpu", {})
-    kept = (converter._cached, accumulation._kept, collator._kept)
+    kept = (converter._cached, accumulation._cached, collator._cached)
     for find in (*kept, program._launches, transfers._identity_programs):
         find.cache_clear()
 

@@ -83,7 +83,7 @@ layoutkit.set_num_threads(2)
 x = numbers((16, 24, 24, 32), "f4")
 for _ in range(20):
     compare(layoutkit.convert(x, "bhwc->bchw"), x.transpose(0, 3, 1, 2), "threads")
-print(lanes(), has_half(), len(compiler.loaded()))
+print(lanes(), supports_float16(), len(compiler.loaded()))
 """
 
 
@@ -116,7 +116,7 @@ def test_without_hardware_for_float16_numpy_converts_it():
         + """
 CASTS = [(a, b) for a, b in CASTS if "f2" in (a, b)]
 casts()
-print(has_half())
+print(supports_float16())
 """
     )
     assert python(code, **named("sse4")) == "False\n"

@@ -78,7 +78,7 @@ def test_the_planner_of_a_level_knows_its_cpu(name):
     """Its registers are as wide as those of any CPU that it serves, and it converts halves."""
     level = BY_NAME[name]
     code = "from layoutkit.kernels.cpu.tiling import *; from layoutkit.cpu.program import *\n"
-    code += "print(lanes(), vector_bytes(1), vector_bytes(4), has_half())"
+    code += "print(lanes(), vector_bytes(1), vector_bytes(4), supports_float16())"
     variables = {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.flags}
     expected = {
         "x86-64-v4-vbmi": "4 64 64 True\n", "x86-64-v4": "4 16 64 True\n",

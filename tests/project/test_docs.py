@@ -69,7 +69,7 @@ def test_the_reference_has_every_public_name():
     described = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
     rooms = {"data", "images"}
     public = {f"layoutkit.{name}" for name in {*layoutkit.__all__} - rooms}
-    public -= {f"layoutkit.{name}" for name in layoutkit.errors.__all__}
+    public -= {f"layoutkit.{name}" for name in vars(layoutkit.errors)}
     rooms_and_modules = ("data/__init__.py", "data/recordio.py", "images/__init__.py")
     for path in (*rooms_and_modules, "keras.py", "sklearn.py", "torch.py"):
         room = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -203,7 +203,7 @@ for kind in ("wheel", "sdist", "editable"):
 
 def test_only_a_wheel_with_objects_needs_the_compiler(tmp_path):
     source = copied(tmp_path)
-    for objects, compiler in (("", True), ("none", False)):
+    for objects, compiler in (("all", True), ("", False), ("none", False)):
         done = subprocess.run(
             [sys.executable, "-c", REQUIRED], cwd=source, check=True, capture_output=True,
             env=os.environ | {"LAYOUTKIT_OBJECTS": objects}, text=True,

@@ -102,7 +102,7 @@ from layoutkit.threads import limits
 for name in (limits.THREADS, limits.OTHERS_THREADS): os.environ.pop(name, None)
 layoutkit.get_num_threads()
 with multiprocessing.get_context({method!r}).Pool(1) as pool:
-    print(pool.apply(layoutkit.get_num_threads), limits.is_worker())
+    print(pool.apply(layoutkit.get_num_threads), limits.is_worker_process())
 """
     assert python(code) == "1 False\n"
 

@@ -155,7 +155,7 @@ library = load()
 library.omp_set_num_threads(8)
 layoutkit.set_threading_layer("openmp")
 layoutkit.set_num_threads(2)
-answer, words = right(), workers.pool.board.words
+answer, words = right(), workers.pool.state.words
 print(answer, len(taken), int(words[TICKET]), int(words[TEAM]))
 """
     assert run(code) == "True 1 8 2\n"

@@ -26,7 +26,7 @@ _TAKES = "ints, slices, None, lists and arrays of ints or bools"
 def key_types(key: Any) -> tuple[str, ...]:
     """Return the type of each part of a key: "int", "slice", "list" (or a mask) or "other".
 
-    >>> kinds_of(np.s_[0, 1:3, [4, 5]]), kinds_of(...)
+    >>> key_types(np.s_[0, 1:3, [4, 5]]), key_types(...)
     (('int', 'slice', 'list'), ('other',))
     """
     if isinstance(key, tuple) and not key:
@@ -37,7 +37,7 @@ def key_types(key: Any) -> tuple[str, ...]:
 def expand_ellipsis(key: Any, rank: int) -> Any:
     """Return the key with full slices in place of its Ellipsis, for data of a rank.
 
-    >>> spelled_out(np.s_[..., 0], 3)
+    >>> expand_ellipsis(np.s_[..., 0], 3)
     (slice(None, None, None), slice(None, None, None), 0)
 
     A key without Ellipsis, or with another part that may select along several axes, is unchanged.

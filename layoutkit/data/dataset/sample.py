@@ -83,9 +83,9 @@ def layout_after(layout: Any, key: Any) -> Any:
     """Return the layout of the selection `key`; for a mapping of layouts, of each field.
 
     >>> import numpy as np
-    >>> after("bhwc", 3), after("bhwc", np.s_[:5, 0]), after("bhwc", np.s_[:, [0, 1]])
+    >>> layout_after("bhwc", 3), layout_after("bhwc", np.s_[:5, 0]), layout_after("bhwc", np.s_[:, [0, 1]])
     ('hwc', 'bwc', None)
-    >>> after("bhwc", np.s_[..., 0]), after("bhwc", np.s_[0, ..., :2])
+    >>> layout_after("bhwc", np.s_[..., 0]), layout_after("bhwc", np.s_[0, ..., :2])
     ('bhw', 'hwc')
     """
     if isinstance(layout, Mapping):

@@ -166,7 +166,7 @@ def open_records(path: Any, index: Any, listed: Any) -> RangedIndex:
     return index_
 
 
-def label_field(name: str, index: RangedIndex, width: Any) -> Field:
+def label_field(name: str, index: RangedIndex, width: Any, path: Any) -> Field:
     """Return the labels of all records; raise DataError if their number per record differs."""
     requested = check_int("label_width", width, 1)
     if not len(index):
@@ -174,8 +174,8 @@ def label_field(name: str, index: RangedIndex, width: Any) -> Field:
     width_ = index.label_width
     if width_ != requested:
         has = "differ in how many labels they have" if width_ is None else f"have {width_} labels"
-        fix = f"give label_width={width_}" if width_ else "leave labels away: label_name=None"
-        raise DataError(f"label_width={requested}, but the records {has}; {fix}")
+        fix = f"give label_width={width_}" if width_ else "omit labels: label_name=None"
+        raise DataError(f"label_width={requested}, but the records of {fspath(path)} {has}; {fix}")
     return _field(name, index.label_values(np.arange(len(index))))
 
 
@@ -446,7 +446,9 @@ class ImageRecordProvider(BaseProvider):
             )
         if mean_img is not None:
             augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
-        labels = [] if label_name is None else [label_field(label_name, index, label_width)]
+        labels = (
+            [] if label_name is None else [label_field(label_name, index, label_width, path_imgrec)]
+        )
         rows: Any = ImageRows(data_name, layout, augment, index)
         super().__init__(
             [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,

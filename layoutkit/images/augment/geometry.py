@@ -57,7 +57,7 @@ class AffineWarp(NamedTuple):
 def shorter_side_size(height: int, width: int, shorter: int) -> tuple[int, int]:
     """Return (height, width) scaled so that the shorter side is `shorter`, the other rounded down.
 
-    >>> resized(375, 500, 256)
+    >>> shorter_side_size(375, 500, 256)
     (256, 341)
     """
     if height <= width:

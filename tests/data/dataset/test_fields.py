@@ -146,7 +146,7 @@ def test_a_window_may_be_any_selection_with_samples():
     d = Dataset(x, fields=fields)
     assert [len(field) for _, field in d._iter_fields()] == [4, 2, 3, 2]
     assert all(type(field) is Dataset for _, field in d._iter_fields())
-    d.select_channels[0] = 0
+    d.picked[0] = 0
     assert x[5].tolist() == [0, 0]
     with pytest.raises(DataError):
         Dataset(x, fields={"one": np.s_[0, 0]})

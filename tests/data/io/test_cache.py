@@ -128,7 +128,7 @@ def test_a_full_disk_is_said_once_and_does_not_matter(home, folder, caplog, monk
     def full(path):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(cache_module, "replacing", full)
+    monkeypatch.setattr(cache_module, "replace_atomically", full)
     reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "aabb")
     assert len(warnings(caplog)) == 1
     assert "No space left on device" in warnings(caplog)[0]
@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up_while_writing(home, folder, caplog, monkeypatch):
 
     cache = DiskCache(folder, 10 * SIZE)
     reads(Reader(cache=cache), home, "a")
-    monkeypatch.setattr(cache_module, "replacing", filling)
+    monkeypatch.setattr(cache_module, "replace_atomically", filling)
     reads(Reader(cache=cache), home, "abc")
     assert stored(folder) == [SIZE]
     assert len(warnings(caplog)) == 1
@@ -167,7 +167,7 @@ def test_a_read_only_folder_gives_what_it_has(site, home, folder, caplog, monkey
     def read_only(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(cache_module, "replacing", read_only)
+    monkeypatch.setattr(cache_module, "replace_atomically", read_only)
     monkeypatch.setattr(os, "utime", read_only)
     reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "abb")
     assert site.asked == ["/a", "/b", "/b", "/b"]

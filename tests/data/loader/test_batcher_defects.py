@@ -257,7 +257,7 @@ def test_a_fork_waits_for_no_lock_of_a_cache(tmp_path):
         with sampled_batcher(source, batch_size=1, cache_dir=tmp_path) as batches:
             reader = batches._config.reader
             url = f"{home}/a"
-            with reader._cache.turn(url), reader._cache._lock:
+            with reader._cache.download_lock(url), reader._cache._lock:
                 assert forked(lambda: reader.read(url)) == str(b"abc")
 
 

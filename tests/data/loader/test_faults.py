@@ -364,7 +364,7 @@ def test_a_full_disk_does_not_stop_the_batches(home, tmp_path, caplog, monkeypat
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache, "replacing", full)
+    monkeypatch.setattr(cache, "replace_atomically", full)
     path = table(tmp_path, [f"{home}/{n}" for n in range(4)])
     with sampled_batcher(path, batch_size=4, cache_dir=tmp_path / "c") as batches:
         [batch] = batches
