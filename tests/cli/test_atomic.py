@@ -124,7 +124,7 @@ class TestReplacing:
         lines = ["import os, signal", "from pathlib import Path", "pid = os.getpid()"]
         lines += ["os.getpid = lambda: 1", "from layoutkit._utils.files import replace_atomically"]
         lines += ["del os.O_TMPFILE"] * (not hasattr(os, "O_TMPFILE"))
-        lines += ["block = replacing(Path('x'))", "block.__enter__()"]
+        lines += ["block = replace_atomically(Path('x'))", "block.__enter__()"]
         code = "\n".join([*lines, "os.kill(pid, signal.SIGKILL)"])
         for _ in range(3):
             subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)

@@ -223,7 +223,7 @@ def test_refused_before_and_after_a_call_that_was_right():
         (
             np.lib.stride_tricks.as_strided(np.zeros(9, "f4"), (2, 3, 2, 2), (4, 4, 4, 4)),
             ArgumentError,
-            "twice",
+            "overlapping",
         ),
     ],
 )

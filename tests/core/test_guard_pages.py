@@ -64,10 +64,10 @@ def test_moves_on_another_cpu():
 @pytest.mark.parametrize(
     ("word", "error"),
     [
-        ("words.R_TOTAL", 1),
-        ("words.R_TOTAL", -1),
-        ("words.Q_TOTAL", 1),
-        ("words.R_BLOCK", 1),
+        ("words.RUN_TOTAL", 1),
+        ("words.RUN_TOTAL", -1),
+        ("words.ROWS_TOTAL", 1),
+        ("words.RUN_BLOCK", 1),
         ("2", 1),
         ("3", 1),
     ],

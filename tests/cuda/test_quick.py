@@ -9,7 +9,8 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
-from layoutkit.accumulation import FAST_PATHS, Accumulator
+from layoutkit.accumulation import FAST_PATHS as SUM_PATHS
+from layoutkit.accumulation import Accumulator
 from layoutkit.backends import dispatch
 from layoutkit.converter import FAST_PATHS
 from layoutkit.cuda import streams
@@ -60,13 +61,13 @@ def test_what_came_before_is_quick(gpu, long_ways, keywords, ordinal):
 
 def test_memory_that_lies_otherwise_goes_another_way(gpu):
     """Test arrays of one shape and dtype on both GPUs with one Converter."""
-    converter, FAST_PATHS = (
+    converter, layouts = (
         Converter("bhwc->bchw", scale=2.0),
         ("plain", "fortran", "backward", "sliced"),
     )
     for turn in range(2):
-        cases = [*zip(FAST_PATHS, FAST_PATHS[::-1], (0, 1) * 2, strict=True), ("plain", "plain", 1)]
-        for x_lies, out_lies, number in [*(("plain", way, 0) for way in FAST_PATHS), *cases]:
+        cases = [*zip(layouts, layouts[::-1], (0, 1) * 2, strict=True), ("plain", "plain", 1)]
+        for x_lies, out_lies, number in [*(("plain", way, 0) for way in layouts), *cases]:
             x = gpu.array(laid(IMAGES + turn, x_lies), number)
             out = gpu.array(laid(np.zeros(WANTED.shape, "f4"), out_lies), number)
             for _ in range(2):
@@ -365,7 +366,7 @@ def test_sums_of_tensors_have_one_too(gpu, long_sums, monkeypatch):
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
     convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
-    monkeypatch.setitem(FAST_PATHS, id(fakes.Cuda), FAST_PATHS[id(torch.Tensor)])
+    monkeypatch.setitem(SUM_PATHS, id(fakes.Cuda), SUM_PATHS[id(torch.Tensor)])
     add = Accumulator(("bhwc", "bchw"), "bhwc")
     parts = [found.there(torch.from_numpy(part)) for part, _ in in_both(IMAGES)]
     out = found.there(torch.zeros(IMAGES.shape))

@@ -88,9 +88,9 @@ def test_tensors_have_the_memory_format():
 
 def test_arrays_of_jax_lie_as_xla_says():
     jax = pytest.importorskip("jax")
-    with pytest.raises(layoutkit.ArgumentError, match="XLA decides"):
+    with pytest.raises(layoutkit.ArgumentError, match="which XLA chooses"):
         convert(jax.numpy.asarray(PHOTOS), "bhwc->bchw", memory="bhwc")
-    with pytest.raises(layoutkit.ArgumentError, match="XLA decides"):
+    with pytest.raises(layoutkit.ArgumentError, match="which XLA chooses"):
         jax.jit(Converter("bhwc->bchw", memory="bhwc"))(jax.numpy.asarray(PHOTOS))
 
 

@@ -1,8 +1,8 @@
-"""The structure of the package: import order, sizes of functions, and the first word of docstrings.
+"""The structure of the package: import order, lengths of functions, first words of docstrings.
 
-The first block of docs/how-it-runs.md lists every package and top-level module. Each may import those
-above it and, on its own line, those before it; imports inside functions count. Imports for type
-checkers do not count: they are not executed.
+The first block of docs/how-it-runs.md lists every package and top-level module. Each may import
+those above it and, on its own line, those before it; imports inside functions count. Imports for
+type checkers do not count: they are not executed.
 """
 
 import ast
@@ -19,12 +19,15 @@ API = "accumulation"  # the last module that `layoutkit/__init__.py` imports
 # Modules that import other modules by a computed name.
 BY_NAME = {
     "",
+    "_utils.late",
     "backends.registry",
     "backends.symbolic",
     "data",
     "kernels.cpu.compiler",
     "kernels.cpu.engine",
 }
+# torch.compile can trace an import, but not a function that imports by name under a lock.
+TRACED = ("_compile", "backends.torch.graph")
 ONE_IMPORTER = 45  # modules with one importer, in the same folder
 MEDIAN_LINES, LONG_LINES = 10, 35  # of functions: half of them, nine of ten
 
@@ -78,7 +81,8 @@ def _imports(module):
             for target in _targets(node, package):
                 target = target or API  # `from .. import convert`: what it needs is all of this
                 if target in MODULES and module not in ("", target):
-                    yield target
+                    if (module, target) != TRACED:
+                        yield target
 
 
 def _targets(node, package):
@@ -151,7 +155,7 @@ def test_functions_are_short():
 
 
 def test_few_modules_have_a_single_importer_in_their_folder():
-    """A helper with one importer is defined in that importer, unless it is one of several alternatives."""
+    """A helper with one importer belongs there, unless it is one of several alternatives."""
     importers = {}
     for module in MODULES:
         for target in imports(module):
@@ -164,7 +168,19 @@ def test_few_modules_have_a_single_importer_in_their_folder():
     assert len(single) < ONE_IMPORTER, sorted(single)
 
 
-QUESTIONS = set("What Whether Who Whose Where How Those That Which When Why".split())
+QUESTIONS = {
+    "What",
+    "Whether",
+    "Who",
+    "Whose",
+    "Where",
+    "How",
+    "Those",
+    "That",
+    "Which",
+    "When",
+    "Why",
+}
 
 
 def test_docstrings_do_not_begin_with_a_question_word():

@@ -117,7 +117,8 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
     if out is not None or converter.targets_gpu or not x.is_cpu or has_active_dispatch_mode():
         return NotImplemented
     if x.requires_grad:
-        if converter.options.memory is not None or not _torch.is_grad_enabled():
+        is_eager = _torch.is_grad_enabled() and not is_traced(x)
+        if converter.options.memory is not None or not is_eager:
             return NotImplemented
         return concrete_adapter(x).convert_recorded(converter, x, None)
     try:

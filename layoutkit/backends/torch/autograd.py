@@ -21,7 +21,6 @@ _torch: Any = import_module("torch")
 class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     """The autograd function `run(tensors)`; the gradient for tensor n is `backward_fn(grad, n)`."""
 
-    # Without `setup_context`, for which torch inspects the signature in every call.
     @staticmethod
     def forward(
         ctx: Any, run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any
@@ -36,11 +35,36 @@ class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torc
         return None, None, *(ctx.back(grad, n) if need else None for n, need in enumerate(needed))
 
 
+class _TransformableFunction(_torch.autograd.Function):  # type: ignore[misc]
+    """The autograd function for torch.func, which requires `setup_context`.
+
+    torch inspects the signature of `forward` in each call of such a function, which takes as many
+    Python calls as everything else.
+    """
+
+    @staticmethod
+    def forward(run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any) -> Any:
+        return run(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.back = inputs[1]
+
+    backward = _RecordedFunction.backward
+
+
+def _apply(run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any) -> Any:
+    """Call an autograd function: `run(tensors)` with `backward_fn(grad, n)` for tensor n."""
+    active = _torch._C._are_functorch_transforms_active()
+    function = _TransformableFunction if active else _RecordedFunction
+    return function.apply(run, backward_fn, *tensors)
+
+
 def convert_with_gradient(converter: Converter, x: Any, spec: ArraySpec) -> Any:
     """Return the converted tensor, whose gradient flows through `converter.backward`."""
     backward_fn = _backward(converter, x, spec)
     # Detached, so that the fast path of plain tensors converts it.
-    return _RecordedFunction.apply(
+    return _apply(
         lambda tensors: converter(tensors[0].detach()), lambda grad, _: backward_fn(grad), x
     )
 
@@ -49,7 +73,7 @@ def sum_with_gradient(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
     """Return the sum, whose gradient flows to every tensor in the layout of that tensor."""
     pairs = zip(accumulator.converters(), parts, strict=True)
     backwards = [_backward(converter, x, converter.spec_of(x)) for converter, x in pairs]
-    return _RecordedFunction.apply(accumulator, lambda grad, n: backwards[n](grad), *parts)
+    return _apply(accumulator, lambda grad, n: backwards[n](grad), *parts)
 
 
 def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""What remote readers return and raise, independent of the protocol."""
+"""The results and errors of remote readers, for every protocol."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class FullFile:
 def test_a_disk_that_fills_up_while_writing(home, folder, caplog, monkeypatch):
     from contextlib import contextmanager
 
-    real = cache_module.replacing
+    real = cache_module.replace_atomically
 
     @contextmanager
     def filling(path):
