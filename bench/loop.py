@@ -49,8 +49,8 @@ QUICK = Budget(seconds=0.5, warm_up=0.0, min_rounds=5, max_rounds=25)
 class Column:
     """A variant of a row, with the number of layoutkit's threads.
 
-    `spin_seconds`: seconds for which its own threads spin after a call. `pause`: seconds between the
-    situation and the call.
+    `spin_seconds`: seconds for which its own threads spin after a call. `pause`: seconds between
+    the situation and the call.
     """
 
     name: str

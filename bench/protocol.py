@@ -36,8 +36,8 @@ Timer = Callable[[Sequence[Call]], float]  # runs the calls and returns the seco
 class Variant:
     """A way to do the work of a row: a call for each set of buffers.
 
-    `spin_seconds`: seconds for which its threads may keep a core busy after a call. `batch`: how many
-    times each call does the work. `note`: a remark about the numbers for the reader.
+    `spin_seconds`: seconds for which its threads may keep a core busy after a call. `batch`: how
+    many times each call does the work. `note`: a remark about the numbers for the reader.
     """
 
     name: str

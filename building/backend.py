@@ -1,10 +1,10 @@
 """The build backend: setuptools, and precompiled kernels in wheels.
 
 An sdist, an editable installation and a checkout do not contain compiled kernels. A wheel contains
-them if the environment variable `LAYOUTKIT_OBJECTS` selects kernels: `all`, or comma-separated parts
-of kernel names. By default it contains none and works on all machines. With kernels it works for the
-building machine's architecture and any Python: they are those listed in `layoutkit/config.py`, for
-every level of that architecture in `kernels/cpu/object_cache.py`.
+them if the environment variable `LAYOUTKIT_OBJECTS` selects kernels: `all`, or comma-separated
+parts of kernel names. By default it contains none and works on all machines. With kernels it works
+for the building machine's architecture and any Python: they are those listed in
+`layoutkit/config.py`, for every level of that architecture in `kernels/cpu/object_cache.py`.
 
 Compiling needs the dependencies of layoutkit, so `get_requires_for_build_wheel` returns them. It
 runs in separate processes (`objects.py`), since Numba compiles for one CPU per process.

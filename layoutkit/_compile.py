@@ -42,7 +42,7 @@ def graph_args_of(task: ConvertOptions) -> tuple[Any, ...] | None:
 
 
 def graph_args_of_collator(windows: CollateOptions) -> tuple[Any, ...] | None:
-    """Return the pattern, the keywords as JSON, and the sizes of a Collator; see `graph_args_of`."""
+    """Return the pattern, keywords as JSON, and sizes of a Collator; see `graph_args_of`."""
     task = windows.options
     unsized = windows._replace(options=task._replace(sizes={}))
     return _graph_args(task.pattern.text, unsized.keywords, task)

@@ -166,7 +166,7 @@ class Accumulator:
     def resolve(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
     ) -> tuple[tuple[Permutation, ...], DType]:
-        """Return the `Permutation` of every part and the dtype of the sum; raise if parts do not fit."""
+        """Return the permutations of all parts and the sum's dtype; raise if parts do not fit."""
         moves = tuple(
             pattern.resolve(shape, sizes)
             for pattern, shape, sizes in zip(self._patterns, shapes, self._sizes, strict=True)

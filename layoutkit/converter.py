@@ -1,7 +1,7 @@
 """`convert`, `plan` and `Converter`: conversions of layout, dtype, scale and device.
 
-A `Converter` plans a conversion once for each shape, strides and dtype. `make_plan_for_device` makes a plan for
-the device that executes it; only that device knows whether it supports float16.
+A `Converter` plans a conversion once for each shape, strides and dtype. `make_plan_for_device`
+makes a plan for the device that executes it; only that device knows whether it supports float16.
 """
 
 from __future__ import annotations

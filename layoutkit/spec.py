@@ -45,8 +45,8 @@ def normalize_device(device: Any) -> str:
     match = _CUDA.fullmatch(device) if isinstance(device, str) else None
     if match is None:
         raise DeviceError(
-            f'device={device!r} is not a device that layoutkit knows; it is "cpu", "cuda" or one of '
-            'several GPUs, such as "cuda:1"'
+            f'device={device!r} is not a device that layoutkit knows; it is "cpu", "cuda" or one '
+            'of several GPUs, such as "cuda:1"'
         )
     if match[1] is not None:
         return device_name(int(match[1]))
@@ -190,8 +190,8 @@ def dtype_kind(dtype: DType) -> str:
     "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex, "M" date, "m" time span,
     "V" structured.
 
-    >>> dtype_kind(np.dtype("uint8")), dtype_kind(as_dtype("bfloat16")), dtype_kind(as_dtype("int4"))
-    ('u', 'f', 'i')
+    >>> [dtype_kind(as_dtype(name)) for name in ("uint8", "bfloat16", "int4")]
+    ['u', 'f', 'i']
     """
     if not _is_ml(dtype):
         return dtype.kind

@@ -9,8 +9,8 @@ first use holds this lock, and so does a fork:
         ...
 
 Always write `fork.making`, never `from fork import making`: a child gets a new lock. A function
-that only imports late is decorated with `run_once`: it takes the lock the first time, and costs nothing
-afterwards.
+that only imports late is decorated with `run_once`: it takes the lock the first time, and costs
+nothing afterwards.
 
 A thread that waits for the lock must not be importing a module that the owner of the lock may
 import. So no module takes the lock while it is imported (except the command line, which no other

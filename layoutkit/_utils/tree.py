@@ -52,8 +52,10 @@ def match_structure(tree: Any, value: Any, arg_name: str, shared: bool = False) 
 
     With `shared`, a value that is neither a tuple nor a list applies to all leaves below.
 
-    >>> match_structure((1, (2, 3)), ("a", ["b", "c"]), "names"), match_structure((1, (2, 3)), "a", "names", True)
-    (['a', 'b', 'c'], ['a', 'a', 'a'])
+    >>> match_structure((1, (2, 3)), ("a", ["b", "c"]), "names")
+    ['a', 'b', 'c']
+    >>> match_structure((1, (2, 3)), "a", "names", True)
+    ['a', 'a', 'a']
 
     Raises ShapeError if the values are nested differently; the message calls them `arg_name`.
     """

@@ -1,7 +1,8 @@
 """Adapters of arrays on GPUs: CuPy's, and those of libraries that share memory with CuPy.
 
-A GPU adapter also returns the address and strides of an array (`device_array`), allocates arrays, and
-returns the stream on which the library's users expect work. CuPy is imported only by the runtime.
+A GPU adapter also returns the address and strides of an array (`device_array`), allocates arrays,
+and returns the stream on which the library's users expect work. CuPy is imported only by the
+runtime.
 
 The fast path (`convert_cached`, `sum_cached`) is for GPU arrays with a layout that was converted
 before: all checks were done on the first call and are not repeated.

@@ -3,7 +3,8 @@
 A backend module has a function `adapter_for(x)`, which returns the adapter of an array, or
 `container_for(x)`, which returns the adapter of an object that holds an array; both return None for
 other objects. Optional functions: `library_of(x)` and `library()` return the library's
-`ArrayNamespace` (symbolic.py), and `numpy_views_of(arrays)` returns the memory of many arrays at once.
+`ArrayNamespace` (symbolic.py), and `numpy_views_of(arrays)` returns the memory of many arrays at
+once.
 
 Backends are imported when the first array of their package is seen. A package that is not imported
 has made no array, so it is never imported to find out.

@@ -258,8 +258,8 @@ def _open_index(request: BatchesRequest) -> Index:
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _INDEX_KINDS:
         raise ArgumentError(
-            f"{source}: photographs come from a folder, from a {' or '.join(TABLE_DELIMITERS)} file that "
-            f"names them, or from a {', '.join(CONTAINER_KINDS)} file that has them"
+            f"{source}: images come from a folder, from a {' or '.join(TABLE_DELIMITERS)} file "
+            f"that names them, or from a {', '.join(CONTAINER_KINDS)} file that has them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""

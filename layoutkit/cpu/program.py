@@ -1,7 +1,7 @@
 """Execute the plan of a conversion on the CPU: machine code, parameter block and memory.
 
-`Program` executes one plan. `TransposedViewProgram` and `PaddedProgram` execute `memory=` and `pad_to=`, which need one
-more step (see `planning/plan.py`).
+`Program` executes one plan. `TransposedViewProgram` and `PaddedProgram` execute `memory=` and
+`pad_to=`, which need one more step (see `planning/plan.py`).
 
 `cast_into` is the cast that NumPy does for kernels: of dtypes that they do not support, and where C
 leaves the value undefined. `ndarray.astype` is not enough: it warns when it drops an imaginary

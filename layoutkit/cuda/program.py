@@ -3,10 +3,10 @@
 All work goes to one stream and is asynchronous, so conversions whose kernels are loaded can be
 captured in a CUDA graph. Kernels are loaded once per alignment of both sides, and cached.
 
-`CachedLaunch` and `CachedSumLaunch` are the fast path for arrays of a layout that was converted before: the
-checks and the plan are valid for all arrays of that layout. Only their addresses remain to be
-checked: the alignment decides the kernel, and `out` must not overlap x. If the fast path cannot
-decide this, it returns False and the caller takes the normal path.
+`CachedLaunch` and `CachedSumLaunch` are the fast path for arrays of a layout that was converted
+before: the checks and the plan are valid for all arrays of that layout. Only their addresses remain
+to be checked: the alignment decides the kernel, and `out` must not overlap x. If the fast path
+cannot decide this, it returns False and the caller takes the normal path.
 
 `cast_into` is the cast before and after kernels. Kernels do it if they support both dtypes; the
 array's library casts where C leaves the value undefined, and other dtypes (complex, float8).

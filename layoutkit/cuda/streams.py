@@ -2,9 +2,10 @@
 
 A library orders the work on its arrays by its own stream, and reuses freed memory in that order.
 Work on another stream therefore must wait for that stream (`wait_for`), and must keep the arrays
-that it reads alive until it is done (`keep_alive_until_done`). A CUDA graph writes to the same memory at every
-replay, so temporary memory of a captured conversion is never freed (`keep_alive_if_captured`), and a
-captured conversion must not wait for a stream outside of the capture.
+that it reads alive until it is done (`keep_alive_until_done`). A CUDA graph writes to the same
+memory at every replay, so temporary memory of a captured conversion is never freed
+(`keep_alive_if_captured`), and a captured conversion must not wait for a stream outside of the
+capture.
 """
 
 from __future__ import annotations

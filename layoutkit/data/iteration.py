@@ -97,7 +97,7 @@ class Epochs(ABC, Generic[T]):
         return {}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
-        """Return the position, with the values of `_resume_info`; DataError, unchanged, if invalid."""
+        """Return the position, with the values of `_resume_info`; raise DataError if invalid."""
         return position
 
     def _free(self, position: int) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ def unpermute_index(key: Any, position: Any, n: Any) -> Any:
 def permutation_array(key: int, n: int) -> Any:
     """Return a permutation of 0 .. n-1 derived from `key`, as an array of uint64; n < 2^32.
 
-    The numbers are sorted by their hashes, which takes a tenth of the time of `permute_index` for all
-    positions, and 16 bytes a number. Each number is in the low bits of its hash, so all differ.
+    The numbers are sorted by their hashes, which takes a tenth of the time of `permute_index` for
+    all positions, and 16 bytes a number. Each number is in the low bits of its hash, so all differ.
     """
     numbers = np.arange(n, dtype=np.uint64)
     low = np.uint64((1 << n.bit_length()) - 1)

@@ -1,8 +1,8 @@
 """Patterns such as `"bhwc->b(chw)"`, and the permutation that one means for a shape.
 
-Text is parsed into a `Pattern` of two `Layout`s; `Pattern.resolve` makes a `Permutation` for a shape and
-axis sizes, which describes in plain tuples where every element goes. All three are immutable and
-cached, and none of them needs an array:
+Text is parsed into a `Pattern` of two `Layout`s; `Pattern.resolve` makes a `Permutation` for a
+shape and axis sizes, which describes in plain tuples where every element goes. All three are
+immutable and cached, and none of them needs an array:
 
 >>> move = parse_pattern("bhwc->bf").resolve((64, 32, 32, 3))
 >>> str(move.target), move.target_shape

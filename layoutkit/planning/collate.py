@@ -1,11 +1,12 @@
 """The checked options of a Collator, and the plan of a batch of windows.
 
 A window is the crop of a sample that goes into the batch. The pattern of the options converts the
-stacked windows: it has the sample axis on both sides. `resolve_crops` reads the arguments of one call:
-`offset=`, `flip=` and `indices=`.
+stacked windows: it has the sample axis on both sides. `resolve_crops` reads the arguments of one
+call: `offset=`, `flip=` and `indices=`.
 
-A `BatchLayout` describes a batch of a number of windows of one size and dtype: the conversion of one
-window, the memory layout of the batch, and the conversion of the whole batch afterwards, if any.
+A `BatchLayout` describes a batch of a number of windows of one size and dtype: the conversion of
+one window, the memory layout of the batch, and the conversion of the whole batch afterwards, if
+any.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The conversions that compute inverses and gradients (vector-Jacobian products).
 
-`inverse_arguments` converts a result back to x and undoes the formula. `gradient_arguments` converts the gradient of a
-result to the gradient of x, which only scales. `GradientConverters` caches the Converters of gradients; its
-caller passes the Converter class, because `layoutkit.converter` imports this module.
+`inverse_arguments` converts a result back to x and undoes the formula. `gradient_arguments`
+converts the gradient of a result to the gradient of x, which only scales. `GradientConverters`
+caches the Converters of gradients; its caller passes the Converter class, because
+`layoutkit.converter` imports this module.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The loops around a conversion or a sum, simplified.
 
-An axis becomes a loop: a count, and the byte stride on every side. `canonicalize_loops`, for the two sides
-of a conversion, and `fuse_loops`, for the output and the k parts of a sum, drop loops of count 1, visit
-the output forwards and in its memory order, and fuse neighbours that are one loop on all sides:
-`bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one batched 2-D transpose, and `bhwc->chwb` a
-3-D reversal.
+An axis becomes a loop: a count, and the byte stride on every side. `canonicalize_loops`, for the
+two sides of a conversion, and `fuse_loops`, for the output and the k parts of a sum, drop loops of
+count 1, visit the output forwards and in its memory order, and fuse neighbours that are one loop on
+all sides: `bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one batched 2-D transpose, and
+`bhwc->chwb` a 3-D reversal.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def canonicalize_loops(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> C
     bhwc -> bchw of (2, 4, 4, 3) items of 4 bytes is one batched transpose:
 
     >>> hw = [Loop(4, 48, 16), Loop(4, 12, 4)]
-    >>> for loop in canonicalize_loops([Loop(2, 192, 192), Loop(3, 4, 64), *hw], 4, pure=True).loops:
+    >>> loops = [Loop(2, 192, 192), Loop(3, 4, 64), *hw]
+    >>> for loop in canonicalize_loops(loops, 4, pure=True).loops:
     ...     print(tuple(loop))
     (2, 192, 192, 0)
     (3, 4, 64, 0)

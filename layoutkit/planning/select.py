@@ -2,9 +2,9 @@
 
 `KERNELS` is the table of all kernels. A row decides whether its kernel fits the canonical loops of
 a conversion (`planning.loops`), gives each loop its role (inner, strided, outer), and has the texts
-that `print(plan)` shows. `select_row` takes the first row that fits; the innermost loops of both sides
-decide. The launcher of a device (`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the loops
-into blocks that fit its caches.
+that `print(plan)` shows. `select_row` takes the first row that fits; the innermost loops of both
+sides decide. The launcher of a device (`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the
+loops into blocks that fit its caches.
 
 Evenly spaced channels, including a single one and one that is repeated, are a normal loop with
 another stride and offset. Other channel selections need kernels with a channel table: they split
@@ -69,7 +69,7 @@ class LoopRoles(NamedTuple):
     channels: int = 0
 
     def choice(self, kernel: str, inner: LoopNest, order: tuple[int, ...] = ()) -> KernelChoice:
-        """Return the choice of a kernel with these roles; surplus outer loops go to `host_loops`."""
+        """Return a kernel's choice with these roles; surplus outer loops go to `host_loops`."""
         beyond = [loop for loop in self.outer if not loop.coef_stride][
             : max(0, len(self.outer) - MAX_OUTER)
         ]

@@ -9,9 +9,9 @@ r"""The table of all conversions between spaces, and their implementations.
     index sequence                                           cast, one-hot
     null                                                                 None
 
-A dash means that there is no conversion. `find_conversion` looks up the conversion of a pair of spaces once
-and caches it with its Converters. This module uses only the `family` and the fields of spaces, not
-their classes, which import it.
+A dash means that there is no conversion. `find_conversion` looks up the conversion of a pair of
+spaces once and caches it with its Converters. This module uses only the `family` and the fields of
+spaces, not their classes, which import it.
 
 A conversion is an object with two methods: `check_dtype` raises if the batch's dtype may not become
 the other space's, before any array is converted, and `run` converts. ArrayConversion and its

@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.budget(8)
+
 torch = pytest.importorskip("torch", reason="tests of tensors need torch")
 
 from layoutkit import (

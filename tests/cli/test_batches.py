@@ -408,7 +408,7 @@ def test_an_empty_folder_and_an_empty_partition_have_no_files(photos, tmp_path, 
 
 def test_a_source_of_another_kind_is_refused(photos, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.zeros((2, 2)))
-    assert "photographs come from a folder" in _refused(capsys, tmp_path / "x.npy")
+    assert "images come from a folder" in _refused(capsys, tmp_path / "x.npy")
     assert "is no index" in _refused(capsys, photos / "ant" / "0.png")
 
 

@@ -21,6 +21,8 @@ from layoutkit.cli import main, outputs, streaming
 from layoutkit.cli.outputs import NpyFile
 from layoutkit.cli.streaming import FileJob
 
+pytestmark = pytest.mark.budget(8)
+
 SIZES = {"b": 11, "h": 4, "w": 5, "c": 3}
 
 # The command as a child process.

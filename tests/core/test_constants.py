@@ -22,6 +22,8 @@ from layoutkit import (
 )
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(5)
+
 RNG = np.random.default_rng(0)
 PICTURES = RNG.integers(0, 256, (4, 9, 8, 3)).astype(np.uint8)
 FLOATS = RNG.normal(size=(2, 4, 5, 3)).astype(np.float32)

@@ -17,6 +17,8 @@ from layoutkit import ArgumentError, Converter, convert
 from layoutkit.kernels.cpu import launch
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(8)
+
 BHWC = ("bhwc", "bchw", "chwb")
 quick = settings(
     max_examples=100,

@@ -13,6 +13,8 @@ from layoutkit.kernels.cpu import launch
 from layoutkit.planning.select import MAX_TABLE
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(8)
+
 NAMES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 KERNEL = [np.dtype(name) for name in NAMES] + [BF16]
 FLOATS = [d for d in KERNEL if d.kind in "fV"]

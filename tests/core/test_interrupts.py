@@ -17,6 +17,8 @@ import pytest
 from layoutkit import ImageView, accumulate, buffers, convert, get_num_threads, set_num_threads
 from layoutkit import buffers as blocks
 
+pytestmark = pytest.mark.budget(4)
+
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 X = np.random.default_rng(0).integers(0, 99, SHAPE).astype("f4")
 PLANES = X.transpose(0, 3, 1, 2).copy()

@@ -12,6 +12,8 @@ from children import python
 
 import layoutkit
 
+pytestmark = pytest.mark.budget(6)
+
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 

@@ -19,7 +19,7 @@ from layoutkit import Converter
 from layoutkit.kernels.cuda.launch import FAMILIES, CudaLaunch
 from layoutkit.kernels.cuda.launch import source as text_of
 
-pytestmark = cuda_shim.needs_compiler
+pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)
 BARRIER = "__syncthreads();"
 

@@ -20,7 +20,7 @@ from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
 from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 
-pytestmark = cuda_shim.needs_compiler
+pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
 quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),

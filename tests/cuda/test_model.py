@@ -13,7 +13,7 @@ from nvrtc import needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
 
-pytestmark = [cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
+pytestmark = [pytest.mark.budget(24), cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
 
 ROWS = [row for row in device_rows() if row.group == "shapes" or row.sizes[-1] in (5, 17)]
 ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused")]

@@ -14,6 +14,8 @@ from layoutkit.kernels.cuda.launch import source
 from layoutkit.planning.epilogue import DTYPES, is_supported_dtype, kernel_dtype_name
 from layoutkit.spec import as_dtype, dtype_kind
 
+pytestmark = pytest.mark.budget(5)
+
 ROWS = DTYPES.values()
 
 

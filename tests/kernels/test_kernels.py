@@ -16,6 +16,8 @@ from instruction_sets import CPUS, lacking, named
 
 from layoutkit.kernels.cpu import compiler
 
+pytestmark = pytest.mark.budget(8)
+
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 needs_x86 = pytest.mark.skipif(not X86, reason="names CPUs and instructions of x86-64")
 

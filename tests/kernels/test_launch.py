@@ -15,6 +15,8 @@ from layoutkit.planning.loops import Loop
 from layoutkit.planning.select import MAX_OUTER, KernelChoice
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(6)
+
 
 @pytest.fixture(params=[1 << 40, 0], ids=["plain", "streaming"])
 def streaming(request, monkeypatch):

@@ -14,6 +14,8 @@ from layoutkit import ArraySpec, Converter, convert, plan
 from layoutkit.errors import ArgumentError, PatternError, ShapeError
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(5)
+
 RNG = np.random.default_rng(0)
 SIZES = {"b": 2, "h": 5, "w": 40}
 ORDERS = [(0,), (2,), (0, 0, 0), (2, 1, 0), (0, 2, 1), (1, 2), (2, 0), (0, 1, 2), (2, 1, 0, 0)]

@@ -80,9 +80,9 @@ def _imports(module):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in typing_only:
             for target in _targets(node, package):
                 target = target or API  # `from .. import convert`: what it needs is all of this
-                if target in MODULES and module not in ("", target):
-                    if (module, target) != TRACED:
-                        yield target
+                is_import = target in MODULES and module not in ("", target)
+                if is_import and (module, target) != TRACED:
+                    yield target
 
 
 def _targets(node, package):

@@ -22,6 +22,8 @@ from layoutkit import (
 )
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(8)
+
 RNG = np.random.default_rng(0)
 SHAPE = (8, 3, 4, 2)
 X = RNG.standard_normal(SHAPE)

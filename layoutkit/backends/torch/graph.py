@@ -1,9 +1,10 @@
 """The operations that torch.compile inserts into its graph in place of a conversion.
 
-torch.compile follows Python bytecode up to `insert_op`, `insert_convert_call` and `insert_accumulate_call`. It does not follow the
-functions below (`_convert`, `_accumulate`, `_collate`): the graph holds calls of them, which run
-with fake tensors when the graph is compiled, and dispatch there (`tracing.py`). Their arguments are
-strings, numbers and tensors, which a graph can hold.
+torch.compile follows Python bytecode up to `insert_op`, `insert_convert_call` and
+`insert_accumulate_call`. It does not follow the functions below (`_convert`, `_accumulate`,
+`_collate`): the graph holds calls of them, which run with fake tensors when the graph is compiled,
+and dispatch there (`tracing.py`). Their arguments are strings, numbers and tensors, which a graph
+can hold.
 
 Imported only under torch.compile, as torch's compiler modules take seconds to import.
 """

@@ -83,8 +83,8 @@ def layout_after(layout: Any, key: Any) -> Any:
     """Return the layout of the selection `key`; for a mapping of layouts, of each field.
 
     >>> import numpy as np
-    >>> layout_after("bhwc", 3), layout_after("bhwc", np.s_[:5, 0]), layout_after("bhwc", np.s_[:, [0, 1]])
-    ('hwc', 'bwc', None)
+    >>> [layout_after("bhwc", key) for key in (3, np.s_[:5, 0], np.s_[:, [0, 1]])]
+    ['hwc', 'bwc', None]
     >>> layout_after("bhwc", np.s_[..., 0]), layout_after("bhwc", np.s_[0, ..., :2])
     ('bhw', 'hwc')
     """

@@ -5,9 +5,9 @@
 `RangeFile` reads parts of one file. Files are read and never memory-mapped: a file that is
 truncated meanwhile raises an error, while accessing a mapping of it would crash the process.
 
-`CachedFileReader` keeps local container files open while many of their records are read. Opening, checking
-and closing a file takes longer than reading an image, and each of these calls releases the GIL.
-Containers are few; for URLs it behaves as `Reader` does.
+`CachedFileReader` keeps local container files open while many of their records are read. Opening,
+checking and closing a file takes longer than reading an image, and each of these calls releases the
+GIL. Containers are few; for URLs it behaves as `Reader` does.
 """
 
 from __future__ import annotations
