@@ -30,9 +30,10 @@ from ..images import Decoder, read
 from ..images.decode import pillow, upright_size
 from ..layout.pattern import parse_pattern
 from ..memory import Array
+from .crop import Crop
 from .outputs import NpyFile, is_npy, open_npy
 from .printing import escape_controls, keywords_to_options
-from .streaming import Crop, FileJob, SlabSource, apply_windows
+from .streaming import FileJob, SlabSource, apply_windows
 
 _IMAGES_AT_ONCE = 64  # images that are decoded before they are written, with --skip-bad
 _MAX_FILES_SEARCHED = 10_000  # in sub-folders, for the hint in an error message

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import ArgumentError
 from ..spec import CASTINGS
-from .streaming import Crop
+from .crop import Crop
 
 _MAX_DIGITS = 18  # digits, all of which fit into 64 bits
 _CROP = re.compile(r"([^+]*?)(?:\+(\d+)\+(\d+)|\+?(center|centre)|\+?random:(\d+))?")

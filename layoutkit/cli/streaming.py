@@ -30,6 +30,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import FEATURE, parse_pattern
 from ..memory import Array
 from ..spec import ArraySpec, DType, can_cast, dtype_kind, integer_bounds
+from .crop import Crop
 from .outputs import Destination, NpyFile, create_result, open_destination
 from .printing import escape_controls, format_bytes
 
@@ -291,41 +292,6 @@ def _format_rate(nbytes: float, seconds: float) -> str:
 _BATCH_NAMES = ("b", "n", "batch")
 _HEIGHT_NAMES = ("h", "height")
 _WIDTH_NAMES = ("w", "width")
-
-
-@dataclass(frozen=True)
-class Crop:
-    """A window of every image.
-
-    size : (height, width)
-    offset : (top, left); None: in the middle, unless there is a seed
-    seed : seed of a random offset, together with the index of the image
-    """
-
-    size: tuple[int, int]
-    offset: tuple[int, int] | None = None
-    seed: int | None = None
-
-    def offset_for(self, number: int, height: int, width: int) -> tuple[int, int]:
-        """Return the window's offset in an image; raise ShapeError if it does not fit."""
-        margins = height - self.size[0], width - self.size[1]
-        offsets = self.offset or (0, 0)
-        if any(margin < offset for margin, offset in zip(margins, offsets, strict=True)):
-            position = "" if self.offset is None else f" at {offsets[0]},{offsets[1]}"
-            raise ShapeError(
-                f"--crop {self.size[0]}x{self.size[1]}{position} reaches beyond an image of "
-                f"{height}x{width} (height x width); give a smaller window, or --resize images "
-                "before"
-            )
-        if self.seed is not None:
-            draw = np.random.default_rng([self.seed, number])
-            return tuple(int(draw.integers(0, margin + 1)) for margin in margins)  # type: ignore[return-value]
-        return offsets if self.offset is not None else (margins[0] // 2, margins[1] // 2)
-
-    def crop_image(self, pixels: Array, number: int) -> Array:
-        """Return the window of one image, whose first axes are height and width."""
-        top, left = self.offset_for(number, *pixels.shape[:2])
-        return pixels[top : top + self.size[0], left : left + self.size[1]]
 
 
 def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: bool) -> SlabSource:
