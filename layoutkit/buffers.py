@@ -257,7 +257,7 @@ class _Pool:
     def before_fork(self) -> None:
         """Take the lock, so that the counters are consistent in the child.
 
-        `fork.making` comes first, as its owner may return memory.
+        `fork.init_lock` comes first, as its owner may return memory.
         """
         fork.init_lock.acquire()
         self._lock.acquire()

@@ -5,10 +5,10 @@ moment of the fork, the child inherits an import lock, a Numba lock or an LLVM l
 not exist in the child, and the child's first conversion hangs. So code that imports or compiles on
 first use holds this lock, and so does a fork:
 
-    with fork.making:
+    with fork.init_lock:
         ...
 
-Always write `fork.making`, never `from fork import making`: a child gets a new lock. A function
+Always write `fork.init_lock`, never `from fork import making`: a child gets a new lock. A function
 that only imports late is decorated with `run_once`: it takes the lock the first time, and costs
 nothing afterwards.
 

@@ -133,14 +133,13 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.targets_gpu:
-        if (selected := take_channels(task, adapter, x)) is not None:
-            return converter.with_options(options_after_take)(selected, out)
         stays = isinstance(adapter, CudaAdapter) and converter.device != CPU
-        if task.padding is not None and not (stays and not adapter.is_recorded(x)):
-            padding = padded_source(task, *adapter.facts(x, "x"))
-            return converter.with_options(options_for_padded_source)(
-                adapter.padded(x, padding), out
+        if (selected := take_channels(task, adapter, x)) is not None:
+            return _convert_padded(
+                converter.with_options(options_after_take), adapter, selected, out
             )
+        if task.padding is not None and (not stays or adapter.is_recorded(x)):
+            return _convert_padded(converter, adapter, x, out)
     has_traced_constants = (
         task.formula is not None and task.formula.is_traced and adapter.traces_constants
     )
@@ -153,6 +152,15 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     if converter.targets_gpu:
         return convert_on_gpu(converter, adapter, adapter.to_numpy(x, "x"), out)
     return _convert_on_cpu(converter, adapter, x, out)
+
+
+def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
+    """Convert x, padded before if `pad_to=` is given."""
+    if converter.options.padding is None:
+        return converter(x, out)
+    padding = padded_source(converter.options, *adapter.facts(x, "x"))
+    padded = adapter.padded(x, padding)
+    return converter.with_options(options_for_padded_source)(padded, out)
 
 
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:

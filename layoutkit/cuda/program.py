@@ -15,10 +15,8 @@ array's library casts where C leaves the value undefined, and other dtypes (comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from operator import mul
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -42,6 +40,14 @@ def supports_float16() -> bool:
     return True
 
 
+class HasAddress(Protocol):
+    """The operand of a launch."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first element."""
+
+
 class Launches:
     """The loaded kernels of a plan on one GPU.
 
@@ -53,7 +59,7 @@ class Launches:
         self.ordinal = ordinal
         self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of both sides
 
-    def __call__(self, array: DeviceArray, result: DeviceArray, stream: Any) -> None:
+    def __call__(self, array: HasAddress, result: HasAddress, stream: Any) -> None:
         """Launch the kernel, once per iteration of surplus outer loops."""
         for src, dst in self.plan.launches():
             x, y = array.address + src, result.address + dst
@@ -375,6 +381,12 @@ class DeviceProgram:
         return self.launches.warm()
 
 
+class _Pointer(NamedTuple):
+    """The address of a region, which is all that a launch needs."""
+
+    address: int
+
+
 class PaddedDeviceProgram(DeviceProgram):
     """A program that converts x into a region of a padded result and fills the rest: `pad_to=`."""
 
@@ -389,6 +401,9 @@ class PaddedDeviceProgram(DeviceProgram):
         else:
             rank = len(array.shape)
             self._steps = unfolded_strides(options, self._region, rank, out.strides)
+        window = self._region.window
+        self._inside_offset = self._offset(window)
+        self._inside_shape = tuple([part.stop - part.start for part in window])
         on_cpu = options._replace(device=None)
         fill = np.ascontiguousarray(
             fill_array(on_cpu, array.shape, array.dtype, dtype, self._region.full)
@@ -401,30 +416,35 @@ class PaddedDeviceProgram(DeviceProgram):
         dtype = self.plan.target.dtype
         result = out or adapter.empty(self._region.shape, dtype, self._ordinal)
         if self.plan.choice is not None:
-            self._stages(array, self._part(result, self._region.window), adapter)
+            self._stages(array, self._inside(result), adapter)
         stream = adapter.stream(self._ordinal)
         for launches, fill, border in self._borders:
-            launches(fill, self._part(result, border), stream)
+            launches(fill, _Pointer(result.address + border), stream)
         return result.owner
 
-    def _part(self, result: DeviceArray, window: Window) -> DeviceArray:
-        """Return a region of a result whose folds are split."""
-        starts = [part.start for part in window]
-        sizes = tuple([part.stop - part.start for part in window])
-        address = result.address + sum(map(mul, starts, self._steps))
-        return replace(result, address=address, shape=sizes, strides=self._steps)
+    def _inside(self, result: DeviceArray) -> DeviceArray:
+        """Return the region of x in a result whose folds are split."""
+        return DeviceArray(
+            result.address + self._inside_offset,
+            self._inside_shape,
+            self._steps,
+            result.dtype,
+            result.ordinal,
+            result.owner,
+        )
 
-    def _border(
-        self, fill: Array, address: int, border: Window
-    ) -> tuple[Launches, DeviceArray, Window]:
-        """Return the kernels that fill a border, and their source: the fill values, broadcast."""
+    def _border(self, fill: Array, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
+        """Return the kernels that fill a border, their source and the border's offset."""
         part = fill[fill_region_for(fill, border)]
         sizes = tuple(side.stop - side.start for side in border)
         source = np.broadcast_to(part, sizes)
         first = address + data_pointer(part) - data_pointer(fill)
         ordinal = self._ordinal
-        values = DeviceArray(first, sizes, source.strides, fill.dtype, ordinal, None)
         launches = _launches(
             sizes, source.strides, fill.dtype, self._steps, fill.dtype, "same_kind", ordinal
         )
-        return launches, values, border
+        return launches, _Pointer(first), self._offset(border)
+
+    def _offset(self, window: Window) -> int:
+        """Return the offset of a region in bytes."""
+        return sum([part.start * step for part, step in zip(window, self._steps, strict=True)])

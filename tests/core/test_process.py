@@ -229,7 +229,7 @@ import importlib, signal, sys, threading
 from layoutkit._utils import fork as forks
 holds, ends = threading.Event(), threading.Event()
 def hold():
-    with forks.making:
+    with forks.init_lock:
         holds.set()
         ends.wait()
 thread = threading.Thread(target=hold)
