@@ -1,0 +1,56 @@
+"""Python calls per conversion: warm calls plan nothing, and a new shape is validated once."""
+
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from layoutkit import Converter, convert
+
+
+def calls_of(function):
+    """Return the Python functions that a call runs, and how often."""
+    names = Counter()
+
+    def count(frame, event, arg):
+        if event == "call":
+            names[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    del names["calls_of"]
+    return names
+
+
+def test_a_warm_conversion():
+    x = np.zeros((2, 8, 9, 3), np.uint8)
+    for _ in range(3):
+        convert(x, "bhwc->bchw", dtype="float32", scale=0.5)
+    calls = calls_of(lambda: convert(x, "bhwc->bchw", dtype="float32", scale=0.5))
+    assert calls.total() <= 10, calls
+
+
+def test_a_new_shape_is_resolved_once():
+    converter = Converter("bhwc->bchw")
+    for width in (9, 10):
+        converter(np.zeros((2, 8, width, 3), np.float32))
+    calls = calls_of(lambda: converter(np.zeros((2, 8, 11, 3), np.float32)))
+    assert calls["Pattern.resolve"] == calls["as_shape"] == 1, calls
+    assert calls.total() <= 360, calls
+
+
+def test_a_warm_torch_tensor_with_a_gradient_is_not_planned():
+    torch = pytest.importorskip("torch")
+    converter = Converter("bhwc->bchw", scale=0.5)
+    x = torch.rand(2, 8, 9, 3, requires_grad=True)
+    for _ in range(3):
+        converter(x)
+    calls = calls_of(lambda: converter(x))
+    assert calls.total() <= 60, calls
+    assert "Converter.plan" not in calls
+    (gradient,) = torch.autograd.grad(converter(x).sum(), x)
+    assert bool((gradient == 0.5).all())
