@@ -69,3 +69,10 @@ def test_a_warm_call_plans_nothing(gpu):
         sys.setprofile(None)
     assert len(calls) <= 100, calls
     assert not any(":make_" in call or ":plan_" in call for call in calls), calls
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(chw)"])
+def test_selected_channels_are_padded(gpu, pattern):
+    options = {"channels": (2, 0), "pad_to": {"h": 8, "w": 12}, "fill": 9}
+    result = convert(gpu.array(IMAGES), pattern, **options)
+    np.testing.assert_array_equal(values_of(result), convert(IMAGES, pattern, **options))
