@@ -60,8 +60,8 @@ def _ratios(page: str, name: str) -> dict[str, float]:
 
 
 def _day(page: str) -> str:
-    found = re.search(r"^(\d{4}-\d\d-\d\d), `layoutkit bench", page, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^(\d{4}-\d\d-\d\d), `layoutkit bench", page, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _group(y: float, name: str, ratios: dict[str, float], scale: float) -> Iterator[str]:
