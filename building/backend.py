@@ -6,12 +6,17 @@ parts of kernel names. By default it contains none and works on all machines. Wi
 for the building machine's architecture and any Python: they are those listed in
 `layoutkit/config.py`, for every level of that architecture in `kernels/cpu/object_cache.py`.
 
+Equal sources, tools and settings give wheels of identical bytes: `SOURCE_DATE_EPOCH` is the date of
+all entries (default: 1980, the first year of zip files), and modes do not depend on the umask. A
+wheel with kernels has a bill of materials in `.dist-info/sboms` (PEP 770), in the format CycloneDX.
+
 Compiling needs the dependencies of layoutkit, so `get_requires_for_build_wheel` returns them. It
 runs in separate processes (`objects.py`), since Numba compiles for one CPU per process.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -33,6 +38,13 @@ OBJECTS = Path("layoutkit", "kernels", "cpu", "objects")
 # Operating systems' names of the machines in LEVELS.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 KERNELS_PER_PROCESS = 12  # with fewer, a process would mostly import Numba
+FIRST_ZIP_DATE = "315532800"  # 1980-01-01, in seconds since 1970
+# The tools that compile kernels. No code of theirs is in an object.
+LICENSES = {
+    "numba": "BSD-2-Clause",
+    "llvmlite": "BSD-2-Clause AND Apache-2.0 WITH LLVM-exception",
+    "LLVM": "Apache-2.0 WITH LLVM-exception",
+}
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
@@ -83,6 +95,58 @@ class BdistWheel(bdist_wheel):
         """Return the Python, ABI and platform tags."""
         _, _, platform_tag = super().get_tag()
         return ("py3", "none", "any" if self.root_is_pure else platform_tag)
+
+    def write_wheelfile(self, wheelfile_base: str, **named: Any) -> None:
+        """Write WHEEL, the last file before the archive, and make the archive reproducible."""
+        super().write_wheelfile(wheelfile_base, **named)
+        objects = sorted(Path(self.bdist_dir, OBJECTS).glob("*"))
+        if objects:
+            folder = Path(wheelfile_base, "sboms")
+            folder.mkdir()
+            text = json.dumps(make_sbom(self.distribution.get_version(), objects), indent=1)
+            (folder / "layoutkit.cdx.json").write_text(text + "\n", encoding="utf-8")
+        os.environ.setdefault("SOURCE_DATE_EPOCH", FIRST_ZIP_DATE)
+        for path in Path(self.bdist_dir).rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def make_sbom(version: str, objects: list[Path]) -> dict[str, Any]:
+    """Return the bill of materials of compiled kernels, in the format CycloneDX 1.6."""
+    licenses = [{"license": {"id": "Apache-2.0"}}]
+    tools = [
+        {
+            "type": "application",
+            "name": name,
+            "version": tool_version,
+            "licenses": [{"expression": LICENSES[name]}],
+        }
+        for name, tool_version in json.loads(_run("compilers")).items()
+    ]
+    kernels = [
+        {
+            "type": "file",
+            "name": (OBJECTS / path.name).as_posix(),
+            "hashes": [
+                {"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}
+            ],
+            "licenses": licenses,
+        }
+        for path in objects
+    ]
+    library = {
+        "type": "library",
+        "name": "layoutkit",
+        "version": version,
+        "purl": f"pkg:pypi/layoutkit@{version}",
+        "licenses": licenses,
+    }
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": library, "tools": {"components": tools}},
+        "components": kernels,
+    }
 
 
 def make_objects(folder: Path) -> None:

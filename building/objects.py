@@ -2,6 +2,7 @@
 
     objects.py levels                     print the levels of object_cache.py
     objects.py list LEVEL                 print the kernels for a CPU of a level
+    objects.py compilers                  print the versions of the tools that compile kernels
     objects.py compile LEVEL FOLDER       compile the kernels on stdin into files of a folder
 
 Output and stdin are JSON. Compiled code is neither run nor loaded, so a machine can compile for
@@ -21,6 +22,7 @@ def main(command: str, *arguments: str) -> None:
     commands: dict[str, Callable[..., Any]] = {
         "levels": _levels,
         "list": _list,
+        "compilers": _compilers,
         "compile": _compile,
     }
     json.dump(commands[command](*arguments), sys.stdout)
@@ -47,6 +49,15 @@ def _list(name: str) -> list[tuple[str, tuple[int | str, ...]]]:
     from layoutkit.config import kernels
 
     return [(spec.family, spec.literals) for spec in kernels()]
+
+
+def _compilers() -> dict[str, str]:
+    import llvmlite
+    import numba
+    from llvmlite.binding import llvm_version_info
+
+    llvm = ".".join(map(str, llvm_version_info))
+    return {"numba": numba.__version__, "llvmlite": llvmlite.__version__, "LLVM": llvm}
 
 
 def _compile(name: str, folder: str) -> int:

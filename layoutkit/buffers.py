@@ -193,8 +193,12 @@ class _Pool:
     """A thread-safe pool of blocks.
 
     Idle blocks are in one list per size; the last returned one is lent first, because it may still
-    be in the CPU cache. `give_back` may run when the interpreter exits and modules are empty
-    already, so neither it nor its callees use globals.
+    be in the CPU cache. Methods iterate over `copy()` of a set, deque or dict: the copy is atomic,
+    while `tuple()` and `list()` may allocate after they began to iterate, and an allocation may
+    collect garbage that returns blocks.
+
+    `give_back` may run when the interpreter exits and modules are empty already, so neither it nor
+    its callees use globals.
     """
 
     def __init__(self) -> None:
@@ -232,8 +236,8 @@ class _Pool:
 
     def stats(self) -> dict[str, int]:
         """Return the statistics of `layoutkit.buffers.stats`."""
-        lent = tuple(self._lent)
-        idle = tuple(block for shelf in tuple(self._shelves.values()) for block in tuple(shelf))
+        lent = [*self._lent.copy()]
+        idle = [block for shelf in self._shelves.copy().values() for block in shelf.copy()]
         return {
             "held": sum(block.size for block in lent),
             "idle": sum(block.size for block in idle),
@@ -250,7 +254,7 @@ class _Pool:
 
     def clear(self) -> None:
         """Free the idle memory."""
-        for shelf in tuple(self._shelves.values()):
+        for shelf in self._shelves.copy().values():
             while (block := self._oldest(shelf)) is not None:
                 self._forget(block)
 
@@ -313,8 +317,8 @@ class _Pool:
 
     def _trim(self) -> None:
         """Drop the blocks that have been idle longest until idle memory is within the limit."""
-        while sum(size * len(shelf) for size, shelf in tuple(self._shelves.items())) > self._limit:
-            shelves = [shelf for shelf in tuple(self._shelves.values()) if shelf]
+        while sum(size * len(shelf) for size, shelf in self._shelves.copy().items()) > self._limit:
+            shelves = [shelf for shelf in self._shelves.copy().values() if shelf]
             oldest = min(shelves, key=self._idle_since, default=None)
             if oldest is not None and (block := self._oldest(oldest)) is not None:
                 self._forget(block)

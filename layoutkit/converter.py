@@ -1,7 +1,7 @@
 """`convert`, `plan` and `Converter`: conversions of layout, dtype, scale and device.
 
 A `Converter` plans a conversion once for each shape, strides and dtype. `make_plan_for_device`
-makes a plan for the device that executes it; only that device knows whether it supports float16.
+plans for the device that executes the conversion, because devices differ in float16 support.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def plan_of_spec(task: ConvertOptions, spec: ArraySpec) -> Plan:
-    """Return the plan for a contiguous array of a spec; a GPU does not have to exist."""
+    """Return the plan for a contiguous array of `spec`; planning for a GPU does not need one."""
     with fork.init_lock:
         from .memory import contiguous_strides
 
@@ -55,7 +55,7 @@ def make_plan_for_device(
     device: str,
     out: Any = None,
 ) -> Plan:
-    """Return the plan for the device that executes it: a GPU if source or target is on one."""
+    """Return the plan of a conversion, for a GPU if x or the result is on one, else for the CPU."""
     # Imported with the first conversion, so that `import layoutkit` is fast.
     with fork.init_lock:
         if device == CPU and task.device in (None, CPU):
@@ -69,11 +69,16 @@ def make_plan_for_device(
         )
 
 
-# Fast paths, by the id of the array's class (some classes are unhashable). They may return
+# Fast paths by the id of the array's class, as some classes are unhashable. A fast path may return
 # NotImplemented.
 FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
-# Caches and process-specific state, which pickles and copies do not contain.
+# Attributes with caches or state of this process, which are not pickled or copied.
+# Calls of a Converter with out= before it loads the kernel "direct", which takes some milliseconds.
+FEWEST_CALLS = 64
+
 _NOT_PICKLED = (
+    "_calls",
+    "_direct",
     "cuda_programs",
     "recorded",
     "_programs",
@@ -86,7 +91,7 @@ _NOT_PICKLED = (
 class Converter:
     """A conversion that is planned once and called for batch after batch.
 
-    Takes the arguments of `convert`, except the array and `out`.
+    A Converter takes the arguments of `convert`, except `x` and `out`.
 
     >>> import numpy as np
     >>> to_planes = Converter("bhwc->bchw", dtype="float32", scale=1 / 255)
@@ -95,7 +100,7 @@ class Converter:
     >>> to_planes.backward(np.ones((2, 3, 4, 5), np.float32)).shape
     (2, 4, 5, 3)
 
-    A Converter may be called from several threads at once and takes arrays of any shape; plans of
+    A Converter may be called from several threads at once and with arrays of any shape; plans of
     the latest shapes are cached. Converters with equal options compare and hash equal, so they can
     be dict keys or static arguments of `jax.jit`.
     """
@@ -120,7 +125,7 @@ class Converter:
         channels: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
-        self._start(
+        self._init_state(
             parse_options(
                 pattern,
                 dtype=dtype,
@@ -144,18 +149,20 @@ class Converter:
     @classmethod
     def from_options(cls, task: ConvertOptions) -> Converter:
         """Return the Converter of checked options."""
-        (converter := cls.__new__(cls))._start(task)
+        (converter := cls.__new__(cls))._init_state(task)
         return converter
 
-    def _start(self, task: ConvertOptions) -> None:
+    def _init_state(self, task: ConvertOptions) -> None:
         self._task = task
         self.targets_gpu = task.device not in (None, CPU)
         self._programs: Cache[Program | TransposedViewProgram | PaddedProgram] = Cache()
         self.cuda_programs: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
-        self.recorded: Cache[Any] = Cache()  # plans of arrays with gradients, kept by backends
+        self.recorded: Cache[Any] = Cache()  # plans of arrays with gradients, stored by backends
         self._gradient_converters = GradientConverters(task, Converter)
         self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
         self.graph_args = graph_args_of(task)
+        self._calls = 0
+        self._direct: Callable[[Array, Array], int] | None = None
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -178,7 +185,7 @@ class Converter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._start(state["_task"])
+        self._init_state(state["_task"])
 
     @property
     def pattern(self) -> str:
@@ -201,7 +208,7 @@ class Converter:
 
     @property
     def device(self) -> str | None:
-        """The device of results, "cpu" or "cuda:0"; None: the device of x."""
+        """The device of results, such as "cpu" or "cuda:0"; None: the device of x."""
         return self._task.device
 
     def __call__(self, x: Any, out: Any = None) -> Any:
@@ -219,26 +226,36 @@ class Converter:
             key: Any = (array.shape, array.strides, array.dtype)
             program = self._programs.get(key) or self._prepare(key, array, None)
             return program(x, array, None)
+        if self._direct is not None and self._direct(x, out):
+            return out
         target = out if type(out) is np.ndarray else as_numpy(out, "out")
         key = (array.shape, array.strides, array.dtype, target.shape, target.strides, target.dtype)
         program = self._programs.get(key) or self._prepare(key, array, target)
         check_writable(array, target)
         program(x, array, target)
+        if x is array and out is target:
+            self._count_calls(program, x, out)
         return out
 
-    def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
-        """Return the gradient of x, in the layout and dtype of x, for the gradient of the result.
+    def _count_calls(self, program: Any, x: Array, out: Array) -> None:
+        """Convert arrays like these without Python from now on, after some calls."""
+        self._calls += 1
+        if self._calls >= FEWEST_CALLS and not self._task.is_composed:
+            self._direct = program.direct_call(x, out)
 
-        A conversion with a formula scales the gradient by scale / std in the same pass. With `clip`
-        the gradient is zero where x was outside of the bounds, so x is required: `like=x`.
+    def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
+        """Return the gradient of x, in the layout and dtype of x, from the gradient of the result.
+
+        A formula scales the gradient by scale / std in the same pass. With `clip` the gradient is
+        zero where x was outside of the bounds, so x is required: `like=x`.
 
         Parameters
         ----------
         grad : array in the result's layout
         like : x or its ArraySpec, optional
-            The gradient gets its shape, dtype (for an integer x: grad's dtype) and device. Without
-            it the sizes of folded axes are those of the Converter, and the gradient stays on the
-            device of `grad`.
+            The gradient gets the shape, dtype and device of x (for an integer x the dtype of
+            `grad`). Default: folded axes have the sizes of the Converter, and the gradient is on
+            the device of `grad`.
         out : array, optional
             An array to write the gradient to.
 
@@ -247,7 +264,7 @@ class Converter:
         ShapeError
             `grad` does not have the result's shape, or the size of a folded axis is unknown.
         ArgumentError
-            There is a `clip`, and `like` is not an array.
+            The Converter has a `clip`, and `like` is not an array.
         """
         clip = clip_bounds(self._task, like)
         grad_info = _array_info(grad, "grad")
@@ -258,32 +275,33 @@ class Converter:
 
             window = crop_gradient(self._task, grad, grad_info, source)
             return self.with_options(options_for_inner_region).backward(window, like=like, out=out)
-        spread = channel_scatter(self._task, grad_info, source)
-        if spread is None:
+        scatter = channel_scatter(self._task, grad_info, source)
+        if scatter is None:
             result = self._gradient_converters.find(grad_info, source, out is None)(grad, out)
             return (
                 result
                 if clip is None
                 else late.load("gradients").mask_clipped_grad(result, like, clip, out)
             )
-        selected, move, picks = spread
+        selected, move, selection = scatter
         selected_grad = self.with_options(without_channels)._gradient_converters.find(
             grad_info, selected, True
         )(grad)
         dtype = source[1] if source is not None and dtype_kind(source[1]) in "fc" else grad_info[1]
-        result = late.load("gradients").scatter_channel_grad(selected_grad, move, picks, dtype)
+        result = late.load("gradients").scatter_channel_grad(selected_grad, move, selection, dtype)
         result = (
             result if clip is None else late.load("gradients").mask_clipped_grad(result, like, clip)
         )
-        return result if out is None else Converter(identity_pattern(len(picks.shape)))(result, out)
+        ndim = len(selection.shape)
+        return result if out is None else Converter(identity_pattern(ndim))(result, out)
 
     def inverse(self, dtype: Any = None) -> Converter:
-        """Return the Converter back to x: the reversed pattern, and x = (y * std + mean) / scale.
+        """Return the Converter from a result y back to x: x = (y * std + mean) / scale.
 
-        The cast to `dtype` is that of "saturate", rounded and clipped, so that integer images are
-        restored exactly. The dtype of x is unknown: by default floats stay floats. Sizes of folded
-        axes are those of this Converter. Values beyond `clip` are not restored. Raises
-        ArgumentError if scale is 0.
+        Its pattern is reversed. Its cast to `dtype` rounds and clips (`casting="saturate"`), so
+        that integer images are restored exactly. The dtype of x is unknown: by default floats stay
+        floats. Sizes of folded axes are those of this Converter. Values outside of `clip` are not
+        restored. Raises ArgumentError if scale is 0.
 
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'
@@ -330,14 +348,14 @@ class Converter:
         return self._task
 
     def with_options(self, transform: Callable[[ConvertOptions], ConvertOptions]) -> Converter:
-        """Return the cached Converter whose options are `transform(self.task)`."""
+        """Return the cached Converter whose options are `transform(self.options)`."""
         cached = self._derived
         return cached.get(transform) or cached.setdefault(
             transform, Converter.from_options(transform(self._task))
         )
 
     def _source_info(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
-        """Return shape, dtype and device of an array, or of a spec that fits the source."""
+        """Return shape, dtype and device of an array, or of a spec in the layout of x."""
         if not isinstance(like, ArraySpec):
             return _array_info(like, "like")
         self._task.check_spec(like)
@@ -346,7 +364,7 @@ class Converter:
     def _prepare(
         self, key: Any, array: Array, out: Array | None
     ) -> Program | TransposedViewProgram | PaddedProgram:
-        """Plan the conversion for arrays like these and cache the program."""
+        """Return a new program for arrays of these shapes, strides and dtypes, and cache it."""
         with fork.init_lock:
             program = self._make_program(array, out)
             return cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE + program.nbytes)
@@ -417,43 +435,43 @@ def convert(
     Parameters
     ----------
     x : array_like
-        An array of any supported library, or an object that holds one. Any strides. Never
-        modified.
+        An array of any supported library with any strides, or an object that contains one. It is
+        never modified.
     pattern : str
-        Layout of x, `->`, layout of the result. An axis is one letter, or one name, separated by
-        blanks: "batch height width c -> batch c height width". Parentheses fold axes, `...` stands
-        for axes that are kept in place, `1` is an axis of size 1 to remove or insert.
+        The layout of x, `->`, the layout of the result. An axis is one letter, or one name in a
+        pattern with blanks: "batch height width c -> batch c height width". Parentheses fold axes,
+        `...` stands for axes that are kept in place, `1` is an axis of size 1 to remove or insert.
     dtype : dtype, optional
-        The dtype of the result. Default: that of `out`, else of x (float32 for an integer x with
-        a formula).
-    scale, mean, std : number, or for mean and std several
+        The dtype of the result. Default: the dtype of `out`, else of x (float32 for an integer x
+        with a formula).
+    scale, mean, std : number; for mean and std also a list, array or dict
         The result is (x * scale - mean) / std, computed in float32 (float64 if x or dtype is). A
-        list or array is one number per channel (axis `c`); `{"f": [...]}` is one per index of
+        list or array has one number per channel (axis `c`); `{"f": [...]}` has one per index of
         another axis, `{"b": [...]}` one per sample.
     clip : (lo, hi), optional
-        Bounds that x is clipped to before the formula; one may be None. An integer x with clip
-        alone keeps its dtype.
+        Bounds that x is clipped to before the formula; one may be None. With `clip` alone, an
+        integer x keeps its dtype.
     casting : "same_kind", "safe", "unsafe" or "saturate"
         The allowed dtype changes, as in NumPy; "saturate" rounds half to even and clips to the
         range of an integer dtype.
     out : array, optional
         An array of the result's shape and dtype to write to. Any strides. It must not share memory
         with x.
-    device : "cpu", "cuda" or such as "cuda:1", or a torch.device, optional
-        The device of the result. Default: that of x.
+    device : "cpu", "cuda", an indexed GPU such as "cuda:1", or a torch.device, optional
+        The device of the result. Default: the device of x.
     copy : bool, optional
-        None: x itself or a view of it if possible, else new memory. True: always new memory.
-        False: an error if bytes would have to be copied.
+        None: x itself or a view of x if possible, else new memory. True: always new memory.
+        False: an error if bytes have to be copied.
     memory : str, optional
-        The axes of the result in the memory order of new memory. Default: the order of the
-        result. `convert(x, "bhwc->bchw", memory="bhwc")` is what PyTorch calls channels_last.
+        The axes of the result in their order in new memory, outermost first. Default: the layout
+        of the result. `convert(x, "bhwc->bchw", memory="bhwc")` returns PyTorch's channels_last.
     threads : int, optional
         The maximum number of threads. Default: `get_num_threads()`.
     pad_to : dict of int by axis, optional
-        Sizes of a padded result along these axes, as `{"h": 640, "w": 640}`.
+        Sizes of the padded result along these axes, such as `{"h": 640, "w": 640}`.
     pad_before : dict of int by axis, optional
         The position of x in the padded result. Default: x is centered.
-    fill : number, or one number a channel, optional
+    fill : number, or one number per channel, optional
         The value of the padding, in the units of x: the formula is applied to it. Default: 0.
     channels : list of int, optional
         Channels of x (axis `c`) in the order of the result: (2, 1, 0) swaps red and blue, (0,)
@@ -473,7 +491,7 @@ def convert(
     Raises
     ------
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
-        An argument is invalid. Nothing has been written then.
+        An argument is invalid. Nothing has been written.
     """
     if type(x) is not np.ndarray and is_compiling():
         return insert_convert(
@@ -497,7 +515,7 @@ def convert(
             channels=channels,
         )
     if device is not None:
-        device = check_device(device)  # resolved now: "cuda" is the current GPU, which may change
+        device = check_device(device)  # resolve "cuda" now: the current GPU may change
     arguments = (
         pattern,
         dtype,
@@ -522,7 +540,7 @@ def convert(
     except TypeError:  # unhashable, such as a list of means, or an array
         converter = None
     if converter is None:
-        converter = _normalized(*arguments, **sizes)
+        converter = _find_or_make(*arguments, **sizes)
     return converter(x, out)
 
 
@@ -564,19 +582,19 @@ def _make(
     )
 
 
-# Typed, since True == 1 == 1.0: a valid call must not make a later invalid one pass.
+# Typed, since True == 1 == 1.0: an invalid call must not get the Converter of a valid one.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
 def _cached(pattern: str, dtype: Any, *options: Any, **sizes: Any) -> Converter:
-    """Return a cached Converter, so that a loop plans once.
+    """Return the cached Converter of these arguments, so that a loop plans once.
 
-    Raises TypeError for arrays, which are not hashed by value, as for unhashable arguments.
+    Raises TypeError for unhashable arguments, and for arrays, which are not hashed by value.
     """
     if not all(map(is_hashable_constant, options[:_NUM_CONSTANTS])):
         raise TypeError("an array cannot be a cache key")
     return _make(pattern, dtype, *options, **sizes)
 
 
-def _normalized(
+def _find_or_make(
     pattern: Any,
     dtype: Any,
     scale: Any,
@@ -586,9 +604,9 @@ def _normalized(
     *options: Any,
     **sizes: Any,
 ) -> Converter:
-    """Return a cached Converter after making arguments hashable, or a new one if that fails."""
-    named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [to_hashable(*item) for item in named.items()]
+    """Return the cached Converter of arguments made hashable, or a new one if that fails."""
+    formula = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [to_hashable(*item) for item in formula.items()]
     arguments = (pattern, dtype, *constants, *map(_as_hashable, options))
     is_key = all(map(is_hashable_constant, constants)) and _is_hashable(
         (arguments, *sizes.values())
@@ -605,7 +623,7 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _as_hashable(value: Any) -> Any:
-    """Return a dict (`pad_to`, `pad_before`) or a list or array as a tuple."""
+    """Return a dict, list or array as a tuple, and any other value unchanged."""
     if isinstance(value, Mapping):
         return tuple(value.items())
     if isinstance(value, np.ndarray):
@@ -628,8 +646,8 @@ def plan(
     >>> p.kernel, p.bytes_moved
     ('split', 48168960)
 
-    `print` shows the kernel and the reasons for it. Other keywords are those of `convert`;
-    `device="cuda"` does not need a GPU.
+    `print` shows the kernel and the reasons for its choice. Other keywords are those of `convert`;
+    planning for `device="cuda"` does not need a GPU.
     """
     task = parse_options(pattern, dtype=to_dtype, device=device, **keywords)
     spec = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)

@@ -1,20 +1,21 @@
-"""The sum of many arrays in one pass: tile by tile, every part is added while the tile is hot.
+"""The sum of many arrays in one pass: every part is added to a tile while the tile is in the cache.
 
-A tile is a box of the output, held in the computed dtype in an area that stays in the second-level
-cache. For each tile the first part is moved into the area, the others are added one after the
-other, and the area is converted to the output. Every part is read once and the output is written
-once, whatever the layouts: each step is a conversion kernel of engine.py for a box of the tile's
-shape, so this module only computes where tiles begin.
+A tile is a region of the output, held in the computed dtype in a scratch area that fits in the
+second-level cache. For each tile the first part is moved into the area, the other parts are added,
+and the area is converted to the output. Every part is read once and the output is written once,
+whatever the layouts: each step runs a conversion kernel of engine.py for one tile, so this module
+only computes the offsets of tiles.
 
-All tiles have one shape. If it does not divide an axis, the last tile begins earlier and overlaps
-its neighbor: it sums the same elements in the same order, and both write the same bits.
+All tiles have one shape. If it does not divide the length of an axis, the last tile begins earlier
+and overlaps its neighbor: both sum the same elements in the same order, and write the same bits.
 
-The parameter block (64-bit words) begins with the number of loops n and of parts k, and goes on
+The parameter block (64-bit words) begins with the number of loops n and of parts k, followed by
 
     for each loop, outermost first     count of tiles, length of a tile, start of the last tile,
-                                       step in the output
+                                       stride in the output
     for each part                      code, parameters and units of its kernel, offsets of the
-                                       first element on both sides, the part's step of each loop
+                                       first element in the part and in the area, the part's
+                                       stride of each loop
     for the output                     code, parameters, units and offsets
 
 The call block, passed as the source, has the addresses of the k parts, then the address of the
@@ -33,7 +34,7 @@ from .walk import inline
 
 STARTS = 8 * MAX_LOOPS  # bytes for the start of a tile along each loop
 LOOP_WORDS = 4  # words of a loop
-STEP_WORDS = 5  # words of a step without the steps of its loops
+STEP_WORDS = 5  # words of a part before its strides
 
 
 @inline
@@ -52,7 +53,7 @@ def locate_tile(params, starts, unit):
 
 @inline
 def tile_offset(params, starts, step):
-    """Return the offset of a tile in a part."""
+    """Return the offset of a tile in the part that `step` reads."""
     offset = 0
     for i in range(i64_at(params, 0)):
         offset += i64_at(starts, i) * i64_at(step, STEP_WORDS + i)

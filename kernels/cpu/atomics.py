@@ -34,9 +34,9 @@ def store_release(typingctx: Any, addr: Any, value: Any) -> Any:
 
 @intrinsic
 def exchange_if(typingctx: Any, addr: Any, expected: Any, value: Any) -> Any:
-    """Store `value` at an address if it holds `expected`; return True if it did.
+    """Store `value` at an address if the word there is `expected`; return True if it was.
 
-    Sequentially consistent: all threads see all exchanges in one order.
+    Exchanges are sequentially consistent: all threads see them in one order.
     """
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -49,7 +49,7 @@ def exchange_if(typingctx: Any, addr: Any, expected: Any, value: Any) -> Any:
 
 @intrinsic
 def fetch_add(typingctx: Any, addr: Any, value: Any) -> Any:
-    """Add to the 64-bit word at an address; return its previous value."""
+    """Add `value` to the 64-bit word at an address; return the previous value."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         return b.atomic_rmw("add", address(b, args[0], 0, I64), args[1], "acq_rel")
@@ -59,7 +59,7 @@ def fetch_add(typingctx: Any, addr: Any, value: Any) -> Any:
 
 @intrinsic
 def pause(typingctx: Any) -> Any:
-    """Tell the CPU that this is a waiting loop."""
+    """Tell the CPU that the thread is in a spin-wait loop."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         triple = b.module.triple
@@ -94,7 +94,7 @@ def call_kernel(
 
 @intrinsic
 def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
-    """Call the C function at address `code`, which may have fewer parameters; return its int."""
+    """Call the C function at address `code`, which may take fewer arguments; return its int."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         type_ = ir.FunctionType(ir.IntType(32), [I64] * 4)
@@ -105,7 +105,7 @@ def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any, fourth:
 
 @intrinsic
 def ticks(typingctx: Any) -> Any:
-    """Read a clock that has the same rate on all CPUs, in its own units; takes 20 cycles."""
+    """Return the ticks of a clock that has one rate on all cores; the call takes 20 cycles."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         clock = ir.FunctionType(I64, [])

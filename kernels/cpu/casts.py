@@ -188,7 +188,7 @@ def clip(b: Any, x: Any, source: str, target: str) -> Any:
 
 
 def clip_to_bounds(b: Any, x: Any, name: str, low: Any, high: Any) -> Any:
-    """Clip to two bounds of the dtype of x; NaN stays NaN."""
+    """Clip x to two bounds of its dtype; NaN stays NaN."""
     if name in FLOATS:
         x = b.select(b.fcmp_ordered("<", x, low), low, x)
         return b.select(b.fcmp_ordered(">", x, high), high, x)
@@ -208,9 +208,9 @@ def resize(b: Any, x: Any, source: str, target: str) -> Any:
 def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
     """Round half to even, then saturate; NaN becomes 0.
 
-    LLVM expands its own saturating instruction item by item. Here the value is first clamped to the
-    bounds. The upper bound may not be representable as a float: values above the largest float
-    below it are replaced at the end.
+    LLVM would expand its saturating instruction item by item. Here the value is clamped to the
+    bounds before the conversion. If the upper bound is not representable as a float, values above
+    the largest float below the bound are replaced after the conversion.
     """
     x = call(b, "llvm.rint." + mangle(x.type), x.type, x)
     lowest, highest = bounds(target)
@@ -218,7 +218,8 @@ def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
     low, high = (splat(x.type, float(bound)) for bound in (lowest, top))
     if lowest < 0:
         x = b.select(b.fcmp_ordered("ord", x, x), x, splat(x.type, 0.0))
-    above = b.select(b.fcmp_ordered(">", x, low), x, low)  # NaN compares false; low is 0 then
+    # For unsigned targets, a NaN compares false and becomes low, which is 0.
+    above = b.select(b.fcmp_ordered(">", x, low), x, low)
     within = b.select(b.fcmp_ordered("<", above, high), above, high)
     middle = vector_type(ir.IntType(max(32, 8 * itemsize(target))), x)
     signed = is_signed(target) or itemsize(target) < 4
@@ -229,7 +230,7 @@ def to_int(b: Any, x: Any, target: str, computed: str) -> Any:
 
 
 def largest_float(bound: int, computed: str) -> int:
-    """Return the largest integer up to `bound` = 2**k - 1 that the computed dtype can hold."""
+    """Return the largest integer up to `bound` = 2**k - 1 that the computed dtype represents."""
     digits = 53 if computed == "f8" else 24
     return bound - bound % (1 << max(0, bound.bit_length() - digits))
 
@@ -241,7 +242,7 @@ def to_bool(b: Any, x: Any, source: str) -> Any:
 
 
 def cast(b: Any, x: Any, source: str, target: str, saturate: bool) -> Any:
-    """Convert a vector from one dtype to another, with NumPy's values (or saturated)."""
+    """Convert a vector from one dtype to another: as NumPy does, or saturating."""
     if source == target:
         return x
     if source in FLOATS:

@@ -1,14 +1,14 @@
 """Kernels for batches of windows; collate_params.py describes their tables.
 
 The kernel "windows" validates the samples of a batch and writes one launch (entry) per window;
-Python would need 100 us for 64 samples. It checks that every window lies in its sample; errors are
-reported in FOUND, and Python raises them.
+Python would need 100 us for 64 samples. The kernel also checks that every window lies in its
+sample. It writes error bits to ERRORS, and Python raises the errors.
 
-The kernel "each" executes all entries as one job; each of them calls a kernel of engine.py. Windows
-that reach outside of their samples are first copied and padded. Its parameter block has two words:
-the number of shares that the units of each entry are divided into (1 if windows are copied first),
-and the address of the arguments of the copies. Unit u is share u % shares of entry u // shares. The
-table is passed as the source. Consecutive shares of an entry are one call.
+The kernel "each" executes all entries as one job; each entry calls a kernel of engine.py. Windows
+that reach outside of their samples are first copied and padded. The parameter block of "each" has
+two words: the number of shares that the units of each entry are divided into (1 if windows are
+copied first), and the address of the arguments of the copies. Unit u is share u % shares of entry
+u // shares. The table is passed as the source. Consecutive shares of an entry run in one call.
 """
 
 from __future__ import annotations
@@ -21,18 +21,14 @@ from .copy import copy_bytes
 from .simd import i64_at, i64_put
 from .walk import inline
 
-FAR = 1 << 60  # offsets are clamped to it, so that sums fit 64 bits
-NUMPY = (
-    8 * 1,
-    8 * 2,
-    8 * 3,
-    8 * 5,
-)  # byte offsets of rank, sizes, strides and dtype in a NumPy array
+FAR = 1 << 60  # offsets are clamped to -FAR and FAR, so that sums fit 64 bits
+# Byte offsets of rank, sizes, strides and dtype in a NumPy array.
+NUMPY = (8 * 1, 8 * 2, 8 * 3, 8 * 5)
 
 
 @inline
 def axis_words(sheet, which):
-    """Return the address of an array of AXES words in the sheet."""
+    """Return the address of array number `which` of the arrays of AXES words in the sheet."""
     return sheet + uintp(8 * (t.SHEET_WORDS + which * i64_at(sheet, t.AXES)))
 
 
@@ -44,7 +40,10 @@ def axis_value(values, value_steps, axis, number):
 
 @inline
 def read_sample(sheet, number):
-    """Return True if a sample has the expected rank and dtype, and its start, sizes and strides."""
+    """Return a flag, and the addresses of a sample's first element, sizes and strides.
+
+    The flag is False and the addresses are 0 if the rank or the dtype is not the expected one.
+    """
     if i64_at(sheet, t.OBJECTS) == 0:
         form = number * i64_at(sheet, t.FORM)
         start = i64_at(uintp(i64_at(sheet, t.STARTS)), number)
@@ -62,7 +61,7 @@ def read_sample(sheet, number):
 
 @inline
 def write_window(sheet, number, row, start, sizes, strides):
-    """Write a window's offset and its sample's sizes and strides; return the error bits."""
+    """Write the offset of a window and the sizes and strides of its sample; return error bits."""
     axes = i64_at(sheet, t.AXES)
     channel = i64_at(sheet, t.CHANNEL)
     window = axis_words(sheet, t.WINDOW)
@@ -131,7 +130,7 @@ def write_strides(sheet, number, row, is_copied):
 
 @inline
 def find_plan(sheet, steps):
-    """Return the plan for a window of these strides and its number, (0, -1) if there is none."""
+    """Return the plan for windows with strides `steps` and its number, or (0, -1) without one."""
     axes = i64_at(sheet, t.AXES)
     for number in range(i64_at(sheet, t.KINDS)):
         nbytes = 8 * (t.KIND + 2 * axes)
@@ -160,7 +159,7 @@ def has_equal_strides(one, other, axes):
 
 @inline
 def patch_params(plan, steps, block):
-    """Write a plan's parameters for other strides; return the change of the source offset."""
+    """Write a plan's parameters for strides `steps` to `block`; return the source offset change."""
     plan_strides = plan + uintp(8 * t.KIND)
     params = uintp(i64_at(plan, t.PARAMETERS))
     for word in range(i64_at(plan, t.WORDS)):
@@ -240,7 +239,7 @@ def build_crop_table():
 
 @inline
 def copy_run(copy, row, axis, item, src, dst, fill):
-    """Copy one run of a window: the fill before the sample, the sample, the fill after it."""
+    """Copy one run of a window: fill values before the sample, the sample, fill values after it."""
     axes = i64_at(copy, t.C_AXES)
     offsets = row + uintp(8 * t.ROW)
     begin = i64_at(offsets, axis)
@@ -266,7 +265,7 @@ def copy_run(copy, row, axis, item, src, dst, fill):
 
 @inline
 def fuse_axes(copy, row):
-    """Fuse contiguous inner axes; return the remaining axes and the bytes of the fused item."""
+    """Fuse contiguous inner axes; return the number of other axes and the bytes of a fused item."""
     axes = i64_at(copy, t.C_AXES)
     channel = i64_at(copy, t.C_CHANNEL)
     offsets = row + uintp(8 * t.ROW)

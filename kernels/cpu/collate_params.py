@@ -1,30 +1,33 @@
 """The layout of the tables of a batch of windows.
 
-Python writes the sheet; the kernel "windows" of collate.py writes rows and entries; the kernel
+The caller writes the sheet; the kernel "windows" of collate.py writes rows and entries; the kernel
 "each" executes the entries. All tables have 64-bit words. The *sheet* holds the arguments:
 
     OBJECTS, DTYPE        addresses of the NumPy arrays and their expected dtype; or OBJECTS is 0,
-    STARTS, SIZES, STRIDES, FORM    and these are used instead; FORM is the number of bytes
-                          between the sizes (and strides) of two samples
-    OUT, END              begin and end of the output, if samples may overlap it
-    KINDS, KNOWN          the number of window plans, and their table
-    FOUND, COPIES         result: errors of samples (bits UNKNOWN to NEAR), and how many are copied
-    COUNT, AXES, HEADER   the number of samples, their rank, and the bytes of a Python object that
-                          precede NumPy's fields
-    CHANNEL, FIRST, APART, MOST     the channel axis, the first selected channel, the step to the
-                          next, and the required number; CHANNEL is -1 if all are selected
-    FILLED, COPIED, BYTES flags: windows may reach outside of samples, all windows are copied first;
-                          and the bytes of a copy
+    STARTS, SIZES, STRIDES, FORM    and the addresses of these tables are used; FORM is the number
+                          of bytes between the sizes (and strides) of two samples
+    OUT, END              addresses: samples with an element at OUT or later, and one before END,
+                          may overlap the output; END is 0 if no sample can
+    KINDS, KNOWN          the number of window plans, and the address of their table
+    ERRORS, COPY_COUNT    results: error bits of all samples, and the number of copied windows
+    COUNT, AXES, OBJECT_HEADER      the number of samples, their rank, and the bytes of a Python
+                          object that precede NumPy's fields
+    CHANNEL, FIRST_CHANNEL, CHANNEL_STEP, MIN_CHANNELS    the channel axis (-1: all channels are
+                          selected), the first selected channel, the step to the next one, and the
+                          minimum number of channels
+    MAY_PAD, COPY_ALL, COPY_BYTES   flags: windows may reach outside of samples; all windows are
+                          copied first; and the bytes of a copy
     STEP                  bytes between samples in the output
-    TABLE, ROWS, STATES, ARENA      addresses of the results: entries, rows, states and parameters
+    TABLE, ROWS, STATES, ARENA      addresses of the results: entries, rows, states (the number of
+                          the window's kind, or minus its error bits) and changed parameters
 
 followed by arrays of AXES words
 
-    CORNERS, CORNER_STEPS address of the windows' offsets (0: centered windows), and the bytes
+    OFFSETS, CORNER_STEPS addresses of the windows' offsets (0: centered windows), and the bytes
                           between samples
-    FLIPS, FLIP_STEPS     address of the flags for reversed windows, and the bytes between samples
-    WINDOW, GIVEN, PACKED the size of a window, a flag for sizes that the caller specified, and the
-                          byte strides of a copied window
+    FLIPS, FLIP_STEPS     addresses of the flags for reversed windows, and the bytes between samples
+    WINDOW, HAS_SIZE, COPY_STRIDES  the size of a window, a flag for sizes that the caller
+                          specified, and the byte strides of a copied window
 
 A *kind* is a window plan, for windows of certain strides: CODE, PARAMETERS, WORDS (the number of
 parameters), UNITS, SOURCE and OUTPUT offsets, PATCHES and PATCH (number and address); then for each
@@ -32,8 +35,9 @@ axis the stride that it was planned for; then for each axis the minimum absolute
 strides for which it is valid, or -1. A *patch* is the index of a parameter (-1: the source offset),
 an axis, and the bytes that the parameter grows by for each byte of stride.
 
-A *row* describes one window: TARGET, the address of its copy; ORIGIN of its sample; then for each
-axis the window's offset, the sample's size and stride, and the window's stride.
+A *row* describes one window: TARGET, the address of its copy; ORIGIN, the address of its sample;
+then, with AXES words each, WINDOW_OFFSETS, SAMPLE_SIZES, GAPS (the strides of the sample) and
+WINDOW_STRIDES.
 
 An *entry* is one launch: a kernel, its parameters, source, bytes from the output's first element,
 units, and the row of a window that must be copied first, or 0.
@@ -53,10 +57,8 @@ KIND = 8  # plus two words per axis
 PATCH_WORDS = 3
 
 TARGET, ORIGIN = range(2)
-WINDOW_OFFSETS, SAMPLE_SIZES, GAPS, WINDOW_STRIDES = range(
-    4
-)  # AXES words each, after TARGET and ORIGIN
-ROW = 2
+ROW = 2  # words before the arrays of AXES words
+WINDOW_OFFSETS, SAMPLE_SIZES, GAPS, WINDOW_STRIDES = range(4)
 
 E_CODE, E_PARAMETERS, E_SOURCE, E_OUTPUT, E_UNITS, E_COPY_ROW = range(6)
 ENTRY = 6
@@ -68,7 +70,8 @@ OUT_OF_BOUNDS = 2
 MISMATCH = 4
 OVERLAPS_OUTPUT = 8
 
-# Arguments of all copies: rank, bytes of an item, a window of the fill values, the channel axis if
-# channels are selected from a list (else -1), and the list; then the window.
+# Arguments of all copies: rank, bytes of an item, the address of a window of fill values, the
+# channel axis if channels are selected from a list (else -1), the address of the list; then the
+# size of the window along each axis.
 C_AXES, C_ITEM, C_PAINT, C_CHANNEL, C_CHANNELS = range(5)
 COPY = 5

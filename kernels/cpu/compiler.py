@@ -3,15 +3,16 @@
 A `KernelSpec` describes a kernel: the family (a module of this folder) and the literals from which
 the family's `build` makes a Python function. Numba compiles this function, llvmlite emits the
 optimized IR as a native object, and the object is cached on disk. A later process loads the object
-through llvmlite alone, without importing Numba, which takes longer than a first conversion may.
+with llvmlite alone, because importing Numba takes longer than a first conversion may take.
 
-Numba's own `cache=True` is not used. It shares an index between processes without a lock, keys
-closures in a way that can return another kernel's code, raises if the folder cannot be written, and
-executes corrupt files (they have no checksum). Here:
+Numba's own `cache=True` is not used. It shares an index between processes without a lock, uses keys
+for closures with which it can return the code of another kernel, raises if the folder cannot
+be written, and executes corrupt files, which have no checksum. In this cache:
 
 - one file is one kernel; its name is the hash of everything that determines the code (sources of
   this folder, spec, compiler versions, CPU and its features), so a stale file is never read;
-- a file that is incomplete, of another kernel or of another user is a miss (object_cache.py);
+- a file that is incomplete, of another kernel or of another user is a cache miss
+  (object_cache.py);
 - a folder that other users could change is not used. As with a folder that cannot be read or
   written, each process then compiles the kernels that the wheel does not contain.
 
@@ -48,23 +49,23 @@ _notified = False
 
 
 def notify_slow_compile(seconds: float, folder: Path | None) -> None:
-    """Print once per process, on a terminal, that a kernel was compiled and if it was kept."""
+    """Print on a terminal, once per process, that a kernel was compiled, and if it was cached."""
     global _notified
     if _notified or seconds <= NOTICE_SECONDS or not _is_terminal():
         return
     _notified = True
-    kept = (
+    location = (
         "not kept, `layoutkit info` says why"
         if folder is None
         else f"kept in {_display_path(folder)}"
     )
     with suppress(OSError, ValueError):  # the terminal is gone
-        text = f"layoutkit: compiled a kernel for this CPU, once ({seconds:.1f} s); {kept}"
+        text = f"layoutkit: compiled a kernel for this CPU, once ({seconds:.1f} s); {location}"
         print(text, file=sys.stderr, flush=True)
 
 
 def _is_terminal() -> bool:
-    """Return True if stderr is a terminal; in programs without a console it can be any object."""
+    """Return True if stderr is a terminal; without a console, sys.stderr can be any object."""
     try:
         return bool(sys.stderr.isatty())
     except (AttributeError, ValueError):  # None; a closed file
@@ -72,15 +73,15 @@ def _is_terminal() -> bool:
 
 
 def _display_path(folder: Path) -> str:
-    """Return a folder as text, with ~ for the user's home."""
+    """Return the path of a folder, with ~ for the user's home."""
     try:
         return f"~/{folder.relative_to(Path.home()).as_posix()}"
-    except (ValueError, RuntimeError):  # elsewhere; no home
+    except (ValueError, RuntimeError):  # not in the home folder; no home folder
         return str(folder)
 
 
 # The return type and arguments of every kernel, for ctypes, which releases the GIL for functions of
-# type PROTOTYPE and keeps it for type HOLDING.
+# type PROTOTYPE and holds it for type PROTOTYPE_WITH_GIL.
 TYPES = (
     None,
     ctypes.c_char_p,
@@ -91,9 +92,10 @@ TYPES = (
 )
 PROTOTYPE = ctypes.CFUNCTYPE(*TYPES)
 PROTOTYPE_WITH_GIL = ctypes.PYFUNCTYPE(*TYPES)
-# The external symbols that an object may use: none of Numba or Python.
+# The external symbols that an object may use: functions of the C library, none of Numba or Python.
 ALLOWED_SYMBOLS = frozenset({"memcpy", "memmove", "memset"})
-# Environment variables change these for debugging; kernels would not compile, or be slow.
+# Numba's settings while a kernel compiles. With the values that users set by environment variables
+# for debugging, kernels would not compile, or would be slow.
 NUMBA_SETTINGS = {"DISABLE_JIT": 0, "OPT": 3, "LOOP_VECTORIZE": 1, "DEBUGINFO_DEFAULT": 0}
 
 _loaded: dict[KernelSpec, LoadedKernel] = {}
@@ -144,7 +146,7 @@ def cache_dir() -> Path | None:
         return Path(os.environ["XDG_CACHE_HOME"], "layoutkit")
     try:
         return Path.home() / ".cache" / "layoutkit"
-    except RuntimeError:  # a user without an entry in the system's list
+    except RuntimeError:  # the user is not in the password database
         return None
 
 
@@ -177,9 +179,8 @@ def _compile_or_wait(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]
         return _compile_and_notify(spec, None), "compiled"
     path, key = _cache_path(spec, folder)
     with object_cache.compile_lock(path):
-        if (
-            code := object_cache.read(path, key)
-        ) is not None:  # another process may have compiled it
+        code = object_cache.read(path, key)  # another process may have compiled it
+        if code is not None:
             return code, "cached"
         code = _compile_and_notify(spec, folder)
         object_cache.write(path, key, code)
@@ -187,10 +188,10 @@ def _compile_or_wait(spec: KernelSpec, folder: Path | None) -> tuple[bytes, str]
 
 
 def _compile_and_notify(spec: KernelSpec, folder: Path | None) -> bytes:
-    """Compile a kernel, and print a notice if it took long."""
-    began = time.perf_counter()
+    """Compile a kernel, and print a notice if the compilation was slow."""
+    start = time.perf_counter()
     code = compile_object(spec)
-    notify_slow_compile(time.perf_counter() - began, folder)
+    notify_slow_compile(time.perf_counter() - start, folder)
     return code
 
 
@@ -218,7 +219,7 @@ def _source_folders() -> list[Path]:
 
 
 def package_version(name: str) -> str:
-    """Return the version of an installed package, "unknown" if it has no metadata."""
+    """Return the version of an installed package, or "unknown" if it has no metadata."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -238,7 +239,7 @@ def _llvm() -> Any:
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        llvm.initialize_native_asmparser()  # llvmlite has no bfloat
+        llvm.initialize_native_asmparser()  # bfloat instructions are inline assembly
     return llvm
 
 
@@ -294,8 +295,9 @@ def compile_ir(spec: KernelSpec) -> str:
     with _numba_settings():
         family = importlib.import_module(f".{spec.family}", __package__)
         function: Callable[..., None] = family.build(*spec.literals)
-        signature = types.void(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
-        # Inlined into its C wrapper, which would otherwise call Python to report exceptions.
+        result = types.intp if getattr(family, "RETURNS_NUMBER", False) else types.void
+        signature = result(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
+        # Inlined into its C wrapper, the function needs no call of Python to report exceptions.
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
         compiled = cfunc(signature, **options)(function)
     text: str = compiled.inspect_llvm()
@@ -303,15 +305,20 @@ def compile_ir(spec: KernelSpec) -> str:
 
 
 def _renumber_tags(ir: str) -> str:
-    """Renumber Numba's counters in IR, so that it does not depend on earlier compilations."""
+    """Renumber Numba's counters in IR, so that the IR does not depend on earlier compilations."""
     tags = dict.fromkeys(re.findall(r"B\d+(v\d+)B", ir))
-    new = {old: f"v{number}" for number, old in enumerate(tags)}
-    return re.sub(r"B\d+(v\d+)B", lambda match: f"B{len(new[match[1]])}{new[match[1]]}B", ir)
+    new_tags = {tag: f"v{number}" for number, tag in enumerate(tags)}
+
+    def renumber(match: re.Match[str]) -> str:
+        new_tag = new_tags[match[1]]
+        return f"B{len(new_tag)}{new_tag}B"
+
+    return re.sub(r"B\d+(v\d+)B", renumber, ir)
 
 
 @contextmanager
 def _numba_settings() -> Iterator[None]:
-    """Use Numba's default settings while a kernel compiles, even if the user debugs other code."""
+    """Use NUMBA_SETTINGS while a kernel compiles, whatever settings the user has for other code."""
     from numba import config
 
     before = {name: getattr(config, name) for name in NUMBA_SETTINGS}
@@ -333,9 +340,9 @@ def compile_object(spec: KernelSpec) -> bytes:
 
 
 def _check_symbols(module: Any, spec: KernelSpec) -> None:
-    """Raise if IR calls Numba or Python, as another process could not load it."""
+    """Raise RuntimeError if IR calls Numba or Python, which a process may not have loaded."""
     for function in module.functions:
         name = function.name
-        outside = function.is_declaration and not name.startswith("llvm.")
-        if outside and name not in ALLOWED_SYMBOLS:
-            raise RuntimeError(f"kernel {spec} refers to {name}; it would not load alone")
+        is_external = function.is_declaration and not name.startswith("llvm.")
+        if is_external and name not in ALLOWED_SYMBOLS:
+            raise RuntimeError(f"kernel {spec} calls {name}, which another process cannot link")

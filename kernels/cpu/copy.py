@@ -2,12 +2,13 @@
 
 `gather` copies item by item, for any source strides and any output stride. The run of the output is
 walked in order: a table holds the source offset of each position of one period of the run, and a
-step leads to the next period. The planner puts the loop that shares the source's cache lines next
-to the run, so that each line is fetched once.
+step leads to the next period. The planner places the loop whose iterations share cache lines of the
+source directly around the run, so that each line is fetched once.
 
-`pieces` copies short runs that are contiguous on both sides to one contiguous scratch area, in the
-output's order. Separately, each of them would begin and end within a cache line of the output, and
-such lines cannot be streamed.
+`runs` copies short runs that are contiguous in source and output. A run of 17 to 32 bytes, for
+example, is two vectors of 16 bytes, which may overlap. The output of a block is usually the scratch
+area: stored separately, a run would begin and end within a cache line of the output, and partial
+lines cannot be streamed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from numba import uintp
 
 from .params import LANE, LINE, OUT_STRIDE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
 from .simd import i64_at, move_item, move_vector
-from .walk import MicroKernel, inline
+from .walk import inline
 
 
 def gather_microkernel(itemsize, channels, literal, streaming):
     """Make a microkernel that copies items one by one, from the first to the last of the run."""
 
     @inline
-    def move(params, src, dst, n, m):
+    def move(params, src, end, dst, n, m):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
@@ -37,19 +38,25 @@ def gather_microkernel(itemsize, channels, literal, streaming):
             done += period
             base += step
 
-    return MicroKernel(move)
+    return move
+
+
+@inline
+def copy_long(src, dst, nbytes):
+    """Copy at least LINE bytes; the last vector overlaps the previous one."""
+    last = nbytes - LINE
+    for pos in range(0, last, LINE):
+        move_vector(src + uintp(pos), dst + uintp(pos), LINE, 0)
+    move_vector(src + uintp(last), dst + uintp(last), LINE, 0)
 
 
 @inline
 def copy_bytes(src, dst, nbytes):
-    """Copy bytes by whole registers, of which the last overlaps the one before."""
-    pos = 0
-    while pos + LINE <= nbytes:
-        move_vector(src + uintp(pos), dst + uintp(pos), LINE, 0)
-        pos += LINE
-    if pos < nbytes and nbytes >= LINE:
-        move_vector(src + uintp(nbytes - LINE), dst + uintp(nbytes - LINE), LINE, 0)
+    """Copy any number of bytes."""
+    if nbytes >= LINE:
+        copy_long(src, dst, nbytes)
         return
+    pos = 0
     while pos + LANE <= nbytes:
         move_vector(src + uintp(pos), dst + uintp(pos), LANE, 0)
         pos += LANE
@@ -61,14 +68,69 @@ def copy_bytes(src, dst, nbytes):
         pos += 1
 
 
-def pieces_microkernel(itemsize, channels, literal, streaming):
-    """Make a microkernel that copies m runs of n items to contiguous memory."""
+def overlapping_copy(width):
+    """Build copy(src, dst, nbytes) for `width` to 2 * `width` bytes: two moves that may overlap."""
 
     @inline
-    def move(params, src, dst, n, m):
-        table = params + uintp(8 * i64_at(params, ROWS_TABLE))
-        nbytes = n * itemsize
-        for q in range(m):
-            copy_bytes(src + uintp(i64_at(table, q)), dst + uintp(q * nbytes), nbytes)
+    def copy(src, dst, nbytes):
+        last = uintp(nbytes - width)
+        if width >= LANE:
+            move_vector(src, dst, width, 0)
+            move_vector(src + last, dst + last, width, 0)
+        else:
+            move_item(src, dst, width)
+            move_item(src + last, dst + last, width)
 
-    return MicroKernel(move)
+    return copy
+
+
+def copy_block(copy):
+    """Build a loop over m rows of n runs, which `copy` copies. Runs of a row are neighbors in dst.
+
+    Runs of different rows are neighbors in the source, so that it is read in long runs.
+    """
+
+    @inline
+    def block(src, src_offsets, dst, dst_offsets, n, m, nbytes):
+        if m == 1:
+            to = dst + uintp(i64_at(dst_offsets, 0))
+            for r in range(n):
+                copy(src + uintp(i64_at(src_offsets, r)), to + uintp(r * nbytes), nbytes)
+            return
+        for r in range(n):
+            x = src + uintp(i64_at(src_offsets, r))
+            y = dst + uintp(r * nbytes)
+            for q in range(m):
+                copy(x + uintp(q * nbytes), y + uintp(i64_at(dst_offsets, q)), nbytes)
+
+    return block
+
+
+def runs_microkernel(itemsize, channels, literal, streaming):
+    """Make a microkernel that copies runs of one length, which is known only when it runs."""
+    block_64, block_32, block_16, block_8, block_4, block_2, block_1 = (
+        copy_block(copy_long if width == LINE else overlapping_copy(width))
+        for width in (LINE, 32, 16, 8, 4, 2, 1)
+    )
+
+    @inline
+    def move(params, src, end, dst, n, m):
+        sources = params + uintp(8 * i64_at(params, RUN_TABLE))
+        targets = params + uintp(8 * i64_at(params, ROWS_TABLE))
+        nbytes = i64_at(params, OUT_STRIDE)
+        if nbytes >= LINE:
+            block_64(src, sources, dst, targets, n, m, nbytes)
+        elif nbytes >= 32:
+            block_32(src, sources, dst, targets, n, m, nbytes)
+        elif nbytes >= 16:
+            block_16(src, sources, dst, targets, n, m, nbytes)
+        elif nbytes >= 8:
+            block_8(src, sources, dst, targets, n, m, nbytes)
+        elif nbytes >= 4:
+            block_4(src, sources, dst, targets, n, m, nbytes)
+        elif nbytes >= 2:
+            block_2(src, sources, dst, targets, n, m, nbytes)
+        else:
+            block_1(src, sources, dst, targets, n, m, nbytes)
+
+    return move

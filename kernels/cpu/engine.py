@@ -1,14 +1,16 @@
-"""The frame of every conversion kernel: a walk over work units, a microkernel and an epilogue.
+"""The structure of all conversion kernels: a loop over work units, a microkernel, an epilogue.
 
-For each work unit the microkernel brings a block into the output's order. If nothing is converted
-and the output rows can be stored directly, it writes to the output. Otherwise it writes to a
-scratch area in the first-level cache, and the epilogue casts the block, applies the formula and
-streams full cache lines to the output, row by row. Memory is read once and written once either way.
+For each work unit the microkernel reorders a block for the output. If the block is not converted
+and the output rows can be stored directly, the microkernel writes to the output. Otherwise it
+writes to a scratch area in the first-level cache, and the epilogue casts the block, applies the
+formula and streams full cache lines to the output, row by row. In both cases memory is read once
+and written once.
 
-A microkernel named `k` in planning/select.py is made by the function
-`k_microkernel(itemsize, channels, literal, streaming)` in the module `k` of this folder (or the
-module in SHARED_MODULES), which returns a `walk.MicroKernel`. `literal` comes from the kernel's
-Tiling (tiling.py); `streaming` says whether full aligned lines bypass the caches.
+A microkernel `k` is made by the function `k_microkernel(itemsize, channels, literal, streaming)` in
+the module `k` of this folder (or the module in SHARED_MODULES). `literal` comes from the kernel's
+Tiling (tiling.py); `streaming` is true if full aligned cache lines bypass the caches. It returns an
+inlined function move(params, src, end, dst, n, m), which reorders a block for the output. The block
+has m rows and n positions along the run; `end` is the address behind the last readable byte.
 
 params.py describes the parameter block.
 """
@@ -19,19 +21,24 @@ from importlib import import_module
 
 from numba import uintp
 
-from ...planning.epilogue import DTYPES
+from ...planning.epilogue import DTYPES, computation_dtype
 from .epilogue import build_epilogue
 from .params import (
     BOUNDS,
     COEF_OFFSETS,
     FACTOR,
+    HALO,
+    LINE,
     OUT_OFFSETS,
+    OUT_STRIDE,
     PITCH,
     ROWS_CONTIGUOUS,
     ROWS_LOOP,
     ROWS_TABLE,
+    RUN_LAST,
     RUN_LOOP,
-    SCRATCH,
+    SCRATCH_AREA,
+    SRC_BYTES,
     TERM,
 )
 from .simd import fence, i64_at, stack
@@ -45,26 +52,31 @@ SHARED_MODULES = {
     "flip": "interleave",
     "flipsplit": "interleave",
     "gather": "copy",
-    "pieces": "copy",
+    "runs": "copy",
+    "shortrows": "transpose",
+    "shortruns": "transpose",
 }
 
 
 def build(move, itemsize, literal, epilogue, streaming):
     """Build the kernel of a microkernel and an epilogue.
 
-    `move` is "transpose", "split-3", ..., or "rows" without a microkernel. `epilogue` is "" for a
-    pure move, else "source-target-coefs-saturate-clip".
+    `move` names a microkernel, such as "transpose" or "split-3"; "rows" needs none. `epilogue`
+    is "" for a pure move, else "source-target-coefs-saturate-clip".
     """
     if not epilogue:
-        return direct(load_microkernel(move, itemsize, literal, streaming).move, streaming)
+        return direct(load_microkernel(move, itemsize, literal, streaming), streaming)
     source, target, coefs, *flags = epilogue.split("-")
     saturate, clip = (bool(int(flag)) for flag in flags)
     convert = build_epilogue(source, target, coefs, saturate, clip, streaming)
-    pieces = itemsize // DTYPES[source].item  # a 16-byte item is handled as two words
+    item, out_item, coef_item = (
+        DTYPES[name].item for name in (source, target, computation_dtype(source, target))
+    )
     if move == "rows":
-        return rowwise(convert, pieces, streaming)
+        return rowwise(convert, itemsize // item, streaming)  # a 16-byte item is two words
+    coef_step = coef_item if coefs == "each" else 0
     mover = load_microkernel(move, itemsize, literal, 0)
-    return staged(mover.move, convert, pieces * mover.width, streaming)
+    return staged(mover, convert, item, out_item, coef_step, streaming)
 
 
 def load_microkernel(move, itemsize, literal, streaming):
@@ -85,18 +97,25 @@ def extent(params, state, axis):
     return i64_at(params, axis + 1) - number * block
 
 
+@inline
+def to_next_line(address, item):
+    """Return the items from an address to the next cache line; 0 at the beginning of a line."""
+    return (LINE - address % LINE) % LINE // item
+
+
 def direct(move, streaming):
     """Build a kernel that moves each block directly to the output."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
+        end = src + uintp(i64_at(params, SRC_BYTES))
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
             y = dst + uintp(i64_at(state, DST))
             n = extent(params, state, RUN_LOOP)
             m = extent(params, state, ROWS_LOOP)
-            move(params, x, y, n, m)
+            move(params, x, end, y, n, m)
             advance(params, state)
         if streaming:
             fence()
@@ -105,7 +124,7 @@ def direct(move, streaming):
 
 
 def rowwise(convert, pieces, streaming):
-    """Build a kernel that converts row by row: runs are contiguous on both sides."""
+    """Build a kernel that converts row by row, for runs contiguous in source and output."""
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
@@ -134,12 +153,18 @@ def rowwise(convert, pieces, streaming):
     return kernel
 
 
-def staged(move, convert, pieces, streaming):
-    """Build a kernel that moves each block to the scratch area, then converts it row by row."""
+def staged(move, convert, item, out_item, coef_step, streaming):
+    """Build a kernel that moves each block to the scratch area, then converts it row by row.
+
+    `item` and `out_item` are the sizes of items that `convert` reads and writes, `coef_step` the
+    bytes between coefficients of neighbors. If lines are streamed, a block begins and ends within a
+    run at the cache lines of each row.
+    """
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
-        scratch = stack(SCRATCH)
+        scratch = stack(SCRATCH_AREA)
+        end = src + uintp(i64_at(params, SRC_BYTES))
         bounds = params + uintp(8 * i64_at(params, BOUNDS))
         factor = params + uintp(8 * i64_at(params, FACTOR))
         term = params + uintp(8 * i64_at(params, TERM))
@@ -147,6 +172,8 @@ def staged(move, convert, pieces, streaming):
         coefs = params + uintp(8 * i64_at(params, COEF_OFFSETS))
         pitch = i64_at(params, PITCH)
         rows_contiguous = i64_at(params, ROWS_CONTIGUOUS)
+        items = i64_at(params, OUT_STRIDE) // item  # of one position of the run
+        halo = i64_at(params, HALO) if streaming else 0
         start(params, state, lo)
         for _ in range(lo, hi):
             x = src + uintp(i64_at(state, SRC))
@@ -154,13 +181,21 @@ def staged(move, convert, pieces, streaming):
             k = i64_at(state, COEF)
             n = extent(params, state, RUN_LOOP)
             m = extent(params, state, ROWS_LOOP)
-            move(params, x, scratch, n, m)
+            number = i64_at(state, i64_at(params, RUN_LOOP))
+            is_first = number == 0 or halo == 0
+            is_last = number == i64_at(params, RUN_LAST) or halo == 0
+            move(params, x, end, scratch, n if is_last else n + halo, m)
             n, m = (n * m, 1) if rows_contiguous else (n, m)
             for q in range(m):
-                shift = uintp(k + i64_at(coefs, q))
-                line = scratch + uintp(q * pitch)
                 to = y + uintp(i64_at(outs, q))
-                convert(line, to, n * pieces, factor + shift, term + shift, bounds)
+                first = 0 if is_first else to_next_line(to, out_item)
+                stop = n * items
+                if not is_last:
+                    stop += to_next_line(to + uintp(stop * out_item), out_item)
+                shift = uintp(k + i64_at(coefs, q) + first * coef_step)
+                line = scratch + uintp(q * pitch + first * item)
+                to += uintp(first * out_item)
+                convert(line, to, stop - first, factor + shift, term + shift, bounds)
             advance(params, state)
         if streaming:
             fence()

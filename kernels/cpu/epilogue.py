@@ -37,7 +37,7 @@ def masked_store(b: Any, value: Any, base: Any, mask: Any) -> None:
 
 
 def affine(b: Any, x: Any, coefs: str, factor: Any, term: Any) -> Any:
-    """Return x * factor + term, with one pair for the run or one pair per item."""
+    """Return x * factor + term, with one (factor, term) for the run or one per item."""
     if coefs == "each":
         a = vload(b, factor, 0, x.type)
         c = vload(b, term, 0, x.type)
@@ -121,10 +121,10 @@ def build_epilogue(
 ) -> Callable[..., None]:
     """Build epilogue(src, dst, n, factor, term, bounds), which converts a run of n items.
 
-    `coefs` is "none", "run" (one factor and term), "each" (arrays of n factors and terms, with a
-    line of slack behind each) or "add" (no formula: the values at dst are added). `clip`: items are
-    first clipped to the two bounds, in the computed dtype, or in their own if there is no formula.
-    `streaming`: whole aligned lines are stored past the caches, the ends by normal stores.
+    `coefs` is "none", "run" (one factor and term), "each" (arrays of n factors and terms, each
+    followed by a line of padding) or "add" (no formula: the values at dst are added). `clip`: items
+    are first clipped to the two bounds, in the computed dtype, or in their own if there is no
+    formula. `streaming`: full lines bypass the caches, partial lines at both ends do not.
     """
     si, di, ci = (DTYPES[n].item for n in (source, target, computation_dtype(source, target)))
     count = LINE // di

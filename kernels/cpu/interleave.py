@@ -1,13 +1,13 @@
 """Microkernels for pixels of at most four channels, rearranged in registers.
 
-A pixel of so few channels does not fill a vector. So instead of tiles, a step loads one vector of
-items per channel and rearranges all of them by shuffles:
+A pixel of so few channels does not fill a vector. So instead of moving tiles, a step loads one
+vector of items per channel and rearranges these vectors by shuffles:
 
     split, 3 channels     r0 g0 b0 r1 | g1 b1 r2 g2 | b2 r3 g3 b3
                      ->   r0 r1 r2 r3 | g0 g1 g2 g3 | b0 b1 b2 b3
 
-Ends that do not fill a step are covered by a step that overlaps its neighbor; fewer pixels than one
-step are moved item by item.
+An end of a run that does not fill a step is moved by a step that overlaps its neighbor; runs
+shorter than one step are moved item by item.
 
 - `split`: packed pixels of two to four channels to one row per channel; channel c goes to
   output + dst_offsets[c].
@@ -31,11 +31,11 @@ from numba.extending import intrinsic
 
 from .params import LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
 from .simd import I64, i64_at, move_item, prefetch, shuffle, vload, vstore
-from .walk import MicroKernel, inline
+from .walk import inline
 
 
 def pick(b, parts, indices):
-    """Gather items of two or three parts into one vector; indices count through all parts."""
+    """Gather items of two or three vectors into one; `indices` refer to their concatenation."""
     n = parts[0].type.count
     mask = [w if w < 2 * n else 0 for w in indices]
     first = shuffle(b, parts[0], parts[1], mask)
@@ -129,9 +129,9 @@ def merge_step(itemsize, channels, width, streaming):
 
 
 def shuffle_step(itemsize, channels, order, width, streaming, backward):
-    """Build step(src, dst), which packs the channels `order` of one vector per channel.
+    """Build step(src, dst), which selects the channels `order` of n pixels.
 
-    `backward`: the last pixel first.
+    n is the number of items in a vector. If `backward`, the last pixel comes first.
     """
     type_ = ir.VectorType(ir.IntType(8 * itemsize), width // itemsize)
     n = type_.count
@@ -154,8 +154,8 @@ def shuffle_step(itemsize, channels, order, width, streaming, backward):
     return step
 
 
-# Without prefetching, memory idles while the epilogue works on the scratch area: uncached sources
-# were converted to bfloat16 at 0.46 of the limit, and with prefetching at 0.57.
+# Without prefetching, memory idles while the epilogue reads the scratch area: uncached sources were
+# converted to bfloat16 at 0.46 of the limit without prefetching, and at 0.57 with it.
 PREFETCH_BYTES = 4096
 
 
@@ -165,13 +165,13 @@ def split_microkernel(itemsize, channels, literal, streaming):
 
 
 def split_lines(itemsize, channels, width, streaming, backward):
-    """Make a microkernel that splits lines of pixels; `backward`: from the last pixel of each."""
+    """Make a microkernel that splits lines of pixels; if `backward`, from the last pixel on."""
     long = split_vectors(itemsize, channels, width, streaming, backward)
     short = split_vectors(itemsize, channels, LANE, 0, backward)
     long_from = width // itemsize
     short_from = LANE // itemsize
     pixel = -itemsize * channels if backward else itemsize * channels
-    # Direction of the next pixels if a block is one line.
+    # The prefetch offset if a block is one line.
     near = -PREFETCH_BYTES if backward else PREFETCH_BYTES
 
     @inline
@@ -187,7 +187,7 @@ def split_lines(itemsize, channels, width, streaming, backward):
                     move_item(x, dst + uintp(i64_at(dst_offsets, c) + p * itemsize), itemsize)
 
     @inline
-    def move(params, src, dst, n, m):
+    def move(params, src, end, dst, n, m):
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
@@ -198,11 +198,11 @@ def split_lines(itemsize, channels, width, streaming, backward):
             src += uintp(step)
             dst += uintp(period * itemsize)
 
-    return MicroKernel(move)
+    return move
 
 
 def split_vectors(itemsize, channels, width, streaming, backward):
-    """Build move(dst_offsets, src, dst, n, ahead), for lines at least as long as a vector."""
+    """Build move(dst_offsets, src, dst, n, ahead), for n of at least the items of a vector."""
     count = width // itemsize
     pixel = itemsize * channels
     stream_step, plain_step = (
@@ -234,7 +234,7 @@ def merge_microkernel(itemsize, channels, literal, streaming):
     )
 
     @inline
-    def move(params, src, dst, n, m):
+    def move(params, src, end, dst, n, m):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         if n < count:
             for p in range(n):
@@ -251,13 +251,13 @@ def merge_microkernel(itemsize, channels, literal, streaming):
             else:
                 stream_step(x, src_offsets, y)
 
-    return MicroKernel(move, channels)
+    return move
 
 
 def shuffle_microkernel(itemsize, channels, literal, streaming):
     """Make the microkernel `shuffle`.
 
-    `literal`: vector width in bytes, channels of x, 1 for reverse, then the selected channels.
+    `literal`: vector width in bytes, channels of x, 1 for reverse or 0, then the selected channels.
     """
     width, count, backward, *order = map(int, literal.split("x"))
     return shuffle_lines(itemsize, width, tuple(order), count, backward, streaming)
@@ -288,7 +288,7 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
                     move_item(x, dst + uintp(p * out_pixel + c * itemsize), itemsize)
 
     @inline
-    def move(params, src, dst, n, m):
+    def move(params, src, end, dst, n, m):
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
         while n > 0:
@@ -297,11 +297,11 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
             src += uintp(step)
             dst += uintp(period * out_pixel)
 
-    return MicroKernel(move, out_channels)
+    return move
 
 
 def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
-    """Build move(src, dst, n), for lines at least as long as a vector."""
+    """Build move(src, dst, n), for n of at least the items of a vector."""
     count = width // itemsize
     pixel = channels * itemsize
     out_pixel = len(order) * itemsize

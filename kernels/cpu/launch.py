@@ -1,8 +1,8 @@
 """Prepare the launch of a conversion kernel: its machine code, parameter block and work units.
 
 The kernel's Tiling (tiling.py) divides the loops into blocks. This module decides between plain and
-streaming stores, and writes the parameter block (params.py). Imports no Numba. The constants are
-policy; docs/performance.md has the measurements.
+streaming stores, and writes the parameter block (params.py). It does not import Numba. The
+constants are tuned; docs/performance.md has the measurements.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from itertools import chain
 
 from ...planning.epilogue import Epilogue
 from ...planning.select import KernelChoice, count_iterations
+from .caches import result_cache_bytes
 from .compiler import KernelSpec
 from .params import HEAD, MAX_LOOPS, WORDS
 from .tiling import TILINGS, Tiling
 
 # Larger outputs bypass the caches: they would be evicted before they are read again, and a plain
 # store first reads the line that it is about to overwrite.
-STREAM_BYTES = 1 << 20
-# Bytes that a thread takes at a time. Two threads got 0.82 of the limit with chunks of this size,
-# and 0.77 with small chunks.
+STREAM_BYTES = result_cache_bytes()
+# Bytes that a thread takes at a time. Two threads reached 0.82 of the limit with chunks of this
+# size, and 0.77 with small chunks.
 CHUNK_BYTES = 1 << 20
-_SHARES = 16  # at least as many chunks per job, so that threads end together
+_SHARES = 16  # minimum chunks of a job, so that threads end together
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A prepared kernel: its code, parameter block, work units, and how many to take at once."""
+    """A prepared kernel: spec, parameter block, work units, and units per chunk (`grain`)."""
 
     spec: KernelSpec
     params: bytes
@@ -39,10 +40,11 @@ class Launch:
 def prepare(
     choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool | None = None
 ) -> Launch:
-    """Divide a choice into work units. `epilogue` None: a pure move of `choice.source_item` bytes.
+    """Return the Launch of a kernel choice.
 
-    `alignment`: a power of two, at most a cache line, that divides the output's address. `stream`:
-    bypass the caches if rows allow it; None: if the output is large.
+    `epilogue` None: a pure move of items of `choice.source_item` bytes. `alignment`: a power of
+    two, at most a cache line, that divides the output's address. `stream`: bypass the caches if the
+    rows allow it; None: only if the output is large.
     """
     if stream is None:
         stream = choice.count * choice.target_item >= STREAM_BYTES
@@ -52,14 +54,14 @@ def prepare(
 
 
 def choose_shares(count: int, nbytes: int) -> tuple[int, int]:
-    """Return the number of shares for each of `count` launches, and how many to take at once."""
+    """Return the number of shares of each of `count` launches, and the shares per chunk."""
     share = max(1, -(-nbytes // (CHUNK_BYTES * count)), -(-_SHARES // count))
     units = count * share
     return share, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))
 
 
 def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
-    """Return the parameter block and its number of work units."""
+    """Return the parameter block and the number of work units."""
     run, rows = tiling.axes()
     loops, r_loop, q_loop = tiling.walk(run, rows)
     if len(loops) > MAX_LOOPS:  # kernels would read all other parameters from the wrong words
@@ -84,9 +86,18 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
         first + half,
         tiling.out_stride,
         tiling.rows_contiguous,
+        _source_bytes(tiling.choice),
+        tiling.halo(run),
+        tiling.run_reach(run),
     ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, count_iterations(loops)
+
+
+def _source_bytes(choice: KernelChoice) -> int:
+    """Return the bytes from the first item that a kernel reads to the end of its memory."""
+    loops = (*choice.outer, *choice.rows, *choice.run)
+    return sum([(loop.count - 1) * max(0, loop.src) for loop in loops]) + choice.source_item
 
 
 def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
@@ -100,5 +111,6 @@ def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
 
 
 def _grain(choice: KernelChoice, units: int) -> int:
-    total = choice.count * (choice.source_item + choice.target_item)
-    return max(1, min(CHUNK_BYTES * units // max(1, total), units // _SHARES))
+    """Return the number of work units per chunk."""
+    bytes_moved = choice.count * (choice.source_item + choice.target_item)
+    return max(1, min(CHUNK_BYTES * units // max(1, bytes_moved), units // _SHARES))

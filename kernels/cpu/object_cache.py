@@ -1,34 +1,34 @@
-"""Compiled kernels on disk: the user's cache, and the objects that come with the wheel.
+"""Compiled kernels on disk: the cache of the user, and the objects in the wheel.
 
-*Cache files.* Their content will be executed, so a file is a miss unless
+*Cache files.* The process executes their content, so a file is a miss unless
 
-- its first 32 bytes are the SHA-256 of its key and its code: a file that is truncated, altered, or
-  copied from another kernel, CPU or version is a miss;
-- it is a regular file with one name, not a link, and only this user and root can have written it;
-- the folder is trusted: only this user and root can change its content.
+- its first 32 bytes are the SHA-256 of its key and its code, which excludes files that are
+  truncated, altered, or copied from another kernel, CPU or version;
+- it is a regular file with one hard link, and only this user and root can have written it;
+- its folder is trusted: only this user and root can change the content of the folder.
 
 Files are written under a temporary name and renamed, so concurrent writers all leave a complete
-file. If a file cannot be written, the kernel is compiled again: this costs time and nothing else.
+file. If a file cannot be written, every process compiles the kernel again, which only costs time.
 
-*Trusted folders.* A user who may write to the folder, or to one above it, could put a file there
+*Trusted folders.* A user who may write to the folder, or to one above it, could move a file there
 that a trusted user has written elsewhere for another purpose (a download, an unpacked archive). So
-the owner of a file proves too little: every folder and link is checked, from the root down. Other
-users may write to a folder above ours only if it is sticky, where Linux prevents them from renaming
-files of others (/tmp). A private group of the user does not count as another user: Debian, Fedora
-and more create one for every user, and often let it write to all of the user's files.
+checking the owner of a file is not enough: every folder and link is checked, from the root down.
+Other users may write to a parent folder only if it is sticky (such as /tmp): Linux then prevents
+them from renaming files of others. A private group of the user does not count as another user:
+Debian, Fedora and others create one for every user, and often let it write to all of their files.
 
 *Objects in the wheel.* A wheel contains the kernels that most programs need, compiled for each of
-LEVELS that its machine may have, so that a first conversion does not wait for a compiler. Each is a
-file in `objects/` beside this module; editable installations and checkouts have none, and compile.
+LEVELS of its machine type, so that a first conversion does not wait for a compiler. Each object is
+a file in `objects/` beside this module; editable installations and checkouts do not have objects.
 
 - An object is compiled for a level and runs on any CPU that has all features of the level. A cached
   object that was compiled for exactly this CPU is preferred.
-- Its key holds the spec, the sources, the level, the system and FORMAT: objects of other sources
-  are a miss. The key has no version of Numba or llvmlite, since loading an object needs nothing but
-  a linker: builder and user may have different versions.
-- Its checksum is verified, as disks and downloads fail. Its owner is not: a user who can write it
-  can also write the modules beside it, which Python executes. Installers create hard links and
-  symbolic links, and packages may belong to another user.
+- The key of an object contains the spec, the sources, the level, the system and FORMAT, so objects
+  of other sources are a miss. It does not contain the versions of Numba and llvmlite: loading an
+  object needs only a linker, so builder and user may have different versions.
+- The checksum of an object is verified, as disks and downloads fail. Its owner is not checked: a
+  user who can write the object can also write the modules beside it, which Python executes.
+  Installers create hard links and symbolic links, and packages may belong to another user.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from typing import NamedTuple
 MAX_LINKS = 40  # symbolic links that Linux follows
 
 # The NullHandler keeps messages off stderr unless the program configures logging: a folder that
-# cannot be used costs time and nothing else.
+# cannot be used only costs time.
 _log = logging.getLogger("layoutkit.kernels")
 _log.addHandler(logging.NullHandler())
 _warned: dict[Path, str] = {}
 
 
 def is_trusted(folder: Path) -> bool:
-    """Return True if code may be loaded from a folder, else warn once. Create a missing folder."""
+    """Return True if code may be loaded from a folder, created if missing; else warn once."""
     reason = _untrusted_reason(folder)
     if reason is not None:
         warn_once(folder, reason)
@@ -65,19 +65,19 @@ def is_trusted(folder: Path) -> bool:
 
 
 def cache_problem(folder: Path) -> str | None:
-    """Return the known problem of a cache folder, or None."""
+    """Return the reason that kernels are not cached in a folder, or None."""
     if not is_trusted(folder) or folder in _warned:
         return _warned[folder]
     return None if os.access(folder, os.W_OK) else "cannot be written"
 
 
 def warn_once(folder: Path, reason: str) -> None:
-    """Log a warning that a folder does not keep kernels, once per folder."""
+    """Log a warning that kernels are not cached in a folder, once per folder."""
     if folder not in _warned:
         _warned[folder] = reason
         _log.warning(
-            "kernels are not kept in %s, and every process compiles its own: %s; "
-            "LAYOUTKIT_CACHE_DIR names another folder",
+            "kernels are not cached in %s, so every process compiles its own: %s; "
+            "LAYOUTKIT_CACHE_DIR can name another folder",
             folder,
             reason,
         )
@@ -98,9 +98,8 @@ def _untrusted_reason(folder: Path) -> str | None:
         return f"{error.filename or folder}: {error.strerror}"
     if status is None or not hasattr(os, "geteuid"):
         return None
-    return _write_access_reason(
-        path, status
-    )  # other users must not add files, which would be mistaken for ours
+    # Other users may not write to the folder itself even if it is sticky: they could add files.
+    return _write_access_reason(path, status)
 
 
 def _walk_to(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -136,7 +135,7 @@ def _lstat_or_create(path: Path) -> os.stat_result:
 
 
 def _unsafe_reason(path: Path, status: os.stat_result) -> str | None:
-    """Return the reason if other users could change what a folder or link leads to, else None."""
+    """Return the reason if other users could replace what a path leads to, else None."""
     if not is_own_or_root(status):
         return f"{path} belongs to another user"
     if stat.S_ISLNK(status.st_mode):
@@ -149,21 +148,21 @@ def _unsafe_reason(path: Path, status: os.stat_result) -> str | None:
 
 
 def _write_access_reason(path: Path, status: os.stat_result) -> str | None:
-    """Return a message with the fix if other users may write to a folder, else None."""
+    """Return a message that tells the fix if other users may write to a folder, else None."""
     group = status.st_mode & stat.S_IWGRP and not _is_private(path, status.st_gid)
-    who = "g" * bool(group) + "o" * bool(status.st_mode & stat.S_IWOTH)
-    return f"others may write to {path}: chmod {who}-w {path}" if who else None
+    classes = "g" * bool(group) + "o" * bool(status.st_mode & stat.S_IWOTH)
+    return f"other users may write to {path}: run chmod {classes}-w {path}" if classes else None
 
 
 def _is_private(path: Path, gid: int) -> bool:
-    """Return True if a folder's group is private: named after this user, without other members."""
+    """Return True if the group of a folder has the name of this user and no other members."""
     try:
         import grp
         import pwd
 
         user = pwd.getpwuid(os.geteuid())
         group = grp.getgrgid(gid)
-    except (ImportError, KeyError):  # Windows; numbers without a name
+    except (ImportError, KeyError):  # Windows; ids without a name
         return False
     if gid == 0 or (gid, group.gr_name) != (user.pw_gid, user.pw_name):
         return False
@@ -172,36 +171,36 @@ def _is_private(path: Path, gid: int) -> bool:
 
 
 def _has_acl(path: Path) -> bool:
-    """Return True if a folder has a POSIX ACL, whose users the group bits then include."""
+    """Return True if a folder has a POSIX ACL: the group bits then include the users it names."""
     try:
         return "system.posix_acl_access" in os.listxattr(path)
-    except (AttributeError, OSError):  # another system; a file system without lists
+    except (AttributeError, OSError):  # another system; a file system without ACLs
         return False
 
 
 DIGEST = 32  # bytes
 WRITABLE_BY_OTHERS = 0o022
-# New versions of our sources, the compiler or the CPU leave unused files behind.
+# New versions of the sources or the compiler, or another CPU, leave unused files behind.
 KEEP_SECONDS = 90 * 24 * 3600
-# A folder chosen by the user may hold other files too.
+# Other files in a folder that the user chose are not removed.
 CACHE_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")
-# Opening a link instead of a kernel is an error, and opening a pipe does not wait for a writer.
+# With these flags, opening a link is an error, and opening a pipe does not wait for a writer.
 OPEN_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 )
-# Compiling a kernel takes 1 to 7 seconds, and more if many processes start at once: a process that
-# holds the lock for longer was stopped, or its machine is gone.
+# Compiling a kernel takes 1 to 7 seconds, and more if many processes start at once. A process that
+# holds the lock for longer is stopped, or its machine is down.
 LOCK_TIMEOUT = 30.0
 POLL_SECONDS = 0.02
 
 
 def file_name(family: str, key: str) -> str:
-    """Return the file name for `key`, a text of everything that determines the code."""
+    """Return the file name for `key`, the text of everything that determines the code."""
     return f"{family}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.o"
 
 
 def read(path: Path, key: str) -> bytes | None:
-    """Return the code in `path`, or None if it has none that can be trusted."""
+    """Return the code in `path`; None if the file is missing, damaged or not trusted."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | OPEN_FLAGS), "rb") as file:
             if not _is_ours(os.fstat(file.fileno())):
@@ -218,7 +217,7 @@ def has_family(folder: Path, family: str) -> bool:
 
 
 def unpack(data: bytes, key: str) -> bytes | None:
-    """Return the code from data that `pack` made for this key, None for any other data."""
+    """Return the code in data that `pack` returned for this key, None for any other data."""
     code = data[DIGEST:]
     return code if code and data[:DIGEST] == _digest(key, code) else None
 
@@ -239,11 +238,11 @@ def write(path: Path, key: str, code: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(pack(key, code))
         Path(temporary).replace(path)
-    except OSError as error:  # such as a full disk: the next process compiles again
+    except OSError as error:  # such as a full disk
         warn_once(path.parent, f"it cannot be written ({error.strerror})")
     finally:
         with suppress(OSError):
-            Path(temporary).unlink()  # after success it does not exist any more
+            Path(temporary).unlink()  # missing after success
     _prune(path.parent)
 
 
@@ -252,7 +251,7 @@ def _digest(key: str, code: bytes) -> bytes:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Return True for a file that only this user or root can have written, for this folder."""
+    """Return True for a regular file with one link that only this user or root can write."""
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or not is_own_or_root(status):
         return False
     # On Windows the folder is in the user's profile, which other users cannot access.
@@ -260,14 +259,14 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def _prune(folder: Path) -> None:
-    """Remove kernels, and files of interrupted writers, that have not been read for long."""
-    oldest = time.time() - KEEP_SECONDS
-    with suppress(OSError):  # another process may remove files too; the next writer continues
+    """Remove kernels and temporary files that were last used KEEP_SECONDS ago or earlier."""
+    cutoff = time.time() - KEEP_SECONDS
+    with suppress(OSError):  # such as a file that another process removed
         for path in folder.iterdir():
             if CACHE_FILE.fullmatch(path.name) is None:
                 continue
             status = path.lstat()
-            if _is_ours(status) and max(status.st_atime, status.st_mtime) < oldest:
+            if _is_ours(status) and max(status.st_atime, status.st_mtime) < cutoff:
                 path.unlink()
 
 
@@ -276,11 +275,11 @@ def _prune(folder: Path) -> None:
 
 @contextmanager
 def compile_lock(path: Path) -> Iterator[None]:
-    """Serialize processes that need the same kernel at the same time.
+    """Hold the lock of a kernel within the block, so that only one process compiles the kernel.
 
-    The first one compiles; the others should look for the file again. The system releases the lock
-    when its owner ends, however that happens. A process does not wait if files cannot be locked,
-    and stops waiting after LOCK_TIMEOUT seconds.
+    A process that had to wait should look for the file again. The system releases the lock when
+    its owner ends, even by a crash. A process does not wait if files cannot be locked, and stops
+    waiting after LOCK_TIMEOUT seconds.
     """
     lock = path.with_name(path.name + ".lock")
     try:
@@ -294,18 +293,18 @@ def compile_lock(path: Path) -> Iterator[None]:
     finally:
         os.close(handle)
         with suppress(OSError):
-            lock.unlink()  # waiting processes find the kernel
+            lock.unlink()  # waiting processes find the kernel file
 
 
 def _wait_for_lock(handle: int, path: Path) -> None:
-    """Lock a file, unless `path` appears or LOCK_TIMEOUT expires before."""
-    end = time.monotonic() + LOCK_TIMEOUT
-    while not _try_lock(handle) and not path.exists() and time.monotonic() < end:
+    """Lock a file; return without the lock if `path` appears or LOCK_TIMEOUT expires first."""
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while not _try_lock(handle) and not path.exists() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
 
 
 def _try_lock(handle: int) -> bool:
-    """Try to lock a file; return True also if files cannot be locked."""
+    """Try to lock a file; return False if another process holds the lock, else True."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -320,7 +319,7 @@ def _try_lock(handle: int) -> bool:
 
 
 FOLDER = Path(__file__).with_name("objects")
-# Incremented if objects change although no source in this folder does, such as when the build
+# Increment this if objects change but no source in this folder does, for example if the build
 # processes compiled code differently.
 FORMAT = "1"
 
@@ -332,13 +331,13 @@ V4 = V3 + ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
 
 
 class Level(NamedTuple):
-    """A class of CPUs: LLVM's name for the simplest of them, and the features of all of them."""
+    """A level of CPUs: LLVM's name of its baseline CPU, and the features that all of them have."""
 
     name: str
     cpu: str
     features: str  # separated by commas
     machine: str
-    base_level: str = ""  # the level to try next: this one has only objects that differ from it
+    base_level: str = ""  # the level to try next; objects equal to its objects are not stored
 
     def runs_on(self, features: frozenset[str]) -> bool:
         """Return True if a CPU with these features can run objects of this level."""
@@ -350,7 +349,7 @@ class Level(NamedTuple):
         return ",".join("+" + feature for feature in self.features.split(","))
 
 
-# The highest level first. The instruction that shuffles bytes across a register (avx512vbmi) is in
+# Highest level first. The instruction that shuffles bytes across a register (avx512vbmi) is in
 # no level of x86-64; all AVX-512 CPUs but the first generation have it.
 LEVELS = (
     Level("x86-64-v4-vbmi", "x86-64-v4", V4 + ",avx512vbmi", "x86_64", base_level="x86-64-v4"),
@@ -361,7 +360,7 @@ LEVELS = (
 
 
 def find(family: str, spec: str, sources: str, features: frozenset[str]) -> bytes | None:
-    """Return a kernel's object from the wheel for the highest level of this CPU, or None.
+    """Return the code of a kernel in the wheel for the highest level of this CPU, or None.
 
     `spec`: all literals as text; `sources`: the digest of the kernel's sources.
     """
@@ -376,7 +375,7 @@ def find(family: str, spec: str, sources: str, features: frozenset[str]) -> byte
 
 
 def object_key(level: Level, spec: str, sources: str) -> str:
-    """Return everything that determines an object, as text."""
+    """Return the key of an object: the text of everything that determines its code."""
     system = f"{sys.platform} {sys.maxsize}"
     return "\n".join(["shipped", FORMAT, system, sources, level.cpu, level.features, spec])
 

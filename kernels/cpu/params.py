@@ -18,9 +18,13 @@ and continues, from word `HEAD`, with
     OUT_OFFSETS, COEF_OFFSETS   tables: output offset and coefficient offset of each row of a block
     BOUNDS          the clip bounds, in the dtype that items have when they are clipped
     FACTOR, TERM    the coefficients
-    OUT_STRIDE      bytes between neighbors of an output run (gather)
+    OUT_STRIDE      bytes between neighbors of a run in the memory that the microkernel writes to
     ROWS_CONTIGUOUS 1 if the rows of a block follow each other without a gap in the output and in
                     the scratch area, so that the epilogue handles them as one row
+    HALO            positions that a block moves beyond its end, so that every row can be stored up
+                    to the end of a cache line, from which the next block continues
+    SRC_BYTES       bytes from the source address to the end of the last item that is read
+    RUN_REACH       the largest source offset of a position of a block, or more
 
 This module imports nothing: the launcher must not load Numba, and kernels need no launcher.
 """
@@ -29,11 +33,11 @@ MAX_LOOPS = 12
 HEAD = 1 + 4 * MAX_LOOPS
 RUN_LOOP, RUN_TOTAL, RUN_BLOCK, RUN_LAST, RUN_TABLE, RUN_PERIOD, RUN_STEP = range(HEAD, HEAD + 7)
 ROWS_LOOP, ROWS_TOTAL, ROWS_BLOCK, ROWS_LAST, ROWS_TABLE = range(HEAD + 7, HEAD + 12)
-PITCH, OUT_OFFSETS, COEF_OFFSETS, BOUNDS, FACTOR, TERM, OUT_STRIDE, ROWS_CONTIGUOUS = range(
-    HEAD + 12, HEAD + 20
-)
-WORDS = HEAD + 20
+PITCH, OUT_OFFSETS, COEF_OFFSETS, BOUNDS, FACTOR, TERM = range(HEAD + 12, HEAD + 18)
+OUT_STRIDE, ROWS_CONTIGUOUS, SRC_BYTES, HALO, RUN_REACH = range(HEAD + 18, HEAD + 23)
+WORDS = HEAD + 23
 
 LANE = 16  # bytes of a 128-bit lane, the widest unit within which every CPU shuffles at full speed
 LINE = 64  # bytes of a cache line
 SCRATCH = 32768  # bytes a staged block may use: two thirds of a first-level cache of 48 KB
+SCRATCH_AREA = SCRATCH + LINE  # a vector that begins within the last row may end behind it

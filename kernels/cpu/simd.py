@@ -2,7 +2,7 @@
 
 Addresses are `uintp` and every load or store states its own alignment: 1 unless the caller
 has proved more, since arrays may be unaligned and an aligned instruction on an unaligned
-address ends the process. Vectors are built from 16-byte lanes. The same IR becomes AVX-512,
+address crashes the process. Vectors are built from 16-byte lanes. The same IR becomes AVX-512,
 AVX2, SSE or NEON: only the number of lanes, a literal, differs.
 
 A streaming (non-temporal) store writes a full aligned vector past the caches. `fence()` must follow
@@ -42,7 +42,7 @@ def nbytes(vector: Any) -> int:
 
 
 def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -> None:
-    """Store a vector; `streaming`: streaming, the caller has proved that the address is aligned."""
+    """Store a vector; `streaming`: past the caches, at an address that must be aligned."""
     store = b.store(value, address(b, base, offset, value.type))
     store.align = nbytes(value.type) if streaming else 1
     if streaming:
@@ -50,7 +50,7 @@ def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -
 
 
 def prefetch(b: Any, base: Any, offset: int) -> None:
-    """Prefetch the cache line of an address, which may be invalid: nothing is read from it."""
+    """Prefetch the cache line of an address; an invalid address is ignored."""
     byte = ir.IntType(8)
     word = ir.IntType(32)
     name = "llvm.prefetch.p0"
@@ -71,7 +71,7 @@ def undef_like(x: Any) -> Any:
 
 
 def concat(b: Any, parts: list[Any]) -> Any:
-    """Join vectors of one type, a power of two of them, end to end."""
+    """Concatenate vectors of one type; their number must be a power of two."""
     while len(parts) > 1:
         mask = list(range(2 * parts[0].type.count))
         parts = [shuffle(b, x, y, mask) for x, y in zip(parts[::2], parts[1::2], strict=True)]
@@ -95,7 +95,7 @@ def stack(typingctx: Any, nbytes: Any) -> Any:
     size = nbytes.literal_value
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        with b.goto_entry_block():  # Numba's own function would zero it
+        with b.goto_entry_block():  # Numba's own function would zero the memory
             block = b.alloca(ir.ArrayType(ir.IntType(8), size))
         block.align = 64
         return b.ptrtoint(block, I64)
@@ -105,7 +105,7 @@ def stack(typingctx: Any, nbytes: Any) -> Any:
 
 @intrinsic
 def i64_put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
-    """Write the index-th 64-bit word from address `base`."""
+    """Write `value` to the index-th 64-bit word from address `base`."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 3)))
@@ -117,7 +117,7 @@ def i64_put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def fence(typingctx: Any) -> Any:
-    """Make streaming stores visible before anything that the caller does next."""
+    """Make earlier streaming stores visible before later stores."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         if "x86" in b.module.triple:
@@ -144,7 +144,7 @@ def move_item(typingctx: Any, src: Any, dst: Any, itemsize: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def move_vector(typingctx: Any, src: Any, dst: Any, nbytes: Any, streaming: Any) -> Any:
-    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `streaming`: streaming."""
+    """Copy `nbytes` (a literal, 16 to 64) from `src` to `dst`; `streaming`: past the caches."""
     type_ = ir.VectorType(ir.IntType(8), nbytes.literal_value)
     flag = streaming.literal_value
 
@@ -175,7 +175,7 @@ def unpack(b: Any, x: Any, y: Any, per_lane: int, high: int) -> Any:
 def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
     """Transpose the k x k square in every lane of k vectors: log2(k) rounds of unpacking.
 
-    One round joins row i with row i + k/2: items ab.. and cd.. become acbd... After log2(k)
+    One round interleaves row i and row i + k/2: items ab.. and cd.. become acbd... After log2(k)
     rounds the item at (row i, column j) has moved to (row j, column i).
     """
     k = len(rows)
@@ -204,8 +204,8 @@ def transpose_tile(
     Row i of the source begins at src + src_offsets[i], row j of the output at dst + dst_offsets[j];
     the items of each row are contiguous. Both tables hold 64-bit byte offsets. Each lane has its
     own k rows, so that no item crosses a lane: lane l of vector i is filled from row l*k + i.
-    `depth` vectors are side by side in each output row and are stored one after the other. With a
-    `pitch` (a literal) row i begins at src + i * pitch instead, and `src_offsets` is not read.
+    `depth` vectors are adjacent in each output row and stored one after the other. With a `pitch`
+    other than 0 (a literal), row i begins at src + i * pitch, and `src_offsets` is not read.
     """
     literals = (itemsize, lanes, depth, squares, streaming, pitch)
     size, L, D, S, flag, step = (v.literal_value for v in literals)
@@ -230,3 +230,86 @@ def transpose_tile(
         return context.get_dummy_value()
 
     return types.void(*[types.uintp] * 4, *literals), codegen
+
+
+@intrinsic(prefer_literal=True)
+def transpose_short_rows(
+    typingctx: Any,
+    src: Any,
+    src_offsets: Any,
+    dst: Any,
+    dst_offsets: Any,
+    count: Any,
+    itemsize: Any,
+    lanes: Any,
+    most: Any,
+    streaming: Any,
+    pitch: Any,
+) -> Any:
+    """Transpose rows of `count` <= `most` <= k items: a tile that stores `count` output rows only.
+
+    As transpose_tile with depth 1, but 16 bytes of each source row are read, however short it is.
+    """
+    literals = (itemsize, lanes, most, streaming, pitch)
+    size, L, limit, flag, step = (v.literal_value for v in literals)
+    k = LANE // size
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source, src_table, target, dst_table, rows = args[:5]
+        piece = lane_type(size, 1)
+        parts: list[list[Any]] = [[None] * L for _ in range(k)]
+        for lane, i in product(range(L), range(k)):
+            number = lane * k + i
+            near = ir.Constant(I64, number * step)
+            offset = near if step else vload(b, src_table, 8 * number, I64, 8)
+            parts[i][lane] = vload(b, b.add(source, offset), 0, piece)
+        outputs = transpose_lanes(b, [concat(b, part) for part in parts])
+        for j, value in enumerate(outputs[:limit]):
+            with b.if_then(b.icmp_signed("<", ir.Constant(I64, j), rows), likely=True):
+                offset = vload(b, dst_table, 8 * j, I64, 8)
+                vstore(b, value, b.add(target, offset), 0, flag)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uintp] * 4, types.intp, *literals), codegen
+
+
+@intrinsic(prefer_literal=True)
+def transpose_short_runs(
+    typingctx: Any,
+    src: Any,
+    src_offsets: Any,
+    dst: Any,
+    dst_offsets: Any,
+    count: Any,
+    itemsize: Any,
+    lanes: Any,
+    most: Any,
+) -> Any:
+    """Transpose `count` <= `most` <= k source rows of lanes * k items to output rows of `count`.
+
+    16 bytes are stored for each output row, however short it is, in the order of the rows. Each
+    lane has its own k columns of the source.
+    """
+    literals = (itemsize, lanes, most)
+    size, L, limit = (v.literal_value for v in literals)
+    k = LANE // size
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source, src_table, target, dst_table, rows = args[:5]
+        type_ = lane_type(size, L)
+        last = b.sub(rows, ir.Constant(I64, 1))
+        inputs = [ir.Constant(type_, ir.Undefined)] * k
+        for i in range(limit):  # rows beyond the last one are the last one again
+            number = ir.Constant(I64, i)
+            index = b.select(b.icmp_signed("<", number, last), number, last)
+            offset = vload(b, b.add(src_table, b.shl(index, ir.Constant(I64, 3))), 0, I64, 8)
+            inputs[i] = vload(b, b.add(source, offset), 0, type_)
+        outputs = transpose_lanes(b, inputs)
+        n = type_.count // L
+        for lane, j in product(range(L), range(k)):
+            value = shuffle(b, outputs[j], outputs[j], list(range(lane * n, lane * n + n)))
+            offset = vload(b, dst_table, 8 * (lane * k + j), I64, 8)
+            vstore(b, value, b.add(target, offset))
+        return context.get_dummy_value()
+
+    return types.void(*[types.uintp] * 4, types.intp, *literals), codegen

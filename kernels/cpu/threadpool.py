@@ -1,27 +1,27 @@
-"""The thread pool's machine code: hand work to threads and wait for it, without the interpreter.
+"""The compiled code of the thread pool: post jobs to workers and wait, without the interpreter.
 
 A worker is a thread without Python state: it runs `serve` until the process ends. A sleeping worker
-needs 40 us or more until it works, and waking it takes the caller 5 us. So a worker that has
-finished a job spins for a while before it sleeps; a hand-over to a spinning worker takes a third of
-a microsecond. If all workers sleep, the caller begins alone, and wakes them only after it has
-measured that the rest of the job takes much longer than waking.
+starts 40 us or more after it is woken, and waking it takes the caller 5 us. So a worker that has
+finished a job spins for a while before it sleeps; a spinning worker takes a job within 0.3 us. If
+all workers sleep, the caller begins alone, and wakes them only after it has measured that the rest
+of the job takes much longer than waking.
 
-The board (threadpool_state.py) is one block of 64-bit words. Every worker has a cache line of it,
-whose first word is its state:
+The board (threadpool_state.py) is one block of 64-bit words. It has a cache line for each worker,
+whose first word is the state of the worker:
 
     IDLE -> POSTED    by the caller, or by a worker on its behalf
     POSTED -> TAKEN   by the worker, which then draws chunks until none are left
     TAKEN -> DONE     by the worker; the caller makes it IDLE again
     POSTED -> IDLE    by the caller, if all chunks were drawn before the worker took the job
 
-A worker that wakes too late finds its line IDLE again, so the caller never waits for a sleeping
-worker, and the job's words do not change while a worker can still read them.
+A worker that wakes too late finds its state IDLE again, so the caller never waits for a sleeping
+worker, and the words of a job do not change while a worker can read them.
 
-Before a worker sleeps it sets its flag ASLEEP and checks its state once more; the thread that
-clears this flag must release the worker's lock once.
+Before a worker sleeps, it sets its flag ASLEEP and checks its state once more. The thread that
+clears this flag must release the lock of the worker once.
 
-Linux woke workers on the caller's CPU in 194 of 200 cases, although the other CPU was idle, and
-took 2 to 4 ms to migrate them. So before a worker is woken, it is restricted to the other CPUs.
+Linux woke workers on the CPU of the caller in 194 of 200 cases, although the other CPU was idle,
+and took 2 to 4 ms to migrate them. So the waking thread first restricts a worker to other CPUs.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ from .walk import inline
 
 @inline
 def worker_line(board, worker):
-    """Return the cache line of a worker; workers count from 1, the caller is 0."""
+    """Return the address of the cache line of a worker; workers are counted from 1."""
     return board + uintp((worker + FIRST - 1) * LINE)
 
 
 @inline
 def wake_two(board, number):
-    """Wake the next two sleeping workers; each of them wakes two more, so all wake quickly."""
+    """Wake the next two sleeping workers, each of which wakes two more."""
     count = 0
     for worker in range(number + 1, i64_at(board, TEAM)):
         line = worker_line(board, worker)
@@ -105,7 +105,7 @@ def wake_two(board, number):
 
 @inline
 def avoid_caller_cpu(board, line):
-    """Restrict a worker to all CPUs but the caller's, unless that is already so."""
+    """Restrict a worker to all CPUs but that of the caller, unless it already is."""
     cpu = i64_at(board, CALLER_CPU)
     if cpu < 0 or cpu == i64_at(line, AVOIDED_CPU):
         return
@@ -137,15 +137,15 @@ def note_caller(board):
 
 
 PROBE = 8  # the caller runs 1 / PROBE of a job alone, to estimate the time of the rest
-MOST_SKIPPED = 63  # maximum jobs that run without workers after workers have delayed several
+MOST_SKIPPED = 63  # maximum jobs in a row without workers, after workers delayed several jobs
 
 
 @inline
 def draw_chunk(board):
-    """Take a chunk of the job: return its first and its end unit, both TOTAL if none is left.
+    """Take a chunk of the job; return its first and end unit, both TOTAL if no unit is left.
 
-    Chunks have GRAIN units, and fewer towards the end of the job, so that no thread waits long for
-    the last one.
+    A chunk has GRAIN units, and fewer towards the end of the job, so that threads do not wait long
+    for the last chunk.
     """
     total = i64_at(board, TOTAL)
     left = total - load_acquire(board)
@@ -156,7 +156,7 @@ def draw_chunk(board):
 
 @inline
 def run_chunk(board, lo, hi):
-    """Run the kernel on a chunk."""
+    """Run the kernel of the job on the units lo to hi."""
     code = uintp(i64_at(board, CODE))
     params = uintp(i64_at(board, PARAMS))
     call_kernel(code, params, uintp(i64_at(board, SRC)), uintp(i64_at(board, DST)), lo, hi)
@@ -186,7 +186,7 @@ def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
             if ticks() - idle > spin_ticks:
                 sleep(board, line)
                 spin_ticks = spin
-        # After a long wait another long wait is likely: spin for a shorter time.
+        # After a long wait, another long wait is likely, so the worker spins for a shorter time.
         spin_ticks = spin if ticks() - idle < spin else spin // 8
         if i64_at(board, WAKE_OTHERS):
             wake_two(board, number)
@@ -196,7 +196,7 @@ def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
 
 @inline
 def post_job(board, job, src, dst, team):
-    """Write a job to the board, with all of its units left."""
+    """Write a job to the board, with no unit taken yet."""
     i64_put(board, CODE, i64_at(job, 0))
     i64_put(board, PARAMS, i64_at(job, 1))
     i64_put(board, SRC, src)
@@ -211,7 +211,7 @@ def post_job(board, job, src, dst, team):
 
 @inline
 def run_alone(job, src, dst, lo, hi):
-    """Run a part of a job without the board."""
+    """Run the units lo to hi of a job on this thread, without the board."""
     call_kernel(uintp(i64_at(job, 0)), uintp(i64_at(job, 1)), src, dst, lo, hi)
 
 
@@ -239,7 +239,7 @@ def run_shared(board, job, src, dst, workers):
     elif awake < workers and not urgent:
         lo, hi = draw_chunk(board)
         run_chunk(board, lo, hi)
-        left = (total - hi) // (awake + 1)  # units of each other thread
+        left = (total - hi) // (awake + 1)  # units of each awake thread
         urgent = (ticks() - start_ticks) * left > i64_at(board, WAKE_TICKS) * (hi - lo)
     if urgent and awake < workers:
         note_caller(board)
@@ -253,7 +253,7 @@ def run_shared(board, job, src, dst, workers):
             while load_acquire(line) != DONE:
                 pause()
             store_release(line, IDLE)
-    # The caller must wait for a worker that was preempted while it ran a chunk. If that happens,
+    # The caller must wait for a worker that was preempted while it ran a chunk. After a long wait,
     # the next jobs run without workers: 1 job, then 3, 7, ...
     waited = ticks() - worked
     if waited > max((worked - start_ticks) // 4, i64_at(board, WAKE_TICKS) // 4):
@@ -265,9 +265,9 @@ def run_shared(board, job, src, dst, workers):
 
 
 def run(job, src, dst, board_address, threads):
-    """Run a job with up to `threads` threads, or on this one if another caller uses the board.
+    """Run a job on up to `threads` threads, or on this thread if another caller uses the board.
 
-    `job` has CODE, PARAMS, TOTAL, GRAIN and a flag to wake all workers at once.
+    `job` has the words CODE, PARAMS, TOTAL, GRAIN, and a flag to wake all workers immediately.
     """
     board = uintp(board_address)
     total = i64_at(job, 2)
@@ -286,7 +286,7 @@ def run(job, src, dst, board_address, threads):
 
 
 def lend(job, src, dst, board_address, threads):
-    """Run a job with up to `threads` threads of another runtime, whose team calls `join`."""
+    """Run a job on up to `threads` threads of another runtime, which starts `join` in each."""
     board = uintp(board_address)
     if not exchange_if(board + uintp(8 * BUSY), 0, 1):
         run_alone(job, src, dst, 0, i64_at(job, 2))
@@ -297,7 +297,7 @@ def lend(job, src, dst, board_address, threads):
 
 
 def join(board, unused_src, unused_dst, unused_lo, unused_hi):
-    """Work on the job as a thread of another runtime; only the first TEAM callers do."""
+    """Run chunks on a thread of another runtime; only the first TEAM threads do so."""
     if fetch_add(board + uintp(8 * TICKET), 1) < i64_at(board, TEAM):
         run_chunks(board)
 
@@ -311,5 +311,5 @@ ENTRY_POINTS = {function.__name__: function for function in (serve, run, lend, j
 
 
 def build(role):
-    """Return the function of a role, which has a kernel's signature."""
+    """Return the entry point of a role, a function with the signature of a kernel."""
     return ENTRY_POINTS[role]

@@ -1,16 +1,17 @@
-"""Divide conversions into blocks that fit this CPU's caches: one Tiling for every kernel.
+"""Divide conversions into blocks that fit the caches of this CPU: one Tiling for every kernel.
 
 A block has two axes: the *run*, contiguous in the output, and the *rows* beside it. A pure move
 whose output rows can be stored directly is *direct*. Any other block is *staged*: the microkernel
-brings it into the output's order in the scratch area, and the epilogue stores its rows. A `Tiling`
-is the working state of one conversion; each kernel of planning/select.py has a subclass in TILINGS.
+writes it in the order of the output to the scratch area, and the epilogue stores its rows. A
+`Tiling` is the working state of one conversion; TILINGS has a subclass for each kernel of
+planning/select.py.
 
-Imports no Numba. The constants are policy; docs/performance.md has the measurements.
+This module does not import Numba. Its constants were tuned by measurement (docs/performance.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from itertools import product as cartesian
@@ -30,13 +31,16 @@ RUN_BYTES = 1024  # output bytes of one block along its run: long enough for DRA
 # 1.4 to 4 KB, at 0.84 with 8 KB, and at 0.80 with all 32 KB, which leaves no room for the source in
 # the first-level cache.
 NARROW_BYTES = 4096
-REPEAT_BYTES = 4096  # of a run along which coefficients repeat: their copies share L1
-SLACK = 512  # bytes after the coefficients that a full vector may read
+# Shorter runs of the output are not streamed, as most of their lines would be stored in two parts,
+# except for runs of two lines and more that begin on a line.
+STREAMED_RUN = 512
+REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies need L1 as well
+SLACK = 512  # bytes beyond the coefficients that a full vector may read
 
 
 @dataclass(frozen=True)
 class BlockAxis:
-    """One axis of a block: total length, block length, and a periodic table of offsets."""
+    """An axis of blocks: total length, block length, and a periodic table of offsets."""
 
     total: int
     block: int
@@ -56,7 +60,7 @@ class BlockAxis:
 
 
 def loop_offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...]:
-    """Return the offsets of the first `count` iterations, the outermost loop being unlimited.
+    """Return the offsets of the first `count` iterations; the outermost loop is unlimited.
 
     `side`: the field of Loop to use (1 source, 2 output, 3 coefficients).
     """
@@ -65,26 +69,27 @@ def loop_offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...
     inner = count_iterations(loops[1:])
     ranges = [range(-(-count // inner)), *(range(loop.count) for loop in loops[1:])]
     steps = [loop[side] for loop in loops]
-    places = islice(cartesian(*ranges), count)
-    return tuple([sum(map(mul, place, steps)) for place in places])
+    indices = islice(cartesian(*ranges), count)
+    return tuple([sum(map(mul, index, steps)) for index in indices])
 
 
 def make_row_axis(loops: tuple[Loop, ...], block: int) -> BlockAxis:
-    """Return the rows of a block with their output offsets."""
+    """Return the axis of rows, with the output offsets of the rows of a block."""
     total = count_iterations(loops)
     axis = BlockAxis(total, min(total, block))
     return replace(axis, table=loop_offsets(loops, 2, axis.longest_block))
 
 
 class Tiling:
-    """A division into blocks of one row, for a microkernel that takes runs of any length.
+    """The tiling of microkernels that take runs of any length: blocks have one row.
 
-    `alignment` and `stream` are the arguments of `launch.prepare`.
+    Subclasses override parts of it. `alignment` and `stream` are the arguments of
+    `launch.prepare`.
     """
 
-    scratch_bytes = NARROW_BYTES  # bytes of the scratch area that a staged block uses
+    scratch_bytes = NARROW_BYTES  # maximum bytes of the scratch area that a staged block uses
     width = 1  # output items of one position of the run
-    rows_contiguous = False  # rows follow each other in the output, so also in the scratch area
+    rows_contiguous = False  # rows are contiguous in the output and in the scratch area
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -93,18 +98,33 @@ class Tiling:
         self.epilogue = epilogue
         self.src_itemsize = choice.source_item
         self.dst_itemsize = choice.target_item
-        # Positions of the run that are processed at once.
+        # The positions of the run that are processed at once.
         self.tile = LINE // min(self.src_itemsize, self.dst_itemsize)
         grid = self._grid(alignment)
-        self.stream = stream and grid % min(self.dst_itemsize, 8) == 0
+        is_aligned = grid % min(self.dst_itemsize, 8) == 0
+        shortest = min(STREAMED_RUN, 2 * LINE) if grid == LINE else STREAMED_RUN
+        self.stream = stream and is_aligned and self.contiguous_bytes() >= shortest
         self.direct = epilogue is None and self.can_store_directly(grid)
         self.staged = not self.direct
 
     def _grid(self, alignment: int) -> int:
-        """Return the power of two, at most a line, on which all output rows begin."""
+        """Return the alignment of all output rows: a power of two, at most a cache line."""
         for loop in (*self.choice.outer, *self.choice.rows):
             alignment = gcd(alignment, loop.dst)
         return alignment
+
+    def contiguous_bytes(self) -> int:
+        """Return the bytes of the output that a thread stores one after the other."""
+        return self.extend_run(self.choice.outer)
+
+    def extend_run(self, loops: Sequence[Loop]) -> int:
+        """Return the bytes of the run with those of `loops` that continue it in the output."""
+        size = count_iterations(self.choice.run) * self.dst_itemsize
+        if self.choice.run[-1].dst != self.dst_itemsize:
+            return self.dst_itemsize
+        for loop in sorted(loops, key=lambda loop: loop.dst):
+            size *= loop.count if loop.dst == size and not loop.coef_stride else 1
+        return size
 
     # -- overridden by kernels -------------------------------------------------------------
 
@@ -113,16 +133,20 @@ class Tiling:
         channels = self.choice.channels
         return f"{self.choice.kernel}-{channels}" if channels else self.choice.kernel
 
+    def microkernel_item(self) -> int:
+        """Return the item size that the microkernel is built for."""
+        return self.src_itemsize
+
     def literal(self) -> str:
-        """Return the kernel's own arguments for building its microkernel."""
+        """Return the arguments that only this microkernel is built with, as text."""
         return ""
 
     def can_store_directly(self, grid: int) -> bool:
-        """Return True if a pure move needs no scratch area: full lines, or no streaming."""
+        """Return True if a pure move can bypass the scratch area: full lines, or no streaming."""
         return not self.stream or grid == LINE
 
     def rows(self) -> BlockAxis:
-        """Return the rows of a block."""
+        """Return the axis of rows."""
         return BlockAxis(1, 1, (0,))
 
     def run_loops(self) -> tuple[Loop, ...]:
@@ -134,13 +158,13 @@ class Tiling:
         return self.tile if len(self.run_loops()) == 1 else run.longest_block
 
     def shrink_blocks(self) -> None:
-        """Change the loops so that blocks get smaller: the smallest exceed the scratch area."""
+        """Reduce the minimum size of blocks, which exceeds the scratch area."""
         raise RuntimeError(f"no block of {self.choice} fits the scratch area")
 
     # -- axes ------------------------------------------------------------------------------
 
     def axes(self) -> tuple[BlockAxis, BlockAxis]:
-        """Return the run and the rows of a block, which fits the scratch area if it is staged."""
+        """Return the axes of run and rows; staged blocks fit the scratch area."""
         while True:
             rows = self.rows()
             run = self.run(rows)
@@ -149,7 +173,7 @@ class Tiling:
             self.shrink_blocks()
 
     def run(self, rows: BlockAxis) -> BlockAxis:
-        """Return the run of a block that has these rows."""
+        """Return the axis of the run for blocks with these rows."""
         loops = self.run_loops()
         total = count_iterations(loops)
         inner = count_iterations(loops[1:])
@@ -158,10 +182,10 @@ class Tiling:
         return self.add_offsets(BlockAxis(total, min(total, self.run_block(total, quantum, rows))))
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return the run with the table of its source offsets."""
+        """Return `run` with the table of its source offsets."""
         loops = self.run_loops()
         period = self.period(run)
-        table = loop_offsets(loops, 1, period + self.tile)
+        table = loop_offsets(loops, 1, period + max(self.tile, self._line_positions()))
         step = period // count_iterations(loops[1:]) * loops[0].src
         return replace(run, table=table, period=period, step=step)
 
@@ -169,16 +193,16 @@ class Tiling:
         """Return the number of run positions in one block, a multiple of the quantum."""
         if self.staged:
             return self._staged_block(total, quantum, rows)
-        place = self.width * max(self.src_itemsize, self.dst_itemsize)
-        room = RUN_BYTES // place * (4 if rows.longest_block <= 4 else 1)
-        return max(quantum, room // quantum * quantum)
+        position_bytes = self.width * max(self.src_itemsize, self.dst_itemsize)
+        limit = RUN_BYTES // position_bytes * (4 if rows.longest_block <= 4 else 1)
+        return max(quantum, limit // quantum * quantum)
 
     def _staged_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
-        """Return the longest block such that also the longer last block fits the scratch area."""
-        room = self.scratch_bytes // (rows.longest_block * self.width * self.src_itemsize)
+        """Return the longest block whose longer last block also fits the scratch area."""
+        limit = self.scratch_bytes // (rows.longest_block * self.width * self.src_itemsize)
         if self.coefficient_mode() == "each" and len(self.choice.run) > 1:
-            room = min(room, REPEAT_BYTES // (self.width * self._coefficient_size()))
-        block = room // quantum * quantum
+            limit = min(limit, REPEAT_BYTES // (self.width * self._coefficient_size()))
+        block = limit // quantum * quantum
         while block > quantum:
             longest = BlockAxis(total, min(total, block)).longest_block
             if self.pitch(longest) * rows.longest_block <= self.scratch_bytes:
@@ -186,16 +210,36 @@ class Tiling:
             block -= quantum
         return quantum
 
-    def pitch(self, places: int) -> int:
-        """Return the bytes between rows of the scratch area, never a multiple of a page."""
+    def pitch(self, positions: int) -> int:
+        """Return the bytes between rows of the scratch area, for `positions` of the run."""
         if self.rows_contiguous:
-            return places * self.src_itemsize
-        return -(-places * self.width * self.src_itemsize // LINE) * LINE + LINE
+            return positions * self.src_itemsize
+        positions += self._line_positions() if self.stream else 0
+        # One more line, so that rows of full pages do not share cache sets.
+        return -(-positions * self.width * self.src_itemsize // LINE) * LINE + LINE
+
+    def _line_positions(self) -> int:
+        """Return the positions of the run that cover any part of a cache line of the output."""
+        return -(-LINE // (self.width * self.dst_itemsize))
+
+    def halo(self, run: BlockAxis) -> int:
+        """Return the positions that a staged, streamed block moves beyond its end (params.py)."""
+        positions = self._line_positions()
+        streamed = self.staged and self.stream and not self.rows_contiguous
+        return positions if streamed and run.blocks > 1 and run.block >= positions else 0
+
+    def run_reach(self, run: BlockAxis) -> int:
+        """Return a bound of the source offsets of the positions that a block moves."""
+        loops = self.run_loops()
+        positions = run.longest_block + self._line_positions()
+        counts = [-(-positions // count_iterations(loops[1:])), *(loop.count for loop in loops[1:])]
+        pairs = zip(counts, loops, strict=True)
+        return sum((count - 1) * max(0, loop.src) for count, loop in pairs)
 
     @property
     def out_stride(self) -> int:
-        """Bytes between neighbors of a run in the memory that the microkernel writes to."""
-        return self.choice.run[-1].dst if self.direct else self.src_itemsize
+        """The bytes between positions of a run in the memory that the microkernel writes to."""
+        return self.width * (self.choice.run[-1].dst if self.direct else self.src_itemsize)
 
     def row_offsets(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
         """Return the offset of each row of a block, in the output or in the scratch area."""
@@ -204,16 +248,19 @@ class Tiling:
     # -- the walk --------------------------------------------------------------------------
 
     def walk(self, run: BlockAxis, rows: BlockAxis) -> tuple[list[Loop], int, int]:
-        """Return all loops, and the indices of the loops over blocks of the run and of the rows."""
+        """Return all loops, and the indices of the loops over blocks along run and rows."""
         outer = self.outer_loops()
-        return (
-            [*outer, self.row_block_loop(rows), self.run_block_loop(run)],
-            len(outer) + 1,
-            len(outer),
-        )
+        along, beside = self.run_block_loop(run), self.row_block_loop(rows)
+        if self.rows_first():
+            return [*outer, along, beside], len(outer), len(outer) + 1
+        return [*outer, beside, along], len(outer) + 1, len(outer)
+
+    def rows_first(self) -> bool:
+        """Return True if the blocks beside a block follow it, instead of those along the run."""
+        return False
 
     def outer_loops(self) -> list[Loop]:
-        """Return the loops around blocks, with all steps in bytes."""
+        """Return the loops around blocks, with all strides in bytes."""
         return [
             loop._replace(coef_stride=loop.coef_stride * self._coefficient_size())
             for loop in self.choice.outer
@@ -234,14 +281,14 @@ class Tiling:
         loops = self.choice.rows
         if not loops:
             return Loop(1, 0, 0)
-        turns = rows.block // count_iterations(loops[1:])
-        coef = turns * loops[0].coef_stride * self._coefficient_size()
-        return Loop(rows.blocks, turns * loops[0].src, turns * loops[0].dst, coef)
+        iterations = rows.block // count_iterations(loops[1:])
+        coef = iterations * loops[0].coef_stride * self._coefficient_size()
+        return Loop(rows.blocks, iterations * loops[0].src, iterations * loops[0].dst, coef)
 
     # -- the epilogue ----------------------------------------------------------------------
 
     def coefficient_mode(self) -> str:
-        """Return "none", "run" (one pair for a run), "each" (one per item) or "add" (a sum)."""
+        """Return "none", "run" (one pair per run), "each" (one pair per item) or "add" (a sum)."""
         if self.epilogue is not None and self.epilogue.add:
             return "add"
         if self.epilogue is None or self.epilogue.coefficients is None:
@@ -252,25 +299,26 @@ class Tiling:
         return 8 if self.epilogue is not None and self.epilogue.computed == "f8" else 4
 
     def coefficients(self, run: BlockAxis, rows: BlockAxis) -> tuple[bytes, tuple[int, ...]]:
-        """Return the packed factors and terms, and the offset of the coefficients of each row."""
+        """Return the packed factors and terms, and the offset of each row's coefficients."""
         size = self._coefficient_size()
-        of_rows = tuple(
-            step * size for step in loop_offsets(self.choice.rows, 3, rows.longest_block)
+        row_table = tuple(
+            index * size for index in loop_offsets(self.choice.rows, 3, rows.longest_block)
         )
         if self.epilogue is None or self.epilogue.coefficients is None:
-            return b"", of_rows
-        both = (self.epilogue.coefficients.factor, self.epilogue.coefficients.term)
+            return b"", row_table
+        pair = (self.epilogue.coefficients.factor, self.epilogue.coefficients.term)
         if self.coefficient_mode() == "each" and (len(self.choice.run) > 1 or self.rows_contiguous):
             loops = (
                 (*self.choice.rows, *self.choice.run) if self.rows_contiguous else self.choice.run
             )
-            count = run.longest_block * (rows.longest_block if self.rows_contiguous else self.width)
-            places = loop_offsets(loops, 3, count)
-            both = (tuple(both[0][i] for i in places), tuple(both[1][i] for i in places))
+            count = (run.longest_block + self.halo(run)) * self.width
+            count *= rows.longest_block if self.rows_contiguous else 1
+            indices = loop_offsets(loops, 3, count)
+            pair = (tuple(pair[0][i] for i in indices), tuple(pair[1][i] for i in indices))
         with np.errstate(over="ignore"):
-            packed = [np.array(values, self.epilogue.computed).tobytes() for values in both]
-        room = -(-(len(packed[0]) + SLACK) // 8) * 8
-        return b"".join(p.ljust(room, b"\0") for p in packed), of_rows
+            packed = [np.array(values, self.epilogue.computed).tobytes() for values in pair]
+        padded = -(-(len(packed[0]) + SLACK) // 8) * 8
+        return b"".join(p.ljust(padded, b"\0") for p in packed), row_table
 
     def bounds(self) -> bytes:
         """Return the packed clip bounds."""
@@ -280,11 +328,11 @@ class Tiling:
             return np.array(self.epilogue.clip, self.epilogue.clip_dtype).tobytes().ljust(16, b"\0")
 
     def spec(self) -> KernelSpec:
-        """Return the spec of the kernel for these blocks."""
+        """Return the spec of the kernel for this tiling."""
         epilogue = "" if self.direct else self._epilogue()
         literals = (
             self.microkernel_name(),
-            self.src_itemsize,
+            self.microkernel_item(),
             self.literal(),
             epilogue,
             int(self.stream),
@@ -300,33 +348,20 @@ class Tiling:
         return f"{epilogue.source}-{epilogue.target}-{self.coefficient_mode()}-{flags}"
 
 
-PIECE_BYTES = 128  # shorter rows and runs are read and written several at a time
+PIECE_BYTES = 128  # shorter rows and runs are processed several at a time
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
 
 
 def group_short_runs(choice: KernelChoice) -> KernelChoice:
-    """Return a choice whose short runs are processed several at a time, as rows."""
+    """Return `choice` with its last outer loop as rows if runs are short."""
     run = count_iterations(choice.run) * max(choice.source_item, choice.target_item)
     if not choice.outer or run > COPY_BYTES // 2:
         return choice
     return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
 
 
-def fuse_outer_rows(choice: KernelChoice, most: int) -> KernelChoice:
-    """Return a choice with the next outer loop among the rows, if rows stay contiguous.
-
-    `most`: the maximum number of rows of a block, which has full iterations of the inner loop then.
-    """
-    rows = choice.rows[0]
-    if not choice.outer or rows.count > most:
-        return choice
-    if rows.count * rows.dst != choice.outer[-1].dst or choice.outer[-1].coef_stride:
-        return choice
-    return replace(choice, rows=choice.outer[-1:] + choice.rows, outer=choice.outer[:-1])
-
-
 def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
-    """Return a choice with the loop over lines in its run, if lines have gaps only in the source.
+    """Return `choice` with the loop over lines in its run, if lines are contiguous in the output.
 
     `room`: the maximum bytes of a line per channel.
     """
@@ -341,7 +376,7 @@ def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
 
 
 def lengthen_rows(choice: KernelChoice) -> KernelChoice:
-    """Return a choice whose short rows and runs are both lengthened by one outer loop."""
+    """Return `choice` with one outer loop among the rows, if it lengthens short rows and runs."""
     rows, run = (
         count_iterations(loops) * choice.source_item for loops in (choice.rows, choice.run)
     )
@@ -361,7 +396,7 @@ def lanes() -> int:
 
 
 def vector_bytes(itemsize: int) -> int:
-    """Return the bytes of the vectors in which small items are shuffled across lanes."""
+    """Return the bytes of the widest vector in which items are shuffled across lanes."""
     features = cpu_features()
     if "avx512f" in features:
         needed = {1: "avx512vbmi", 2: "avx512bw"}.get(itemsize, "avx512f")
@@ -375,8 +410,8 @@ def vector_bytes(itemsize: int) -> int:
 class SplitTiling(Tiling):
     """The tiling of pixels to one row per channel, or per selected channel, in any order.
 
-    Lines of pixels that have gaps in the source (as in windows of images) and follow each other in
-    the output are processed several at a time, so that full cache lines are streamed.
+    Lines of pixels with gaps between them in the source (as in windows of images) that are
+    contiguous in the output are processed several at a time, so that full cache lines are streamed.
     """
 
     def __init__(
@@ -401,33 +436,34 @@ class SplitTiling(Tiling):
         return make_row_axis(self.choice.rows, count_iterations(self.choice.rows))
 
     def row_offsets(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
-        """Return the offset of each channel of x; unselected channels go after all rows.
+        """Return the offset of each channel of x; unselected channels are stored after all rows.
 
-        The scratch area has room for them: a block of few rows uses a small part of it.
+        The scratch area has space for them, because a block of few rows uses a small part of it.
         """
         order = self.choice.order
-        columns = super().row_offsets(rows, pitch)
+        offsets = super().row_offsets(rows, pitch)
         if not order:
-            return columns
-        places = dict(zip(order, columns, strict=True))
+            return offsets
+        offset_by_channel = dict(zip(order, offsets, strict=True))
+        unselected = len(order) * pitch
         return tuple(
-            places.get(channel, len(order) * pitch) for channel in range(self.choice.channels)
+            offset_by_channel.get(channel, unselected) for channel in range(self.choice.channels)
         )
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return the run without a table: pixels of a line are contiguous; a period is a line."""
+        """Return `run` without a table, as pixels of a line are contiguous; a period is a line."""
         return set_line_period(run, self.run_loops())
 
 
 def set_line_period(run: BlockAxis, loops: tuple[Loop, ...]) -> BlockAxis:
-    """Return a run of pixels whose period is a line."""
+    """Return a run of pixels with a line as its period."""
     if len(loops) == 1:
-        return replace(run, period=run.longest_block)
+        return replace(run, period=run.total)
     return replace(run, period=loops[1].count, step=loops[0].src)
 
 
 class MergeTiling(Tiling):
-    """The tiling of merged pixels: a run position is a pixel; the table has channel offsets."""
+    """The tiling of planes merged into pixels: a run position is a pixel."""
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -444,7 +480,7 @@ class MergeTiling(Tiling):
         return self.choice.run[:1]
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return the run with the source offsets of the channels."""
+        """Return `run` with the table of the source offsets of the channels."""
         order = self.choice.order or range(self.width)
         return replace(run, table=tuple(self.choice.run[1].src * channel for channel in order))
 
@@ -453,11 +489,10 @@ class MergeTiling(Tiling):
 
 
 class FlipTiling(MergeTiling):
-    """The tiling of flipped pixels; staged lines that are contiguous in the output share blocks."""
+    """The tiling of reversed pixels; a staged block has lines that are contiguous in the output."""
 
-    scratch_bytes = (
-        8192  # bytes: flipped lines of 672 bytes ran at 0.71 of a copy, and at 0.60 with half
-    )
+    # Flipped lines of 672 bytes ran at 0.71 of the speed of a copy, and at 0.60 with 4096.
+    scratch_bytes = 8192
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -472,7 +507,7 @@ class FlipTiling(MergeTiling):
         return self.choice.run[: self._lines + 1]
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return the run without a table: pixels of a line are contiguous; a period is a line."""
+        """Return `run` without a table, as pixels of a line are contiguous; a period is a line."""
         return set_line_period(run, self.run_loops())
 
 
@@ -482,15 +517,18 @@ class ShuffleTiling(FlipTiling):
     def literal(self) -> str:
         """Return the vector width, the channels of x, the direction and the selected channels."""
         pixel = self.choice.run[self._lines].src
-        facts = abs(pixel) // self.src_itemsize, int(pixel < 0), *self.choice.order
-        return "x".join(map(str, (vector_bytes(self.src_itemsize), *facts)))
+        channels = abs(pixel) // self.src_itemsize
+        numbers = vector_bytes(self.src_itemsize), channels, int(pixel < 0), *self.choice.order
+        return "x".join(map(str, numbers))
 
 
-ROW_BYTES = 512  # source bytes of one block across: four cache lines of every source row
-SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}  # by depth and item
-STAGED_ROWS = 32  # rows of a staged block: fewer waste source lines, more shorten its runs
-ADDED_ROWS = 64  # rows of a staged block that is added to a tile, which is short along its runs
-JOINED_BYTES = 512  # shorter output rows that follow each other are stored as one
+ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
+# The squares of a tile by depth and item size.
+SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}
+STAGED_ROWS = 32  # rows of a staged block: fewer waste source cache lines, more shorten its runs
+ADDED_ROWS = 64  # rows of a staged block of a sum, whose runs are short
+JOINED_BYTES = 512  # shorter contiguous output rows are stored as one
+SHORT_RUN_ROWS = 128  # rows of a staged block of short runs that are not contiguous in the output
 FUSED_ROWS = 64  # maximum rows if two axes are fused, or if short runs are copied
 
 
@@ -498,11 +536,7 @@ FUSED_ROWS = 64  # maximum rows if two axes are fused, or if short runs are copi
 
 
 class RowsTiling(Tiling):
-    """The tiling of copies and casts: the epilogue reads rows from the source, several if short.
-
-    Short rows that follow each other in a streamed output, and begin within its cache lines, are
-    first copied to the scratch area.
-    """
+    """The tiling of long runs: the epilogue reads rows directly from the source."""
 
     scratch_bytes = SCRATCH
 
@@ -510,49 +544,34 @@ class RowsTiling(Tiling):
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(group_short_runs(choice), epilogue, alignment, stream)
-        self.rows_contiguous = self.stream and self._rows_are_contiguous(alignment)
-        self.staged = self.rows_contiguous
-        if self.rows_contiguous:
-            self.choice = fuse_outer_rows(self.choice, SCRATCH // (2 * self._run_bytes()))
-
-    def _rows_are_contiguous(self, alignment: int) -> bool:
-        """Return True if rows are short, not full cache lines, and contiguous in the output."""
-        run = count_iterations(self.choice.run) * self.dst_itemsize
-        rows = self.choice.rows
-        if not rows or self._grid(alignment) == LINE or run > JOINED_BYTES:
-            return False
-        return rows[0].dst == run and not rows[0].coef_stride and self.coefficient_mode() != "add"
+        self.staged = False
+        # Streamed runs are full cache lines.
+        self.lines = self.stream and self._grid(alignment) == LINE
 
     def microkernel_name(self) -> str:
-        """Return "rows" (the engine's loop over rows), or "pieces" if rows are contiguous."""
-        return "pieces" if self.rows_contiguous else "rows"
+        """Return "rows", a loop over rows."""
+        return "rows"
 
     def can_store_directly(self, grid: int) -> bool:
-        """Return False: the epilogue stores."""
+        """Return False, because the epilogue stores all rows."""
         return False
 
     def rows(self) -> BlockAxis:
-        """Return as many rows as one unit of a plain copy holds."""
+        """Return the axis of rows, with as many rows per block as a unit of a copy has."""
         loops = self.choice.rows
         if not loops:
             return super().rows()
-        inner = count_iterations(loops[1:])
-        run = self._run_bytes()
-        most = SCRATCH // (2 * run) if self.rows_contiguous else min(FUSED_ROWS, COPY_BYTES // run)
-        return make_row_axis(loops, max(1, most // inner) * inner)
-
-    def _run_bytes(self) -> int:
-        return count_iterations(self.choice.run) * max(self.src_itemsize, self.dst_itemsize)
+        run = count_iterations(self.choice.run) * max(self.src_itemsize, self.dst_itemsize)
+        return make_row_axis(loops, max(1, min(FUSED_ROWS, COPY_BYTES // run)))
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
-        """Return a long block: only repeated coefficients have to stay in a cache."""
-        if self.rows_contiguous:
-            return total
-        room = COPY_BYTES if len(self.choice.run) == 1 else REPEAT_BYTES
-        return max(quantum, room // max(self.src_itemsize, self.dst_itemsize) // quantum * quantum)
+        """Return a long block, as only repeated coefficients have to stay in a cache."""
+        nbytes = COPY_BYTES if len(self.choice.run) == 1 else REPEAT_BYTES
+        limit = nbytes // max(self.src_itemsize, self.dst_itemsize)
+        return max(quantum, limit // quantum * quantum)
 
     def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return the run unchanged: it is contiguous on both sides."""
+        """Return `run` itself, which is contiguous on both sides."""
         return run
 
     def row_offsets(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
@@ -560,38 +579,23 @@ class RowsTiling(Tiling):
         return loop_offsets(self.choice.rows, 1, rows.longest_block)
 
 
-# ---- transpose ---------------------------------------------------------------------------
-
-
-class TransposeTiling(Tiling):
-    """The tiling of transposes; short output rows that are contiguous are stored as one."""
+class BlockTiling(Tiling):
+    """The base of tilings whose blocks have many rows and short, possibly fused, axes."""
 
     scratch_bytes = SCRATCH
+    row_quantum = 1  # rows of one tile
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
-        if self.direct:
-            self.choice = lengthen_rows(choice)
-        side = LANE // self.src_itemsize
-        self.tile = max(side * lanes() * self._depth(), LINE // self.src_itemsize)
-        self._row_quantum = side * self._squares()  # rows of one tile
-        self._max_rows = ADDED_ROWS if self.coefficient_mode() == "add" else STAGED_ROWS
+        self.max_rows = ADDED_ROWS if self.coefficient_mode() == "add" else STAGED_ROWS
         self.rows_contiguous = self._rows_are_contiguous()
 
-    def literal(self) -> str:
-        """Return the lanes of a register, and the vectors and squares of a tile."""
-        return f"{lanes()}x{self._depth()}x{self._squares()}"
-
-    def _depth(self) -> int:
-        """Return the vectors per output row of a tile: 2 if possible, as DRAM pairs cache lines."""
-        long = count_iterations(self.choice.run) * self.src_itemsize >= 2 * LANE * lanes()
-        return 2 if long and self.src_itemsize > 1 else 1
-
-    def _squares(self) -> int:
-        """Return the squares side by side: as much of a source line as registers hold."""
-        return SQUARES[self._depth()][self.src_itemsize]
+    def contiguous_bytes(self) -> int:
+        """Return the bytes of a run, or of short rows that are stored as one."""
+        run = count_iterations(self.choice.run) * self.dst_itemsize
+        return self.extend_run(self.choice.rows) if run <= JOINED_BYTES else run
 
     def _rows_are_contiguous(self) -> bool:
         """Return True if the rows of a staged block are short and contiguous in the output."""
@@ -612,37 +616,217 @@ class TransposeTiling(Tiling):
             self.choice = replace(
                 choice, rows=choice.rows[1:], outer=(*choice.outer, choice.rows[0])
             )
-        elif len(choice.run) > 1:
+        elif len(self.run_loops()) > 1:
             self.choice = replace(choice, run=choice.run[1:], outer=(*choice.outer, choice.run[0]))
-        elif self._max_rows > 1:
-            self._max_rows //= 2  # one row always fits: the shortest blocks of a run are lines
+        elif self.max_rows > 1:
+            self.max_rows //= 2  # one row always fits: the shortest run of a block is a line
         else:
             super().shrink_blocks()
         self.rows_contiguous = self._rows_are_contiguous()
 
     def rows(self) -> BlockAxis:
-        """Return rows of full source lines, or of full inner loops if two axes are fused."""
+        """Return the axis of rows; blocks have full source lines, or full inner loops if fused."""
         loops = self.choice.rows
-        inner = count_iterations(self.choice.rows[1:])
-        room = ROW_BYTES // self.src_itemsize if self.direct else self._max_rows
+        if not loops:
+            return super().rows()
+        inner = count_iterations(loops[1:])
+        position_bytes = self.width * self.src_itemsize
+        room = ROW_BYTES // position_bytes if self.direct else self.max_rows
         if self.rows_contiguous:
             room = SCRATCH // (2 * self.src_itemsize * count_iterations(self.choice.run))
-            unit = inner if inner > 1 else min(self._row_quantum, room)
+            unit = inner if inner > 1 else min(self.row_quantum, room)
             block = max(room // unit, 1) * unit
         elif len(loops) > 1:
-            limit = PIECE_BYTES // self.src_itemsize if self.direct else FUSED_ROWS
-            block = _best_multiple(inner, self._row_quantum, max(inner, limit))
+            # Transposes of bytes copy PIECE_BYTES of each source row first.
+            piece = PIECE_BYTES if self.src_itemsize == 1 else ROW_BYTES
+            limit = piece // position_bytes if self.direct else FUSED_ROWS
+            block = _best_multiple(inner, self.row_quantum, max(inner, limit))
         else:
-            block = room // self._row_quantum * self._row_quantum or room
+            block = room // self.row_quantum * self.row_quantum or max(1, room)
         return make_row_axis(loops, block)
 
+    def rows_first(self) -> bool:
+        """Return True for staged blocks, so that the source is read in its order."""
+        return self.staged
+
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
-        """Return the length of one block; if rows are stored as one, the complete run."""
+        """Return the length of a block: the complete run if rows are stored as one."""
         return total if self.rows_contiguous else super().run_block(total, quantum, rows)
 
 
+# ---- short runs --------------------------------------------------------------------------
+
+
+class RunsTiling(BlockTiling):
+    """The tiling of runs that are shorter than the vectors and lines of a copy.
+
+    A position of a block's run is such a run. Rows are neighbors in the source, positions in the
+    output, so that both are accessed in long pieces.
+    """
+
+    def __init__(
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        self._inner = len(choice.run)
+        self.width = count_iterations(choice.run)
+        super().__init__(group_runs(choice), epilogue, alignment, stream)
+        self.tile = 1
+        self.max_rows = max(1, ROW_BYTES // (self.width * self.src_itemsize))
+
+    def microkernel_name(self) -> str:
+        """Return "runs"."""
+        return "runs"
+
+    def microkernel_item(self) -> int:
+        """Return 1, because the microkernel reads the length of runs in bytes."""
+        return 1
+
+    def can_store_directly(self, grid: int) -> bool:
+        """Return False if the output is streamed, as runs are not full cache lines."""
+        return not self.stream
+
+    def run_loops(self) -> tuple[Loop, ...]:
+        """Return the loops around the runs that are contiguous on both sides."""
+        return self.choice.run[: -self._inner]
+
+    def period(self, run: BlockAxis) -> int:
+        """Return the positions of a block, as the table holds all of them."""
+        return run.longest_block
+
+
+def group_runs(choice: KernelChoice) -> KernelChoice:
+    """Return `choice` with loops around its runs among the run (at least one) and the rows."""
+    run, rows, outer = choice.run, choice.rows, choice.outer
+    for loop in reversed(outer):
+        size = count_iterations(run) * choice.target_item
+        if size < ROW_BYTES and loop.dst == size and not loop.coef_stride:
+            run = (loop, *run)
+    for loop in sorted(outer, key=lambda loop: loop.src):
+        size = count_iterations((*rows, *choice.run)) * choice.source_item
+        if size < ROW_BYTES and loop.src == size and not any(loop is taken for taken in run):
+            rows = (loop, *rows)
+    if len(run) == len(choice.run):
+        run = (Loop(1, 0, 0), *run)
+    taken_loops = (*run, *rows)
+    outer = tuple(loop for loop in outer if not any(loop is taken for taken in taken_loops))
+    return replace(choice, run=run, rows=rows, outer=outer)
+
+
+def copy_tiling(
+    choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
+) -> Tiling:
+    """Return the tiling of a copy or a cast."""
+    long = RowsTiling(choice, epilogue, alignment, stream)
+    if count_iterations(choice.run) * choice.target_item > JOINED_BYTES or long.lines:
+        return long
+    short = RunsTiling(choice, epilogue, alignment, stream)
+    grouped = count_iterations(short.run_loops()) > 1 or (short.direct and short.choice.rows)
+    return short if grouped else long
+
+
+# ---- transpose ---------------------------------------------------------------------------
+
+
+class TransposeTiling(BlockTiling):
+    """The tiling of transposes; short contiguous output rows are stored as one."""
+
+    def __init__(
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        if self.direct:
+            self.choice = lengthen_rows(choice)
+        side = LANE // self.src_itemsize
+        self.tile = max(side * lanes() * self._depth(), LINE // self.src_itemsize)
+        self.row_quantum = side * self._squares()
+
+    def literal(self) -> str:
+        """Return the lanes of a register, the depth and the squares of a tile."""
+        return f"{lanes()}x{self._depth()}x{self._squares()}"
+
+    def _depth(self) -> int:
+        """Return the vectors per output row of a tile: 2 if possible, for pairs of cache lines."""
+        long = count_iterations(self.choice.run) * self.src_itemsize >= 2 * LANE * lanes()
+        return 2 if long and self.src_itemsize > 1 else 1
+
+    def _squares(self) -> int:
+        """Return the squares of a tile side by side, as many as fit the registers."""
+        return SQUARES[self._depth()][self.src_itemsize]
+
+
+class ShortRowsTiling(BlockTiling):
+    """The tiling of transposes with fewer items in a source row than in a lane."""
+
+    scratch_bytes = 8192
+
+    def __init__(
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        self.rows_contiguous = False  # all rows are in one block, and they may be long
+        self.tile = LANE // self.src_itemsize * lanes()
+
+    def microkernel_name(self) -> str:
+        """Return "shortrows"."""
+        return "shortrows"
+
+    def literal(self) -> str:
+        """Return the lanes of a register, and the most items of a row."""
+        return short_side_literal(self.choice.rows, self.src_itemsize)
+
+    def rows(self) -> BlockAxis:
+        """Return the axis of rows: all of them."""
+        return make_row_axis(self.choice.rows, count_iterations(self.choice.rows))
+
+
+class ShortRunsTiling(BlockTiling):
+    """The tiling of transposes with fewer items in an output row than in a lane."""
+
+    def __init__(
+        self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
+    ) -> None:
+        super().__init__(choice, epilogue, alignment, stream)
+        self.row_quantum = LANE // self.src_itemsize * lanes()
+        self.max_rows = SHORT_RUN_ROWS
+
+    def microkernel_name(self) -> str:
+        """Return "shortruns"."""
+        return "shortruns"
+
+    def literal(self) -> str:
+        """Return the lanes of a register, and the most items of a run."""
+        return short_side_literal(self.choice.run, self.src_itemsize)
+
+    def can_store_directly(self, grid: int) -> bool:
+        """Return False, because stored vectors are longer than the runs."""
+        return False
+
+    def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
+        """Return the complete run."""
+        return total
+
+
+def short_side_literal(loops: tuple[Loop, ...], itemsize: int) -> str:
+    """Return the lanes of a register, and the most items of a short side: a half lane or a lane."""
+    side = LANE // itemsize
+    most = side // 2 if count_iterations(loops) <= side // 2 else side
+    return f"{lanes()}x{most}"
+
+
+def transpose_tiling(
+    choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
+) -> Tiling:
+    """Return the tiling of a transpose, by the side that is shorter than a lane."""
+    side = LANE // choice.source_item
+    if count_iterations(choice.run) < side:
+        return ShortRunsTiling(choice, epilogue, alignment, stream)
+    if count_iterations(choice.rows) < side:
+        return ShortRowsTiling(choice, epilogue, alignment, stream)
+    return TransposeTiling(choice, epilogue, alignment, stream)
+
+
 def _best_multiple(inner: int, unit: int, limit: int) -> int:
-    """Return the multiple of `inner` up to `limit` that fills units best; the largest of equals."""
+    """Return the multiple of `inner` up to `limit` that fills units best, or the largest such."""
     multiples = range(inner, limit + 1, inner)
     return max(multiples, key=lambda n: (n / (-(-n // unit) * unit), n))
 
@@ -651,7 +835,7 @@ def _best_multiple(inner: int, unit: int, limit: int) -> int:
 
 
 class GatherTiling(Tiling):
-    """The tiling of copies item by item, from a table of source offsets."""
+    """The tiling of copies item by item, with a table of source offsets."""
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -661,17 +845,17 @@ class GatherTiling(Tiling):
         self.stream = self.stream and self.staged  # single items are never streamed
 
     def can_store_directly(self, grid: int) -> bool:
-        """Return True if items can be stored one by one: not contiguous, or not streamed."""
+        """Return True if output items are stored one by one: not contiguous, or not streamed."""
         return self.choice.run[-1].dst != self.dst_itemsize or not self.stream
 
     def period(self, run: BlockAxis) -> int:
-        """Return the positions of as many full inner loops as the table holds."""
+        """Return the positions of as many full inner loops as fit the table."""
         loops = self.run_loops()
         inner = count_iterations(loops[1:])
         return max(1, min(MAX_TABLE // inner, loops[0].count)) * inner
 
     def walk(self, run: BlockAxis, rows: BlockAxis) -> tuple[list[Loop], int, int]:
-        """Return all loops, the source's nearest loop innermost: its items share cache lines."""
+        """Return all loops; the last outer loop is inside, as its items share cache lines of x."""
         outer = self.outer_loops()
         if not outer:
             return super().walk(run, rows)
@@ -679,14 +863,15 @@ class GatherTiling(Tiling):
         return loops, len(outer) - 1, len(outer) + 1
 
 
-TILINGS: dict[str, type[Tiling]] = {
-    "copy": RowsTiling,
-    "cast": RowsTiling,
+MakeTiling = Callable[[KernelChoice, Epilogue | None, int, bool], Tiling]
+TILINGS: dict[str, MakeTiling] = {
+    "copy": copy_tiling,
+    "cast": copy_tiling,
     "split": SplitTiling,
     "merge": MergeTiling,
     "flip": FlipTiling,
     "shuffle": ShuffleTiling,
     "flipsplit": SplitTiling,
-    "transpose": TransposeTiling,
+    "transpose": transpose_tiling,
     "gather": GatherTiling,
 }

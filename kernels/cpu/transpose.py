@@ -22,15 +22,33 @@ from the cache in between.
 
 A remainder at an end is covered by a tile that overlaps its neighbor and writes the same values
 again. Blocks shorter than a tile use one-lane tiles, then single items.
+
+Two microkernels have a side that is shorter than the k items of a lane, such as 5 to 15 channels of
+one byte:
+
+- `shortrows`: source rows of few items (bhwc -> bchw). 16 bytes of every row are read, and only the
+  tile's rows that exist are stored. Rows at the end of the source, behind which 16 bytes cannot be
+  read, are first copied.
+- `shortruns`: output rows of few items (bchw -> bhwc). The lanes hold different columns of the
+  source, and 16 bytes are stored for each output row. The next row is stored over the surplus, so
+  the target is always the scratch area.
 """
 
 from __future__ import annotations
 
 from numba import uintp
 
-from .params import LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
-from .simd import i64_at, move_item, move_vector, stack, transpose_tile
-from .walk import MicroKernel, inline
+from .params import LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_REACH, RUN_STEP, RUN_TABLE
+from .simd import (
+    i64_at,
+    move_item,
+    move_vector,
+    stack,
+    transpose_short_rows,
+    transpose_short_runs,
+    transpose_tile,
+)
+from .walk import inline
 
 PACKED_ROW = 128  # bytes of each source row in the packed copy of bytes
 
@@ -41,14 +59,27 @@ def transpose_microkernel(itemsize, channels, literal, streaming):
     transpose = tiles(itemsize, lanes, depth, squares, streaming)
 
     @inline
-    def move(params, src, dst, n, m):
+    def move(params, src, end, dst, n, m):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
         transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)
 
-    return MicroKernel(move)
+    return move
+
+
+def item_transpose(itemsize):
+    """Build items(src, src_offsets, dst, dst_offsets, n, m): m columns of n rows, item by item."""
+
+    @inline
+    def items(src, src_offsets, dst, dst_offsets, n, m):
+        for q in range(m):
+            for r in range(n):
+                x = src + uintp(i64_at(src_offsets, r) + q * itemsize)
+                move_item(x, dst + uintp(i64_at(dst_offsets, q) + r * itemsize), itemsize)
+
+    return items
 
 
 def tiles(itemsize, lanes, depth, squares, streaming):
@@ -57,6 +88,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
     deep = side * lanes * depth
     wide = side * squares
     packed = deep * PACKED_ROW
+    items = item_transpose(itemsize)
 
     @inline
     def lines(src, src_offsets, dst, dst_offsets, m, aligned):
@@ -131,13 +163,6 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             q += side
 
     @inline
-    def items(src, src_offsets, dst, dst_offsets, n, m):
-        for q in range(m):
-            for r in range(n):
-                x = src + uintp(i64_at(src_offsets, r) + q * itemsize)
-                move_item(x, dst + uintp(i64_at(dst_offsets, q) + r * itemsize), itemsize)
-
-    @inline
     def transpose(src, src_offsets, period, step, n, dst, dst_offsets, m):
         large = n >= deep and m >= side
         reach = deep if large else side
@@ -154,3 +179,95 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                 small(x, table, y, dst_offsets, n, m)
 
     return transpose
+
+
+def shortrows_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel; `literal` has the lanes and the most items of a row ("4x8")."""
+    lanes, most = map(int, literal.split("x"))
+    wide, wide_reach = short_rows_tile(itemsize, lanes, most, streaming)
+    narrow, narrow_reach = short_rows_tile(itemsize, 1, most, 0)
+    items = item_transpose(itemsize)
+
+    @inline
+    def move(params, src, end, dst, n, m):
+        src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
+        dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
+        period = i64_at(params, RUN_PERIOD)
+        step = i64_at(params, RUN_STEP)
+        near_end = src + uintp(i64_at(params, RUN_REACH) + LANE) > end
+        reach = wide_reach if n >= wide_reach else narrow_reach
+        for first in range(0, n, reach):
+            r = max(min(first, n - reach), 0)
+            x = src + uintp(r // period * step)
+            table = src_offsets + uintp(8 * (r % period))
+            y = dst + uintp(r * itemsize)
+            if n >= wide_reach:
+                wide(x, table, near_end, end, y, dst_offsets, m, r == first)
+            elif n >= narrow_reach:
+                narrow(x, table, near_end, end, y, dst_offsets, m, True)
+            else:
+                items(x, table, y, dst_offsets, n, m)
+
+    return move
+
+
+def short_rows_tile(itemsize, lanes, most, streaming):
+    """Build tile(src, src_offsets, near_end, end, dst, dst_offsets, m, aligned), and its rows.
+
+    `near_end`: some rows of the block may be so close to the end that they must be copied.
+    """
+    count = lanes * (LANE // itemsize)
+    area = count * LANE
+
+    @inline
+    def reaches_beyond(src, src_offsets, end):
+        farthest = i64_at(src_offsets, 0)
+        for i in range(1, count):
+            farthest = max(farthest, i64_at(src_offsets, i))
+        return src + uintp(farthest + LANE) > end
+
+    @inline
+    def tile(src, src_offsets, near_end, end, dst, dst_offsets, m, aligned):
+        if near_end and reaches_beyond(src, src_offsets, end):
+            copied = stack(area)
+            for i in range(count):
+                x = src + uintp(i64_at(src_offsets, i))
+                for q in range(m):
+                    place = uintp(q * itemsize)
+                    move_item(x + place, copied + uintp(i * LANE) + place, itemsize)
+            transpose_short_rows(
+                copied, src_offsets, dst, dst_offsets, m, itemsize, lanes, most, 0, LANE
+            )
+        elif streaming and aligned:
+            transpose_short_rows(
+                src, src_offsets, dst, dst_offsets, m, itemsize, lanes, most, streaming, 0
+            )
+        else:
+            transpose_short_rows(src, src_offsets, dst, dst_offsets, m, itemsize, lanes, most, 0, 0)
+
+    return tile, count
+
+
+def shortruns_microkernel(itemsize, channels, literal, streaming):
+    """Make the microkernel; `literal` has the lanes and the most items of a run ("4x8")."""
+    lanes, most = map(int, literal.split("x"))
+    side = LANE // itemsize
+    items = item_transpose(itemsize)
+
+    @inline
+    def move(params, src, end, dst, n, m):
+        src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
+        dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
+        reach = side * lanes if m >= side * lanes else side
+        for first in range(0, m, reach):
+            q = max(min(first, m - reach), 0)
+            x = src + uintp(q * itemsize)
+            table = dst_offsets + uintp(8 * q)
+            if m >= side * lanes:
+                transpose_short_runs(x, src_offsets, dst, table, n, itemsize, lanes, most)
+            elif m >= side:
+                transpose_short_runs(x, src_offsets, dst, table, n, itemsize, 1, most)
+            else:
+                items(x, src_offsets, dst, table, n, m)
+
+    return move

@@ -1,4 +1,4 @@
-"""The loops over the work units of a plan, and the type of the microkernels that move one unit.
+"""The loops over the work units of a plan.
 
 A plan divides its work into equal units, numbered in the order of the output, and describes them
 as nested loops (params.py).
@@ -6,16 +6,13 @@ as nested loops (params.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from numba import njit, uintp
 
 from .params import MAX_LOOPS
 from .simd import i64_at, i64_put
 
-# These functions are inlined into kernels and not called from elsewhere, so they need no Python and
-# C wrappers, which took a seventh of the compile time.
+# The decorator of functions that are inlined into kernels. Nothing else calls them, so they are
+# compiled without Python and C wrappers, which took a seventh of the compile time.
 inline = njit(
     forceinline=True,
     error_model="numpy",
@@ -25,25 +22,15 @@ inline = njit(
 )
 
 
-class MicroKernel(NamedTuple):
-    """An inlined function move(params, src, dst, n, m) that reorders a block for the output.
-
-    The block has m rows and n run positions of `width` items each.
-    """
-
-    move: Callable[..., None]
-    width: int = 1
-
-
-# The state of a walk: the counter of every loop, then the unit's byte offsets in the source, the
-# output and the coefficients.
+# Bytes of the state of a walk: the index in every loop, then the byte offsets of the unit in the
+# source, the output and the coefficients.
 STATE = 8 * (MAX_LOOPS + 3)
 SRC, DST, COEF = range(MAX_LOOPS, MAX_LOOPS + 3)
 
 
 @inline
 def start(params, state, unit):
-    """Set the state to a unit."""
+    """Set the state of a walk to the unit of number `unit`."""
     src = 0
     dst = 0
     coef = 0
@@ -63,7 +50,7 @@ def start(params, state, unit):
 
 @inline
 def advance(params, state):
-    """Advance the state to the next unit."""
+    """Advance the state of a walk to the next unit."""
     for i in range(i64_at(params, 0) - 1, -1, -1):
         loop = params + uintp(8 + 32 * i)
         last = i64_at(loop, 0) - 1

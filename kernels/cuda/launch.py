@@ -1,16 +1,16 @@
 """Prepare the launch of a CUDA kernel: its source and macros, parameter block and grid.
 
-`kernels/cpu/launch.py` does this for CPUs. Pure: needs no GPU and no CUDA library. It divides the
-loops into tiles that suit shared memory and full sectors of device memory, and proves how many
-bytes may be read and written at once. The constants are policy; each has its reason beside it.
+`kernels/cpu/launch.py` does this for CPUs. The functions are pure: they need no GPU and no CUDA
+library. They divide the loops into tiles that suit shared memory and full sectors of device memory,
+and compute how many bytes each access may read or write. Each constant has its reason beside it.
 
 Every kernel has the same two arguments, both passed by value:
 
     Params    the bytes `CudaLaunch.params`
-    Pointers  64-bit words: the output, the coefficients (0 if there are none), and the sources:
-              one for a conversion, `MAX_PARTS` for a sum (0 for unused ones)
+    Pointers  64-bit words: the output, the coefficients (or 0), and the sources: one for a
+              conversion, `MAX_PARTS` for a sum (unused sources are 0)
 
-`source` returns the complete text of a family of kernels, so that compilers need no include path.
+`source` returns the complete text of a kernel family, so that compilers need no include path.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ THREADS = 256
 class CudaLaunch:
     """A prepared launch: a kernel, the macros to compile it with, and its arguments.
 
-    `family` names both the file and the `extern "C"` function in it. `defines` are the macros.
-    The second pointer must point to a device copy of `coefficients`.
+    `family` is the name of the file and of the `extern "C"` function in it. `defines` are the
+    macros. The second pointer must point to a device copy of `coefficients`.
     """
 
     family: str
@@ -65,18 +65,18 @@ class CudaLaunch:
 
     def __post_init__(self) -> None:
         if self.grid >= MAX_COUNT:
-            raise RuntimeError(f"{self.grid} blocks of threads; a launch has less than 2**31")
+            raise RuntimeError(f"{self.grid} thread blocks; a launch must have fewer than 2**31")
 
 
 @dataclass(frozen=True)
 class Side:
-    """The source or the output: bytes of an item, and the address of the first item."""
+    """The source or the output: the bytes of an item, and the address of the first item."""
 
     item: int
     address: int
 
     def width(self, steps: Iterable[int], most: int = WORD) -> int:
-        """Return the largest power of two, at most `most`, that divides address and strides."""
+        """Return the largest power of two, at most `most`, that divides the address and `steps`."""
         return gcd(self.address, most, *steps)
 
 
@@ -89,7 +89,7 @@ def byte_strides(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
 def defines(
     source: Side, epilogue: Epilogue | None, along: bool, **extra: int
 ) -> tuple[tuple[str, str], ...]:
-    """Return the macros of a conversion. `along`: coefficients differ between output neighbors."""
+    """Return the macros of a conversion; `along`: coefficients differ between output neighbors."""
     macros: dict[str, object] = {"THREADS": THREADS, **extra}
     if epilogue is None:
         macros |= {"SOURCE": f"m{source.item}", "TARGET": f"m{source.item}"}
@@ -120,11 +120,13 @@ def coefficients_vary(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
 
 
 def tile_count(axis: Sequence[Loop], tile: int) -> int:
+    """Return the number of tiles of length `tile` along an axis."""
     return -(-count_iterations(axis) // tile)
 
 
-CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels per thread: at most 16 KB per block
-FULL = 8  # chunks of an image; with fewer chunks, a partly empty last one matters
+# Groups of pixels per thread, by item size: a block of threads moves at most 16 KB.
+CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}
+FULL = 8  # chunks of an image: with fewer chunks, the waste of a partly empty last chunk matters
 
 
 # ---- interleave --------------------------------------------------------------------------
@@ -133,32 +135,34 @@ FULL = 8  # chunks of an image; with fewer chunks, a partly empty last one matte
 def interleave(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Launch "interleave" (few channels); None if words are not aligned or chunks not full."""
+    """Return a launch of "interleave"; None if words are not aligned or chunks not full."""
     is_split = choice.kernel == "split"
     pixels, planes = (*choice.run, *choice.rows) if is_split else choice.run
     groups = CHUNK[source.item]
     group = max(1, 4 // source.item)
-    from_steps, to_steps = byte_strides([*choice.outer, planes])
-    apart = min(WORD, group * (target if is_split else source).item)
-    sides = (
-        {"LOAD": WORD, "STORE": apart, "SPLIT": 1} if is_split else {"LOAD": apart, "STORE": WORD}
+    src_steps, dst_steps = byte_strides([*choice.outer, planes])
+    plane_word = min(WORD, group * (target if is_split else source).item)
+    macros = (
+        {"LOAD": WORD, "STORE": plane_word, "SPLIT": 1}
+        if is_split
+        else {"LOAD": plane_word, "STORE": WORD}
     )
-    loads = source.width(from_steps[:-1] if is_split else from_steps, sides["LOAD"])
-    stores = target.width(to_steps if is_split else to_steps[:-1], sides["STORE"])
-    chunk = THREADS * group * groups
-    few = is_few(choice.count, source.item)
-    empty = pixels.count < FULL * chunk and pixels.count % chunk and not few
-    if empty or (loads, stores) != (sides["LOAD"], sides["STORE"]):
+    load = source.width(src_steps[:-1] if is_split else src_steps, macros["LOAD"])
+    store = target.width(dst_steps if is_split else dst_steps[:-1], macros["STORE"])
+    pixels_per_chunk = THREADS * group * groups
+    is_partial = pixels.count < FULL * pixels_per_chunk and pixels.count % pixels_per_chunk
+    is_wasteful = is_partial and not is_few(choice.count, source.item)
+    if is_wasteful or (load, store) != (macros["LOAD"], macros["STORE"]):
         return None
     channels, coefficients = pack_coefficients(epilogue)
-    params = loops(choice.outer) + axis([pixels], chunk)
+    params = loops(choice.outer) + axis([pixels], pixels_per_chunk)
     params += struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels)
     along = coefficients_vary([pixels] if is_split else [pixels, planes], epilogue)
     return CudaLaunch(
         "interleave",
-        defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **sides),
+        defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **macros),
         params,
-        count_iterations(choice.outer) * tile_count([pixels], chunk),
+        count_iterations(choice.outer) * tile_count([pixels], pixels_per_chunk),
         coefficients=coefficients,
     )
 
@@ -169,47 +173,48 @@ def interleave(
 def lines(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Launch "lines" (pixels of any channels, at any addresses); None if there are no pixels."""
+    """Return a launch of "lines" (any channel count and address); None if no axis has pixels."""
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
     ):
-        rows, field = (target, 2) if candidate.split else (source, 1)
-        most = min(WORD, max(4, rows.item * max(1, 4 // source.item)))
+        plane_side, field = (target, 2) if candidate.split else (source, 1)
+        most = min(WORD, max(4, plane_side.item * max(1, 4 // source.item)))
         steps = [
             loop[field]
             for loop in (*candidate.outer, candidate.planes, *candidate.pixels.loops[:-1])
         ]
-        word = rows.width([*steps, *candidate.pixels.words(rows.item)], most)
+        word = plane_side.width([*steps, *candidate.pixels.words(plane_side.item)], most)
         shifted = word < most and candidate.pixels.follow
         word = most if shifted else word
-        many = chunk(candidate, (source.item, rows.item), word, shifted)
+        tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
         if (
-            many
-            and count_iterations(candidate.outer) * tile_count(candidate.pixels.loops, many)
+            tile
+            and count_iterations(candidate.outer) * tile_count(candidate.pixels.loops, tile)
             < MAX_COUNT
         ):
-            sides = {"PIXELS": many, "WORD": word, "SHIFTED": int(shifted)}
-            return _lines(candidate, source, epilogue, sides)
+            macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
+            return _lines(candidate, source, epilogue, macros)
     return None
 
 
 def _lines(
-    candidate: Lines, source: Side, epilogue: Epilogue | None, sides: dict[str, int]
+    candidate: Lines, source: Side, epilogue: Epilogue | None, macros: dict[str, int]
 ) -> CudaLaunch:
+    """Return the launch of "lines" for a candidate, adding to `macros`."""
     pixels = candidate.pixels.loops
     planes = candidate.planes
-    many = sides["PIXELS"]
-    sides |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
+    tile = macros["PIXELS"]
+    macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
     if candidate.split:
-        sides["SPLIT"] = 1
+        macros["SPLIT"] = 1
     channels, coefficients = pack_coefficients(epilogue)
     along = coefficients_vary(pixels if candidate.split else [*pixels, planes], epilogue)
-    params = loops(candidate.outer) + axis(pixels, many)
+    params = loops(candidate.outer) + axis(pixels, tile)
     return CudaLaunch(
         "lines",
-        defines(source, epilogue, along, **sides),
+        defines(source, epilogue, along, **macros),
         params + struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels),
-        count_iterations(candidate.outer) * tile_count(pixels, many),
+        count_iterations(candidate.outer) * tile_count(pixels, tile),
         coefficients=coefficients,
     )
 
@@ -217,15 +222,15 @@ def _lines(
 MAX_PARTS = 16  # arrays that one launch adds
 
 BANK = 4  # bytes of a shared memory bank
-TURNS = 4, 8  # accesses in flight per thread of `gather`: of 8 bytes or more, or of fewer
+TURNS = 4, 8  # accesses in flight per thread of `gather`: of at least 8 bytes, or of fewer
 
 
 def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
-    """Divide a choice into tiles. `epilogue` None: a pure move of `choice.source_item` bytes.
+    """Return the launch of a choice. `epilogue` None: a pure move of `choice.source_item` bytes.
 
     `src` and `dst` are the addresses of the first elements visited; only the power of two up to 16
-    that divides them matters. A pure move accepts any address; with an `epilogue` the caller has
-    proved that addresses and strides are multiples of the item sizes on their side.
+    that divides them matters. A pure move accepts any address; with an `epilogue` the caller must
+    have checked that addresses and strides are multiples of the item size on their side.
     """
     if epilogue is None:
         item = _common_alignment(choice, src, dst)
@@ -233,7 +238,7 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
             return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
     source = Side(choice.source_item, src)
     target = Side(choice.target_item, dst)
-    # With more outer iterations than blocks, each is so small that there is nothing to tile.
+    # With more outer iterations than a grid has blocks, each iteration is too small to be tiled.
     if _iterations_around_tile(choice) < MAX_COUNT:
         for make in _MAKERS.get(choice.kernel, ()):
             launch = make(choice, source, target, epilogue)
@@ -244,7 +249,7 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
 
 
 def _common_alignment(choice: KernelChoice, src: int, dst: int) -> int:
-    """Return the alignment, at most an item, of all items of a pure move."""
+    """Return the alignment of all items of a pure move, at most the size of an item."""
     steps = byte_strides((*choice.outer, *choice.rows, *choice.run))
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
 
@@ -257,7 +262,7 @@ def _iterations_around_tile(choice: KernelChoice) -> int:
 
 
 def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
-    """Return the loops of the same pure move with smaller items."""
+    """Return the loops of a pure move whose items are split into items of `item` bytes."""
     nest = (*choice.outer, *choice.rows, *choice.run)
     return (*nest, Loop(choice.source_item // item, item, item))
 
@@ -273,13 +278,13 @@ def _transpose(
     *,
     wide: bool = False,
 ) -> CudaLaunch | None:
-    """Launch "transpose"; None if `wide` and the words are not of maximum width."""
+    """Return a launch of "transpose"; None if `wide` and the words are not of maximum width."""
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
     load = source.width(
         [loop.src for loop in (*outer, *run.loops, *rows.gap)] + rows.words(source.item)
     )
-    # A word that is stored is read from one row of banks.
+    # A stored word is read from one row of shared memory banks.
     most = max(target.item, WORD * target.item // max(source.item, target.item))
     store = target.width(
         [loop.dst for loop in (*outer, *rows.loops, *run.gap)] + run.words(target.item), most
@@ -290,20 +295,22 @@ def _transpose(
     load = WORD if shifted[0] else load
     store = most if shifted[1] else store
     words = load // source.item, store // target.item
-    tall, long = shape(
+    tile_rows, tile_run = shape(
         rows, run, count_iterations(outer), (source.item, target.item), words, shifted
     )
-    apart = long - (words[1] if shifted[1] else 0)  # from one tile to the next
+    run_step = tile_run - (words[1] if shifted[1] else 0)  # from one tile to the next
     channels, coefficients = pack_coefficients(epilogue)
-    sides = {"TILE_ROWS": tall, "TILE_RUN": long, "LOAD": load, "STORE": store}
-    sides |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
-    sides |= {"ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode}
-    params = loops(outer) + axis(rows.loops, tall) + axis(run.loops, apart)
+    macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
+    macros |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
+    macros |= {"ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode}
+    params = loops(outer) + axis(rows.loops, tile_rows) + axis(run.loops, run_step)
     return CudaLaunch(
         "transpose",
-        defines(source, epilogue, coefficients_vary(run.loops, epilogue), **sides),
+        defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
         params + struct.pack("q", channels),
-        count_iterations(outer) * tile_count(rows.loops, tall) * tile_count(run.loops, apart),
+        count_iterations(outer)
+        * tile_count(rows.loops, tile_rows)
+        * tile_count(run.loops, run_step),
         coefficients=coefficients,
     )
 
@@ -315,23 +322,24 @@ def _shifted(
     words: tuple[int, int],
     most: int,
 ) -> tuple[bool, bool]:
-    """Return for each side if it moves wide words from unaligned rows, as aligned ones are narrow.
+    """Return, for each side, True if it moves wide words at unaligned addresses.
 
-    Shared memory is read in words of at least a bank, and short axes have no full words.
+    Aligned words would be narrow there. Shared memory is read in words of at least one bank, and
+    short axes do not have full words.
     """
     (source, target) = sides
     (load, store) = words
-    banks = most // target.item * source.item >= BANK
+    fills_bank = most // target.item * source.item >= BANK
     return (
         load < BANK and rows.follow and is_long(rows, source.item),
-        store < most and banks and run.follow and is_long(run, target.item),
+        store < most and fills_bank and run.follow and is_long(run, target.item),
     )
 
 
 def _transpose_any(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Launch "transpose" for axes that are too short for CPU registers, but not for tiles."""
+    """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
     run = [loop for loop in nest if loop.dst == target.item and loop.count * target.item >= BANK]
     rows = [loop for loop in nest if loop.src == source.item and loop.count * source.item >= BANK]
@@ -344,7 +352,7 @@ def _transpose_any(
     return _transpose(transposed, source, target, epilogue)
 
 
-# The launches to try for a plan's kernel, in this order, before gathering item by item.
+# The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
 _MAKERS = {
     "transpose": (partial(_transpose, wide=True), lines, _transpose),
     "split": (interleave, lines),
@@ -359,37 +367,38 @@ _MAKERS = {
 def _gather(
     nest: Sequence[Loop], source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
+    """Return a launch of "gather", which takes any loops."""
     around, inner, period = _fuse_channels(nest)
     width = _items_per_access(around, inner, source, target)
-    places = -(-inner.count // width)
+    accesses = -(-inner.count // width)
     steps = (inner.src, inner.dst, 0 if period else inner.coef_stride)
-    outer = [*around, Loop(places, *(width * step for step in steps))]
+    outer = [*around, Loop(accesses, *(width * step for step in steps))]
     inner_loops: list[Loop] = []
     turns = TURNS[width * source.item < 8]
-    room = THREADS * turns
-    while outer and count_iterations(inner_loops) * outer[-1].count <= room:
+    limit = THREADS * turns
+    while outer and count_iterations(inner_loops) * outer[-1].count <= limit:
         inner_loops.insert(0, outer.pop())
     split = outer.pop() if outer else NO_LOOP
-    stretch = max(1, min(split.count, room // count_iterations(inner_loops)))
+    tile = max(1, min(split.count, limit // count_iterations(inner_loops)))
     channels, coefficients = pack_coefficients(epilogue)
-    params = loops(outer) + axis([split], stretch) + loops(inner_loops)
+    params = loops(outer) + axis([split], tile) + loops(inner_loops)
     params += struct.pack(
         "6q",
-        stretch,
+        tile,
         count_iterations(inner_loops),
         inner.count,
-        places - 1,
+        accesses - 1,
         inner.coef_stride,
         channels,
     )
     along = width > 1 and coefficients_vary([inner], epilogue)
-    run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)
-    sides = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(run)}
+    is_run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)
+    macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(is_run)}
     return CudaLaunch(
         "gather",
-        defines(source, epilogue, along, **sides),
+        defines(source, epilogue, along, **macros),
         params,
-        count_iterations(outer) * tile_count([split], stretch),
+        count_iterations(outer) * tile_count([split], tile),
         coefficients=coefficients,
     )
 
@@ -397,7 +406,7 @@ def _gather(
 def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
     """Return the outer loops, the run and its period; contiguous channels are fused with pixels.
 
-    The coefficients of the run repeat with the period, one per channel; 0: there are no channels.
+    The period is the number of channels, after which coefficients repeat; 0: nothing is fused.
     """
     if len(nest) > 1:
         *around, pixels, last = nest
@@ -411,13 +420,13 @@ def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
 
 
 def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target: Side) -> int:
-    """Return the items that a thread moves at once: contiguous and aligned on both sides."""
+    """Return the number of items per access, which are contiguous and aligned on both sides."""
     if (inner.src, inner.dst) != (source.item, target.item):
         return 1
     src, dst = byte_strides(around)
     width = min(source.width(src) // source.item, target.width(dst) // target.item)
     width = min(width, WORD // max(source.item, target.item))
-    # A partly empty last access costs a little; in short runs it would be one of few.
+    # A partly empty last access is wasteful in a short run, which has few accesses.
     while width > 1 and inner.count % width and inner.count < 8 * width:
         width //= 2
     return max(1, width)
@@ -430,7 +439,7 @@ _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
 @cache
 def source(family: str) -> str:
-    """Return the CUDA C++ of a family, with its own headers in place of their includes."""
+    """Return the CUDA C++ code of a kernel family, with the project's headers inlined."""
     return _INCLUDE.sub(lambda match: _read(match[1]), _read(f"{family}.cu"))
 
 

@@ -1,8 +1,8 @@
 """Collate windows on the CPU with one job, from a table with one row per window.
 
-A kernel of `kernels/cpu/collate.py` writes the table: all windows of a known kind
-(`window_table.py`) share one plan. Another kernel converts the windows of the table. A window that
-reaches outside of its sample is first copied by the thread that converts it.
+The kernel "windows" of `kernels/cpu/collate.py` writes the table; windows of similar strides share
+a plan (`window_table.py`). The kernel "each" converts the windows of the table. A window that
+reaches outside of its sample is first copied and padded by the thread that converts it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._utils import fork
-from ..buffers import empty_with_address
+from ..buffers import empty, empty_with_address
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, contiguous_strides, data_pointer
@@ -43,14 +43,14 @@ from .window_table import (
     with_addresses,
 )
 
-KEPT_BYTES = 4 << 20  # a larger sheet, of a batch of thousands of samples, is not reused
-MOST_KINDS = 64  # kinds of windows that are cached, unless a batch has more
+MAX_REUSED_BYTES = 4 << 20  # larger argument blocks, of thousands of samples, are not reused
+MAX_PLANS = 64  # cached window plans, or one per sample of a larger batch
 
 
 class CollateProgram:
     """The executable collation of a `BatchLayout`, for samples of one dtype.
 
-    Safe to call from many threads: only caches are ever changed.
+    Several threads may call it at once: a call changes only caches.
     """
 
     def __init__(
@@ -67,140 +67,151 @@ class CollateProgram:
         self._axes = axes
         self._source = source
         self._count = count
-        self._places = axes.places()
-        # Selected channels without a common stride: each window is copied with only these channels.
+        self._axis_indices = axes.places()
+        # Channels that are not evenly spaced are selected by copying each window.
         self._copies_channels = options.channels is not None and as_slice(options.channels) is None
         self._is_empty = 0 in self.frame.shape
         self._byte_span = _byte_span(self.frame)
-        self._known: dict[int, WindowPlanTable] = {}  # by the alignment of samples in the output
-        self._sheets: list[CollateArgs] = []
+        self._plan_tables: dict[int, WindowPlanTable] = {}  # by output alignment
+        self._free_args: list[CollateArgs] = []
         self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
         self._copies, self._kept_alive = self._copy_params()
 
     def __call__(self, sources: SampleBatch, offset: Any, flip: Any, out: Array | None) -> Array:
-        """Convert the windows of a batch into `out` or new memory, and return that."""
-        frame = self.frame
+        """Return the converted windows of a batch, in `out` or new memory."""
         span = 0, 0
         if out is None:
-            out, dst = empty_with_address(frame.shape, frame.dtype)
+            out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
         else:
             dst = data_pointer(out)
-            span = dst + self._byte_span[0], dst + self._byte_span[1]
-        sheet, known = self._fill_table(sources, offset, flip, dst, span)
+            # From the first address at which an element reaches into the output.
+            first = dst + self._byte_span[0] - self._source.itemsize + 1
+            span = first, dst + self._byte_span[1]
+        args, plan_table = self._fill_table(sources, offset, flip, dst, span)
         try:
-            if sheet.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
+            if args.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
                 for number, array in enumerate(sources.arrays):
                     check_writable(array, out, f"sample {number}")
             if not self._is_empty:
-                self._run(sheet, known, dst)
+                self._run(args, plan_table, dst)
         finally:
-            if sheet.words.nbytes <= KEPT_BYTES:
-                self._sheets.append(sheet)
+            if args.words.nbytes <= MAX_REUSED_BYTES:
+                self._free_args.append(args)
         return out
 
     def plans(self, sources: SampleBatch, offset: Any, flip: Any) -> list[Plan]:
-        """Return the plan of each kind of windows."""
+        """Return the distinct plans of the windows of a batch."""
         if self._is_empty:
             return []
-        sheet, known = self._fill_table(sources, offset, flip, LINE, (0, 0))
-        return [known.kinds[number].plan for number in dict.fromkeys(sheet.states.tolist())]
+        args, plan_table = self._fill_table(sources, offset, flip, LINE, (0, 0))
+        return [plan_table.kinds[number].plan for number in dict.fromkeys(args.states.tolist())]
 
     # -- the table of windows --------------------------------------------------------------
 
     def _fill_table(
         self, sources: SampleBatch, offset: Any, flip: Any, dst: int, span: tuple[int, int]
     ) -> tuple[CollateArgs, WindowPlanTable]:
-        """Return the filled table of a batch and its kinds; raise the errors of invalid samples."""
-        offsets, flips = parse_crop_and_flip(self._options, self._places, offset, flip, self._count)
-        grid = self._grid(dst)
-        known = self._known.get(grid) or WindowPlanTable.of(())
-        lay = _table_kernel()
-        while True:
-            sheet = self._new_args(known)
-            sheet.describe(sources, known, offsets, flips, span)
-            lay(b"", sheet.address, 0, 0, self._count)
-            flags = sheet.head.item(t.ERRORS) & ~t.OVERLAPS_OUTPUT
-            if not flags or (self._is_empty and flags == t.NO_PLAN):
-                return sheet, known
-            if flags & (t.MISMATCH | t.OUT_OF_BOUNDS):
-                sources = self._check_samples(sources, sheet, flags)
-            else:
-                known = self._add_kind(known, sheet, grid)
+        """Return the argument block of a batch, with its table, and the window plans.
 
-    def _grid(self, dst: int) -> int:
+        Raises ShapeError or DtypeError if samples are invalid.
+        """
+        offsets, flips = parse_crop_and_flip(
+            self._options, self._axis_indices, offset, flip, self._count
+        )
+        alignment = self._alignment(dst)
+        plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())
+        write_table = _table_kernel()
+        while True:
+            args = self._new_args(plan_table)
+            args.describe(sources, plan_table, offsets, flips, span)
+            write_table(b"", args.address, 0, 0, self._count)
+            errors = args.head.item(t.ERRORS) & ~t.OVERLAPS_OUTPUT
+            if not errors or (self._is_empty and errors == t.NO_PLAN):
+                return args, plan_table
+            if errors & (t.MISMATCH | t.OUT_OF_BOUNDS):
+                sources = self._check_samples(sources, args, errors)
+            else:
+                plan_table = self._add_plan(plan_table, args, alignment)
+
+    def _alignment(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""
         bits = self.frame.step | dst | LINE
         return bits & -bits
 
-    def _new_args(self, known: WindowPlanTable) -> CollateArgs:
-        """Return a sheet for this batch, reused from an earlier batch if it is long enough."""
-        while self._sheets:
+    def _new_args(self, plan_table: WindowPlanTable) -> CollateArgs:
+        """Return an argument block, reused from an earlier batch if one is large enough."""
+        while self._free_args:
             try:
-                sheet = self._sheets.pop()
+                args = self._free_args.pop()
             except IndexError:  # another thread took it
                 break
-            if sheet.longest >= known.longest:
-                return sheet
+            if args.longest >= plan_table.longest:
+                return args
         options = self._options
-        frame = self.frame
-        sheet = CollateArgs(self._count, len(frame.window), known.longest)
-        head = sheet.head
-        packed = contiguous_strides(frame.window, self._source)
-        sheet.of_axes(t.WINDOW)[:] = frame.window
-        sheet.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.cropped_names]
-        sheet.of_axes(t.COPY_STRIDES)[:] = packed
-        head[t.STEP] = frame.step
-        head[t.COPY_BYTES] = prod(frame.window) * self._source.itemsize
+        layout = self.frame
+        args = CollateArgs(self._count, len(layout.window), plan_table.longest)
+        head = args.head
+        args.of_axes(t.WINDOW)[:] = layout.window
+        args.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.cropped_names]
+        args.of_axes(t.COPY_STRIDES)[:] = contiguous_strides(layout.window, self._source)
+        head[t.STEP] = layout.step
+        head[t.COPY_BYTES] = prod(layout.window) * self._source.itemsize
         head[t.MAY_PAD] = options.fill is not None
         head[t.COPY_ALL] = self._copies_channels
         head[t.CHANNEL] = -1
         if options.channels is not None:
-            head[t.CHANNEL] = self._axes.places()[CHANNEL]
+            head[t.CHANNEL] = self._axis_indices[CHANNEL]
             head[t.MIN_CHANNELS] = max(options.channels) + 1
             head[t.FIRST_CHANNEL], head[t.CHANNEL_STEP] = as_slice(options.channels) or (0, 1)
-        return sheet
+        return args
 
-    def _check_samples(self, sources: SampleBatch, sheet: CollateArgs, flags: int) -> SampleBatch:
-        """Raise the error of invalid samples, or return them with their addresses.
+    def _check_samples(self, sources: SampleBatch, args: CollateArgs, errors: int) -> SampleBatch:
+        """Raise the error of an invalid sample, or return the samples with their addresses.
 
-        Samples are valid if only their dtype objects differ, which machine code compares by
-        identity.
+        The kernel compares dtypes by identity, so it also rejects valid samples whose dtypes are
+        equal but not one object.
         """
         located = with_addresses(sources)
         if located.places is not None:
             self._axes.window(self._options, located.places.sizes)
-        if not flags & t.MISMATCH:
-            begins, sizes = sheet.of_windows(t.WINDOW_OFFSETS), sheet.of_windows(t.SAMPLE_SIZES)
+        if not errors & t.MISMATCH:
+            starts = args.of_windows(t.WINDOW_OFFSETS)
+            sizes = args.of_windows(t.SAMPLE_SIZES)
             window = self.frame.window
-            outside = (begins < 0) | (begins + np.array(window) > sizes)
-            check_windows_inside(self._axes, begins, sizes, window, outside)
+            outside = (starts < 0) | (starts + np.array(window) > sizes)
+            check_windows_inside(self._axes, starts, sizes, window, outside)
         if located is sources:
-            raise RuntimeError("the table kernel refused valid samples")
+            raise RuntimeError("the table kernel rejected valid samples")
         return located
 
-    # -- kinds -----------------------------------------------------------------------------
+    # -- window plans ----------------------------------------------------------------------
 
-    def _add_kind(self, known: WindowPlanTable, sheet: CollateArgs, grid: int) -> WindowPlanTable:
-        """Return the kinds with one more for the first window of an unknown kind.
+    def _add_plan(
+        self, plan_table: WindowPlanTable, args: CollateArgs, alignment: int
+    ) -> WindowPlanTable:
+        """Return the window plans with one more, for the first window without a plan.
 
-        If new kinds are not generalized to other strides yet, they are generalized instead.
+        If some plans are not generalized to other strides yet, they are generalized instead.
         """
-        frame = self.frame
+        layout = self.frame
         stream = self._is_streamed()
-        kinds = known.kinds
-        if all(kind.tried for kind in kinds):
-            number = int(np.flatnonzero(sheet.states == -t.NO_PLAN)[0])
-            steps = tuple(sheet.of_windows(t.WINDOW_STRIDES)[number].tolist())
-            most = max(MOST_KINDS, self._count)
-            kinds = (*kinds[1 - most :], make_window_plan(frame, self._source, steps, grid, stream))
+        plans = plan_table.kinds
+        if all(plan.tried for plan in plans):
+            number = int(np.flatnonzero(args.states == -t.NO_PLAN)[0])
+            strides = tuple(args.of_windows(t.WINDOW_STRIDES)[number].tolist())
+            limit = max(MAX_PLANS, self._count)
+            plan = make_window_plan(layout, self._source, strides, alignment, stream)
+            plans = (*plans[1 - limit :], plan)
         else:
-            kinds = tuple(
-                k if k.tried else generalize_strides(k, frame, self._source, grid, stream)
-                for k in kinds
+            plans = tuple(
+                plan
+                if plan.tried
+                else generalize_strides(plan, layout, self._source, alignment, stream)
+                for plan in plans
             )
-        table = WindowPlanTable.of(kinds)
+        table = WindowPlanTable.of(plans)
         with fork.init_lock:
-            self._known[grid] = table
+            self._plan_tables[alignment] = table
         return table
 
     def _is_streamed(self) -> bool:
@@ -210,82 +221,85 @@ class CollateProgram:
 
     # -- execution -------------------------------------------------------------------------
 
-    def _run(self, sheet: CollateArgs, known: WindowPlanTable, dst: int) -> None:
-        """Run the job of a filled table."""
-        table = sheet.table
-        copies = sheet.head.item(t.COPY_COUNT)
-        if copies:
-            memory = empty_with_address((copies * sheet.head.item(t.COPY_BYTES),), np.dtype("u1"))
-            copied = table[:, t.E_COPY_ROW] != 0
-            table[copied, t.E_SOURCE] += memory[1]
-            sheet.rows[copied, t.TARGET] += memory[1]
-        if known.is_spread:
-            table = self._spread(sheet, known)
-        key = len(table), copies > 0
+    def _run(self, args: CollateArgs, plan_table: WindowPlanTable, dst: int) -> None:
+        """Convert the windows of a filled table."""
+        table = args.table
+        copy_count = args.head.item(t.COPY_COUNT)
+        if copy_count:
+            nbytes = copy_count * args.head.item(t.COPY_BYTES)
+            memory = empty_with_address((nbytes,), np.dtype("u1"))
+            is_copied = table[:, t.E_COPY_ROW] != 0
+            table[is_copied, t.E_SOURCE] += memory[1]
+            args.rows[is_copied, t.TARGET] += memory[1]
+        if plan_table.is_spread:
+            table = self._expand_launches(args, plan_table)
+        key = len(table), copy_count > 0
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
         job.run(data_pointer(table), dst)
 
-    def _spread(self, sheet: CollateArgs, known: WindowPlanTable) -> Array:
-        """Return the table with a row for each launch of a window."""
+    def _expand_launches(self, args: CollateArgs, plan_table: WindowPlanTable) -> Array:
+        """Return the table with one row per launch instead of one row per window."""
         rows = []
-        for entry, state in zip(sheet.table, sheet.states.tolist(), strict=True):
-            places = known.kinds[state].places
-            for src, dst in places:
+        for entry, number in zip(args.table, args.states.tolist(), strict=True):
+            offsets = plan_table.kinds[number].places
+            for src, dst in offsets:
                 row = entry.copy()
-                row[t.E_SOURCE] += src - places[0][0]
-                row[t.E_OUTPUT] += dst - places[0][1]
+                row[t.E_SOURCE] += src - offsets[0][0]
+                row[t.E_OUTPUT] += dst - offsets[0][1]
                 rows.append(row)
         return np.array(rows)
 
     def _job(self, rows: int, copied: bool) -> Job:
-        """Return the job of a table with `rows` rows; every row is cut into equal shares."""
+        """Return the job of a table with `rows` rows, each divided into equal shares of work."""
         with fork.init_lock:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.launch import choose_shares
 
             kernel = load(KernelSpec("collate", ("each",)))
         plan = self.frame.plan
-        moved = plan.source.nbytes + plan.target.nbytes
-        count, grain = (1, 1) if copied else choose_shares(rows, moved)
-        params = struct.pack("2q", count, data_pointer(self._copies))
-        return Job(kernel, params, rows * count, grain, moved)
+        nbytes = plan.source.nbytes + plan.target.nbytes
+        shares, grain = (1, 1) if copied else choose_shares(rows, nbytes)
+        params = struct.pack("2q", shares, data_pointer(self._copies))
+        return Job(kernel, params, rows * shares, grain, nbytes)
 
     def _copy_params(self) -> tuple[Array, Any]:
-        """Return the parameters of window copies, and the arrays they point to."""
+        """Return the parameters of window copies, and the arrays that the parameters point to."""
         options = self._options
         axes = self._axes
         window = self.frame.window
         channel = -1
         channels = np.array(options.channels or (), np.int64)
         if self._copies_channels:
-            channel = axes.places()[CHANNEL]
-        paint = np.empty(0, self._source)
+            channel = self._axis_indices[CHANNEL]
+        fill_window = np.empty(0, self._source)
         if options.fill is not None:
             pixel = fill_array_of(options, axes, window, self._source)
-            channel_axis = axes.places().get(CHANNEL)
+            channel_axis = self._axis_indices.get(CHANNEL)
             pixel_shape = [len(pixel) if axis == channel_axis else 1 for axis in range(len(window))]
-            paint = np.array(np.broadcast_to(pixel.reshape(pixel_shape), window), order="C")
+            fill_window = empty(window, self._source)
+            fill_window[...] = pixel.reshape(pixel_shape)
         head = (
             len(window),
             self._source.itemsize,
-            data_pointer(paint),
+            data_pointer(fill_window),
             channel,
             data_pointer(channels),
         )
-        return np.array([*head, *window], np.int64), (paint, channels)
+        return np.array([*head, *window], np.int64), (fill_window, channels)
 
 
-def _byte_span(frame: BatchLayout) -> tuple[int, int]:
-    """Return the byte offsets of the memory of a batch, relative to its first element."""
-    if 0 in frame.shape:
+def _byte_span(layout: BatchLayout) -> tuple[int, int]:
+    """Return the start and end of the memory of a batch, in bytes from its first element."""
+    if 0 in layout.shape:
         return 0, 0
-    extents = [(n - 1) * step for n, step in zip(frame.shape, frame.strides, strict=True)]
-    return sum(min(0, f) for f in extents), sum(max(0, f) for f in extents) + frame.dtype.itemsize
+    extents = [(n - 1) * stride for n, stride in zip(layout.shape, layout.strides, strict=True)]
+    end = sum(max(0, extent) for extent in extents) + layout.dtype.itemsize
+    return sum(min(0, extent) for extent in extents), end
 
 
 @cache
 def _table_kernel() -> Any:
-    """Return the kernel that writes tables; it keeps the GIL, as reacquiring it is slower."""
+    """Return the kernel that writes tables; it keeps the GIL, which is slow to reacquire."""
     with fork.init_lock:
         from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL, KernelSpec, load
 

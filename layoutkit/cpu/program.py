@@ -10,15 +10,18 @@ part, cannot cast between some dtypes of ml_dtypes, and does not saturate.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._utils import fork
 from ..buffers import empty_with_address
+from ..kernels.cpu import direct_params as words
 from ..kernels.cpu.params import LINE
 from ..layout.pattern import Permutation
-from ..memory import Array, data_pointer
+from ..memory import HAS_KNOWN_HEADER, Array, data_pointer
 from ..planning.channels import ChannelSelection
 from ..planning.options import ConvertOptions
 from ..planning.padding import fill_region_for
@@ -109,6 +112,7 @@ class Program:
         self._shape = plan.target.shape
         self._dtype = plan.target.dtype
         self._jobs: dict[int, Job] = {}  # by the alignment of the output
+        self._direct: dict[int, DirectCall | None] = {}  # likewise
         self._simple = plan.is_one_pass
         self._same = plan.move.is_identity
         if plan.loops is not None:
@@ -133,6 +137,19 @@ class Program:
         if self.plan.choice is not None:
             self._stages(array, result)
         return result
+
+    def direct_call(self, x: Array, out: Array) -> DirectCall | None:
+        """Return the cached call for arrays like these that works without Python, or None."""
+        if not self._simple:
+            return None
+        dst = data_pointer(out) + self._dst
+        alignment = min(dst & -dst, LINE)
+        if alignment not in self._direct:
+            with fork.init_lock:
+                job = self._jobs[alignment]
+                call = make_direct_call(job, x, out, (self._src, self._dst), alignment)
+            self._direct[alignment] = call
+        return self._direct[alignment]
 
     def _stages(self, array: Array, result: Array) -> None:
         """Run all stages of the plan, with one launch per iteration of surplus outer loops."""
@@ -166,6 +183,63 @@ class Program:
         register_threadpoolctl()
         job = Job(kernel, launch.params, launch.units, launch.grain, plan.bytes_moved, self.threads)
         return self._jobs.setdefault(alignment, job)
+
+
+# ---- calls without Python ----------------------------------------------------------------
+
+_ARGUMENTS = (ctypes.c_ssize_t, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+
+# direct(x, out): True if the conversion has been done
+DirectCall = Callable[[Array, Array], int]
+
+
+class _Direct:
+    """The kernel "direct" for arrays like two arrays, and all memory that its block refers to."""
+
+    def __init__(
+        self, job: Job, x: Array, out: Array, starts: tuple[int, int], alignment: int
+    ) -> None:
+        from ..kernels.cpu.compiler import KernelSpec, load
+
+        sides = [_describe(array, start) for array, start in zip((x, out), starts, strict=True)]
+        block = np.zeros(words.WORDS, np.int64)
+        block[words.TYPE] = id(np.ndarray)
+        block[words.ALIGNMENT] = alignment - 1
+        block[[words.CODE, words.UNITS]] = job.kernel.address, job.units
+        block[words.PARAMETERS] = job.params_address
+        block[[words.X, words.OUT]] = [data_pointer(side) for side in sides]
+        self._keep = job, block, sides, x.dtype, out.dtype
+        self._block = data_pointer(block)
+        kind = ctypes.PYFUNCTYPE if job.keeps_gil else ctypes.CFUNCTYPE
+        self._run = kind(*_ARGUMENTS)(load(KernelSpec("direct", ())).address)
+
+    def __call__(self, x: Array, out: Array) -> int:
+        result: int = self._run(self._block, x, out)
+        return result
+
+
+def make_direct_call(
+    job: Job, x: Array, out: Array, starts: tuple[int, int], alignment: int
+) -> DirectCall | None:
+    """Return the kernel "direct" for arrays like x and out, or None if Python has to run the job.
+
+    `starts` are the offsets of the first items that the kernel visits.
+    """
+    arrays_are_plain = type(x) is np.ndarray and type(out) is np.ndarray
+    if not HAS_KNOWN_HEADER or not arrays_are_plain or job.run_serial is None:
+        return None
+    return _Direct(job, x, out, starts, alignment)
+
+
+def _describe(array: Array, start: int) -> Array:
+    """Return the words that describe an array."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    first = data_pointer(array)
+    fields = id(array.dtype), array.ndim, low - first, high - first, start
+    return np.array([*fields, *array.shape, *array.strides], np.int64)
+
+
+# ---- conversions of several steps --------------------------------------------------------
 
 
 def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> Array:

@@ -1,12 +1,11 @@
-"""The kinds of windows, the argument block of a batch, and the addresses of samples.
+"""The plans of windows, the argument block of a batch, and the addresses of samples.
 
-`WindowPlan` is the plan of windows with many possible strides of their samples. A plan holds
-integers that depend on strides. If a stride of the samples changes only numbers in the parameters
-of the kernel, and each of them linearly, one plan is used for all such strides. Linearity is tested
-by planning with two other strides.
+A `WindowPlan` converts windows of samples with many possible strides. If a stride changes only the
+parameters of the kernel, and each of them linearly, the plan is used for other strides with patched
+parameters. Linearity is tested by planning with two other strides.
 
-`CollateArgs` is the argument block of a batch, which kernels/cpu/collate.py reads and writes, as
-NumPy arrays. `SampleBatch` are the samples of a batch: separate arrays, or positions of one array.
+`CollateArgs` is the argument block of a batch, in NumPy arrays, which kernels/cpu/collate.py reads
+and writes. A `SampleBatch` describes the samples: separate arrays, or parts of one array.
 """
 
 from __future__ import annotations
@@ -30,19 +29,20 @@ from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType
 from .program import supports_float16
 
-# Bytes that are added to a stride to test linearity: they do not change fusion or alignment.
-TRIED = 3 << 12, 5 << 12
+# Bytes that are added to a stride to test linearity. They preserve alignment and loop fusion.
+_STRIDE_CHANGES = 3 << 12, 5 << 12
 
 
 class WindowPlan(NamedTuple):
-    """The windows that one plan converts, and its machine code and parameters.
+    """The plan of windows of certain strides, with its machine code and parameters.
 
-    steps     the strides of the samples for which `params` were computed
-    least     the minimum of other supported strides per axis; -1: no other stride
-    code      the address of the machine code
-    places    the byte offsets in the source and the output of each launch
-    patches   rows of (parameter, axis, growth per byte of stride) for other strides
-    tried     whether other strides were tested
+    steps       the strides of the samples for which `params` were computed
+    min_stride  the minimum absolute value of other supported strides per axis; -1: no other stride
+    code        the address of the machine code
+    units       the number of work units
+    places      the byte offsets in the source and the output of each launch
+    patches     rows of (parameter, axis, growth per byte of stride) for other strides
+    tried       whether other strides were tested
     """
 
     plan: Plan
@@ -56,7 +56,7 @@ class WindowPlan(NamedTuple):
     tried: bool
 
     def row(self) -> Iterator[int]:
-        """Yield the row of the table of kinds (see kernels/cpu/collate_params.py)."""
+        """Yield the words of a *kind* in kernels/cpu/collate_params.py."""
         (source, output), *_ = self.places
         yield from (
             self.code,
@@ -72,28 +72,27 @@ class WindowPlan(NamedTuple):
 
 
 class WindowPlanTable(NamedTuple):
-    """The known kinds for outputs of one alignment, and their table."""
+    """The window plans for outputs of one alignment, and their table for the kernel."""
 
     kinds: tuple[WindowPlan, ...]
     table: Array
-    address: int  # of the table's memory
-    longest: int  # words of the longest parameters that other strides patch
-    is_spread: bool  # whether a window needs several launches
+    address: int  # of the memory of the table
+    longest: int  # words of the longest parameter block that is patched for other strides
+    is_spread: bool  # whether a plan needs several launches per window
 
     @classmethod
     def of(cls, kinds: Sequence[WindowPlan]) -> WindowPlanTable:
-        """Return the table of these kinds."""
+        """Return the table of window plans."""
         rows = [list(kind.row()) for kind in kinds]
-        longest = max(
-            (len(k.params) for k in kinds if max(k.min_stride, default=-1) >= 0), default=0
-        )
+        patched = [kind for kind in kinds if max(kind.min_stride, default=-1) >= 0]
+        longest = max((len(kind.params) for kind in patched), default=0)
         table = np.array(rows, np.int64)
         is_spread = any(len(kind.places) > 1 for kind in kinds)
         return cls(tuple(kinds), table, data_pointer(table), longest, is_spread)
 
 
-class _Ready(NamedTuple):
-    """The plan and launch parameters for some strides."""
+class _PreparedWindow(NamedTuple):
+    """The plan and the launch parameters of a window of certain strides."""
 
     plan: Plan
     spec: Any
@@ -105,101 +104,105 @@ class _Ready(NamedTuple):
         """Return the parameters, followed by the source offset of the first launch."""
         return np.append(self.params, self.places[0][0])
 
-    def is_like(self, other: _Ready) -> bool:
-        """Return whether both differ only in numbers: equal code, work and output offset."""
-        ours, theirs = ((r.spec, r.units, len(r.params)) for r in (self, other))
-        one = len(self.places) == len(other.places) == 1
-        return ours == theirs and one and self.places[0][1] == other.places[0][1]
+    def differs_only_in_numbers(self, other: _PreparedWindow) -> bool:
+        """Return True if code, work units and output offset are equal, in one launch each."""
+        ours, theirs = ((w.spec, w.units, len(w.params)) for w in (self, other))
+        is_one_launch = len(self.places) == len(other.places) == 1
+        return ours == theirs and is_one_launch and self.places[0][1] == other.places[0][1]
 
 
 def make_window_plan(
-    frame: BatchLayout, source: DType, steps: tuple[int, ...], grid: int, stream: bool
+    layout: BatchLayout, source: DType, strides: tuple[int, ...], alignment: int, stream: bool
 ) -> WindowPlan:
-    """Return a kind of windows with exactly these strides; others are tested later."""
-    ready = _ready(frame, source, steps, grid, stream)
+    """Return a plan for windows of exactly these strides; `generalize_strides` tests others."""
+    window = _prepare_window(layout, source, strides, alignment, stream)
     from ..kernels.cpu.compiler import load
 
-    code = load(ready.spec).address
-    none = np.empty((0, t.PATCH_WORDS), np.int64)
-    least = (-1,) * len(steps)
     return WindowPlan(
-        ready.plan, steps, least, code, ready.params, ready.units, ready.places, none, False
+        plan=window.plan,
+        steps=strides,
+        min_stride=(-1,) * len(strides),
+        code=load(window.spec).address,
+        params=window.params,
+        units=window.units,
+        places=window.places,
+        patches=np.empty((0, t.PATCH_WORDS), np.int64),
+        tried=False,
     )
 
 
 def generalize_strides(
-    kind: WindowPlan, frame: BatchLayout, source: DType, grid: int, stream: bool
+    kind: WindowPlan, layout: BatchLayout, source: DType, alignment: int, stream: bool
 ) -> WindowPlan:
-    """Return `kind` generalized to all strides that only change numbers linearly."""
-    base = _ready(frame, source, kind.steps, grid, stream)
-    least = []
+    """Return a window plan generalized to all strides that change its parameters linearly."""
+    base = _prepare_window(layout, source, kind.steps, alignment, stream)
+    min_strides = []
     patches = []
-    for axis, step in enumerate(kind.steps):
-        grown = [step + (more if step >= 0 else -more) for more in TRIED]
-        growth = _find_growth(base, frame, source, kind.steps, axis, grown, grid, stream)
-        if growth is None or (growth.any() and abs(step) < LINE):
-            least.append(-1)
+    for axis, stride in enumerate(kind.steps):
+        others = [stride + (more if stride >= 0 else -more) for more in _STRIDE_CHANGES]
+        growth = _find_growth(base, layout, source, kind.steps, axis, others, alignment, stream)
+        if growth is None or (growth.any() and abs(stride) < LINE):
+            min_strides.append(-1)
             continue
-        # Shorter strides may select another kernel: this plan would be correct, but slower.
-        least.append(LINE if growth.any() else 0)
+        # For shorter strides another kernel may be faster than this plan.
+        min_strides.append(LINE if growth.any() else 0)
         last = len(growth) - 1
         patches += [
             (index if index < last else -1, axis, growth[index]) for index in np.flatnonzero(growth)
         ]
     rows = np.array(patches, np.int64).reshape(-1, t.PATCH_WORDS)
-    return kind._replace(min_stride=tuple(least), patches=rows, tried=True)
+    return kind._replace(min_stride=tuple(min_strides), patches=rows, tried=True)
 
 
 def _find_growth(
-    base: _Ready,
-    frame: BatchLayout,
+    base: _PreparedWindow,
+    layout: BatchLayout,
     source: DType,
-    steps: tuple[int, ...],
+    strides: tuple[int, ...],
     axis: int,
-    other_steps: Sequence[int],
-    grid: int,
+    other_strides: Sequence[int],
+    alignment: int,
     stream: bool,
 ) -> Array | None:
-    """Return the growth of all numbers per byte of stride; None if they are not linear."""
+    """Return the growth of each number of `base` per byte of a stride, None if not linear."""
     growth: Array | None = None
-    for other_step in other_steps:
+    for other_stride in other_strides:
+        changed_strides = (*strides[:axis], other_stride, *strides[axis + 1 :])
         try:
-            changed = _ready(
-                frame, source, (*steps[:axis], other_step, *steps[axis + 1 :]), grid, stream
-            )
+            changed = _prepare_window(layout, source, changed_strides, alignment, stream)
         except LayoutkitError:
             return None
-        if not base.is_like(changed):
+        if not base.differs_only_in_numbers(changed):
             return None
-        more = changed.numbers() - base.numbers()
-        slope, rest = np.divmod(more, other_step - steps[axis])
+        differences = changed.numbers() - base.numbers()
+        slope, rest = np.divmod(differences, other_stride - strides[axis])
         if rest.any() or (growth is not None and (slope != growth).any()):
             return None
         growth = slope
     return growth
 
 
-def _ready(
-    frame: BatchLayout, source: DType, steps: tuple[int, ...], grid: int, stream: bool
-) -> _Ready:
-    """Plan one window, and compute its launch parameters."""
+def _prepare_window(
+    layout: BatchLayout, source: DType, strides: tuple[int, ...], alignment: int, stream: bool
+) -> _PreparedWindow:
+    """Return the plan and the launch parameters of a window of certain strides."""
     plan = make_single_plan(
-        frame.options, frame.window, steps, source, CPU, frame.sample_region, supports_float16
+        layout.options, layout.window, strides, source, CPU, layout.sample_region, supports_float16
     )
     if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
-        raise RuntimeError(f"{plan.pattern}: a sample needs several passes, but the batch only one")
+        raise RuntimeError(f"{plan.pattern}: a batch needs one pass, but a window several")
     places = tuple(plan.launches())
     with fork.init_lock:
         from ..kernels.cpu.launch import prepare
 
-        grid = gcd(grid, *(dst for _, dst in places))
-        launch = prepare(plan.choice, plan.epilogue, grid, stream)
+        alignment = gcd(alignment, *(dst for _, dst in places))
+        launch = prepare(plan.choice, plan.epilogue, alignment, stream)
     params = np.frombuffer(launch.params, np.int64)
-    return _Ready(plan, launch.spec, launch.units, places, params)
+    return _PreparedWindow(plan, launch.spec, launch.units, places, params)
 
 
 class SampleAddresses(NamedTuple):
-    """The addresses of samples, and their sizes and strides (one row per sample, or one row)."""
+    """The addresses of samples, and their sizes and strides: one row per sample, or one for all."""
 
     starts: Array
     sizes: Array
@@ -210,8 +213,8 @@ class SampleBatch(NamedTuple):
     """The samples of a batch.
 
     shape     the shape of the first sample
-    arrays    the samples; empty if they are parts of one array
-    places    the addresses of samples; None: machine code reads them from `arrays`
+    arrays    the samples; empty if samples are parts of one array
+    places    the addresses of samples; None: the kernel reads them from `arrays`
     """
 
     dtype: DType
@@ -222,14 +225,14 @@ class SampleBatch(NamedTuple):
 
 
 def samples_of_arrays(arrays: Sequence[Array]) -> SampleBatch:
-    """Return samples that are separate arrays."""
+    """Return the SampleBatch of separate arrays."""
     first = arrays[0]
     samples = SampleBatch(first.dtype, first.shape, len(arrays), arrays, None)
     return samples if HAS_KNOWN_HEADER else with_addresses(samples)
 
 
 def with_addresses(sources: SampleBatch) -> SampleBatch:
-    """Return samples with their addresses; raise if their ranks or dtypes differ."""
+    """Return a SampleBatch with addresses; raise if the samples differ in rank or dtype."""
     if sources.places is not None:
         return sources
     arrays = sources.arrays
@@ -241,15 +244,17 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
 
 
 def samples_of_array(array: Array, axis: int, rows: Array) -> SampleBatch:
-    """Return samples that are parts of one array, at validated positions along `axis`."""
+    """Return the SampleBatch of one array at validated indices `rows` of `axis`."""
     array = np.moveaxis(array, axis, 0) if axis else array
     starts = data_pointer(array) + rows * array.strides[0]
-    forms = (np.array([form[1:]], np.int64) for form in (array.shape, array.strides))
-    return SampleBatch(array.dtype, array.shape[1:], len(rows), (), SampleAddresses(starts, *forms))
+    sizes = np.array([array.shape[1:]], np.int64)
+    strides = np.array([array.strides[1:]], np.int64)
+    addresses_of_rows = SampleAddresses(starts, sizes, strides)
+    return SampleBatch(array.dtype, array.shape[1:], len(rows), (), addresses_of_rows)
 
 
-_EACH_TIME = Struct(f"{t.PER_BATCH_WORDS}q").pack_into
-HEADER = object.__basicsize__  # bytes of a Python object before NumPy's fields
+_write_batch_args = Struct(f"{t.PER_BATCH_WORDS}q").pack_into
+HEADER = object.__basicsize__  # bytes of an array object before the fields of NumPy
 
 
 class CollateArgs:
@@ -268,19 +273,19 @@ class CollateArgs:
         self.rows = rows.reshape(count, row)
         self.table = table.reshape(count, t.ENTRY)
         self.head[[t.COUNT, t.AXES, t.OBJECT_HEADER]] = count, rank, HEADER
-        begins = [self.address + 8 * end for end in ends]
-        self._objects_at, *written = begins[:-1]
-        self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = written
-        self._is_said = False  # whether the head has offsets or flips
+        part_addresses = [self.address + 8 * end for end in ends]
+        self._objects_address, *result_addresses = part_addresses[:-1]
+        self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = result_addresses
+        self._has_crop_or_flip = False  # whether the head has offsets or flips
         self._write_objects = Struct(f"{count}q").pack_into
 
     def of_axes(self, which: int) -> Array:
-        """Return a per-axis list of the head, such as the window sizes."""
+        """Return a per-axis array of the head, such as t.WINDOW, the window sizes."""
         first = t.SHEET_WORDS + which * self._rank
         return self.head[first : first + self._rank]
 
     def of_windows(self, which: int) -> Array:
-        """Return a per-axis list of all windows, such as their starts."""
+        """Return a per-axis array of each window, such as t.WINDOW_OFFSETS, one row per window."""
         first = t.ROW + which * self._rank
         return self.rows[:, first : first + self._rank]
 
@@ -292,24 +297,24 @@ class CollateArgs:
         flips: PerSampleArgs,
         out: tuple[int, int],
     ) -> None:
-        """Write the arguments that differ between batches; the caller keeps their arrays alive."""
+        """Write the arguments of a batch; the caller keeps the arrays alive that they point to."""
         kinds = len(known.kinds), known.address
         if sources.places is None:
             self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
-            samples = self._objects_at, id(sources.dtype), 0, 0, 0, 0
+            samples = self._objects_address, id(sources.dtype), 0, 0, 0, 0
         else:
             starts, sizes, strides = map(data_pointer, sources.places)
-            form = 8 * self._rank if len(sources.places.sizes) > 1 else 0
-            samples = 0, 0, starts, sizes, strides, form
-        _EACH_TIME(self.head.data, 0, *samples, *out, *kinds, 0, 0)
-        if not (offsets or flips or self._is_said):
+            row_bytes = 8 * self._rank if len(sources.places.sizes) > 1 else 0
+            samples = 0, 0, starts, sizes, strides, row_bytes
+        _write_batch_args(self.head.data, 0, *samples, *out, *kinds, 0, 0)
+        if not (offsets or flips or self._has_crop_or_flip):
             return
         head = self.head
         rank = self._rank
         head[t.SHEET_WORDS : t.SHEET_WORDS + t.WINDOW * rank] = 0
-        self._is_said = bool(offsets or flips)
-        for first, values in (t.OFFSETS, offsets), (t.FLIPS, flips):
+        self._has_crop_or_flip = bool(offsets or flips)
+        for which, values in (t.OFFSETS, offsets), (t.FLIPS, flips):
             for axis, value in values.items():
-                pos = t.SHEET_WORDS + first * rank + axis
-                head[pos] = data_pointer(value)
-                head[pos + rank] = value.strides[0] if value.ndim else 0
+                word = t.SHEET_WORDS + which * rank + axis
+                head[word] = data_pointer(value)
+                head[word + rank] = value.strides[0] if value.ndim else 0

@@ -1,7 +1,7 @@
-"""Gather windows of samples on a GPU into one array, to be converted as one batch.
+"""Gather windows of samples on a GPU into one array, which is then converted as one batch.
 
-`layoutkit.cpu.collate` is the CPU's counterpart. A window is an address and strides, and is copied
-by the kernels of conversions, with one launch per piece. Everything is asynchronous.
+`layoutkit.cpu.collate` does this on the CPU. Conversion kernels copy a window, with one launch for
+its part inside of the sample and one for each border of padding. All launches are asynchronous.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .transfers import to_device
 
 
 class DeviceCollateProgram:
-    """The GPU programs of a Collator: gathers windows of samples into one array."""
+    """The GPU program of a Collator, which gathers windows of samples into one array."""
 
     def __init__(self, options: CollateOptions) -> None:
         self._options = options
@@ -50,7 +50,7 @@ class DeviceCollateProgram:
         out: DeviceArray | None,
         adapter: DeviceAdapter,
     ) -> DeviceArray:
-        """Return the windows in one array, with the sample axis at its index in the pattern."""
+        """Return the windows in one array, whose sample axis has its index in the pattern."""
         options = self._options
         first = arrays[0]
         for number, array in enumerate(arrays):
@@ -60,7 +60,7 @@ class DeviceCollateProgram:
                 check_writable(array, out, name)
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
         samples, axes, sample_axis = self._samples(arrays, indices)
-        shapes = np.array([window_rows.shape for window_rows in (samples or arrays)], np.int64)
+        shapes = np.array([array.shape for array in (samples or arrays)], np.int64)
         if not samples:
             shapes = np.delete(shapes, sample_axis, axis=1)
         window = axes.window(options, shapes)
@@ -76,17 +76,17 @@ class DeviceCollateProgram:
         )
         if not batch.size:
             return batch
-        rows_of = (
-            np.broadcast_to(window_rows, (len(samples), len(window)))
-            for window_rows in (*cropped, sizes)
+        tables = (
+            np.broadcast_to(table, (len(samples), len(window))) for table in (*cropped, sizes)
         )
         with runtime().on(batch.ordinal):
-            paint = self._paint(pixel, axes, batch, adapter) if outside.any() else None
-            for number, (sample, *window_rows) in enumerate(zip(samples, *rows_of, strict=True)):
-                begins, flips, of = (row.tolist() for row in window_rows)
-                to = _flip_axes(_without(batch, sample_axis, number), flips)
-                for source, region in self._window_pieces(axes, sample, begins, of, window, paint):
-                    self._move(source, _part(to, region), adapter)
+            fill = self._fill_on_device(pixel, axes, batch, adapter) if outside.any() else None
+            for number, (sample, *rows) in enumerate(zip(samples, *tables, strict=True)):
+                starts, flips, lengths = (row.tolist() for row in rows)
+                target = _flip_axes(_select_index(batch, sample_axis, number), flips)
+                pieces = self._window_pieces(axes, sample, starts, lengths, window, fill)
+                for source, region in pieces:
+                    self._copy(source, _crop(target, region), adapter)
         return batch
 
     def _samples(
@@ -101,9 +101,10 @@ class DeviceCollateProgram:
         axes = options.completed(len(first.shape) - 1)
         sample_axis = axes.pattern.source.groups.index(options.letter)
         numbers = normalize_indices(indices, first.shape[sample_axis]).tolist()
-        return [_without(first, sample_axis, row) for row in numbers], axes, sample_axis
+        samples = [_select_index(first, sample_axis, number) for number in numbers]
+        return samples, axes, sample_axis
 
-    def _paint(
+    def _fill_on_device(
         self, pixel: Array, axes: SampleAxes, batch: DeviceArray, adapter: DeviceAdapter
     ) -> DeviceArray:
         """Return the fill values on the GPU, broadcast with stride 0."""
@@ -119,77 +120,78 @@ class DeviceCollateProgram:
         self,
         axes: SampleAxes,
         sample: DeviceArray,
-        begins: list[int],
+        starts: list[int],
         sizes: list[int],
         window: tuple[int, ...],
-        paint: DeviceArray | None,
+        fill: DeviceArray | None,
     ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:
-        """Yield (source, region of the window) for the inside and for the padding around it."""
-        spans = zip(begins, sizes, window, strict=True)
+        """Yield (source, region of the window) for the inside of a window and its padding."""
+        spans = zip(starts, sizes, window, strict=True)
         ends = [(min(max(-b, 0), w), min(max(n - b, 0), w)) for b, n, w in spans]
-        inner = tuple(slice(start, max(start, stop)) for start, stop in ends)
+        inner = tuple(slice(first, max(first, last)) for first, last in ends)
         source_region = tuple(
-            slice(p.start + b, p.stop + b) for p, b in zip(inner, begins, strict=True)
+            slice(part.start + start, part.stop + start)
+            for part, start in zip(inner, starts, strict=True)
         )
         if self._options.channels is None:
-            yield _part(sample, source_region), inner
+            yield _crop(sample, source_region), inner
         else:
             channel = axes.places()[CHANNEL]
-            for first, step, channel_slice in _runs(self._options.channels):
-                taken = _slice_axis(sample, channel, first, step)
+            for first, step, channel_slice in _even_runs(self._options.channels):
+                selected = _slice_axis(sample, channel, first, step)
                 channel_region = (
                     *source_region[:channel],
                     slice(0, channel_slice.stop - channel_slice.start),
                     *source_region[channel + 1 :],
                 )
                 yield (
-                    _part(taken, channel_region),
+                    _crop(selected, channel_region),
                     (*inner[:channel], channel_slice, *inner[channel + 1 :]),
                 )
-        if paint is not None:
+        if fill is not None:
             for border in PaddedRegion(window, window, inner).borders():
-                yield _part(paint, border), border
+                yield _crop(fill, border), border
 
-    def _move(self, source: DeviceArray, to: DeviceArray, adapter: DeviceAdapter) -> None:
+    def _copy(self, source: DeviceArray, target: DeviceArray, adapter: DeviceAdapter) -> None:
         """Copy a piece on the stream of the adapter."""
-        if not to.size:
+        if not target.size:
             return
-        if not to.shape:
-            source, to = (replace(side, shape=(1,), strides=(0,)) for side in (source, to))
-        ndim = len(to.shape)
+        if not target.shape:
+            source, target = (replace(side, shape=(1,), strides=(0,)) for side in (source, target))
+        ndim = len(target.shape)
         programs = self._programs.get(ndim)
         if programs is None:
             task = parse_options(identity_pattern(ndim), copy=True)
             programs = self._programs.setdefault(ndim, DevicePrograms(task))
-        programs.find(source, to)(source, to, adapter)
+        programs.find(source, target)(source, target, adapter)
 
 
-def _without(array: DeviceArray, axis: int, number: int) -> DeviceArray:
+def _select_index(array: DeviceArray, axis: int, index: int) -> DeviceArray:
     """Return the array at one index of an axis, without that axis."""
     shape, strides = (side[:axis] + side[axis + 1 :] for side in (array.shape, array.strides))
-    address = array.address + number * array.strides[axis]
+    address = array.address + index * array.strides[axis]
     return replace(array, address=address, shape=shape, strides=strides)
 
 
-def _part(array: DeviceArray, window: tuple[slice, ...]) -> DeviceArray:
-    """Return a region of an array; slices must have both ends."""
-    pairs = zip(window, array.strides, strict=True)
-    address = array.address + sum(part.start * step for part, step in pairs)
-    return replace(array, address=address, shape=tuple(p.stop - p.start for p in window))
+def _crop(array: DeviceArray, region: tuple[slice, ...]) -> DeviceArray:
+    """Return a region of an array; each slice must have a start and a stop."""
+    pairs = zip(region, array.strides, strict=True)
+    address = array.address + sum(part.start * stride for part, stride in pairs)
+    return replace(array, address=address, shape=tuple(p.stop - p.start for p in region))
 
 
 def _flip_axes(array: DeviceArray, flips: list[bool]) -> DeviceArray:
-    """Return the array with some axes reversed."""
-    facts = list(zip(array.shape, array.strides, flips, strict=True))
+    """Return the array with the axes reversed whose flag in `flips` is True."""
+    axes = list(zip(array.shape, array.strides, flips, strict=True))
     address = array.address + sum(
-        (size - 1) * step for size, step, is_flipped in facts if is_flipped
+        (size - 1) * stride for size, stride, is_flipped in axes if is_flipped
     )
-    strides = tuple(-step if is_flipped else step for _, step, is_flipped in facts)
+    strides = tuple(-stride if is_flipped else stride for _, stride, is_flipped in axes)
     return replace(array, address=address, strides=strides)
 
 
-def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
-    """Yield runs of evenly spaced channels: start, step, and their slice of the result."""
+def _even_runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
+    """Yield each run of evenly spaced channels: first channel, step, and slice of the result."""
     start = 0
     while start < len(channels):
         rest = channels[start:]
@@ -201,7 +203,7 @@ def _runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
 
 
 def _slice_axis(array: DeviceArray, axis: int, first: int, step: int) -> DeviceArray:
-    """Return the array with one axis starting at `first`, with a step of `step`."""
+    """Return the array with every `step`-th index of an axis, from `first` on."""
     stride = array.strides[axis]
     strides = (*array.strides[:axis], stride * step, *array.strides[axis + 1 :])
     return replace(array, address=array.address + first * stride, strides=strides)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import DeviceError
 
-LEAST_CUPY = (14, 2)  # the first that loads kernels of any name from its disk cache
+LEAST_CUPY = (14, 2)  # the first that loads kernels of any name from the disk cache
 
 _EXTRA = 'pip install "layoutkit[cuda13]" (or "layoutkit[cuda12]" for a driver of CUDA 12)'
 
@@ -33,21 +33,21 @@ def import_cupy() -> Any:
     try:
         cupy = import_module("cupy")
     except ImportError as error:
-        raise DeviceError(f"a GPU needs CuPy, which does not load here: {_EXTRA}") from error
+        raise DeviceError(f"a GPU needs CuPy, which cannot be imported: {_EXTRA}") from error
     except OSError as error:  # CuPy creates its kernel cache folder on import
         raise DeviceError(
-            f"a GPU needs CuPy, which cannot keep its kernels here ({_line(error)}); let "
-            "CUPY_CACHE_DIR name a folder that may be written"
+            f"a GPU needs CuPy, which cannot create its kernel cache ({_line(error)}); set "
+            "CUPY_CACHE_DIR to a writable folder"
         ) from error
     installed = tuple(map(int, re.findall(r"\d+", cupy.__version__)[:2]))
     if installed < LEAST_CUPY:
-        least = ".".join(map(str, LEAST_CUPY))
-        raise DeviceError(f"CuPy {cupy.__version__} is installed, {least} is needed: {_EXTRA}")
+        required = ".".join(map(str, LEAST_CUPY))
+        raise DeviceError(f"CuPy {cupy.__version__} is installed, {required} is needed: {_EXTRA}")
     return cupy
 
 
 def count_devices(cupy: Any) -> int:
-    """Return the number of GPUs; raise DeviceError if there is none, or no driver for CuPy."""
+    """Return the number of GPUs; raise DeviceError without a GPU or a driver that CuPy supports."""
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception as error:  # CuPy's own class, derived from Exception
@@ -58,42 +58,42 @@ def count_devices(cupy: Any) -> int:
 
 
 _NO_GPU = (
-    "the NVIDIA driver finds no GPU; see what nvidia-smi says, and whether CUDA_VISIBLE_DEVICES "
-    "hides it"
+    "the NVIDIA driver finds no GPU; run nvidia-smi, and check that CUDA_VISIBLE_DEVICES does not "
+    "hide the GPU"
 )
 
 
 def _explain_missing_gpu(api: Any, error: Exception) -> str:
     """Return the message for a driver that cannot count devices."""
-    name = str(error).partition(":")[0]
+    error_name = str(error).partition(":")[0]
     driver = api.driverGetVersion()
-    needed = api.runtimeGetVersion()
+    runtime = api.runtimeGetVersion()
     if driver == 0:
         return "a GPU needs the NVIDIA driver, and none was found: install one for CUDA 12 or newer"
-    if driver // 1000 < min(12, needed // 1000):
+    if driver // 1000 < min(12, runtime // 1000):
         return (
-            f"a GPU needs the NVIDIA driver, and one for CUDA {version(driver)} was found: install "
-            "one for CUDA 12 or newer"
+            f"the NVIDIA driver is for CUDA {version(driver)}, which is too old: install one for "
+            "CUDA 12 or newer"
         )
-    if driver // 1000 < needed // 1000:
+    if driver // 1000 < runtime // 1000:
         major = driver // 1000
-        cupy_major = needed // 1000
+        cupy_major = runtime // 1000
         return (
             f"the NVIDIA driver is for CUDA {version(driver)}, but this CuPy is for CUDA "
             f"{cupy_major}: pip uninstall cupy-cuda{cupy_major}x, and then pip install "
             f'"layoutkit[cuda{major}]"; or install a driver for CUDA {cupy_major}'
         )
-    if name == "cudaErrorInitializationError":
+    if error_name == "cudaErrorInitializationError":
         return (
-            "CUDA does not start in this process; if it was forked from one that uses CUDA, as by "
-            'torch, start it with multiprocessing.get_context("spawn"), or stay on the CPU in it; '
-            "else see what nvidia-smi says"
+            "CUDA cannot be initialized in this process; if the process was forked from one that "
+            'uses CUDA, start it with multiprocessing.get_context("spawn") or use only the CPU in '
+            "it; otherwise run nvidia-smi"
         )
-    if name == "cudaErrorNoDevice":
+    if error_name == "cudaErrorNoDevice":
         return _NO_GPU
     return (
-        f"the NVIDIA driver for CUDA {version(driver)} does not answer ({_line(error)}); see what "
-        "nvidia-smi says"
+        f"the NVIDIA driver for CUDA {version(driver)} does not answer ({_line(error)}); run "
+        "nvidia-smi"
     )
 
 
@@ -116,33 +116,34 @@ def version(number: int) -> str:
 def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) -> Any:
     """Compile a kernel, load it on the current device, and return its function.
 
-    Raises DeviceError if there is no compiler, or it rejects the kernel.
+    Raises DeviceError if NVRTC is not found or rejects the kernel.
     """
     module = cupy.RawModule(code=code, options=options, backend="nvrtc")
     try:
         function = module.get_function(name)
     except cupy.cuda.compiler.CompileException as error:
         raise DeviceError(
-            f"NVRTC does not compile the kernel {name} for this GPU ({_line(error)}); a GPU older "
-            "than CUDA 13 supports needs layoutkit[cuda12]"
+            f"NVRTC cannot compile the kernel {name} for this GPU ({_line(error)}); a GPU that "
+            "CUDA 13 no longer supports needs layoutkit[cuda12]"
         ) from error
     except Exception as error:
-        # The error of cuda-pathfinder, or CuPy's error from it. Compared by name, as these packages
-        # may not be installed.
+        # cuda-pathfinder raises this error, or CuPy raises one that quotes it. Compared by name,
+        # because cuda-pathfinder may not be installed.
         if type(error).__name__ == "DynamicLibNotFoundError" or "nvrtc" in str(error).lower():
             raise DeviceError(
-                f"CuPy does not find NVRTC, which compiles the kernels ({_line(error)}): {_EXTRA}"
+                f"CuPy cannot find NVRTC, which compiles the kernels ({_line(error)}): {_EXTRA}"
             ) from error
         raise
-    # Reading an attribute loads it now: drivers before CUDA 12.3 cannot during a graph capture.
+    # Reading an attribute loads the function now: drivers before CUDA 12.3 cannot load it during a
+    # graph capture.
     _ = function.num_regs
     return function.kernel
 
 
 def _line(error: Exception) -> str:
     """Return the class name of an error and the first line of its message."""
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first}"[:200]
+    first_line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first_line}"[:200]
 
 
 # ---- captures ----------------------------------------------------------------------------
@@ -155,36 +156,37 @@ def relaxed_capture_mode() -> Iterator[None]:
     A query invalidates a capture in any thread, unless the querying thread has set the relaxed
     capture mode.
     """
-    exchange = _exchange()
-    before = exchange(_RELAXED)
+    exchange = _exchange_function()
+    previous_mode = exchange(_RELAXED)
     try:
         yield
     finally:
-        exchange(before)
+        exchange(previous_mode)
 
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
-_making = threading.Lock()
+_found_lock = threading.Lock()
 _found: Callable[[int], int] | None = None
 
 
-def _exchange() -> Callable[[int], int]:
+def _exchange_function() -> Callable[[int], int]:
     """Return the driver's cuThreadExchangeStreamCaptureMode, which CuPy does not wrap."""
     global _found
-    with _making:
-        _found = _found or _of_driver()
+    with _found_lock:
+        _found = _found or _load_exchange_function()
     return _found
 
 
-def _of_driver() -> Callable[[int], int]:
+def _load_exchange_function() -> Callable[[int], int]:
+    """Return the driver's exchange of capture modes; without a driver, the identity function."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:  # without a driver there are no captures
         return lambda mode: mode
 
     def exchange(mode: int) -> int:
-        word = ctypes.c_int(mode)
-        library.cuThreadExchangeStreamCaptureMode(ctypes.byref(word))
-        return word.value
+        c_mode = ctypes.c_int(mode)
+        library.cuThreadExchangeStreamCaptureMode(ctypes.byref(c_mode))
+        return c_mode.value
 
     return exchange

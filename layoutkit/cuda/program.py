@@ -1,14 +1,14 @@
 """Execute the plan of a conversion on a GPU; `layoutkit.cpu.program` is the CPU's counterpart.
 
 All work goes to one stream and is asynchronous, so conversions whose kernels are loaded can be
-captured in a CUDA graph. Kernels are loaded once per alignment of both sides, and cached.
+captured in a CUDA graph. Kernels are loaded once per alignment of x and the result, and cached.
 
 `CachedLaunch` and `CachedSumLaunch` are the fast path for arrays of a layout that was converted
-before: the checks and the plan are valid for all arrays of that layout. Only their addresses remain
-to be checked: the alignment decides the kernel, and `out` must not overlap x. If the fast path
-cannot decide this, it returns False and the caller takes the normal path.
+before: the checks and the plan are valid for all arrays of that layout. Only the addresses remain
+to be checked: their alignment selects the kernel, and `out` must not overlap x. If the fast path
+does not apply, it returns False and the caller takes the normal path.
 
-`cast_into` is the cast before and after kernels. Kernels do it if they support both dtypes; the
+`cast_into` casts before and after a conversion. A kernel casts if it supports both dtypes; the
 array's library casts where C leaves the value undefined, and other dtypes (complex, float8).
 """
 
@@ -41,7 +41,7 @@ def supports_float16() -> bool:
 
 
 class HasAddress(Protocol):
-    """The operand of a launch."""
+    """An operand of a launch."""
 
     @property
     def address(self) -> int:
@@ -51,29 +51,38 @@ class HasAddress(Protocol):
 class Launches:
     """The loaded kernels of a plan on one GPU.
 
-    Safe to use from many threads: only the cache of kernels is ever changed.
+    Thread-safe, because only the cache of kernels changes.
     """
 
     def __init__(self, plan: Plan, ordinal: int) -> None:
         self.plan = plan
         self.ordinal = ordinal
-        self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of both sides
+        self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of x and the result
 
     def __call__(self, array: HasAddress, result: HasAddress, stream: Any) -> None:
-        """Launch the kernel, once per iteration of surplus outer loops."""
+        """Launch the kernel once per iteration of the outer loops that it cannot run itself."""
         for src, dst in self.plan.launches():
-            x, y = array.address + src, result.address + dst
+            x = array.address + src
+            y = result.address + dst
             kernel = self.kernels.get((x & 15, y & 15)) or self._load(x & 15, y & 15, stream)
             runtime().launch(kernel, (y, x), stream)
 
-    def warm(self) -> str:
-        """Load the kernel for the alignment of pool memory, and return a description of it."""
-        launch = self._load(0, 0).launch
-        words = " ".join(f"{name}={value}" for name, value in launch.defines)
-        return f"{device_name(self.ordinal)} {launch.family} {words}"
+    def steps(self) -> list[Step]:
+        """Return the launches, relative to the addresses of x and of the result."""
+        return [Step(self.kernels, src, dst) for src, dst in self.plan.launches()]
+
+    def warm(self, x: int = 0, y: int = 0) -> str:
+        """Load the kernels for addresses aligned as `x` and `y`, and return a description."""
+        launch: Any = None
+        for src, dst in self.plan.launches():
+            launch = self._load((x + src) & 15, (y + dst) & 15).launch
+        if launch is None:  # an empty array
+            return f"{device_name(self.ordinal)} no kernel"
+        defines = " ".join(f"{name}={value}" for name, value in launch.defines)
+        return f"{device_name(self.ordinal)} {launch.family} {defines}"
 
     def _load(self, src: int, dst: int, stream: Any = None) -> Any:
-        """Return the kernel for addresses with these last four bits."""
+        """Return the kernel for addresses whose last four bits are `src` and `dst`."""
         with fork.init_lock:
             from ..kernels.cuda.launch import prepare
 
@@ -97,47 +106,69 @@ def check_compiled(launch: Any, ordinal: int, stream: Any, description: str) -> 
         )
 
 
+class Step(NamedTuple):
+    """A kernel launch of a conversion, relative to the addresses of x and of the result."""
+
+    kernels: Mapping[tuple[int, int], Any]  # by the alignment of x and the result
+    source: int  # the offset in x, or the address of a constant
+    offset: int  # the offset in the result
+    is_constant: bool = False
+
+
 class CachedLaunch:
-    """A cached kernel launch for arrays of one layout on one GPU: the fast path.
+    """The cached kernel launches for arrays of one layout on one GPU: the fast path.
 
     shape, dtype    the shape and dtype of the result
     """
 
-    __slots__ = ("_from", "_kernels", "_near", "_to", "dtype", "ordinal", "shape")
+    __slots__ = ("_overlap_range", "_steps", "dtype", "ordinal", "shape")
 
     def __init__(
-        self, plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
+        self, program: DeviceProgram, steps: list[Step], array: DeviceArray, out: DeviceArray | None
     ) -> None:
         self.ordinal = array.ordinal
-        self.shape = plan.target.shape
-        self.dtype = plan.target.dtype
-        self._kernels = launches.kernels
-        ((self._from, self._to),) = plan.launches()
-        self._near = None if out is None else _near(array, out)
+        self.shape = program.shape
+        self.dtype = program.plan.target.dtype
+        self._steps = steps
+        self._overlap_range = None if out is None else _overlap_range(array, out)
 
     def __call__(self, x: int, y: int, stream: Any) -> bool:
-        """Launch the kernel from address `x` to `y`; return False if the normal path has to."""
-        if self._near is not None and self._near[0] < y - x < self._near[1]:
-            return False
-        x += self._from
-        y += self._to
-        kernel = self._kernels.get((x & 15, y & 15))
-        if kernel is None:
-            return False
+        """Launch the kernels from address `x` to `y`; return False if the fast path cannot."""
+        if self._overlap_range is not None:
+            low, high = self._overlap_range
+            if low < y - x < high:
+                return False
+        launches = []
+        for kernels, source, offset, is_constant in self._steps:
+            src = source if is_constant else x + source
+            dst = y + offset
+            kernel = kernels.get((src & 15, dst & 15))
+            if kernel is None:
+                return False
+            launches.append((kernel, (dst, src)))
         gpu = runtime()
         with gpu.on(self.ordinal):
-            gpu.launch(kernel, (y, x), stream)
+            for kernel, pointers in launches:
+                gpu.launch(kernel, pointers, stream)
         return True
 
 
 class CachedSumLaunch:
     """A cached kernel launch of a sum on one GPU: the fast path.
 
-    `kernels` are the sum's, by 0 and the alignment of its parts and its output. `offsets` are the
-    bytes from the address of each part, and last of the output, to the kernel's first element.
+    `kernels` are keyed by 0 and the alignments of the parts and the output. `offsets` are in bytes,
+    from the address of each part and, last, of the output to the kernel's first element there.
     """
 
-    __slots__ = ("_kernels", "_near", "_offsets", "_to", "dtype", "ordinal", "shape")
+    __slots__ = (
+        "_kernels",
+        "_offsets",
+        "_out_offset",
+        "_overlap_ranges",
+        "dtype",
+        "ordinal",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -150,16 +181,18 @@ class CachedSumLaunch:
         self.ordinal = arrays[0].ordinal
         self.shape, self.dtype = result
         self._kernels = kernels
-        *self._offsets, self._to = offsets
-        self._near = [] if out is None else [_near(array, out) for array in arrays]
+        *self._offsets, self._out_offset = offsets
+        self._overlap_ranges = (
+            [] if out is None else [_overlap_range(array, out) for array in arrays]
+        )
 
     def __call__(self, parts: Sequence[int], out: int, stream: Any) -> bool:
-        """Launch the kernel from `parts` to `out`; return False if the normal path has to."""
-        for x, (low, high) in zip(parts, self._near, strict=False):
+        """Launch the kernel from `parts` to `out`; return False if the fast path cannot."""
+        for x, (low, high) in zip(parts, self._overlap_ranges, strict=False):
             if low < out - x < high:
                 return False
         sources = [x + offset for x, offset in zip(parts, self._offsets, strict=True)]
-        out += self._to
+        out += self._out_offset
         kernel = self._kernels.get((0, *[x & 15 for x in sources], out & 15))
         if kernel is None:
             return False
@@ -169,18 +202,11 @@ class CachedSumLaunch:
         return True
 
 
-def _near(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
-    """Return the range of address differences for which `out` may overlap `array`."""
+def _overlap_range(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
+    """Return the exclusive bounds of the distance from `array` to an `out` that may overlap it."""
     low, high = span(array)
     first, last = span(out)
     return low - last, high - first
-
-
-def cache_launch(
-    plan: Plan, launches: Launches, array: DeviceArray, out: DeviceArray | None
-) -> CachedLaunch | None:
-    """Return the fast path of a plan; None unless it is exactly one kernel launch."""
-    return CachedLaunch(plan, launches, array, out) if plan.is_one_pass else None
 
 
 def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArray:
@@ -193,7 +219,7 @@ def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArra
 def cast_into(
     out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, *, saturate: bool = False
 ) -> None:
-    """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
+    """Cast `values` into `out` of equal shape: NumPy's unsafe cast, or the saturating one."""
     if values.dtype == out.dtype:
         _move(out, values, adapter)
         return
@@ -234,7 +260,7 @@ def _kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
 def _move(
     out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, casting: str = "same_kind"
 ) -> None:
-    """Copy or cast with a kernel. A pure copy may be unaligned."""
+    """Copy or cast with a kernel; the arrays of a copy may be unaligned."""
     launches = _launches(
         values.shape, values.strides, values.dtype, out.strides, out.dtype, casting, out.ordinal
     )
@@ -270,17 +296,22 @@ def _identity(ndim: int, casting: str) -> ConvertOptions:
     return parse_options(identity_pattern(ndim), casting=casting)
 
 
+def unallocated(shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
+    """Return the description of a contiguous array without memory, to prepare programs."""
+    return DeviceArray(0, shape, contiguous_strides(shape, dtype), dtype, ordinal, None)
+
+
 class DevicePrograms:
     """The GPU programs that a Converter caches, by GPU and memory layout.
 
     `others` caches other objects by memory layout, such as the plans of transfers.
     """
 
-    def __init__(self, task: ConvertOptions) -> None:
-        self.options = task
+    def __init__(self, options: ConvertOptions) -> None:
+        self.options = options
         self.others: dict[Any, Any] = {}
         self._programs: Cache[DeviceProgram] = Cache()
-        self._stays: dict[Any, DevicePrograms] = {}
+        self._same_device: dict[Any, DevicePrograms] = {}
         # By the library's description of x and of out; None if there is no fast path.
         self.quick: Cache[CachedLaunch | None] = Cache()
 
@@ -301,27 +332,28 @@ class DevicePrograms:
         return DeviceProgram(plan, array.ordinal)
 
     def cache_fast_path(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
-        """Cache the fast path, by `key`, for arrays like this one, which was just converted.
+        """Cache under `key` the fast path for arrays with the layout of `array` (and of `out`).
 
-        Does nothing if the key is None, or if a padded result takes several kernels.
+        Does nothing if `key` is None.
         """
-        if key is not None and key not in self.quick and self.options.padding is None:
+        if key is not None and key not in self.quick:
             program = self.find(array, out)
-            quick = cache_launch(program.plan, program.launches, array, out)
-            cache_put(self.quick, key, quick, PROGRAM_SIZE_ESTIMATE)
+            steps = program.steps()
+            launch = CachedLaunch(program, steps, array, out) if steps else None
+            cache_put(self.quick, key, launch, PROGRAM_SIZE_ESTIMATE)
 
     def same_device_programs(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """Return the programs of this conversion to `dtype` without a change of device."""
-        programs = self._stays.get((dtype, copy))
+        programs = self._same_device.get((dtype, copy))
         if programs is None:
             new_programs = DevicePrograms(
                 self.options._replace(dtype=dtype, device=None, copy=copy)
             )
-            programs = cache_put(self._stays, (dtype, copy), new_programs)
+            programs = cache_put(self._same_device, (dtype, copy), new_programs)
         return programs
 
     def run(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
-        """Convert `array`, and return the library's array of the result, or of `out` if given."""
+        """Convert `array` into `out` or a new array; return the result as its library's array."""
         program = self.find(array, out)
         if out is not None:
             check_writable(array, out)
@@ -334,7 +366,7 @@ class DevicePrograms:
 
 
 def device_programs_of(converter: Any) -> DevicePrograms:
-    """Return the GPU programs of a Converter, created on its first conversion that uses a GPU."""
+    """Return the GPU programs of a Converter, which the first call creates."""
     if converter.cuda_programs is None:
         converter.cuda_programs = DevicePrograms(converter.options)
     programs: DevicePrograms = converter.cuda_programs
@@ -344,20 +376,21 @@ def device_programs_of(converter: Any) -> DevicePrograms:
 class DeviceProgram:
     """The executable plan for arrays of one shape, strides and dtype on one GPU.
 
-    Safe to call from many threads: only the cache of kernels is ever changed.
+    Thread-safe, because only the cache of kernels changes.
     """
 
     def __init__(self, plan: Plan, ordinal: int) -> None:
         self.plan = plan
+        self.shape = plan.target.shape  # of the result
         self._ordinal = ordinal
         self.launches = Launches(plan, ordinal)
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
-        """Convert into `out` or a new array; return the library's array."""
+        """Convert into `out` or a new array; return the result as its library's array."""
         plan = self.plan
         if plan.kernel == "view":
             return array.owner if plan.move.is_identity else adapter.view(array, plan.move)
-        result = out or adapter.empty(plan.target.shape, plan.target.dtype, self._ordinal)
+        result = out or adapter.empty(self.shape, plan.target.dtype, self._ordinal)
         if plan.choice is not None:
             self._stages(array, result, adapter)
         return result.owner
@@ -369,12 +402,16 @@ class DeviceProgram:
         after = plan.after
         if after is None and plan.epilogue is not None and not result.is_aligned:
             after = result.dtype
-        middle = (
+        kernel_out = (
             result if after is None else adapter.empty_temporary(result.shape, after, self._ordinal)
         )
-        self.launches(array, middle, adapter.stream(self._ordinal))
+        self.launches(array, kernel_out, adapter.stream(self._ordinal))
         if after is not None:
-            cast_into(result, middle, adapter, saturate=plan.saturate)
+            cast_into(result, kernel_out, adapter, saturate=plan.saturate)
+
+    def steps(self) -> list[Step]:
+        """Return the launches for the fast path; an empty list unless one launch is enough."""
+        return self.launches.steps() if self.plan.is_one_pass else []
 
     def warm(self) -> str:
         """Load the kernel for the alignment of pool memory, and return a description of it."""
@@ -382,69 +419,87 @@ class DeviceProgram:
 
 
 class _Pointer(NamedTuple):
-    """The address of a region, which is all that a launch needs."""
+    """An operand of a launch that consists of its address only."""
 
     address: int
 
 
 class PaddedDeviceProgram(DeviceProgram):
-    """A program that converts x into a region of a padded result and fills the rest: `pad_to=`."""
+    """A program for `pad_to=`: it converts x into a region of the result and fills the rest."""
 
     def __init__(
         self, options: ConvertOptions, array: DeviceArray, out: DeviceArray | None
     ) -> None:
         plan, self._region = plan_inner_region(options, *array.facts, out, supports_float16)
         super().__init__(plan, array.ordinal)
+        self.shape = self._region.shape
         dtype = plan.target.dtype
         if out is None:
-            self._steps = contiguous_strides(self._region.full, dtype)
+            self._strides = contiguous_strides(self._region.full, dtype)
         else:
             rank = len(array.shape)
-            self._steps = unfolded_strides(options, self._region, rank, out.strides)
+            self._strides = unfolded_strides(options, self._region, rank, out.strides)
         window = self._region.window
-        self._inside_offset = self._offset(window)
-        self._inside_shape = tuple([part.stop - part.start for part in window])
-        on_cpu = options._replace(device=None)
+        self._inner_offset = self._offset(window)
+        self._inner_shape = tuple([part.stop - part.start for part in window])
+        cpu_options = options._replace(device=None)
         fill = np.ascontiguousarray(
-            fill_array(on_cpu, array.shape, array.dtype, dtype, self._region.full)
+            fill_array(cpu_options, array.shape, array.dtype, dtype, self._region.full)
         )
         address = runtime().constants(fill.tobytes(), array.ordinal)
         self._borders = [self._border(fill, address, part) for part in self._region.borders()]
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
-        """Convert into its region of `out` or a new array and fill the rest."""
+        """Convert into the inner region of `out` or of a new array, and fill the rest."""
         dtype = self.plan.target.dtype
-        result = out or adapter.empty(self._region.shape, dtype, self._ordinal)
+        result = out or adapter.empty(self.shape, dtype, self._ordinal)
         if self.plan.choice is not None:
-            self._stages(array, self._inside(result), adapter)
+            self._stages(array, self._inner_region(result), adapter)
         stream = adapter.stream(self._ordinal)
         for launches, fill, border in self._borders:
             launches(fill, _Pointer(result.address + border), stream)
         return result.owner
 
-    def _inside(self, result: DeviceArray) -> DeviceArray:
-        """Return the region of x in a result whose folds are split."""
+    def steps(self) -> list[Step]:
+        """Return the launches for the fast path: the conversion, then the fills of the borders."""
+        steps = [step._replace(offset=step.offset + self._inner_offset) for step in super().steps()]
+        if steps:
+            for launches, fill, border in self._borders:
+                steps += [
+                    Step(step.kernels, fill.address + step.source, border + step.offset, True)
+                    for step in launches.steps()
+                ]
+        return steps
+
+    def warm(self) -> str:
+        """Load the kernels of the conversion and of the borders."""
+        for launches, fill, border in self._borders:
+            launches.warm(fill.address, border)
+        return self.launches.warm(y=self._inner_offset)
+
+    def _inner_region(self, result: DeviceArray) -> DeviceArray:
+        """Return the region of `result` for x, with folded axes split."""
         return DeviceArray(
-            result.address + self._inside_offset,
-            self._inside_shape,
-            self._steps,
+            result.address + self._inner_offset,
+            self._inner_shape,
+            self._strides,
             result.dtype,
             result.ordinal,
             result.owner,
         )
 
     def _border(self, fill: Array, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
-        """Return the kernels that fill a border, their source and the border's offset."""
+        """Return the kernels that fill a border, their source and the border's offset in bytes."""
         part = fill[fill_region_for(fill, border)]
         sizes = tuple(side.stop - side.start for side in border)
         source = np.broadcast_to(part, sizes)
-        first = address + data_pointer(part) - data_pointer(fill)
+        part_address = address + data_pointer(part) - data_pointer(fill)
         ordinal = self._ordinal
         launches = _launches(
-            sizes, source.strides, fill.dtype, self._steps, fill.dtype, "same_kind", ordinal
+            sizes, source.strides, fill.dtype, self._strides, fill.dtype, "same_kind", ordinal
         )
-        return launches, _Pointer(first), self._offset(border)
+        return launches, _Pointer(part_address), self._offset(border)
 
     def _offset(self, window: Window) -> int:
-        """Return the offset of a region in bytes."""
-        return sum([part.start * step for part, step in zip(window, self._steps, strict=True)])
+        """Return the offset of a region of the result, in bytes."""
+        return sum([part.start * step for part, step in zip(window, self._strides, strict=True)])

@@ -1,6 +1,6 @@
 """Ordering and lifetime of arrays across the streams of several libraries, and in CUDA graphs.
 
-A library orders the work on its arrays by its own stream, and reuses freed memory in that order.
+A library orders the work on its arrays with its own stream, and reuses freed memory in that order.
 Work on another stream therefore must wait for that stream (`wait_for`), and must keep the arrays
 that it reads alive until it is done (`keep_alive_until_done`). A CUDA graph writes to the same
 memory at every replay, so temporary memory of a captured conversion is never freed
@@ -23,25 +23,24 @@ _DEFAULT = (0, 1)  # the pointers of the default stream
 # Arrays that kernels may still read, each with the event that ends their use. There is no lock,
 # because releasing an array may run a finalizer that calls `keep_alive_until_done` again.
 _kept_alive: deque[tuple[Any, Sequence[DeviceArray]]] = deque()
-_captured: list[
-    DeviceArray
-] = []  # until the process ends, as CUDA does not report when a graph is destroyed
+# Kept until the process ends, because CUDA does not report when a graph is destroyed.
+_captured: list[DeviceArray] = []
 
 
 def same_stream(first: int, second: int) -> bool:
-    """Return whether two pointers denote one stream."""
+    """Return True if two stream pointers denote the same stream."""
     return first == second or (first in _DEFAULT and second in _DEFAULT)
 
 
 def is_capturing(stream: Any) -> bool:
-    """Return whether a CUDA graph is being captured on a stream."""
+    """Return True if a CUDA graph is being captured on a stream."""
     return runtime().is_capturing(stream)
 
 
 def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
-    """Make future work on a stream wait for the present work on another stream.
+    """Make future work on `stream` wait for the current work on `other`.
 
-    `arg_name` is the name of the other stream's array in the error raised during a capture.
+    `arg_name` names the array of the other stream in the error raised during a capture.
     """
     if same_stream(stream.ptr, other.ptr):
         return
@@ -55,16 +54,16 @@ def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
 
 
 def refuse_capture(arg_name: str) -> None:
-    """Raise the DeviceError of a capture that would have to wait for another library's stream."""
+    """Raise DeviceError, because a capture cannot wait for the stream of another library."""
     raise DeviceError(
         f"{arg_name} belongs to a library with a stream of its own, which a CUDA graph cannot wait "
-        "for while it is captured; before the capture, copy it to an array of the library that "
+        "for during its capture; before the capture, copy the array to one of the library that "
         "captures"
     )
 
 
 def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: int) -> None:
-    """Keep arrays alive until the present work on a stream is done, and release earlier ones."""
+    """Keep arrays alive until the current work on a stream is done; release those already done."""
     gpu = runtime()
     if not arrays or gpu.is_capturing(stream):  # the user of a graph keeps its inputs alive
         return
@@ -74,19 +73,19 @@ def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: i
     _kept_alive.append((event, arrays))
     for _ in range(len(_kept_alive)):
         try:
-            pair = _kept_alive.popleft()
-        except IndexError:  # another thread took it
+            entry = _kept_alive.popleft()
+        except IndexError:  # another thread took the last entry
             return
         is_done = False
         try:
-            is_done = gpu.is_done(pair[0])
+            is_done = gpu.is_done(entry[0])
         finally:
             if not is_done:
-                _kept_alive.append(pair)
+                _kept_alive.append(entry)
 
 
 def keep_alive_if_captured(array: DeviceArray, stream: Any) -> DeviceArray:
-    """Return a temporary array, kept alive until the process ends if a graph is captured."""
+    """Return `array`; if a graph is being captured, keep it alive until the process ends."""
     if is_capturing(stream):
         _captured.append(array)
     return array

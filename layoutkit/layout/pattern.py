@@ -346,7 +346,7 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
         items = tuple(shape)
     except TypeError:
         raise ShapeError(f"a shape is a tuple of ints >= 0, not {shape!r}") from None
-    return tuple(_as_size(f"axis {axis}", size) for axis, size in enumerate(items))
+    return tuple([_as_size(f"axis {axis}", size) for axis, size in enumerate(items)])
 
 
 def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
@@ -411,7 +411,15 @@ def _resolve(
     source, target, features = _expand_feature(pattern.left, pattern.right)
     sizes = solve_axis_sizes(source, target, shape, dict(sizes_key), features)
     _check_countable(sizes)
+    if max(len(sizes), target.ndim) > MAX_NDIM:
+        raise ShapeError(
+            f"there are {max(len(sizes), target.ndim)} axes, and NumPy allows {MAX_NDIM}; leave "
+            "some out"
+        )
     return _move(source, target, shape, sizes)
+
+
+MAX_NDIM = 64  # of a NumPy array
 
 
 def _check_countable(sizes: Mapping[str, int]) -> None:
@@ -442,7 +450,7 @@ def _move(
 
 
 def _as_size(name: object, size: SupportsIndex) -> int:
-    if is_symbolic_int(size):
+    if (type(size) is int and size >= 0) or is_symbolic_int(size):
         return size  # type: ignore[return-value]  # it computes as an int does
     value = as_int(size)
     if value is None or value < 0:

@@ -64,7 +64,7 @@ class SumPlan:
     in_place: bool
 
 
-def computed_dtype(dtypes: Sequence[DType], result: DType) -> DType:
+def sum_dtype(dtypes: Sequence[DType], result: DType) -> DType:
     """Return the accumulation dtype: 64 bits for integers and float64, else float32."""
     kinds = {dtype_kind(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:

@@ -296,12 +296,16 @@ def parse_crop_and_flip(
     if flip is not None:
         flipped = {flip: True} if isinstance(flip, str) else flip
         if not isinstance(flipped, Mapping):
-            raise ArgumentError(f'flip={flip!r}; it is an axis, or a dict such as {{"w": [True]}}')
+            raise ArgumentError(
+                f'flip={flip!r}; it must be an axis, or a dict such as {{"w": [True]}}'
+            )
         for name, value in flipped.items():
             flips[_crop_axis("flip", flip, name, places)] = _parse_flags(name, value, count)
     if offset is not None:
         if not isinstance(offset, Mapping):
-            raise ArgumentError(f'offset={offset!r}; it is a dict, such as {{"h": 0, "w": [4, 7]}}')
+            raise ArgumentError(
+                f'offset={offset!r}; it must be a dict, such as {{"h": 0, "w": [4, 7]}}'
+            )
         if options.channels is not None:
             places = {name: axis for name, axis in places.items() if name != CHANNEL}
         for name, value in offset.items():
@@ -579,7 +583,7 @@ def fill_array_of(
     options: CollateOptions, axes: SampleAxes, window: tuple[int, ...], source: DType
 ) -> Array:
     """Return the fill values in the dtype of samples: one, or one per channel of a window."""
-    values = options.fill or (0.0,)
+    values = options.fill or (0,)
     canvas = Padding((), (), values)
     if options.channels is not None:
         if len(values) > 1 and max(options.channels) >= len(values):

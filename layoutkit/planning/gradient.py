@@ -17,7 +17,7 @@ from .._utils import fork
 from .._utils.cache import Cache, cache_put
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import Permutation
-from ..normalize import Bounds
+from ..normalize import CHANNEL, Bounds
 from ..spec import ArraySpec, DType, as_dtype, dtype_kind
 from .channels import ChannelSelection, inverse_permutation
 from .options import ConvertOptions
@@ -163,7 +163,9 @@ def crop_gradient(
 
 def without_channels(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion of an x that has only the selected channels."""
-    return task._replace(channels=None)
+    if task.channels is None or CHANNEL not in task.sizes:
+        return task._replace(channels=None)
+    return task._replace(channels=None, sizes={**task.sizes, CHANNEL: len(task.channels)})
 
 
 def channel_scatter(

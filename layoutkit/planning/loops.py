@@ -93,7 +93,7 @@ def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
 
 
 def _is_fusable(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
-    return all(a == inner.count * b for a, b in zip(outer.steps, inner.steps, strict=True))
+    return outer.steps == tuple([inner.count * step for step in inner.steps])
 
 
 def byte_strides(

@@ -233,7 +233,7 @@ def _parse_copy(copy: Any) -> bool | None:
     """Return `copy`; raise ArgumentError unless it is None, True or False."""
     if copy is None or copy is True or copy is False:
         return copy
-    raise ArgumentError(f"copy={copy!r}; it is None, True or False")
+    raise ArgumentError(f"copy={copy!r}; it must be None, True or False")
 
 
 def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:

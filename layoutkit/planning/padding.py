@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from .._utils.validation import as_int
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import Permutation, axis_name
 from ..memory import Array
+from ..normalize import shorten
 from ..spec import DType, dtype_kind, integer_bounds
 
 Window = tuple[slice, ...]
@@ -28,14 +30,14 @@ class Padding:
 
     sizes: tuple[tuple[str, int], ...]
     pad_before: tuple[tuple[str, int], ...] = ()  # axes not listed: x is centered
-    fill: tuple[float, ...] = (0.0,)
+    fill: tuple[float, ...] = (0,)  # ints are exact in 64-bit dtypes
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of this padding."""
         keywords: dict[str, Any] = {"pad_to": dict(self.sizes)}
         if self.pad_before:
             keywords["pad_before"] = dict(self.pad_before)
-        if self.fill != (0.0,):
+        if self.fill != (0,):
             keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         return keywords
 
@@ -80,10 +82,15 @@ class Padding:
         for value in values:
             if not _can_represent(dtype, value):
                 raise DtypeError(
-                    f"fill={value:g} cannot be represented in {dtype}, the dtype of x; give a "
+                    f"fill={value} cannot be represented in {dtype}, the dtype of x; give a "
                     "value that can"
                 )
-        return np.array(values).astype(dtype)
+        kind = dtype_kind(dtype)
+        if kind in "fc":
+            return np.array(values, np.float64).astype(dtype)
+        if kind in "bui":
+            return np.array([int(value) for value in values]).astype(dtype)
+        return np.zeros(len(values), dtype)  # the only fill value of times and structs
 
 
 @dataclass(frozen=True)
@@ -181,20 +188,30 @@ def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
 
 
 def fill_values(fill: Any) -> tuple[float, ...]:
-    """Return `fill` as floats: one, or one per channel."""
+    """Return `fill` as ints and floats: one, or one per channel."""
     try:
-        values = np.asarray(0.0 if fill is None else fill, np.float64)
-    except (TypeError, ValueError):
-        values = np.empty((0, 0))
-    if values.ndim > 1 or values.size == 0:
-        raise ArgumentError(f"fill={fill!r}; give a number, or a flat list with one per channel")
-    return tuple(map(float, values.flat))
+        values = np.asarray(0 if fill is None else fill)
+        numbers = tuple(map(_fill_number, values.flat)) if values.ndim < 2 else ()
+    except (TypeError, ValueError, OverflowError):
+        numbers = ()
+    if not numbers:
+        shown = shorten(repr(fill), 60)
+        raise ArgumentError(f"fill={shown}; give a number, or a flat list with one per channel")
+    return numbers
+
+
+def _fill_number(value: Any) -> float:
+    """Return a number as an int if it is one, else as a float; both are within float64."""
+    number = float(value)
+    return int(value) if isinstance(value, Integral | np.bool_) else number
 
 
 def _can_represent(dtype: DType, value: float) -> bool:
-    """Return whether a dtype can represent a value (floats: approximately)."""
+    """Return True if a dtype can represent a value (floats: approximately)."""
     kind = dtype_kind(dtype)
     if kind in "fc":
         return True
+    if kind not in "bui":
+        return value == 0
     low, high = (0, 1) if kind == "b" else integer_bounds(dtype)
-    return kind in "bui" and value.is_integer() and low <= value <= high
+    return value == value // 1 and low <= value <= high

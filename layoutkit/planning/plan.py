@@ -207,10 +207,11 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     strides = request.source_strides if before is None else contiguous_strides(shape, before)
     out = None if after is not None else request.target_strides
     out = contiguous_strides(move.target_shape, kernel_target) if out is None else out
-    sides = TransposeProblem(move, picks, formula, strides, out, kernel_source, kernel_target)
-    loops, choice, selects_first = select_kernel_for_channels(
-        sides, by_table=request.devices == (CPU, CPU)
+    on_gpu = request.devices != (CPU, CPU)
+    sides = TransposeProblem(
+        move, picks, formula, strides, out, kernel_source, kernel_target, on_gpu
     )
+    loops, choice, selects_first = select_kernel_for_channels(sides)
     epilogue = None
     if not pure:
         names = kernel_dtype_name(kernel_source), kernel_dtype_name(kernel_target)

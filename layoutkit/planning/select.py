@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..layout.pattern import Permutation
@@ -30,9 +31,12 @@ from .loops import ITEMS, CanonicalLoops, Loop, byte_strides, canonicalize_loops
 MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
 
+_COUNT = attrgetter("count")
+
+
 def count_iterations(loops: Sequence[Loop]) -> int:
     """Return the number of iterations of nested loops."""
-    return prod([loop.count for loop in loops])
+    return prod(map(_COUNT, loops))
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class LoopNest:
     item: int
     target_item: int
     pure: bool  # bits move unchanged: no cast, no formula
+    on_gpu: bool = False
 
     @property
     def last(self) -> Loop:
@@ -105,15 +110,15 @@ class LoopNest:
         self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0
     ) -> LoopRoles:
         """Return these roles, with all other loops as `outer`."""
-        taken = [*run, *rows]
-        outer = [loop for loop in self.loops if not any(loop is t for t in taken)]
+        taken = set(map(id, (*run, *rows)))
+        outer = [loop for loop in self.loops if id(loop) not in taken]
         return LoopRoles(tuple(run), tuple(rows), tuple(outer), channels)
 
 
 # Offsets along a gathered run are a table; a longer one would not stay in the first cache.
 MAX_TABLE = 256
 SHORT_AXIS = 32  # elements; a shorter axis is fused, as its last register would be partly empty
-SHORT_RUN = 64  # bytes; a shorter run costs more loop overhead than moving item by item
+SHORT_RUN = 64  # bytes; shorter runs are flipped, and on a GPU moved item by item
 SMALL_CHANNEL_COUNTS = (2, 3, 4)  # channel counts that kernels rearrange in registers
 LEAST_PIXELS = 16  # bytes of one channel in a register
 
@@ -139,7 +144,7 @@ class KernelRow:
 
 
 def _contiguous(inner: LoopNest, *, pure: bool) -> LoopRoles | None:
-    """Return roles if runs are contiguous on both sides and not very short."""
+    """Return roles if runs are contiguous on both sides and no other kernel moves short ones."""
     loops = inner.loops
     last = inner.last
     if pure != inner.pure or (last.src, last.dst) != (inner.item, inner.target_item):
@@ -149,7 +154,8 @@ def _contiguous(inner: LoopNest, *, pure: bool) -> LoopRoles | None:
     if pixels and _gapless(loops[-2], last) and not loops[-2].coef_stride:
         run = loops[-2:]  # the coefficients repeat along the outer loop
     short = count_iterations(run) * min(inner.item, inner.target_item) < SHORT_RUN
-    return None if short and len(loops) > len(run) else inner.roles(run)
+    other_kernel = inner.on_gpu or _flip(inner) is not None
+    return None if short and len(loops) > len(run) and other_kernel else inner.roles(run)
 
 
 def _gapless(outer: Loop, inner: Loop) -> bool:
@@ -206,23 +212,32 @@ def _shuffle(inner: LoopNest) -> LoopRoles | None:
 
 
 def _transpose(inner: LoopNest) -> LoopRoles | None:
-    """Return roles for two long axes, each fused with a neighbour if it is short."""
+    """Return roles for two axes, each fused with its neighbours if it is short.
+
+    On a CPU, one of the two may be shorter than a lane.
+    """
     row = inner.row
     last = inner.last
     side = 16 // inner.item
     if row is None:
         return None
-    rows: tuple[Loop, ...] = (row,)
-    run: tuple[Loop, ...] = (last,)
-    if _is_short(row, inner.item):
-        rows = _fuse_rows(inner.loops, row, last, inner.item)
-    if _is_short(last, inner.item):
-        run = _fuse_run(inner.loops, last, rows)
-    return (
-        inner.roles(run, rows)
-        if min(count_iterations(rows), count_iterations(run)) >= side
-        else None
-    )
+    rows = _fuse_rows(inner, row, (last,))
+    run = _fuse_run(inner, last, rows)
+    if not inner.on_gpu:
+        # A loop that fits both sides lengthens the run if the shorter side is then longer.
+        run_first = _fuse_run(inner, last, (row,))
+        rows_last = _fuse_rows(inner, row, run_first)
+        if _shorter_side(rows_last, run_first) > _shorter_side(rows, run):
+            rows, run = rows_last, run_first
+    short, long = sorted((count_iterations(rows), count_iterations(run)))
+    if long < side or (short < side and inner.on_gpu):
+        return None
+    return inner.roles(run, rows)
+
+
+def _shorter_side(rows: tuple[Loop, ...], run: tuple[Loop, ...]) -> int:
+    """Return the iterations of the shorter of two sides, up to those of a long one."""
+    return min(count_iterations(rows), count_iterations(run), SHORT_AXIS)
 
 
 def _is_short(loop: Loop, item: int) -> bool:
@@ -230,20 +245,35 @@ def _is_short(loop: Loop, item: int) -> bool:
     return loop.count < SHORT_AXIS and loop.count * item % 64 != 0
 
 
-def _fuse_rows(loops: tuple[Loop, ...], row: Loop, last: Loop, item: int) -> tuple[Loop, ...]:
-    """Fuse the contiguous loop of the source with the next one."""
-    for loop in loops:
-        if loop is not last and loop is not row and loop.src == row.count * item:
-            return (loop, row)
-    return (row,)
+def _fuse_rows(inner: LoopNest, row: Loop, run: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Fuse the contiguous loop of the source with the next ones, until they are not short."""
+    rows: tuple[Loop, ...] = (row,)
+    if not _is_short(row, inner.item):
+        return rows
+    while (count := count_iterations(rows)) < SHORT_AXIS and (len(rows) == 1 or not inner.on_gpu):
+        taken = (*rows, *run)
+        following = (loop for loop in inner.loops if loop.src == count * inner.item)
+        loop = next((loop for loop in following if not any(loop is t for t in taken)), None)
+        if loop is None:
+            break
+        rows = (loop, *rows)
+    return rows
 
 
-def _fuse_run(loops: tuple[Loop, ...], last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """Fuse the contiguous loop of the output with the next one."""
-    if len(loops) < 2 or any(loops[-2] is row for row in rows) or loops[-2].coef_stride:
-        return (last,)
-    fits = loops[-2].dst == last.count * last.dst
-    return (loops[-2], last) if fits else (last,)
+def _fuse_run(inner: LoopNest, last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Fuse the contiguous loop of the output with the next ones, until they are not short."""
+    run: tuple[Loop, ...] = (last,)
+    if not _is_short(last, inner.item):
+        return run
+    for loop in reversed(inner.loops[:-1]):
+        count = count_iterations(run)
+        taken = any(loop is row for row in rows) or loop.coef_stride
+        if taken or loop.dst != count * last.dst or count >= SHORT_AXIS:
+            break
+        if inner.on_gpu and len(run) == 2:
+            break
+        run = (loop, *run)
+    return run
 
 
 # ---- gather ------------------------------------------------------------------------------
@@ -344,14 +374,18 @@ _NO_KERNEL = {
 }
 
 
-def select_row(canonical_loops: CanonicalLoops, target_item: int, *, pure: bool) -> KernelChoice:
+def select_row(
+    canonical_loops: CanonicalLoops, target_item: int, *, pure: bool, on_gpu: bool = False
+) -> KernelChoice:
     """Return the kernel for canonical loops, with a role for every loop."""
     target_item = canonical_loops.item if pure else target_item
     loops = canonical_loops.loops or (Loop(1, canonical_loops.item, target_item),)
-    inner = LoopNest(loops, canonical_loops.item, target_item, pure)
-    fitting = ((row.name, row.fits(inner)) for row in KERNELS)
-    name, roles = next((name, roles) for name, roles in fitting if roles is not None)
-    return roles.choice(name, inner)
+    inner = LoopNest(loops, canonical_loops.item, target_item, pure, on_gpu)
+    for row in KERNELS:
+        roles = row.fits(inner)
+        if roles is not None:
+            return roles.choice(row.name, inner)
+    raise AssertionError("the last row of the table fits all loops")
 
 
 def kernel_reason(kernel: str, *, on_a_gpu: bool) -> str:
@@ -390,6 +424,7 @@ class TransposeProblem(NamedTuple):
     picks            the channel selection; None: the identity
     strides, out     the strides of x and of the result
     source, target   the dtypes that the kernel reads and writes
+    on_gpu           whether the kernel runs on a GPU, where kernels have no channel tables
     """
 
     move: Permutation
@@ -399,6 +434,7 @@ class TransposeProblem(NamedTuple):
     out: tuple[int, ...]
     source: DType
     target: DType
+    on_gpu: bool
 
     @property
     def pure(self) -> bool:
@@ -408,7 +444,10 @@ class TransposeProblem(NamedTuple):
     def select_kernel(self, loops: Sequence[Loop]) -> Found:
         """Return the simplified loops and the kernel for them."""
         canonical_loops = canonicalize_loops(loops, self.source.itemsize, pure=self.pure)
-        return canonical_loops, select_row(canonical_loops, self.target.itemsize, pure=self.pure)
+        choice = select_row(
+            canonical_loops, self.target.itemsize, pure=self.pure, on_gpu=self.on_gpu
+        )
+        return canonical_loops, choice
 
     def loops(self) -> list[Loop]:
         """Return one loop per unfolded axis, in source order, ignoring the channel selection."""
@@ -426,15 +465,12 @@ class TransposeProblem(NamedTuple):
 
 
 def select_kernel_for_channels(
-    sides: TransposeProblem, *, by_table: bool
+    sides: TransposeProblem,
 ) -> tuple[CanonicalLoops, KernelChoice, bool]:
-    """Return the loops and kernel of a conversion, and whether channels must be copied before it.
-
-    `by_table`: whether the device's kernels support channel tables.
-    """
+    """Return the loops and the kernel, and whether channels must be copied before it runs."""
     if sides.picks is None:
         return *sides.select_kernel(sides.loops()), False
-    select_kernel_for_channels = _select_channels(sides, sides.picks, by_table)
+    select_kernel_for_channels = _select_channels(sides, sides.picks)
     if select_kernel_for_channels is not None:
         return *select_kernel_for_channels, False
     lies = contiguous_strides(sides.move.source_shape, sides.source)
@@ -442,10 +478,9 @@ def select_kernel_for_channels(
     return *copied.select_kernel(copied.loops()), True
 
 
-def _select_channels(
-    sides: TransposeProblem, picks: ChannelSelection, by_table: bool
-) -> Found | None:
+def _select_channels(sides: TransposeProblem, picks: ChannelSelection) -> Found | None:
     """Return loops and kernel for selected channels; None if no kernel can select them."""
+    by_table = not sides.on_gpu
     loops = sides.loops()
     axis = picks.axis(sides.move)
     spacing = as_slice(picks.order)

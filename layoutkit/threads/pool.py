@@ -53,7 +53,18 @@ POOL_KERNELS = ("serve", "clock", "lend", "join", "run")
 class Job:
     """A kernel with its parameter block, cut into `units` that are drawn `grain` at a time."""
 
-    __slots__ = ("_keep", "kernel", "nbytes", "params", "run_serial", "threads", "units", "words")
+    __slots__ = (
+        "_keep",
+        "keeps_gil",
+        "kernel",
+        "nbytes",
+        "params",
+        "params_address",
+        "run_serial",
+        "threads",
+        "units",
+        "words",
+    )
 
     def __init__(
         self,
@@ -70,12 +81,12 @@ class Job:
         self.nbytes = nbytes
         self.threads = threads
         self._keep = np.frombuffer(params, np.uint8)
+        self.params_address = data_pointer(self._keep)
         urgent = nbytes >= URGENT_BYTES
-        self.words = struct.pack(
-            "5q", kernel.address, data_pointer(self._keep), units, grain, urgent
-        )
+        self.words = struct.pack("5q", kernel.address, self.params_address, units, grain, urgent)
         self.run_serial = None
-        if nbytes < KEEP_GIL_BYTES:
+        self.keeps_gil = nbytes < KEEP_GIL_BYTES
+        if self.keeps_gil:
             self.run_serial = _gil_holding(kernel.address)
         elif nbytes < SERIAL_BYTES or threads == 1:
             self.run_serial = kernel.run
@@ -148,6 +159,8 @@ class Pool:
         if hasattr(self, "_run"):
             return
         with fork.init_lock:
+            if hasattr(self, "_run"):  # another thread has loaded it, and workers use its state
+                return
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.threadpool_state import JOIN, PARALLEL, READY, PoolState
 

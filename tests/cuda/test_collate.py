@@ -22,7 +22,7 @@ from layoutkit.cuda import transfers
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.data import sampled_batcher
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.budget(4), needs_compiler]
 
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 RNG = np.random.default_rng(0)

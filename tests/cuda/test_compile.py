@@ -19,7 +19,7 @@ from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.kernels.cuda.launch import FAMILIES, source
 
-pytestmark = pytest.mark.budget(6)
+pytestmark = pytest.mark.budget(3)
 
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
@@ -91,6 +91,7 @@ def compiled():
         }
 
 
+@pytest.mark.budget(1)
 @needs_nvrtc
 @pytest.mark.parametrize(("name", "generation"), COMPILED)
 def test_kernels_compile_and_stay_in_registers(name, generation, compiled):
@@ -100,6 +101,7 @@ def test_kernels_compile_and_stay_in_registers(name, generation, compiled):
     assert ".local" not in kernel.ptx
 
 
+@pytest.mark.budget(0)
 @needs_nvrtc
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_nothing_is_flushed_to_zero(name, compiled):
@@ -118,6 +120,7 @@ def widths(ptx, instruction):
     return {int(count or 1) * int(bits) for count, bits in words}
 
 
+@pytest.mark.budget(1)
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("name", "read", "written"),
@@ -135,6 +138,7 @@ def test_memory_is_read_and_written_in_the_widest_words(name, read, written, com
     assert (max(widths(ptx, "ld")), max(widths(ptx, "st"))) == (read, written)
 
 
+@pytest.mark.budget(1)
 @needs_nvrtc
 @needs_nvdisasm
 @pytest.mark.parametrize("generation", GENERATIONS)

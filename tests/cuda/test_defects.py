@@ -19,7 +19,7 @@ from layoutkit import Converter
 from layoutkit.kernels.cuda.launch import FAMILIES, CudaLaunch
 from layoutkit.kernels.cuda.launch import source as text_of
 
-pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)
 BARRIER = "__syncthreads();"
 
@@ -159,11 +159,13 @@ def test_barriers_are_where_threads_share_memory():
     assert sum(counts.values()) == len(BARRIERS) >= 4
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(("family", "number"), BARRIERS)
 def test_a_missing_barrier_gives_wrong_results(family, number, cases):
     assert is_found(cases[family], without_barrier(family, number))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(("family", "number"), BARRIERS)
 def test_a_missing_barrier_is_a_race(family, number, cases):
     """In the smallest of the cases: a thread for each of a block's takes its time."""
@@ -248,6 +250,7 @@ def changed(family, before, after):
     return text_of(family).replace(before, after)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake[0]}: {mistake[2]}")
 def test_a_mistake_is_found(mistake, cases):
     assert text_of(mistake[0]).count(mistake[1]) == 1

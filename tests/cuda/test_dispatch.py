@@ -30,7 +30,7 @@ from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.planning.select import KERNELS, kernel_reason
 from reference import reference_convert
 
-pytestmark = [pytest.mark.budget(8), needs_compiler]
+pytestmark = [pytest.mark.budget(2), needs_compiler]
 
 IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 PATTERNS = ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->wbch", "bhwc->b(hwc)", "bhwc->b(chw)"]

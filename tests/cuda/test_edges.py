@@ -11,7 +11,7 @@ from cuda_moves import copied, placed, planned, prepared, summed
 from layoutkit import accumulate
 from reference import reference_convert
 
-pytestmark = cuda_shim.needs_compiler
+pytestmark = [pytest.mark.budget(5), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
 SIZES = {"p": 3, "q": 12, "r": 5, "s": 8}  # short, so that an axis of a tile takes two of them

@@ -65,7 +65,7 @@ def fresh(monkeypatch):
 @pytest.mark.parametrize(
     ("cupy", "words", "cause"),
     [
-        (None, f"a GPU needs CuPy, which does not load here: {EXTRA}", ImportError),
+        (None, f"a GPU needs CuPy, which cannot be imported: {EXTRA}", ImportError),
         (
             cupy_module("14.1.1"),
             rf"CuPy 14\.1\.1 is installed, 14\.2 is needed: {EXTRA}",
@@ -78,10 +78,10 @@ def fresh(monkeypatch):
         ),
         (
             cupy_module(count=CudaError("old"), driver=11040),
-            r"one for CUDA 11\.4 was found",
+            r"the NVIDIA driver is for CUDA 11\.4, which is too old",
             CudaError,
         ),
-        (cupy_module(count=0, driver=13000), "finds no GPU; see what nvidia-smi says", type(None)),
+        (cupy_module(count=0, driver=13000), "finds no GPU; run nvidia-smi", type(None)),
         (
             cupy_module(count=CudaError("cudaErrorInsufficientDriver: old"), driver=12040),
             r"the NVIDIA driver is for CUDA 12\.4, but this CuPy is for CUDA 13: pip uninstall "
@@ -91,12 +91,12 @@ def fresh(monkeypatch):
         ),
         (
             cupy_module(count=CudaError("cudaErrorInitializationError: no"), driver=13000),
-            "forked from one that uses CUDA, as by torch",
+            "forked from one that uses CUDA, start it with",
             CudaError,
         ),
         (
             cupy_module(count=CudaError("cudaErrorNoDevice: none"), driver=12040, wheel=12090),
-            "finds no GPU; see what nvidia-smi says",
+            "finds no GPU; run nvidia-smi",
             CudaError,
         ),
         (
@@ -130,7 +130,9 @@ class Unwritable:
 def test_a_home_that_cannot_be_written(fresh):
     fresh.delitem(sys.modules, "cupy", raising=False)
     fresh.setattr(sys, "meta_path", [Unwritable(), *sys.meta_path])
-    with pytest.raises(DeviceError, match=r"FileNotFoundError.*let CUPY_CACHE_DIR name a folder"):
+    with pytest.raises(
+        DeviceError, match=r"FileNotFoundError.*set CUPY_CACHE_DIR to a writable folder"
+    ):
         DOORS["convert"]()
 
 
@@ -142,11 +144,11 @@ class DynamicLibNotFoundError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (DynamicLibNotFoundError("libnvrtc.so.13"), f"CuPy does not find NVRTC.*: {EXTRA}"),
-        (RuntimeError("CuPy failed to load libnvrtc.so.12"), f"CuPy does not find NVRTC.*{EXTRA}"),
+        (DynamicLibNotFoundError("libnvrtc.so.13"), f"CuPy cannot find NVRTC.*: {EXTRA}"),
+        (RuntimeError("CuPy failed to load libnvrtc.so.12"), f"CuPy cannot find NVRTC.*{EXTRA}"),
         (
             CompileException("nvrtc: error: invalid value for --gpu-architecture\nmore"),
-            r"NVRTC does not compile the kernel lines for this GPU \(CompileException: nvrtc: "
+            r"NVRTC cannot compile the kernel lines for this GPU \(CompileException: nvrtc: "
             r"error: invalid value for --gpu-architecture\); .* needs layoutkit\[cuda12\]",
         ),
     ],
@@ -205,7 +207,7 @@ except DeviceError as error:
     print(error)
 """
     said = python(code, HOME="/proc/nobody", CUPY_CACHE_DIR="/proc/nobody/kernels")
-    assert "let CUPY_CACHE_DIR name a folder that may be written" in said
+    assert "set CUPY_CACHE_DIR to a writable folder" in said
 
 
 def test_config_says_what_is_missing(fresh, capsys):

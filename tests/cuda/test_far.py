@@ -13,7 +13,7 @@ from layoutkit import Converter, accumulate
 from layoutkit.kernels.cuda.launch import source
 from reference import reference_convert
 
-pytestmark = cuda_shim.needs_compiler
+pytestmark = [pytest.mark.budget(8), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
 FAR = 2**32 + 192  # bytes from one place to the next, more than 32 bits count

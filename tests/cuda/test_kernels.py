@@ -20,9 +20,9 @@ from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
 from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 
-pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 quick = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None,
+    deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 RNG = np.random.default_rng(0)
@@ -106,6 +106,7 @@ FILLED = [
 ]  # fmt: skip
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("shift", [0, 1])
 def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
     """Small arrays are cut as large ones are, whose tiles have the shape that fills them best."""
@@ -149,7 +150,7 @@ def test_whole_tiles_read_nothing_behind_the_last_row():
 
 
 def test_axes_of_two_loops_with_gaps(monkeypatch):
-    """Their inner loops are no whole words, and where these begin is no multiple of a word."""
+    """The inner loops are not whole words and do not begin at multiples of a word."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     cases = []
     for extra in (1, 2):  # after each b of 64 places
@@ -352,7 +353,7 @@ def test_any_move(move, dtype, laying, how):
     assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
 
 
-@settings(quick, max_examples=30)
+@quick
 @given(moves(), st.sampled_from(["u1", "u2", "u4"]), st.sampled_from(LAYINGS), HOW)
 def test_any_move_in_tiles_of_large_arrays(move, dtype, laying, how):
     pattern, shape = move
@@ -570,7 +571,7 @@ def test_sums_where_one_array_begins_elsewhere(which, shift):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_sums_where_one_array_has_gaps_between_items(which):
-    """They are no words, though everything begins at multiples of 16 bytes."""
+    """Such items do not form words, although all arrays begin at multiples of 16 bytes."""
     parts = [
         (copied(spread(shape, "f4"), 0), of) for shape, of in [((36, 72), "bc"), ((72, 36), "cb")]
     ]

@@ -13,7 +13,7 @@ from nvrtc import needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
 
-pytestmark = [pytest.mark.budget(24), cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
+pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
 
 ROWS = [row for row in device_rows() if row.group == "shapes" or row.sizes[-1] in (5, 17)]
 ROWS += [row for row in device_rows(quick=True) if row.group in ("pairs", "fused")]
@@ -35,6 +35,7 @@ ROWS += [
 ]  # fmt: skip
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_would_be_as_fast_as_memory(row):
     launch, cost = cost_of(row)

@@ -1,5 +1,7 @@
 """The runtime with a fake CuPy that accepts only the arguments of the real one."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +11,9 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import Converter, accumulate, convert
+from layoutkit.cuda import cupy_runtime, driver, transfers
 from layoutkit.cuda.cupy_runtime import CupyRuntime
+from layoutkit.cuda.runtime import runtime
 from reference import reference_convert
 
 pytestmark = needs_compiler
@@ -28,6 +32,79 @@ def test_conversions_and_sums(gpu, ordinal):
     np.testing.assert_allclose(y.memory, wanted, rtol=1e-5, atol=1e-5)
     assert y.ordinal == total.ordinal == ordinal
     assert [name for name, _ in gpu.cupy.launched] == [f"main {ordinal}"] * 3
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Returns a function that makes a function of an object slow, and lists its calls."""
+
+    def make_slow(owner, name):
+        calls, function = [], getattr(owner, name)
+
+        def slowly(*args, **keywords):
+            calls.append(name)
+            time.sleep(0.02)  # the other threads wait for the lock meanwhile
+            return function(*args, **keywords)
+
+        monkeypatch.setattr(owner, name, slowly)
+        return calls
+
+    return make_slow
+
+
+def in_threads(work):
+    with ThreadPoolExecutor(8) as executor:
+        return list(executor.map(work, range(8)))
+
+
+def test_threads_compile_a_kernel_and_upload_its_constants_once(gpu, slow):
+    compiled, uploaded = slow(cupy_runtime, "compile_kernel"), slow(CupyRuntime, "_uploaded")
+    converter = Converter("bhwc->bchw", **FORMULA)
+    x = gpu.array(IMAGES)
+    launches = []
+    run = CupyRuntime._function
+
+    def noted(runtime, launch, ordinal):
+        launches.append((launch, ordinal))
+        return run(runtime, launch, ordinal)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CupyRuntime, "_function", noted)
+        converter(x)
+    assert len(compiled) == len(launches) == 1
+    compiled.clear()
+    uploaded.clear()
+    fresh = runtime()
+    fresh._functions.clear()
+    functions = in_threads(lambda _: fresh._function(*launches[0]))
+    addresses = in_threads(lambda _: fresh.constants(b"other constants", 0))
+    assert len({id(function) for function in functions}) == len(set(addresses)) == 1
+    assert (len(compiled), len(uploaded)) == (1, 1)
+
+
+def test_threads_share_the_staging_buffers_of_a_gpu(gpu, slow):
+    made = slow(transfers.PinnedStaging, "_start")
+    rings = in_threads(lambda _: transfers.staging_of(1))
+    assert len(made) == len({id(ring) for ring in rings}) == 1
+
+
+def test_threads_load_the_driver_once(slow, monkeypatch):
+    monkeypatch.setattr(driver, "_found", None)
+    loaded = slow(driver, "_load_exchange_function")
+    in_threads(lambda _: driver._exchange_function())
+    assert len(loaded) == 1
+
+
+def test_threads_upload_and_download_one_after_the_other(gpu, slow, monkeypatch):
+    """Small staging buffers, which two copies at once would overwrite. Downloads have no kernel."""
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 64)
+    gpu.eager = True
+    slow(transfers.StagingBuffer, "free")
+    arrays = [IMAGES + np.uint8(number) for number in range(8)]
+    there = in_threads(lambda n: convert(arrays[n], "bhwc->bchw", device="cuda"))
+    back = in_threads(lambda n: convert(there[n], "bchw->bchw", device="cpu"))
+    for array, found in zip(arrays, back, strict=True):
+        np.testing.assert_array_equal(found, array.transpose(0, 3, 1, 2))
 
 
 def test_two_gpus_by_turns(gpu):

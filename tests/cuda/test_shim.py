@@ -10,7 +10,7 @@ from cuda_shim import ORDERS, KernelError
 
 from layoutkit.kernels.cuda.launch import CudaLaunch
 
-pytestmark = cuda_shim.needs_compiler
+pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler]
 
 ROWS, COLUMNS = 33, 65
 TILED = """

@@ -11,6 +11,8 @@ from arrays_of import BF16
 from cuda_moves import launch_of, sum_of
 from nvrtc import Compiled, needs_nvrtc
 
+pytestmark = pytest.mark.budget(8)
+
 COLOURS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
 TO_ODD = {"cvt.rn.f32.f64", "cvt.f64.f32", "neg.f64"}
 # What is compared after rounding to whole numbers may be flushed: none is near zero.

@@ -35,7 +35,7 @@ from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.cuda.program import DevicePrograms
 from reference import reference_convert
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.budget(4), needs_compiler]
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}

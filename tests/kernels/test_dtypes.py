@@ -14,7 +14,7 @@ from layoutkit.kernels.cuda.launch import source
 from layoutkit.planning.epilogue import DTYPES, is_supported_dtype, kernel_dtype_name
 from layoutkit.spec import as_dtype, dtype_kind
 
-pytestmark = pytest.mark.budget(5)
+pytestmark = pytest.mark.budget(3)
 
 ROWS = DTYPES.values()
 
@@ -54,6 +54,7 @@ def test_casts_to_and_from_every_dtype_are_numpys(row):
         np.testing.assert_array_equal(total.astype("f8"), (items + items).astype("f8"))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", ["i1", "u2", "i4", "f8"])
 def test_items_of_every_size_are_cast_and_added_while_they_move(name):
     items = np.tile(np.array([0, 1, 3, 100, 17], name), (40, 1))

@@ -15,12 +15,7 @@ from layoutkit.planning.loops import Loop
 from layoutkit.planning.select import MAX_OUTER, KernelChoice
 from reference import reference_convert
 
-pytestmark = pytest.mark.budget(6)
-
-
-@pytest.fixture(params=[1 << 40, 0], ids=["plain", "streaming"])
-def streaming(request, monkeypatch):
-    monkeypatch.setattr(launch, "STREAM_BYTES", request.param)
+pytestmark = pytest.mark.budget(3)
 
 
 def numbers(shape, dtype):
@@ -45,6 +40,8 @@ CASES = [
     *[("abcd->bacd", (a, b, 3, 7)) for a in (1, 5, 400) for b in (2, 3, 300)],
     *[("abcd->cbad", (3, 5, c, d)) for c in (2, 28) for d in (3, 17, 24, 31, 64, 129, 700)],
     *[("abcde->badce", (2, 3, c, d, 24)) for c in (3, 28) for d in (4, 700)],
+    # several blocks along rows that begin within cache lines
+    *[("bpc->bcp", (2, p, c)) for p in (1409, 5001) for c in (2, 4, 7, 33)],
     # steps that are multiples of a page
     ("xy->yx", (64, 1024)),
     ("bwc->cwb", (64, 4, 1024)),
@@ -59,6 +56,7 @@ def test_every_block_shape_is_right(pattern, shape, dtype):
     np.testing.assert_array_equal(Converter(pattern)(x), reference_convert(x, pattern))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("itemsize", [2, 8, 16])
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->chwb", "bchw->bhwc"])
 @pytest.mark.usefixtures("streaming")
@@ -96,6 +94,7 @@ def test_coefficients_follow_the_blocks_of_a_fused_axis(pattern, channels, width
     np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.usefixtures("streaming")
 @pytest.mark.parametrize(
     ("pattern", "shape"),
@@ -170,6 +169,7 @@ def no_tables(monkeypatch):
     monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("item", ["i1", "f2", "f4", "f8", "f8 pairs"])
 def test_every_part_that_is_added_fits_the_scratch_area(item):
@@ -189,3 +189,40 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
             # One by one up to the blocks of many rows; those of few are as long as the area.
             run_count = run_count + 1 + run_count // 512
             longest = max(longest, run_axis.block)
+
+
+# The bytes of a block that were measured to be fast: of its run if it is stored directly, of all
+# rows if it is staged.
+MEASURED = {
+    ("copy", False): 32768,
+    ("transpose", False): 1024,
+    ("split", False): 4096,
+    ("merge", False): 1280,
+    ("cast", True): 32768,
+    ("transpose", True): 14336,
+    ("split", True): 2880,
+    ("merge", True): 2880,
+}
+
+
+@pytest.mark.budget(32)
+@pytest.mark.usefixtures("no_tables")
+@pytest.mark.parametrize("item", [1, 2, 4, 8])
+@pytest.mark.parametrize(("kernel", "staged"), MEASURED)
+def test_blocks_have_about_the_measured_size(kernel, staged, item):
+    long = Loop(100_000, item, item)
+    loops = {
+        "transpose": ((Loop(1000, 1 << 20, item),), (Loop(1000, item, 1 << 20),)),
+        "split": ((Loop(100_000, 3 * item, item),), (Loop(3, item, 1 << 20),)),
+        "merge": ((Loop(100_000, item, 3 * item), Loop(3, 1 << 20, item)), ()),
+    }
+    run, rows = loops.get(kernel, ((long,), ()))
+    channels = 3 if kernel in ("split", "merge") else 0
+    name = {1: "u1", 2: "u2", 4: "f4", 8: "f8"}[item]
+    epilogue = Epilogue(name, name) if staged else None
+    choice = KernelChoice(kernel, channels, run, rows, (), item, item)
+    cutter = TILINGS[kernel](choice, epilogue, 64, stream=False)
+    run_axis, rows_axis = cutter.axes()
+    nbytes = run_axis.block * item * (rows_axis.block if staged else 1)
+    nbytes *= 3 if staged and kernel == "merge" else 1
+    assert MEASURED[kernel, staged] / 2 <= nbytes < 2 * MEASURED[kernel, staged]

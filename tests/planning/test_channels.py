@@ -14,7 +14,7 @@ from layoutkit import ArraySpec, Converter, convert, plan
 from layoutkit.errors import ArgumentError, PatternError, ShapeError
 from reference import reference_convert
 
-pytestmark = pytest.mark.budget(5)
+pytestmark = pytest.mark.budget(2)
 
 RNG = np.random.default_rng(0)
 SIZES = {"b": 2, "h": 5, "w": 40}
@@ -55,6 +55,7 @@ def test_it_is_the_conversion_of_these_channels(pattern, channels):
 SHUFFLES = [(3, (2, 1, 0)), (4, (2, 1, 0, 3)), (4, (2, 0)), (2, (1, 0, 0, 1))]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("dtype", "shuffles"),
     [("u1", SHUFFLES), ("u2", SHUFFLES[::3]), (BF16, SHUFFLES[::3]), ("f4", SHUFFLES[:2]),
@@ -71,6 +72,7 @@ def test_pixels_are_shuffled_in_registers(dtype, shuffles, width):
             assert_same(convert(seen, "bhwc->bhwc", channels=order), expected)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("width", [224, 200])  # lines of whole cache lines, and others
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc"])
 def test_large_results_go_past_the_caches(pattern, width):
@@ -242,3 +244,35 @@ def test_what_does_not_fit_x():
         convert(x[0], "bhwc->bchw", channels=(0,))
     with pytest.raises(ArgumentError, match="like=x"):
         Converter("bhwc->bchw", channels=(0, 0)).backward(np.ones((2, 2, 5, 40), np.float32))
+
+
+@pytest.mark.budget(4)
+@pytest.mark.parametrize("order", [(2, 0), (2, 1, 0)])
+@pytest.mark.parametrize("more", [-1, 1])
+def test_the_number_of_constants_is_checked_in_both_directions(order, more):
+    x = array("bhwc", 3, "f4")
+    count = len(order) + more
+    to = Converter("bhwc->bchw", channels=order, std=[2.0] * count)
+    words = f"std has {count} values and axis c has size {len(order)}"
+    with pytest.raises(ShapeError, match=words):
+        to(x)
+    with pytest.raises(ShapeError, match=words):
+        to.backward(np.ones((2, len(order), 5, 40), np.float32), like=x)
+
+
+@pytest.mark.budget(4)
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1)])
+@pytest.mark.parametrize("axis", "hc")
+def test_gradients_of_a_cycle_of_channels_with_constants(order, axis):
+    """A cycle is not its own inverse; constants along an axis as long as c keep their order."""
+    x = random_array(RNG, (2, 3, 4, 3), "f4")
+    std = [1.0, 2.0, 4.0]
+    to = Converter("bhwc->bchw", channels=order, std={axis: std})
+    grad = random_array(RNG, (2, 3, 3, 4), "f4")
+    scaled = grad / np.array(std, "f4").reshape([-1 if name == axis else 1 for name in "bchw"])
+    expected = np.zeros_like(x)
+    expected[..., list(order)] = scaled.transpose(0, 2, 3, 1)
+    for options in ({}, {"like": x}):
+        np.testing.assert_allclose(to.backward(grad, **options), expected, rtol=1e-6)
+    back = to.inverse()(to(x))
+    np.testing.assert_allclose(back, x, rtol=1e-5)

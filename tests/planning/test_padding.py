@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import layoutkit
-from layoutkit import ArraySpec, Converter, convert
+from layoutkit import ArgumentError, ArraySpec, Converter, DtypeError, collate, convert
 
 RNG = np.random.default_rng(0)
 PHOTOS = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
@@ -170,3 +170,48 @@ def test_tensors_and_arrays_of_jax_are_made_larger():
     to(x).sum().backward()
     grad = to.backward(np.ones_like(expected), like=PHOTOS.astype(np.float32))
     np.testing.assert_array_equal(x.grad.numpy(), grad)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("i8", 2**53 + 1),
+        ("i8", 2**63 - 1),
+        ("i8", -(2**63)),
+        ("u8", 2**64 - 1),
+        ("u8", np.uint64(2**64 - 1)),
+        ("f4", 0.25),
+        ("?", True),
+    ],
+)
+def test_fill_values_are_exact(dtype, fill):
+    x = np.ones(2, dtype)
+    padded = convert(x, "b->b", pad_to={"b": 3}, pad_before={"b": 0}, fill=fill)
+    assert padded.dtype == x.dtype
+    assert padded.tolist() == [*x.tolist(), fill]
+    assert collate([x], "w->bw", w=4, offset={"w": 0}, fill=fill)[0, 3] == padded[2]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("i8", 2**63), ("u8", -1), ("u8", 2**64), ("i8", 0.5), ("i4", np.nan), ("u1", np.inf)],
+)
+def test_fill_values_beyond_the_dtype_are_refused(dtype, fill):
+    with pytest.raises(DtypeError, match="cannot be represented"):
+        convert(np.ones(2, dtype), "b->b", pad_to={"b": 3}, fill=fill)
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ms]", "i4,f4"])
+def test_times_and_structs_are_padded_with_zeros(dtype):
+    x = np.frombuffer(bytes(range(48)), "u1")[: 2 * np.dtype(dtype).itemsize].view(dtype)
+    for fill in ({}, {"fill": 0}):
+        padded = convert(x, "b->b", pad_to={"b": 3}, pad_before={"b": 0}, **fill)
+        assert padded.tobytes() == x.tobytes() + bytes(x.itemsize)
+    with pytest.raises(DtypeError, match="fill=3 cannot be represented"):
+        convert(x, "b->b", pad_to={"b": 3}, fill=3)
+
+
+@pytest.mark.parametrize("fill", [10**400, "x", [[1]], [], [10**400, 1], {}])
+def test_fill_is_a_number_or_several(fill):
+    with pytest.raises(ArgumentError, match="give a number, or a flat list"):
+        convert(np.ones(2), "b->b", pad_to={"b": 3}, fill=fill)

@@ -1,0 +1,11 @@
+"""Both ways to store results, for arrays of any size."""
+
+import pytest
+
+from layoutkit.kernels.cpu import launch, tiling
+
+
+@pytest.fixture(params=[1 << 40, 0], ids=["plain", "streaming"])
+def streaming(request, monkeypatch):
+    monkeypatch.setattr(launch, "STREAM_BYTES", request.param)
+    monkeypatch.setattr(tiling, "STREAMED_RUN", 0)

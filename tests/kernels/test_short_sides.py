@@ -1,0 +1,142 @@
+"""Transposes with a side shorter than a 16-byte lane, and short contiguous runs."""
+
+import numpy as np
+import pytest
+from guarded import guarded, why_not
+
+from layoutkit import Converter, plan
+from layoutkit.memory import contiguous_strides
+from reference import reference_convert
+
+pytestmark = pytest.mark.budget(4)
+
+LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 129, 1000)  # around a lane and a register
+SIDES = [(1, side) for side in (2, 5, 7, 8, 9, 15)] + [(2, 5), (2, 7), (4, 3), (8, 3)]
+RUNS = (2, 3, 5, 7, 9, 15, 17, 24, 31, 33, 48, 63, 65, 96, 127, 130, 511, 513)
+CASTS = {1: "float32", 2: "float32", 4: "float64", 8: "float32"}
+DTYPES = {1: "uint8", 2: "int16", 4: "float32", 8: "float64"}
+
+
+def values(shape, dtype):
+    return np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+
+
+def check(pattern, shape, source_dtype, **options):
+    """Convert between guard pages, with x at the end and at the beginning of its pages."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    x = values(shape, source_dtype)
+    wanted = reference_convert(x, pattern, **options)
+    for at_end in (True, False):
+        _, source = guarded(shape, source_dtype, x.strides, at_end=at_end)
+        steps = contiguous_strides(wanted.shape, wanted.dtype)
+        room, out = guarded(wanted.shape, wanted.dtype, steps, at_end=at_end, slack=0)
+        source[...] = x
+        before = room.pages.copy()
+        Converter(pattern, **options)(source, out=out)
+        np.testing.assert_array_equal(out, wanted)
+        beside = before.copy()
+        room.twin(beside, out)[...] = wanted
+        np.testing.assert_array_equal(room.pages, beside)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("item", "side"), SIDES, ids=str)
+@pytest.mark.usefixtures("streaming")
+def test_moves_with_a_short_side(item, side, length):
+    check("bpc->bcp", (3, length, side), DTYPES[item])
+    check("bcp->bpc", (3, side, length), DTYPES[item])
+
+
+@pytest.mark.parametrize("length", [17, 65, 1000])
+@pytest.mark.parametrize(("item", "side"), SIDES, ids=str)
+@pytest.mark.usefixtures("streaming")
+def test_casts_with_a_short_side(item, side, length):
+    check("bpc->bcp", (2, length, side), DTYPES[item], dtype=CASTS[item])
+    check("bcp->bpc", (2, side, length), DTYPES[item], dtype=CASTS[item])
+
+
+@pytest.mark.parametrize("nbytes", RUNS)
+@pytest.mark.usefixtures("streaming")
+def test_runs_of_every_length(nbytes):
+    check("abn->ban", (5, 7, nbytes), "uint8")
+    check("abn->ban", (70, 3, nbytes), "uint8", dtype="float32")
+    check("abcn->cban", (3, 4, 5, nbytes), "int16")
+
+
+@pytest.mark.usefixtures("streaming")
+def test_rows_with_gaps_and_reversed_rows():
+    """The end of the memory of x is that of its last row, wherever that row is."""
+    x = values((40, 70, 24), "uint8")
+    for part in (x[:, :, :7], x[::-1, :, 5:12], x[:, ::-1, :7], x[..., 17:]):
+        wanted = reference_convert(part, "abc->acb")
+        np.testing.assert_array_equal(Converter("abc->acb")(part), wanted)
+        wanted = reference_convert(part, "abc->bac")
+        np.testing.assert_array_equal(Converter("abc->bac")(part), wanted)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "kernel"),
+    [
+        ("bhwc->bchw", (2, 30, 30, 13), "transpose"),
+        ("bchw->bhwc", (2, 5, 30, 30), "transpose"),
+        ("abn->ban", (50, 60, 24), "copy"),
+        ("abcdef->fedcba", (4, 7, 15, 3, 5, 6), "transpose"),
+        ("abc->cba", (7, 100, 5), "transpose"),
+    ],
+)
+def test_none_of_these_is_moved_item_by_item(pattern, shape, kernel):
+    assert plan(pattern, shape, "uint8").kernel == kernel
+
+
+def test_a_loop_that_fits_both_sides_lengthens_the_shorter_one():
+    """Here the rows are long enough without it, and the run is 3 items without it."""
+    choice = plan("uvwxyz->uzywxv", (2, 3, 7, 19, 6, 4), "float32").choice
+    sides = [np.prod([loop.count for loop in side]) for side in (choice.rows, choice.run)]
+    assert sides == [24, 399]
+
+
+@pytest.mark.parametrize(
+    "strides", [(104, 2, 0), (-104, 2, 0), (104, -2, 2), (2, 104, 40)], ids=str
+)
+@pytest.mark.usefixtures("streaming")
+def test_positions_that_do_not_lie_in_order_end_with_the_memory(strides):
+    """The last position of a tile is not always the farthest one in memory."""
+    if why_not():
+        pytest.skip(why_not())
+    for shape, pattern, sizes in [
+        ((5, 20, 3), "a(bh)w->hwab", {"b": 5, "h": 4}),
+        ((9, 20, 3), "a(bh)w->hwba", {"b": 10, "h": 2}),
+    ]:
+        _, x = guarded(shape, "int16", strides, at_end=True)
+        memory = np.lib.array_utils.byte_bounds(x)
+        x[...] = values(shape, "int16")
+        assert (memory[1] - memory[0]) % 2 == 0
+        wanted = reference_convert(np.array(x), pattern, **sizes)
+        np.testing.assert_array_equal(Converter(pattern, **sizes)(x), wanted)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "axis"),
+    [
+        ("cbz->czb", (1, 100, 63), "b"),
+        ("abn->ban", (70, 90, 24), "n"),
+        ("bchw->bhwc", (2, 5, 40, 41), "c"),
+        ("bchw->bhwc", (2, 37, 40, 41), "c"),
+        ("bhwc->bhwc", (2, 40, 41, 7), "c"),
+    ],
+)
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.usefixtures("streaming")
+def test_constants_that_repeat_along_a_run(pattern, shape, axis, repeats):
+    """The constants of positions beyond the end of a block are those of the next block."""
+    x = values(shape, "float64")
+    if repeats:
+        x = np.broadcast_to(x[..., :1], shape)
+    left, right = pattern.split("->")
+    mean = np.arange(shape[left.index(axis)], dtype=float)
+    steps = [-1 if letter == axis else 1 for letter in left]
+    wanted = (x - mean.reshape(steps)).transpose([left.index(letter) for letter in right])
+    result = Converter(pattern, mean={axis: mean.tolist()})(x)
+    np.testing.assert_array_equal(result, wanted)
