@@ -19,6 +19,7 @@ results         the numbers, their summary, and the JSON files
 rows            the rows of the table
 run             measure all rows and report
 situations      the operations between two conversions of `--loop`
+sweeps          `--random`, `--hptt57`, `--channels`, `--runs`, `--floor`: rows of many shapes
 """
 
 from ..errors import ArgumentError
@@ -35,19 +36,35 @@ def main(
     saved: str | None = None,
     others: bool = False,
     collate: bool = False,
+    sweep: str | None = None,
+    count: int = 0,
+    seed: int = 0,
 ) -> int:
     """Measure all rows and print a table; return the exit code.
 
-    `quick` measures fewer rows for a shorter time (under a minute on two cores, instead of under
+    `quick` measures fewer rows for a shorter time (on two cores, less than a minute instead of
     ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
-    `others` also measures compilers and training pipelines. `loop` measures one conversion in a
-    loop, with other work, instead; `collate` measures batches of many samples. `saved` is a JSON
-    file of `loop`: nothing is measured, and its table is printed in Markdown. The exit code is 0,
-    or 1 if a conversion of layoutkit fails or gives a wrong result. Raises DeviceError for "cuda"
-    without CuPy, a driver or a GPU, and ArgumentError, before measuring, for files that cannot be
-    written, an invalid HPTT library, and options that cannot be combined.
+    `others` also measures compilers and training pipelines. `loop` measures conversions between
+    other operations instead; `collate` measures batches of many samples instead; `sweep` names a
+    set of rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
+    `saved` is a JSON file written with `loop`: its table is printed in Markdown, and nothing is
+    measured. The exit code is 0, or 1 if a conversion of layoutkit fails or gives a wrong result,
+    or if a row of the sweep "floor" misses its goal. Raises DeviceError
+    for "cuda" without CuPy, a driver or a GPU, and ArgumentError, before measuring, for files that
+    cannot be written, an invalid HPTT library, and options that cannot be combined.
     """
     _check(quick, json, device, loop, saved, others)
+    if sweep is not None and (device, loop, saved, others, collate) != (
+        "cpu",
+        False,
+        None,
+        False,
+        False,
+    ):
+        raise ArgumentError(
+            f"--{sweep}: measures rows of its own on the CPU; combine it only with --quick, "
+            "--json, --plot and --seed"
+        )
     if collate:
         _check_collate(plot, json, device, loop, saved, others)
         from .collating import run_collate
@@ -61,9 +78,10 @@ def main(
         from .loop import run_loop
 
         return run_loop(quick=quick, plot=plot, json=json)
-    from .run import run
+    from .run import Sweep, run
 
-    return run(quick=quick, plot=plot, json=json, device=device, with_others=others)
+    rows = None if sweep is None else Sweep(sweep, count, seed)
+    return run(quick, plot, json, device, others, rows)
 
 
 def _check(

@@ -132,9 +132,11 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
     if row.formula:
         scale, mean, std = (np.array(row.formula[key]) for key in ("scale", "mean", "std"))
         # Channels last, where NumPy broadcasts one value for each of them.
-        result: Array = (sources[0] * scale - mean) / std
-        return result.transpose(row.order(row.sources[0])).astype(np.float32, order="C")
-    return np.ascontiguousarray(views[0])
+        order = row.order(row.sources[0])
+        pixels = np.moveaxis(sources[0], row.sources[0].index("c"), -1)
+        result: Array = np.moveaxis((pixels * scale - mean) / std, -1, row.sources[0].index("c"))
+        return result.transpose(order).astype(np.float32, order="C")
+    return views[0].astype(row.to_dtype, order="C")
 
 
 def is_right(row: Row, result: object, expected: Array) -> bool:
@@ -168,7 +170,7 @@ def _random_sources(row: Row) -> list[Array]:
 
 
 def _random_array(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    if dtype in ("float32", "bfloat16"):
+    if as_dtype(dtype).kind not in "ui":
         return random.random(shape, np.float32).astype(as_dtype(dtype))
     limits = np.iinfo(dtype)
     return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)

@@ -1,7 +1,7 @@
 """Draw benchmark results with matplotlib.
 
 The chart of `layoutkit bench` shows the share of the limit that each row and library reaches. The
-chart of `layoutkit bench --loop` has one panel per situation, with sizes along x.
+chart of `layoutkit bench --loop` has one panel per situation, with sizes on the x axis.
 """
 
 from __future__ import annotations
@@ -61,14 +61,13 @@ def _draw_bars(axes: Axes, results: Sequence[Result], positions: Sequence[float]
     axes.barh(positions, shares, height=0.72, color=BAR, label="layoutkit", zorder=2)
     for pos, share in zip(positions, shares, strict=True):
         text = f"{share:.0f} %"
-        # In a column right of the frame, where no bar or mark can cover it.
-        x = (1.012, pos)
-        frame = axes.get_yaxis_transform()
-        axes.text(*x, text, transform=frame, fontsize=7, color=INK, va="center")
+        # The texts are in a column right of the frame, where no bar or mark can cover them.
+        transform = axes.get_yaxis_transform()
+        axes.text(1.012, pos, text, transform=transform, fontsize=7, color=INK, va="center")
     goals = [100 * (result.row.at_least or 0) for result in results]
-    drawn = [(goal, pos) for goal, pos in zip(goals, positions, strict=True) if goal]
-    if drawn:
-        x_goals, y_goals = zip(*drawn, strict=True)
+    points = [(goal, pos) for goal, pos in zip(goals, positions, strict=True) if goal]
+    if points:
+        x_goals, y_goals = zip(*points, strict=True)
         axes.scatter(x_goals, y_goals, s=70, marker="|", color=GOAL, lw=1.8, label="goal", zorder=3)
 
 
@@ -109,19 +108,19 @@ def _add_group_names(axes: Axes, results: Sequence[Result], positions: Sequence[
 
 def _label(result: Result) -> str:
     row = result.row
-    gradients = len(row.sources)
-    pattern = row.pattern if gradients == 1 else f"{gradients} gradients->{row.target}"
+    count = len(row.sources)
+    pattern = row.pattern if count == 1 else f"{count} gradients->{row.target}"
     dtypes = row.dtype if row.dtype == row.to_dtype else f"{row.dtype}->{row.to_dtype}"
     return f"{pattern} {dtypes} {'x'.join(map(str, row.sizes))}"
 
 
 def _add_texts(axes: Axes, about: Mapping[str, Any]) -> None:
-    """Add title and legend above the frame, machine and versions below, at fixed distances."""
+    """Add title and legend above the frame, and the machine and versions below it."""
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     cpu = f"{about['cpu']}, {about['threads']} threads"
     machine = about["gpu"]["name"] if "gpu" in about else cpu
     note = f"{about['date'][:10]}, {machine}, {versions}"
-    title = "Percent of the limit (a straight pass over the same bytes)"
+    title = "Percent of the limit (a sequential pass over the same bytes)"
     axes.set_title(title, fontsize=11, loc="left", color=INK, pad=20)
     axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=5, fontsize=7.5, frameon=False)
     axes.annotate(
@@ -129,27 +128,32 @@ def _add_texts(axes: Axes, about: Mapping[str, Any]) -> None:
     )
 
 
-_PANELS_PER_ROW = 4  # panels
+_PANELS_PER_ROW = 4
 _LINES = {ALL: ("o", "#2a7f9e"), NUMPY: PEERS["NumPy"], TORCH: PEERS["torch"]}
 
 
 def draw_loop(path: str, results: Sequence[LoopResult], about: Mapping[str, Any]) -> None:
-    """Draw medians as multiples of one thread's; the suffix of `path` selects the format."""
+    """Draw medians relative to one thread's median; the suffix of `path` selects the format."""
     from matplotlib.figure import Figure
 
     situations = list(dict.fromkeys(result.situation for result in results))
     rows = max(1, -(-len(situations) // _PANELS_PER_ROW))
     figure = Figure(figsize=(3 * _PANELS_PER_ROW, 1.2 + 2.3 * rows), dpi=150, layout="constrained")
     panels = figure.subplots(rows, _PANELS_PER_ROW, sharex=True, sharey=True, squeeze=False).flat
-    labels: dict[str, Any] = {}
+    handles_by_name: dict[str, Any] = {}
     for situation, panel in zip(situations, panels, strict=False):
         _draw_panel(panel, situation, [r for r in results if r.situation == situation])
-        shown, names = panel.get_legend_handles_labels()
-        labels.update(zip(names, shown, strict=True))
+        handles, names = panel.get_legend_handles_labels()
+        handles_by_name.update(zip(names, handles, strict=True))
     for panel in panels:  # turn off the unused panels
         panel.set_axis_off()
-    handles = list(labels.values())
-    figure.legend(handles, list(labels), loc="outside upper right", ncols=4, frameon=False)
+    figure.legend(
+        list(handles_by_name.values()),
+        list(handles_by_name),
+        loc="outside upper right",
+        ncols=4,
+        frameon=False,
+    )
     figure.suptitle(_title(about), fontsize=8, color=PALE, x=0.01, ha="left")
     figure.savefig(path, facecolor="white")
 
@@ -160,7 +164,7 @@ def _draw_panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> No
     axes.set_title(situation, fontsize=9, loc="left", color=INK)
     axes.axhline(1, color=INK, lw=0.8, zorder=1)
     for name, (marker, colour) in _LINES.items():
-        points = [(r.megabytes, q) for r in results if (q := r.ratio(name, ONE)) is not None]
+        points = _points(results, name)
         if points:
             x, y = zip(*points, strict=True)
             axes.plot(x, y, marker=marker, ms=3.5, lw=1.2, color=colour, label=name, zorder=3)
@@ -176,15 +180,20 @@ def _draw_panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> No
 
 
 def _mark_misses(axes: Axes, results: Sequence[LoopResult]) -> None:
-    missed = [r for r in results if r.missed]
-    points = [(r.megabytes, q) for r in missed if (q := r.ratio(ALL, ONE)) is not None]
+    points = _points([result for result in results if result.missed], ALL)
     if points:
         x, y = zip(*points, strict=True)
         axes.scatter(x, y, s=60, facecolors="none", edgecolors=GOAL, label="misses", zorder=4)
 
 
+def _points(results: Sequence[LoopResult], name: str) -> list[tuple[float, float]]:
+    """Return the size and the ratio to one thread of each result that has both columns."""
+    ratios = [(result.megabytes, result.ratio(name, ONE)) for result in results]
+    return [(megabytes, ratio) for megabytes, ratio in ratios if ratio is not None]
+
+
 def _title(about: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     machine = f"{about['cpu']}, {about['threads']} threads"
-    subject = "Time of one call as a multiple of one thread's (medians), by MB read"
+    subject = "Time of one call relative to one thread (medians), by MB read"
     return f"{subject}\n{about['date'][:10]}, {machine}, {versions}"

@@ -7,15 +7,15 @@ The protocol is that of the CPU; only the timing of a call differs:
   variant that cannot be captured is called directly, with a note. Variants that allocate their
   outputs are never captured, because a graph would omit the cost of the allocation.
 - **Events.** A sample is the time between two events on the stream, before and after its calls.
-- **One stream** is current for all libraries, not the default stream, which cannot be captured.
+- **One stream** is used by all libraries; the default stream cannot be captured.
 
 The limit is a copy within device memory that reads and writes, together, as many bytes as the row;
 for rows between host and device, it is a copy from or to pinned memory.
 
-The rows of a GPU are those of the CPU with larger batches, and some GPU rows. A GPU moves some TB
-per second and has tens of MB of second-level cache. So every array has 256 MB or more; a sample
-then takes at least some tenths of a millisecond, and data that one set of buffers leaves in the
-cache is not reused by the next.
+The rows are those of the CPU with larger batches, and some rows for a GPU only. A GPU moves several
+TB per second and has tens of MB of second-level cache. So every array has 256 MB or more: a sample
+then takes at least a few tenths of a millisecond, and a set of buffers does not find data in the
+cache that the previous set left there.
 
 The peers are CuPy and torch, each in the fastest way that it offers. cuTENSOR is not included: CuPy
 14.2 offers its contractions, reductions and sums of two and three tensors (`cupyx.cutensor`), but
@@ -58,7 +58,7 @@ class Cuda:
         self.cupy = cupy
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._before = cupy.cuda.Event()
-        self._behind = cupy.cuda.Event()
+        self._after = cupy.cuda.Event()
 
     def using(self) -> AbstractContextManager[Any]:
         """Return a context manager that makes the stream the current one."""
@@ -98,21 +98,16 @@ class Cuda:
     def limits(
         self, row: Row, sources: Sequence[Sequence[Array]], outs: Sequence[Any]
     ) -> list[Call]:
-        """Return copies between separate buffers, one for each set."""
+        """Return a copy between two separate buffers for each set of buffers."""
         return [self._limit(row, values[0]) for values in sources]
 
     def _limit(self, row: Row, values: Array) -> Call:
         if row.kind in ("upload", "download"):
             device_buffer = self.empty((row.traffic,), np.dtype(np.uint8))
             host_buffer = self._pinned(row.traffic)
-            return partial(
-                self._copy,
-                *(
-                    (device_buffer, host_buffer)
-                    if row.kind == "upload"
-                    else (host_buffer, device_buffer)
-                ),
-            )
+            if row.kind == "upload":
+                return partial(self._copy, device_buffer, host_buffer)
+            return partial(self._copy, host_buffer, device_buffer)
         half = row.traffic // 2
         content = values.reshape(-1).view(np.uint8)  # random bytes: zeros would need less power
         source = self.cupy.resize(content, half)
@@ -124,15 +119,16 @@ class Cuda:
         return array
 
     def _copy(self, target: Array, source: Array) -> None:
-        """Copy bytes between any two memories, in stream order."""
+        """Copy bytes between arrays on the host or the GPU, in stream order."""
         api = self.cupy.cuda.runtime
-        addresses = _address(target), _address(source)
-        api.memcpyAsync(*addresses, source.nbytes, api.memcpyDefault, self.stream.ptr)
+        api.memcpyAsync(
+            _address(target), _address(source), source.nbytes, api.memcpyDefault, self.stream.ptr
+        )
 
     def variant(
         self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
     ) -> Variant:
-        """Make one call that uses every set of buffers; with `replay` it launches a graph."""
+        """Return a variant of one call for all sets of buffers; `replay` captures it as a graph."""
         call: Call = partial(_run_all, calls)
         note = ""
         if replay:
@@ -157,9 +153,9 @@ class Cuda:
         """Return the seconds that the device takes for the calls, including waits for the host."""
         self._before.record(self.stream)
         _run_all(calls)
-        self._behind.record(self.stream)
-        self._behind.synchronize()
-        return float(self.cupy.cuda.get_elapsed_time(self._before, self._behind)) / 1e3
+        self._after.record(self.stream)
+        self._after.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(self._before, self._after)) / 1e3
 
     def clear(self) -> None:
         """Release idle memory, so that the next row does not run out of it."""
@@ -174,7 +170,7 @@ def _run_all(calls: Sequence[Call]) -> None:
 
 
 def _replay(graph: Any, _calls: Sequence[Call]) -> None:
-    """Launch a graph. Its calls are arguments to keep the arrays that it uses alive."""
+    """Launch a graph; `_calls` keeps the arrays that the graph uses alive."""
     graph.launch()
 
 
@@ -185,7 +181,7 @@ def _address(array: Any) -> int:
 
 
 def _driver_version() -> str:
-    """Return the version of the driver's kernel module, if the system shows it."""
+    """Return the version of the driver's kernel module, or "unknown"."""
     try:
         return _DRIVER.read_text().strip()
     except OSError:
@@ -214,10 +210,10 @@ def _adapt_to_device(row: Row) -> Row:
 
 
 def _enlarged_sizes(row: Row) -> tuple[int, ...]:
-    """Enlarge the batch; for a batch of 1, or without a batch, the next axis."""
+    """Return the sizes of a row with a larger first axis, or second if the first has size 1."""
     axis = 0 if row.sizes[0] > 1 else 1
-    item = min(as_dtype(dtype).itemsize for dtype in (row.dtype, row.to_dtype))
-    factor = -(-MIN_ARRAY_BYTES // (prod(row.sizes) * item))
+    itemsize = min(as_dtype(dtype).itemsize for dtype in (row.dtype, row.to_dtype))
+    factor = -(-MIN_ARRAY_BYTES // (prod(row.sizes) * itemsize))
     # Keep the alignment of rows: an odd size stays odd, others are multiplied by a power of two.
     factor = factor | 1 if row.sizes[axis] % 2 else 1 << (factor - 1).bit_length()
     return (*row.sizes[:axis], factor * row.sizes[axis], *row.sizes[axis + 1 :])
@@ -231,7 +227,7 @@ def _at_least(row: Row) -> float:
 
 
 def shape_rows() -> Iterator[Row]:
-    """Yield shapes that fill tiles badly: few channels, odd images, small matrices; and NHWC."""
+    """Yield rows that fill tiles badly (few channels, odd sizes, small matrices) or keep NHWC."""
     for channels in (8, 16, 32, 48):
         yield _shape_row("bhwc->bchw", (64, 112, 112, channels), "float32")
         yield _shape_row("bchw->bhwc", (64, 112, 112, channels), "float32")
@@ -269,11 +265,11 @@ def _huge_row() -> Row:
 
 
 def _transfer_rows() -> Iterator[Row]:
-    """Yield rows for batches to the GPU, normalised there, and from the GPU to the host."""
-    names = ("bhwc",), "bchw", "bhwc"
-    yield Row("host to device", "upload", *names, BATCH, "uint8", "float32")
-    names = ("bchw",), "bhwc", "bhwc"
-    yield Row("device to host", "download", *names, BATCH, "uint8", "uint8")
+    """Yield a row that uploads and normalises a batch, and a row that downloads one."""
+    layouts = ("bhwc",), "bchw", "bhwc"
+    yield Row("host to device", "upload", *layouts, BATCH, "uint8", "float32")
+    layouts = ("bchw",), "bhwc", "bhwc"
+    yield Row("device to host", "download", *layouts, BATCH, "uint8", "uint8")
 
 
 def device_peers(device: Cuda) -> list[Peer]:
@@ -285,7 +281,7 @@ def device_peers(device: Cuda) -> list[Peer]:
 
 
 class CuPy:
-    """`copyto` of a transposed view; formulas and sums in one kernel each."""
+    """The CuPy peer: `copyto` of a transposed view, and one kernel for each formula or sum."""
 
     name = "CuPy"
     spin_seconds = 0.0

@@ -91,7 +91,7 @@ def _make_layoutkit_call(row: Row, sources: Sequence[Array], out: Array | None) 
         parts = list(zip(sources, row.sources, strict=True))
         return partial(layoutkit.accumulate, parts, row.target, out=out)
     keywords: dict[str, Any] = dict(row.formula)
-    if row.formula:
+    if row.dtype != row.to_dtype:
         keywords["dtype"] = row.to_dtype
     return partial(layoutkit.convert, sources[0], row.pattern, out=out, **keywords)
 

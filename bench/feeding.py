@@ -5,18 +5,18 @@ Two sources of small records of 64 floats, each in a new random order every epoc
     table       a csv with 100,000 positions in one file; a getter reads the bytes, a processor
                 converts them to an array. torch: a map-style dataset that calls the same two
                 functions, default collate. Both columns include the time of the getter, so a
-                slower getter makes them more similar
+                slower getter makes the columns more similar
     array       an array of 100,000 rows. torch: a map-style dataset of its rows, default collate
 
-For the array there is a second, less known way with torch: a BatchSampler as `sampler`, and a
-dataset that accepts lists of indices. It is faster, so it is shown, too.
+A further column for the array is torch with a BatchSampler as `sampler` and a dataset that accepts
+lists of indices, which is less known but faster.
 
 A sample is an epoch; variants take turns (see protocol.py). torch's worker processes and
-layoutkit's threads are started before the measurement and stay alive. Before it, every variant has
-to deliver every record once. Without torch the table has layoutkit's columns only.
+layoutkit's threads are started before the measurement and stay alive. Every variant is checked
+first: an epoch must have every record once. Without torch the table has layoutkit's columns only.
 
-Images of MNIST's size, compared with the memory limit, have a separate table (feeding_mnist.py),
-and so have JPEGs, compared with decoding alone (feeding_images.py).
+Two further tables are those of images of MNIST's size, compared with the memory limit
+(feeding_mnist.py), and of JPEGs, compared with decoding alone (feeding_images.py).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def make_records(count: int) -> Array:
 
 
 def write_table(rows: Array, folder: Path) -> Path:
-    """Write all rows into one file, and a csv with the position of each row in it."""
+    """Write all rows into one file and their positions into a csv; return the csv's path."""
     rows.tofile(folder / "records.bin")
     size = rows[0].nbytes
     lines = [f"records.bin,{number * size},{size}" for number in range(len(rows))]
@@ -77,8 +77,8 @@ def _open_cached(path: str) -> int:
 
 def read(record: Record) -> bytes:
     """Return the bytes of a record; the file stays open, so that the getter takes little time."""
-    span: Any = record  # a record of a table, which has its position in the file
-    return os.pread(_open_cached(span.url), span.length, span.offset)
+    table_record: Any = record  # with the position in the file
+    return os.pread(_open_cached(table_record.url), table_record.length, table_record.offset)
 
 
 def decode(data: bytes, out: Any = None) -> Array:
@@ -112,7 +112,7 @@ class TableDataset:
 
 
 class ArrayDataset:
-    """The rows of an array, by index or by a list of indices."""
+    """A map-style dataset of the rows of an array, by index or by a list of indices."""
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
@@ -135,7 +135,7 @@ def torch_epoch(dataset: Any, workers: int, batch_size: int) -> Epoch:
 
 
 def torch_batched_epoch(dataset: Any, workers: int, batch_size: int) -> Epoch:
-    """Return an epoch of a DataLoader that requests whole batches from its dataset."""
+    """Return a function that iterates over an epoch of a DataLoader of whole batches."""
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
     options = {"num_workers": workers, "persistent_workers": workers > 0}
@@ -147,20 +147,20 @@ def torch_batched_epoch(dataset: Any, workers: int, batch_size: int) -> Epoch:
 def epochs(
     stack: ExitStack, source: str, table: Path, rows: Array, workers: int, batch_size: int
 ) -> dict[str, Epoch]:
-    """Return all variants, torch's first: it forks its processes before threads are started."""
-    result = {}
+    """Return the epoch of each variant; torch is first, to fork processes before threads start."""
+    by_name = {}
     if source == "table":
         index = open_index(table)
         if _has_torch():
-            result[TORCH] = torch_epoch(TableDataset(index), workers, batch_size)
+            by_name[TORCH] = torch_epoch(TableDataset(index), workers, batch_size)
         options = {"get": read, "processor": decode}
-        result[OURS] = layoutkit_epoch(stack, workers, batch_size, index, **options)
-        return result
+        by_name[OURS] = layoutkit_epoch(stack, workers, batch_size, index, **options)
+        return by_name
     if _has_torch():
-        result[TORCH] = torch_epoch(ArrayDataset(rows), workers, batch_size)
-        result[BY_BATCHES] = torch_batched_epoch(ArrayDataset(rows), workers, batch_size)
-    result[OURS] = layoutkit_epoch(stack, workers, batch_size, {"x": rows})
-    return result
+        by_name[TORCH] = torch_epoch(ArrayDataset(rows), workers, batch_size)
+        by_name[BY_BATCHES] = torch_batched_epoch(ArrayDataset(rows), workers, batch_size)
+    by_name[OURS] = layoutkit_epoch(stack, workers, batch_size, {"x": rows})
+    return by_name
 
 
 def _has_torch() -> bool:
@@ -190,7 +190,7 @@ def run_through(epoch: Epoch) -> None:
 def measure_epochs(
     source: str, table: Path, rows: Array, workers: int, batch_size: int, rounds: int
 ) -> dict[str, Times]:
-    """Return the times of an epoch, by variant."""
+    """Return the times of an epoch by variant name."""
     budget = Budget(seconds=0.0, warm_up=0.0, min_rounds=rounds, max_rounds=rounds, sample=0.0)
     with ExitStack() as stack:
         by_name = epochs(stack, source, table, rows, workers, batch_size)
@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print the table; return 0, or exit with an error if a variant misses records."""
     parser = argparse.ArgumentParser(prog="python -m layoutkit.bench.feeding")
     parser.add_argument("--records", type=int, default=100_000, metavar="N")
-    parser.add_argument("--pictures", type=int, default=60_000, metavar="N")
+    parser.add_argument("--images", type=int, default=60_000, metavar="N")
     parser.add_argument("--photos", type=int, default=2_000, metavar="N")
     parser.add_argument("--batch-size", type=int, default=256, metavar="N")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     source, table, rows, workers, options.batch_size, options.rounds
                 )
                 print(format_line(source, workers, options.records, times), flush=True)
-        feeding_mnist.main(Path(folder), options.pictures, options.rounds)
+        feeding_mnist.main(Path(folder), options.images, options.rounds)
         if find_spec("PIL") is not None:
             feeding_images.print_table(Path(folder), options.photos, options.rounds)
     return 0

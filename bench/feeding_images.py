@@ -158,7 +158,7 @@ def _offsets(path: Path) -> list[int]:
 
 def _make_torch_epoch(path: Path, workers: int) -> Epoch | None:
     try:
-        from torch.utils.dataset import DataLoader
+        from torch.utils.data import DataLoader
 
         dataset: Any = RecDataset(path)
     except ImportError:

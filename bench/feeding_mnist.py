@@ -3,13 +3,14 @@
 As many images of 28 x 28 random bytes as MNIST has, in an idx file, become normalised float32
 `bchw` in batches of 128:
 
-    limit               the pass of host.py that reads and writes as many bytes, in one array
+    limit               the streaming pass of host.py over as many bytes
     convert             all images in one conversion, into an existing array
     in order, shuffled  an epoch of an MNISTProvider, with access to the arrays of every batch
     torch               a DataLoader over images, each of which is normalised separately
     torch, by batches   a DataLoader whose dataset accepts lists of indices and normalises batches
 
-A share is relative to the limit. Every variant has to deliver every image first.
+The share is the time of the limit divided by the time of the variant. Every variant is checked
+first: an epoch must have every image once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LIMIT = "limit"
 
 
 def write_mnist(count: int, folder: Path) -> tuple[Path, Path]:
-    """Write idx files of random images, and of labels that are the first pixel of each."""
+    """Write idx files of random images and of labels, the first pixel of each image."""
     pixels = np.random.default_rng(0).integers(0, 256, (count, SIDE, SIDE), np.uint8)
     paths = folder / "images.idx3-ubyte", folder / "labels.idx1-ubyte"
     for path, array in zip(paths, (pixels, pixels[:, 0, 0]), strict=True):
@@ -64,7 +65,7 @@ class MnistDataset:
 
 
 def epochs(image: Path, label: Path, pixels: Array) -> dict[str, Epoch]:
-    """Return an epoch of each variant: an iterable of arrays."""
+    """Return, by variant name, a function that iterates over the arrays of an epoch."""
 
     def read_batches(provider: MNISTProvider) -> Any:
         for batch in provider:
@@ -77,15 +78,15 @@ def epochs(image: Path, label: Path, pixels: Array) -> dict[str, Epoch]:
         provider = MNISTProvider(image, label, batch_size=BATCH, shuffle=shuffle, scale=SCALE)
         result[name] = partial(read_batches, provider)
     try:
-        from torch.utils.dataset import BatchSampler, DataLoader, SequentialSampler
+        from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
     except ImportError:
         return result
     dataset: Any = MnistDataset(pixels)
-    by_batches = BatchSampler(SequentialSampler(dataset), BATCH, drop_last=False)
-    singly = DataLoader(dataset, batch_size=BATCH)
-    batches = DataLoader(dataset, sampler=by_batches, batch_size=None)
-    result["torch"] = lambda: ((batch,) for batch in singly)
-    result["torch, by batches"] = lambda: ((batch,) for batch in batches)
+    batch_sampler = BatchSampler(SequentialSampler(dataset), BATCH, drop_last=False)
+    loader = DataLoader(dataset, batch_size=BATCH)
+    batch_loader = DataLoader(dataset, sampler=batch_sampler, batch_size=None)
+    result["torch"] = lambda: ((batch,) for batch in loader)
+    result["torch, by batches"] = lambda: ((batch,) for batch in batch_loader)
     return result
 
 
@@ -107,18 +108,18 @@ def main(folder: Path, count: int, rounds: int) -> None:
     """Measure and print the table."""
     image, label = write_mnist(count, folder)
     pixels = np.fromfile(image, np.uint8, offset=16).reshape(count, 1, SIDE, SIDE)
-    planes = Converter("bchw->bchw", dtype="float32", scale=SCALE)
-    target = planes(pixels)
+    converter = Converter("bchw->bchw", dtype="float32", scale=SCALE)
+    target = converter(pixels)
     by_name = epochs(image, label, pixels)
     for name, epoch in by_name.items():
         check(name, epoch, target)
     limit = limit_pass([pixels], target, streaming_is_faster([pixels], target))
-    variants = [Variant(LIMIT, [limit]), Variant("convert", [partial(planes, pixels, target)])]
+    variants = [Variant(LIMIT, [limit]), Variant("convert", [partial(converter, pixels, target)])]
     variants += [Variant(name, [partial(run_through, epoch)]) for name, epoch in by_name.items()]
     budget = Budget(seconds=0.0, warm_up=0.0, min_rounds=rounds, max_rounds=rounds, sample=0.0)
     times = measure(variants, budget)
     print(f"\n{count:,} images of MNIST's size, batches of {BATCH}, {rounds} rounds")
     print(f"{'':18}{'ms an epoch':>12}{'share':>7}")
-    for name, taken in times.items():
-        share = f"{paired_ratio(times[LIMIT], taken):.2f}"
-        print(f"{name:18}{taken.median * 1e3:12.1f}{share:>7}", flush=True)
+    for name, epoch_times in times.items():
+        share = f"{paired_ratio(times[LIMIT], epoch_times):.2f}"
+        print(f"{name:18}{epoch_times.median * 1e3:12.1f}{share:>7}", flush=True)

@@ -1,4 +1,4 @@
-"""The devices that rows run on (`Device`), the CPU as one, and the limit of a row.
+"""The devices that rows run on (`Device`), the CPU (`Host`), and the limit of a row.
 
 The limit is a streaming pass that reads as many bytes and writes as many bytes as the row. It reads
 its sources from first to last byte, 64 bytes at a time, and writes the target from first to last
@@ -7,7 +7,7 @@ so that no read can be optimized away. If a row writes four times what it reads,
 become 256 bytes written. Streaming and plain stores are both tried, and the faster is used.
 
 The limit is not absolute: a conversion can be slightly faster if its order of addresses suits the
-memory better. The pass runs in the row's own buffers and in the same rounds.
+memory better. The pass uses the row's own buffers and runs in the same rounds as the variants.
 
 This module also sets how the OpenMP threads of torch and HPTT wait between two operations. By
 default they spin for milliseconds, on all CPUs, and slow down the next variant.
@@ -50,16 +50,16 @@ class Device(Protocol):
 
     @property
     def timer(self) -> Timer | None:
-        """The function that takes samples; None: the clock of `measure`."""
+        """The function that times calls; None: the clock of `measure`."""
 
     def using(self) -> AbstractContextManager[Any]:
-        """Return a context manager in which everything runs."""
+        """Return the context manager in which rows run."""
 
     def about(self) -> dict[str, Any]:
         """Return device properties that the numbers depend on."""
 
     def array(self, values: Array) -> Array:
-        """Return a copy on the device."""
+        """Return a copy of `values` on the device."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an array on the device whose memory has been touched."""
@@ -75,7 +75,7 @@ class Device(Protocol):
     def variant(
         self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
     ) -> Variant:
-        """Make a variant of calls, one for each set. `replay`: measure only device time."""
+        """Return a variant with one call per set of buffers. `replay`: measure only device time."""
 
     def clear(self) -> None:
         """Release idle memory."""
@@ -95,7 +95,7 @@ class Host:
         return {}
 
     def array(self, values: Array) -> Array:
-        """Return a copy."""
+        """Return a copy of `values`."""
         return values.copy()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -114,7 +114,7 @@ class Host:
         """Return the limit's calls, which stream through the row's own buffers."""
         streaming = streaming_is_faster(sources[0], outs[0])
         pairs = zip(sources, outs, strict=True)
-        return [limit_pass(several, out, streaming) for several, out in pairs]
+        return [limit_pass(arrays, out, streaming) for arrays, out in pairs]
 
     def variant(
         self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
@@ -132,10 +132,10 @@ _Array = npt.NDArray[Any]
 
 
 def limit_pass(sources: Sequence[_Array], target: _Array, streaming: bool) -> Callable[[], None]:
-    """Return a call that streams all bytes of `sources` in and all bytes of `target` out.
+    """Return a call that reads all bytes of `sources` and writes all bytes of `target`.
 
     The sources have equal sizes; all arrays are contiguous, and the target begins on a cache line.
-    Bytes after the last complete group of lines are ignored. `streaming` selects the stores.
+    Bytes after the last complete group of lines are ignored. `streaming` selects streaming stores.
     """
     read = sources[0].nbytes
     written = target.nbytes
@@ -163,7 +163,7 @@ def streaming_is_faster(sources: Sequence[_Array], target: _Array) -> bool:
 
 
 def _seconds(call: Callable[[], None]) -> float:
-    """Return the shortest of five calls, after a warm-up call."""
+    """Return the shortest time of five calls, after a warm-up call."""
     call()
     best = float("inf")
     for _ in range(5):
@@ -185,7 +185,7 @@ class _Kernel(NamedTuple):
 def _kernel(sources: int, reads: int, writes: int, nt: int) -> _Kernel:
     """Compile a pass: each group is `reads` lines of every source and `writes` of the target."""
     group = _group_intrinsic(sources, reads, writes, nt)
-    finish: Any = fence  # its annotations describe its body, not its call
+    finish: Any = fence  # an intrinsic, whose annotations do not describe its calls
 
     def stream(addresses: int, _: int, target: int, lo: int, hi: int) -> None:
         for number in range(lo, hi):

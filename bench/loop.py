@@ -4,12 +4,13 @@ The rows of the main table are timed back to back, with worker threads that are 
 size is timed in every situation of `situations`, because the cost of a second thread depends on
 whether it is awake, and on other threads. For each sample:
 
-1. the situation, then one conversion, so that the workers' history is that of this situation and
-   this number of threads, not of the previous column;
-2. the situation again, then one conversion that is timed.
+1. the situation, then one untimed conversion, so that the state of the worker threads results from
+   this situation and number of threads, not from the previous column;
+2. the situation again, then one timed conversion.
 
-All columns of a row take turns, and every other round runs backwards. So only torch itself and
-NumPy, which has one thread, follow torch's copy; they repeat step 1 until its threads sleep.
+All columns of a row take turns, and every other round runs in reverse order. So only torch itself
+and NumPy, which has one thread, run right after torch; they repeat step 1 until torch's threads
+sleep.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ QUICK = Budget(seconds=0.5, warm_up=0.0, min_rounds=5, max_rounds=25)
 class Column:
     """A variant of a row, with the number of layoutkit's threads.
 
-    `spin_seconds`: seconds for which its own threads spin after a call. `pause`: seconds between
-    the situation and the call.
+    `spin_seconds`: seconds for which the library's threads spin after a call. `pause`: seconds
+    between the situation and the call.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """All variants of a row, a conversion for a background thread, and the wrong variants."""
+    """The correct variants of a row, a background conversion, and the names of wrong variants."""
 
     columns: Sequence[Column]
     background: Call
@@ -72,7 +73,7 @@ class Columns:
 def run_loop(quick: bool, plot: str | None, json: str | None) -> int:
     """Measure, print the table, write the files; return 1 if a result of layoutkit is wrong.
 
-    If it is interrupted, the files are written with the results so far.
+    If the run is interrupted, the files are written with the results so far.
     """
     check_files(plot, json)
     peers, torch = _peers(layoutkit.get_num_threads())
@@ -91,7 +92,7 @@ def run_loop(quick: bool, plot: str | None, json: str | None) -> int:
 
 
 def _peers(threads: int) -> tuple[list[Peer], Any]:
-    """Return NumPy and, if it is installed, torch; and torch's module or None."""
+    """Return the peers NumPy and, if installed, torch; and the module `torch` or None."""
     try:
         import torch
     except ImportError:
@@ -115,7 +116,7 @@ def measured(
 
 
 def make_loop_row(megabytes: float) -> Row:
-    """Return the row: float32, 64 positions of 64 channels a sample, as many samples as fit."""
+    """Return a float32 row of `megabytes`, in samples of 64 positions of 64 channels."""
     batch = max(1, int(megabytes * 1e6) // (4 * 64 * 64))
     return Row("loop", "move", ("bwc",), "bcw", "bwc", (batch, 64, 64), "float32", "float32")
 
@@ -129,7 +130,7 @@ def _restore_num_threads(threads: int) -> Iterator[None]:
 
 
 def make_columns(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
-    """Make arrays and columns; exclude columns whose result is wrong."""
+    """Return the columns of a row without those whose result is wrong."""
     source, out = _make_arrays(row)
     candidates = [
         Column(ONE, _make_call(row, source, out), 1),
@@ -141,9 +142,9 @@ def make_columns(row: Row, peers: Sequence[Peer], threads: int) -> Columns:
             name = {"NumPy": NUMPY, "torch": TORCH}.get(peer.name, peer.name)
             candidates.append(Column(name, call, threads, peer.spin_seconds))
     expected = reference(row, [source])
-    right = [column for column in candidates if _is_right(column, row, out, expected)]
-    wrong = [column.name for column in candidates if column not in right]
-    return Columns(right, _make_call(row, *_make_arrays(row)), wrong)
+    correct = [column for column in candidates if _is_right(column, row, out, expected)]
+    wrong = [column.name for column in candidates if column not in correct]
+    return Columns(correct, _make_call(row, *_make_arrays(row)), wrong)
 
 
 def _make_arrays(row: Row) -> tuple[Array, Array]:
@@ -187,7 +188,7 @@ def take_turns(
     clock: Clock = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Times]:
-    """Time all columns by the protocol of this module, after one round that is not counted."""
+    """Return the times of all columns by the protocol of this module; discard the first round."""
     times = {column.name: Times() for column in columns}
     with no_collector():
         start = quiet_after = clock()
@@ -205,7 +206,7 @@ def take_turns(
 def _sample(
     column: Column, gap: Call, quiet_after: float, clock: Clock, sleep: Callable[[float], None]
 ) -> float:
-    """Take one sample, after the threads of the previous column are quiet."""
+    """Return the seconds of one call, timed when the threads of the previous column sleep."""
 
     def prepare() -> None:
         gap()

@@ -1,14 +1,14 @@
-"""`python -m layoutkit.bench.machines`: dask, zarr stores and ranks, on 1, 2 and 4 processes.
+"""Benchmarks of dask blocks, zarr stores and ranks: `python -m layoutkit.bench.machines PART`.
 
-    blocks      one block, one thread: `convert` compared with dask's own expression of the formula,
-                whose result keeps the memory order of x; and with that expression made contiguous
-                as planes, which is needed to store or feed planes. All include graph and scheduler
-    store       `layoutkit convert` of a zarr store of bytes into one of float32, on a cluster of
-                N processes with one thread each
-    ranks       epochs of JPEGs by `shard=(rank, world)`, decoded and cropped to one size, in N
-                processes of one thread that start together
+    blocks      one dask block in one thread: `convert`, the formula as dask operations, whose
+                result keeps the memory order of x, and these operations with a copy into contiguous
+                planes. Times include graph and scheduler
+    store       `layoutkit convert` of a zarr store of uint8 to one of float32, on a cluster of N
+                processes with one thread each
+    ranks       epochs of JPEGs with `shard=(rank, world)`, decoded and cropped to one size, in N
+                processes of one thread that start each epoch together
 
-Times are medians. Results are compared before the measurement.
+Times are medians. The results for blocks are compared before the measurement.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def make_expressions(x: Any, scale: float | None) -> dict[str, Any]:
 
 
 def print_blocks(rounds: int, shape: tuple[int, ...] = BLOCK, warm_up: float = 0.5) -> None:
-    """Print the times of a block, by dtype."""
+    """Print the times of one block for each dtype."""
     import dask.array as da
 
     print(f"one block of {shape}, ms: {OURS}, {DASK}, {DASK_PLANES}")
@@ -82,7 +82,7 @@ def print_blocks(rounds: int, shape: tuple[int, ...] = BLOCK, warm_up: float = 0
 
 
 def check_blocks(values: Any, scale: float | None, by_name: dict[str, Any]) -> None:
-    """Exit unless blocks equal the whole array bit for bit, and dask's result up to rounding."""
+    """Exit unless layoutkit's block equals the converted array, and dask's up to rounding."""
     expected = convert(values, "bhwc->bchw", dtype="float32", scale=scale, mean=MEAN, std=STD)
     layoutkit_result, dask_result = (
         by_name[name].compute(scheduler="sync") for name in (OURS, DASK)
@@ -90,14 +90,14 @@ def check_blocks(values: Any, scale: float | None, by_name: dict[str, Any]) -> N
     if not np.array_equal(layoutkit_result, expected) or not np.allclose(
         layoutkit_result, dask_result, rtol=1e-5, atol=1e-5
     ):
-        sys.exit("a block differs from the whole array")
+        sys.exit("a converted block differs from the converted array or from dask's result")
 
 
 # ---- stores ------------------------------------------------------------------------------
 
 
 def print_store(processes: Sequence[int], rounds: int, images: int = 128) -> None:
-    """Print the seconds for a store, by the number of processes."""
+    """Print the seconds to convert a store for each number of processes."""
     import zarr
     from distributed import LocalCluster
 
@@ -121,7 +121,7 @@ def print_store(processes: Sequence[int], rounds: int, images: int = 128) -> Non
 
 
 def _run_convert(source: str, target: str, scheduler: str) -> float:
-    """Return the seconds that the command prints, about one of which is for imports."""
+    """Run `layoutkit convert`; return the seconds it prints: two are imports and the connection."""
     command = [sys.executable, "-m", "layoutkit", "convert", source, target, "bhwc->bchw"]
     command += ["--dtype", "float32", "--scale", "1/255", "--scheduler", scheduler]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -135,7 +135,7 @@ def _run_convert(source: str, target: str, scheduler: str) -> float:
 
 
 def print_ranks(processes: Sequence[int], rounds: int, count: int = 2048) -> None:
-    """Print the records per second of all ranks together, by the number of ranks."""
+    """Print the records per second of all ranks together for each number of ranks."""
     with tempfile.TemporaryDirectory() as folder:
         path = feeding_images.write_photos(count, Path(folder))
         print(f"ranks: {count} JPEGs, all ranks together, records a second")
@@ -145,7 +145,7 @@ def print_ranks(processes: Sequence[int], rounds: int, count: int = 2048) -> Non
 
 
 def run_ranks(program: Callable[..., list[float]], world: int, *arguments: Any) -> list[float]:
-    """Return the seconds of each round of a program in `world` processes: the slowest rank's."""
+    """Run a program in `world` processes; return the seconds of the slowest rank per round."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(world)
     results = context.SimpleQueue()
@@ -155,24 +155,24 @@ def run_ranks(program: Callable[..., list[float]], world: int, *arguments: Any) 
     ]
     for child in children:
         child.start()
-    seconds = [results.get() for _ in children]
+    seconds_by_rank = [results.get() for _ in children]
     for child in children:
         child.join()
-    if [] in seconds:
+    if [] in seconds_by_rank:
         sys.exit("a process failed; see its error above")
-    return [max(slowest) for slowest in zip(*seconds, strict=True)]
+    return [max(round_seconds) for round_seconds in zip(*seconds_by_rank, strict=True)]
 
 
 def _run_rank(
     results: Any, barrier: Any, program: Callable[..., list[float]], *arguments: Any
 ) -> None:
-    """Report the seconds of a program; an empty list if it fails, so that no process waits."""
+    """Put the seconds of each round of a program in `results`; an empty list if it fails."""
     seconds: list[float] = []
     try:
         seconds = program(barrier, *arguments)
     finally:
         if not seconds:
-            barrier.abort()
+            barrier.abort()  # the other ranks would wait for this one
         results.put(seconds)
 
 
@@ -193,7 +193,7 @@ def _epochs(barrier: Any, rank: int, world: int, path: str, rounds: int) -> list
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the selected part, and print it."""
+    """Print the measurements of the selected part."""
     parser = argparse.ArgumentParser(prog="python -m layoutkit.bench.machines")
     parser.add_argument("part", choices=("blocks", "store", "ranks"))
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], metavar="N")

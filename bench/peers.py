@@ -2,18 +2,17 @@
 
 Each library writes into an existing output (`into`), as layoutkit does; `fresh` does the conversion
 as users usually write it, with a new output for each call. Both return None for a row that the
-library cannot do. Libraries are imported only if they are installed, and HPTT only if the
-environment names it; `available` also sets their number of threads to layoutkit's.
+library does not support. `available` omits libraries that are not installed, and HPTT unless the
+environment names it, and sets the libraries' number of threads to layoutkit's.
 
 `--others` adds compilers and training pipelines. XLA under `jax.jit` and `torch.compile` (inductor)
-compile a program for each row, which takes seconds. timm and albumentations do one row, images for
-a model, as in their documentation. All but `torch.compile` return new arrays. Libraries that are
-not installed are omitted.
+compile a program for each row, which takes seconds. timm and albumentations support one row, images
+for a model, and are called as in their documentation. All but `torch.compile` return new arrays.
 
 HPTT, the High-Performance Tensor Transposition library, is used through its C interface. It has no
 Python package: build `libhptt.so` from github.com/springer13/hptt, and set the environment variable
-`LAYOUTKIT_HPTT` to its path. Its C functions transpose float32 and float64; they plan in every
-call, by an estimate, because the interface offers nothing else.
+`LAYOUTKIT_HPTT` to its path. Its C functions transpose float32 and float64; every call plans by an
+estimate, because the interface has no other way.
 
 NVIDIA DALI's crop_mirror_normalize is used on the CPU; it does not need a GPU.
 """
@@ -47,41 +46,41 @@ _ROW_MAJOR = 1  # order of sizes and axes, as in NumPy
 
 
 def load_hptt(threads: int) -> Hptt | None:
-    """Load HPTT if the environment names its library, else return None.
+    """Return HPTT if the environment names its library, else None.
 
     Raises
     ------
     ArgumentError
-        The path is not that of a library with HPTT's functions.
+        The file is not a library with HPTT's functions.
     """
     path = os.environ.get(HPTT_VARIABLE)
     return Hptt(path, threads) if path else None
 
 
 class Hptt:
-    """HPTT's transposition, for pure moves of one float32 or float64 array."""
+    """The HPTT peer: transposition of one float32 or float64 array."""
 
     name = "HPTT"
-    spin_seconds = 0.01  # as for torch: OpenMP threads, unless OMP_WAIT_POLICY is passive
+    spin_seconds = 0.01  # its OpenMP threads spin like those of torch
 
     def __init__(self, path: str, threads: int) -> None:
         library = _load_library(path)
         self.version = Path(path).name  # the library has no version function
         self._threads = threads
         self._functions = {
-            dtype: _declare_function(library, path, name, number)
-            for dtype, (name, number) in _FUNCTIONS.items()
+            dtype: _declare_function(library, path, name, scalar)
+            for dtype, (name, scalar) in _FUNCTIONS.items()
         }
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Transpose into `out`."""
+        """Return a call that transposes into `out`, or None for an unsupported row."""
         function = self._functions.get(row.dtype)
-        if row.kind not in ("move", "call") or function is None:
+        if row.kind not in ("move", "call") or row.dtype != row.to_dtype or function is None:
             return None
         return partial(self._transpose, function, row.order(row.sources[0]), sources[0], out)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Transpose into a new NumPy array."""
+        """Return a call that transposes into a new array, or None for an unsupported row."""
         function = self._functions.get(row.dtype)
         if row.kind not in ("move", "call") or function is None:
             return None
@@ -104,7 +103,7 @@ class Hptt:
 
 def _load_library(path: str) -> CDLL:
     try:
-        # The absolute path: the system would search its own folders for a bare name.
+        # An absolute path, because the system would search its own folders for a bare name.
         return CDLL(str(Path(path).absolute()))
     except OSError as error:
         raise ArgumentError(
@@ -113,8 +112,8 @@ def _load_library(path: str) -> CDLL:
         ) from error
 
 
-def _declare_function(library: CDLL, path: str, name: str, number: Any) -> Any:
-    """Return the C function `name` with its argument types; alpha and beta are of type `number`."""
+def _declare_function(library: CDLL, path: str, name: str, scalar: Any) -> Any:
+    """Return the C function `name` with its argument types; alpha and beta are of type `scalar`."""
     try:
         function = library[name]
     except AttributeError as error:
@@ -122,15 +121,15 @@ def _declare_function(library: CDLL, path: str, name: str, number: Any) -> Any:
             f"{HPTT_VARIABLE}: {path} has no {name}, so it is not HPTT; give the path of libhptt.so"
         ) from error
     sizes = POINTER(c_int)
-    read = (number, c_void_p, sizes, sizes)
-    write = (number, c_void_p, sizes)
+    read = (scalar, c_void_p, sizes, sizes)
+    write = (scalar, c_void_p, sizes)
     function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
     function.restype = None
     return function
 
 
 class Peer(Protocol):
-    """A library that can do some of the rows."""
+    """A library that supports some of the rows."""
 
     name: str
     version: str
@@ -147,16 +146,16 @@ def available(threads: int) -> list[Peer]:
     """Return the installed libraries, NumPy first; raise ArgumentError for an invalid HPTT path."""
     peers: list[Peer] = [NumPy()]
     hptt_peer = load_hptt(threads)
-    for make in (TorchPeer, OpenCV):
+    for peer_class in (TorchPeer, OpenCV):
         try:
-            peers.append(make(threads))
+            peers.append(peer_class(threads))
         except ImportError:
             continue
     return peers if hptt_peer is None else [*peers, hptt_peer]
 
 
 def factor_and_term(row: Row) -> tuple[Array, Array]:
-    """Return the formula as x * factor + term, in float32, shaped for the target's layout."""
+    """Return factor and term of the formula x * factor + term, float32 in the target's layout."""
     formula = row.formula
     shape = [-1 if letter == "c" else 1 for letter in row.target]
     factor = formula["scale"] / np.reshape(formula["std"], shape)
@@ -165,7 +164,7 @@ def factor_and_term(row: Row) -> tuple[Array, Array]:
 
 
 class NumPy:
-    """Transposed views and `copyto`; formulas and sums in place."""
+    """The NumPy peer: `copyto` of transposed views; formulas and sums in place."""
 
     name = "NumPy"
     version = np.__version__
@@ -214,7 +213,7 @@ class NumPy:
 
 
 class TorchPeer:
-    """`copy_` of a permuted tensor; formulas and sums in place (eager)."""
+    """The torch peer: `copy_` of a permuted tensor; formulas and sums in place, eager."""
 
     name = "torch"
     spin_seconds = 0.01  # OpenMP threads spin for 3 to 5 ms after a call, unless passive
@@ -283,10 +282,10 @@ class TorchPeer:
 
 
 class OpenCV:
-    """`blobFromImagesWithParams` from images to normalised planes, `transpose` for matrices.
+    """The OpenCV peer: `blobFromImagesWithParams` for normalised images, `transpose` for matrices.
 
-    OpenCV's `transposeND` does all moves, one item at a time: it was 8 and 5 times slower than
-    NumPy in two tests, so it would only lengthen the benchmark.
+    `transposeND` supports all moves, but is not measured: it copies one element at a time, and was
+    5 and 8 times slower than NumPy in two tests.
     """
 
     name = "OpenCV"
@@ -304,7 +303,7 @@ class OpenCV:
         source = sources[0]
         if row.kind == "move" and row.letters == "hw":
             return lambda: self._cv2.transpose(source, dst=out)
-        if row.kind != "fused" or row.to_dtype != "float32":
+        if not self._has_blob(row):
             return None
         images = list(source)
         params = self._params(row)
@@ -312,11 +311,17 @@ class OpenCV:
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call for a fused float32 row, else None."""
-        if row.kind != "fused" or row.to_dtype != "float32":
+        if not self._has_blob(row):
             return None
         images = list(sources[0])
         params = self._params(row)
         return lambda: self._cv2.dnn.blobFromImagesWithParams(images, param=params)
+
+    @staticmethod
+    def _has_blob(row: Row) -> bool:
+        """Return True for the rows that OpenCV's function for images supports."""
+        images = row.kind == "fused" and row.sources == ("bhwc",) and row.shape("c") == (3,)
+        return images and (row.dtype, row.to_dtype, row.target) == ("uint8", "float32", "bchw")
 
     def _params(self, row: Row) -> Any:
         """Return the formula as OpenCV's (x - mean) * scale, with four channels for both."""
@@ -339,17 +344,17 @@ def transposed_views(row: Row, sources: Sequence[Array]) -> list[Array]:
 def optional_peers(threads: int) -> list[Peer]:
     """Return the compilers and training pipelines that are installed."""
     peers: list[Peer] = []
-    makers: tuple[Callable[[int], Peer], ...] = (XlaJit, TorchCompile, Timm, Albumentations)
-    for make in makers:
+    classes: tuple[Callable[[int], Peer], ...] = (XlaJit, TorchCompile, Timm, Albumentations)
+    for peer_class in classes:
         try:
-            peers.append(make(threads))
+            peers.append(peer_class(threads))
         except ImportError:
             continue
     return peers
 
 
 class XlaJit:
-    """One function under `jax.jit` that returns new arrays; each call waits for the result."""
+    """The XLA peer: one function under `jax.jit`; each call waits for its new array."""
 
     name = "XLA jit"
     spin_seconds = 0.0
@@ -362,7 +367,7 @@ class XlaJit:
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
         """Return None, because JAX arrays are immutable."""
-        return None  # arrays of JAX are immutable
+        return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call of the compiled function."""
@@ -382,12 +387,12 @@ class XlaJit:
 
 
 class TorchCompile(TorchPeer):
-    """The operations of `TorchPeer` as one expression, compiled by inductor for the row's shape."""
+    """The operations of `TorchPeer` as one expression, compiled by inductor for each row."""
 
     name = "torch.compile"
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call that copies the compiled expression into `out`."""
+        """Return a call of a compiled function that writes the expression into `out`."""
         views = self._views(row, sources)
         target = self._tensor(out)
         expression = self._expression(row)
@@ -419,7 +424,7 @@ class TorchCompile(TorchPeer):
 
 
 class Timm:
-    """timm's collate and the arithmetic of its PrefetchLoader, on the CPU."""
+    """The timm peer: its collate function and the arithmetic of its PrefetchLoader, on the CPU."""
 
     name = "timm"
     spin_seconds = TorchPeer.spin_seconds
@@ -439,12 +444,12 @@ class Timm:
         return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that collates and normalises a batch, for images of a model only."""
+        """Return a call that collates and normalises images for a model; None for other rows."""
         if not _is_model_input(row):
             return None
         formula = row.formula
         cpu = self._torch.device("cpu")
-        # timm's transforms return images as planes that are views.
+        # timm's transforms return chw views of images.
         samples = [(image.transpose(2, 0, 1), 0) for image in sources[0]]
 
         def call() -> object:
@@ -458,7 +463,7 @@ class Timm:
 
 
 class Albumentations:
-    """`Normalize` and `ToTensorV2` for each image, and `torch.stack`."""
+    """The albumentations peer: `Normalize` and `ToTensorV2` for each image, and `torch.stack`."""
 
     name = "albumentations"
     spin_seconds = 0.0
@@ -479,7 +484,7 @@ class Albumentations:
         return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that processes and stacks the images, for images of a model only."""
+        """Return a call that normalises and stacks images for a model; None for other rows."""
         if not _is_model_input(row):
             return None
         formula = row.formula
@@ -489,7 +494,7 @@ class Albumentations:
 
 
 def _is_model_input(row: Row) -> bool:
-    """Return True if images become the float32 planes that a model takes."""
+    """Return True if the row converts images to the float32 planes that a model takes."""
     return row.kind == "fused" and row.pattern == "bhwc->bchw" and row.to_dtype == "float32"
 
 
@@ -499,7 +504,7 @@ Turn = dict[str, Any]
 def dali_pipeline(case: CollateCase, expected: Array) -> Callable[[Turn], Any] | None:
     """Return a function that makes the batch of a turn with DALI, or None if DALI cannot.
 
-    `expected` is the batch of the first turn, which is compared with DALI's.
+    `expected` is the batch of the first turn; DALI's batch is compared with it.
     """
     try:
         from nvidia.dali import fn, pipeline_def, types
@@ -510,7 +515,7 @@ def dali_pipeline(case: CollateCase, expected: Array) -> Callable[[Turn], Any] |
         return None
     count = len(case.samples)
     inputs = dict[str, list[Any]]()
-    normal = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
+    normalization = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
 
     def input_source(name: str) -> Callable[[], list[Any]]:
         return lambda: inputs[name]
@@ -526,7 +531,7 @@ def dali_pipeline(case: CollateCase, expected: Array) -> Callable[[Turn], Any] |
             mirror=flip,
             dtype=dali_dtype,
             output_layout=case.to[1:].upper(),
-            **(normal if case.keywords else {}),
+            **(normalization if case.keywords else {}),
         )
 
     pipe = pipeline_def(

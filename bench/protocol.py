@@ -1,22 +1,23 @@
 """The measuring protocol for all rows and all libraries.
 
-Shared machines change speed by a factor of two within minutes, caches favour the variant that runs
-last, and touching fresh memory costs more than the conversion. Hence:
+Shared machines change speed by a factor of two within minutes, data that is still in the caches
+favors a variant, and page faults of new memory take longer than the conversion. Hence:
 
 - **Interleaved.** Every round runs every variant once, and the first variant changes from round to
   round. So compared numbers are measured within the same fraction of a second.
 - **Paired.** "x % of the limit" is the median, over rounds, of the ratio within a round.
 - **Rotated.** Each variant has several sets of buffers and uses the next one for every call.
-- **Warm.** Variants run for some time before the measurement; so pages are touched, code is
+- **Warm.** Variants run for some time before the measurement, so that pages are touched, code is
   compiled, and the clock frequency has settled.
 - **Undisturbed.** The threads of some libraries spin for milliseconds after a call and slow down
   the next variant (torch's: 3 to 5 ms, which cost the next variant up to half its speed on two
-  cores). That variant runs untimed until they sleep.
-- **Reused.** Outputs exist before; variants that allocate their outputs are separate and named so.
+  cores). The next variant runs untimed until those threads sleep.
+- **Reused.** Outputs are allocated before the measurement. Variants whose calls allocate their
+  outputs are separate variants with other names.
 - **Medians**, with the 10th and 90th percentile as the spread.
 
-A variant that is many times slower than the others would use up the time of all: after it has used
-its share (and `min_rounds` samples) it is skipped.
+A variant that is many times slower than the others would use up the time of all. So a variant is
+skipped after it has used its share of the time and has `min_rounds` samples.
 """
 
 import gc
@@ -34,10 +35,10 @@ Timer = Callable[[Sequence[Call]], float]  # runs the calls and returns the seco
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to do the work of a row: a call for each set of buffers.
+    """One way to do the work of a row: a call for each set of buffers.
 
-    `spin_seconds`: seconds for which its threads may keep a core busy after a call. `batch`: how
-    many times each call does the work. `note`: a remark about the numbers for the reader.
+    `spin_seconds`: the seconds for which its threads may keep a core busy after a call. `batch`:
+    the number of times that each call does the work. `note`: a remark about the times.
     """
 
     name: str
@@ -91,7 +92,7 @@ def measure(
 ) -> dict[str, Times]:
     """Time all variants by the protocol of this module; return the times by variant name.
 
-    `timer` takes the samples; by default `clock` does. The budget is always measured by `clock`.
+    `timer` takes the samples, by default with `clock`. The budget is always measured by `clock`.
     """
     timer = timer or _make_timer(clock)
     measurements = [_Measurement(variant, budget, clock, timer) for variant in variants]
@@ -113,7 +114,7 @@ def _make_timer(clock: Clock) -> Timer:
 
 
 def _run_rounds(measurements: Sequence["_Measurement"], budget: Budget, clock: Clock) -> None:
-    """Run rounds until the time is used up."""
+    """Run rounds until the seconds or the rounds of the budget are used up."""
     share = budget.seconds / max(1, len(measurements))
     start = quiet_after = clock()
     for round_index in range(budget.max_rounds):
@@ -127,13 +128,13 @@ def _run_rounds(measurements: Sequence["_Measurement"], budget: Budget, clock: C
 
 
 def paired_ratio(times: Times, other: Times) -> float:
-    """Return the median of times / other over the rounds of both."""
-    common = times.rounds.keys() & other.rounds.keys()
-    return median(times.rounds[number] / other.rounds[number] for number in common)
+    """Return the median of `times / other` over the rounds that both have."""
+    common_rounds = times.rounds.keys() & other.rounds.keys()
+    return median(times.rounds[number] / other.rounds[number] for number in common_rounds)
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Interpolate linearly between the two nearest values."""
+    """Return a percentile, interpolated linearly between the two nearest values."""
     ordered = sorted(values)
     position = (len(ordered) - 1) * percent / 100
     below = int(position)
@@ -142,7 +143,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 class _Measurement:
-    """A variant that is being measured."""
+    """The state of the measurement of one variant."""
 
     def __init__(self, variant: Variant, budget: Budget, clock: Clock, timer: Timer) -> None:
         self.variant = variant
@@ -155,7 +156,7 @@ class _Measurement:
         self._repeats = 1
 
     def warm_up(self) -> None:
-        """Run for the warm-up time and every set of buffers once; choose the calls per sample."""
+        """Run every set of buffers, for the warm-up time at least; set the calls per sample."""
         count = 0
         elapsed = 0.0
         while elapsed < self._budget.warm_up or count < len(self.variant.calls):
@@ -165,7 +166,7 @@ class _Measurement:
             self._repeats = max(1, ceil(self._budget.sample * count / elapsed))
 
     def run_until(self, end: float) -> None:
-        """Run untimed until a time of the clock."""
+        """Run untimed until the clock reads `end`."""
         while self._clock() < end:
             self._next_calls(1)[0]()
 

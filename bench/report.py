@@ -13,7 +13,19 @@ from typing import Any, TextIO
 from .cases import LIMIT
 from .entries import FRESH, OURS
 from .files import check_files
-from .results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Result, load, loop_summary, summary
+from .results import (
+    ALL,
+    NUMPY,
+    ONE,
+    PAUSED,
+    TORCH,
+    LoopResult,
+    Result,
+    load,
+    loop_summary,
+    summary,
+    sweep_summary,
+)
 
 Cell = Callable[[Result], str]
 _LABEL = 52
@@ -28,9 +40,10 @@ _EXPLANATION = (
 class Table:
     """The main table, written to `stream`; `peers` are the other libraries, one column each."""
 
-    def __init__(self, stream: TextIO, peers: Sequence[str]) -> None:
+    def __init__(self, stream: TextIO, peers: Sequence[str], *, is_sweep: bool = False) -> None:
         self._stream = stream
         self._peers = peers
+        self._is_sweep = is_sweep
         self._group = ""
         self._columns = _columns(peers)
 
@@ -48,7 +61,7 @@ class Table:
         for line in _EXPLANATION:
             self._line(line)
         if "gpu" in about:
-            self._line("Between events of the GPU, of CUDA graphs; fresh outputs without a graph.")
+            self._line("Timed by events on the GPU, in CUDA graphs; fresh outputs without a graph.")
 
     def add(self, result: Result) -> None:
         """Write one row, under the heading of its group."""
@@ -71,12 +84,19 @@ class Table:
         """Write the summary of all rows."""
         total = summary(results, self._peers)
         self._line()
+        if self._is_sweep:
+            for line in sweep_summary(results, self._peers):
+                self._line(line)
+            self._list("below their goal:", [r.row.name for r in results if r.reached is False])
+            self._list("wrong results:", total["wrong"])
+            self._list("failed:", total["failed"])
+            return
         for name, speedup in total["speedup"].items():
             if speedup is not None:
-                self._line(f"all moves together (geometric mean): {speedup:.1f} times {name}")
+                self._line(f"all moves (geometric mean): {speedup:.1f} times as fast as {name}")
         self._line(
-            f"rows that reach the share of the limit they should: {total['goals_reached']} of "
-            f"{total['goals']}, and fewer where the machine has other work"
+            f"rows that reach their goal: {total['goals_reached']} of {total['goals']}; fewer on a "
+            "busy machine"
         )
         self._list("faster than layoutkit:", total["slower_than"])
         self._list("wrong results:", total["wrong"])
@@ -84,8 +104,8 @@ class Table:
 
     def _heading(self, calls: bool) -> None:
         self._line()
-        heads = "" if calls else "".join(head.rjust(width) for head, width, _ in self._columns)
-        self._line(self._group.ljust(_LABEL) + heads)
+        headings = "" if calls else _headings(self._columns)
+        self._line(self._group.ljust(_LABEL) + headings)
 
     def _calls(self, result: Result) -> None:
         for name, times in result.times.items():
@@ -101,6 +121,10 @@ class Table:
 
     def _line(self, text: str = "") -> None:
         print(text.rstrip(), file=self._stream, flush=True)
+
+
+def _headings(columns: Sequence[tuple[str, int, Any]]) -> str:
+    return "".join(heading.rjust(width) for heading, width, _ in columns)
 
 
 def _describe_gpu(gpu: Mapping[str, Any]) -> str:
@@ -167,9 +191,9 @@ LoopCell = Callable[[LoopResult], str]
 _LOOP_LABEL = 22
 _HEADER = """\
 Microseconds of one call: medians and 90th percentiles; x / y: the quotient of two medians. Before
-each timed call: the situation, one conversion, and the situation again. ! all threads took more
-than 1.05 times one thread and 3 us; more than torch's copy; or, right after torch.mm, more than
-1.1 times what they take 30 ms later."""
+each timed call: the situation, one conversion, and the situation again. ! marks rows in which all
+threads took more than 1.05 times one thread's time plus 3 us, more than torch's copy, or, right
+after torch.mm, more than 1.1 times their time 30 ms later."""
 
 
 class LoopTable:
@@ -191,8 +215,7 @@ class LoopTable:
             self._megabytes = result.megabytes
             self._line()
             self._line(f"{result.megabytes:g} MB: {result.name}")
-            heads = "".join(head.rjust(width) for head, width, _ in self._columns)
-            self._line(" " * _LOOP_LABEL + heads)
+            self._line(" " * _LOOP_LABEL + _headings(self._columns))
             for name in result.wrong:
                 self._line(f"    {name}: WRONG RESULT, not timed")
         cells = "".join(cell(result).rjust(width) for _, width, cell in self._columns)
@@ -216,9 +239,9 @@ class LoopTable:
 def _loop_columns() -> list[tuple[str, int, LoopCell]]:
     """Return heading, width and content of all columns after the situation."""
     columns: list[tuple[str, int, LoopCell]] = []
-    for head, name in (("1 thread", ONE), ("all", ALL), ("NumPy", NUMPY), ("torch", TORCH)):
+    for heading, name in (("1 thread", ONE), ("all", ALL), ("NumPy", NUMPY), ("torch", TORCH)):
         columns += [
-            (head, 10, _microseconds_cell(name, "median")),
+            (heading, 10, _microseconds_cell(name, "median")),
             ("p90", 9, _microseconds_cell(name, "p90")),
         ]
         columns += [("all / 1", 9, _loop_ratio_cell(ONE))] if name == ALL else []
@@ -258,7 +281,7 @@ def _describe_run(about: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(results: Sequence[LoopResult], about: Mapping[str, Any]) -> str:
-    """Return the table of docs/performance.md: situations down, sizes across."""
+    """Return the table of docs/performance.md: a row per situation, a column per size."""
     sizes = list(dict.fromkeys(result.megabytes for result in results))
     lines = [_run_summary(about), "", "| between two calls | " + _cells(f"{s:g} MB" for s in sizes)]
     lines.append("|---" * (len(sizes) + 1) + "|")
@@ -267,9 +290,7 @@ def markdown(results: Sequence[LoopResult], about: Mapping[str, Any]) -> str:
         row = [by_size.get(size) for size in sizes]
         lines.append(f"| {situation} | " + _cells(map(_ratios, row)))
         if any(result and PAUSED in result.columns for result in row):
-            lines.append(
-                "| the same, by what it takes 30 ms later | " + _cells(map(_paused_ratio, row))
-            )
+            lines.append("| the same, relative to 30 ms later | " + _cells(map(_paused_ratio, row)))
     total = loop_summary(results)
     lines += ["", f"{len(total['missed'])} of {total['rows']} rows miss their goal."]
     return "\n".join(lines) + "\n"
@@ -287,7 +308,7 @@ def _cells(texts: Any) -> str:
 
 
 def _ratios(result: LoopResult | None) -> str:
-    """Return the ratios to one thread and to torch's copy, with a mark if one of them misses."""
+    """Return the ratios to one thread and to torch's copy, with a mark if one misses its goal."""
     if result is None:
         return ""
     ratios = [result.ratio(ALL, name) for name in (ONE, TORCH)]
@@ -302,7 +323,7 @@ def _paused_ratio(result: LoopResult | None) -> str:
 
 
 def show_saved(path: str, plot: str | None) -> int:
-    """Print saved results as Markdown and draw the chart; ArgumentError for other files."""
+    """Print saved results as Markdown and draw the chart; raise ArgumentError for other files."""
     check_files(plot, None)
     results, about = load(path)
     sys.stdout.write(markdown(results, about))

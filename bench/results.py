@@ -1,7 +1,7 @@
 """Benchmark results: one `Result` or `LoopResult` per row, their summary, and JSON files.
 
 `Result` is a row of `layoutkit bench`, `LoopResult` a row of `--loop`, measured now or loaded from
-a file. `environment` describes the machine that the numbers hold for.
+a file. `environment` describes the machine and the versions that were measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..errors import ArgumentError
 from .cases import LIMIT
 from .entries import OURS
 from .peers import Peer
-from .protocol import Times, paired_ratio
+from .protocol import Times, paired_ratio, percentile
 from .rows import Row
 
 SCHEMA = 1
@@ -32,10 +32,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Result:
-    """The times of a row's variants. Ratios are paired: computed within rounds.
+    """The times of a row's variants; a ratio of two variants is the median of its rounds.
 
-    `wrong` names variants whose result was wrong; `failed` has the error messages of others, and
-    `notes` remarks about the times of a variant.
+    `wrong` names variants whose result was wrong. `failed` holds error messages, and `notes`
+    remarks about times, by variant name.
     """
 
     row: Row
@@ -56,22 +56,27 @@ class Result:
     def share(self, name: str) -> float | None:
         """Return the share of the limit's speed that another variant reaches, for the chart.
 
-        It is computed from the two numbers of the table, so that in the chart, too, layoutkit is
-        `speedup` times as far: medians over rounds of three ratios would be inconsistent.
+        It is `of_limit` / `speedup`, so that the chart agrees with the table. The median over
+        rounds of the variant's own share would differ from that.
         """
         ours = self.of_limit
         ratio = self.speedup(name)
         return None if ours is None or ratio is None else ours / ratio
 
     def gigabytes_per_second(self, name: str) -> float | None:
-        """Return the row's traffic per second by the median, or None without that variant."""
+        """Return the traffic of the row divided by the median time of a variant, or None."""
         if name not in self.times:
             return None
         return self.row.traffic / self.times[name].median / 1e9
 
+    def fastest_peer(self, peers: Sequence[str]) -> tuple[float, str] | None:
+        """Return the fastest other library, and its time divided by layoutkit's."""
+        ratios = [(ratio, name) for name in peers if (ratio := self.speedup(name)) is not None]
+        return min(ratios, default=None)
+
     @property
     def reached(self) -> bool | None:
-        """True if the row's goal was reached; None without a goal or a measurement."""
+        """The outcome of the row's goal: True if reached, None without a goal or measurement."""
         if self.row.at_least is None or self.of_limit is None:
             return None
         return self.of_limit >= self.row.at_least
@@ -88,7 +93,7 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 
 
 def summary(results: Sequence[Result], peers: Sequence[str]) -> dict[str, Any]:
-    """Return speedups over all moves, goals reached, and rows where another library is faster."""
+    """Return mean speedups of moves, goals reached, and rows where another library is faster."""
     moves = [result for result in results if result.row.kind == "move"]
     goals = [result.reached for result in results if result.reached is not None]
     return {
@@ -107,13 +112,56 @@ def summary(results: Sequence[Result], peers: Sequence[str]) -> dict[str, Any]:
     }
 
 
+MUCH = 0.95  # of layoutkit's time: a library that needs less is counted as faster
+WORST = 20  # rows that are listed
+
+
+def sweep_summary(results: Sequence[Result], peers: Sequence[str]) -> list[str]:
+    """Return lines about all rows: compared with the fastest other library, and with the limit."""
+    lines = []
+    compared = [
+        (*best, result.row.name)
+        for result in results
+        if (best := result.fastest_peer(peers)) is not None
+    ]
+    if compared:
+        ratios = [ratio for ratio, _, _ in compared]
+        slower = sum(ratio < MUCH for ratio in ratios)
+        mean = geometric_mean(ratios)
+        lines += [
+            f"{len(ratios)} rows, {mean:.2f} times as fast as the fastest other library (geometric "
+            f"mean); it is more than 5 % faster in {slower} ({slower / len(ratios):.1%}), "
+            f"at worst {min(ratios):.2f}"
+        ]
+    for name in peers:
+        ratios = _speedups(results, name)
+        if ratios:
+            lines.append(
+                f"{name}: {geometric_mean(ratios):.2f} (geometric mean of {len(ratios)} rows), "
+                f"faster in {sum(ratio < 1 for ratio in ratios)}, at worst {min(ratios):.2f}"
+            )
+    by_limit = [(share, r.row.name) for r in results if (share := r.of_limit) is not None]
+    if by_limit:
+        shares = [share for share, _ in by_limit]
+        median, low = percentile(shares, 50), percentile(shares, 5)
+        lines.append(
+            f"share of the limit: median {median:.2f}, 5th percentile {low:.2f}, "
+            f"mean {sum(shares) / len(shares):.2f}, worst {min(shares):.2f}"
+        )
+    for ratio, peer, name in sorted(compared)[:WORST]:
+        lines.append(f"    {ratio:.2f} of {peer}'s speed: {name}")
+    for share, name in sorted(by_limit)[:WORST]:
+        lines.append(f"    {share:.2f} of the limit: {name}")
+    return lines
+
+
 def _speedups(results: Sequence[Result], name: str) -> list[float]:
     ratios = [result.speedup(name) for result in results]
     return [ratio for ratio in ratios if ratio is not None]
 
 
 def environment(peers: Sequence[Peer], quick: bool) -> dict[str, Any]:
-    """Return date, command, machine and versions, on which every number depends."""
+    """Return the date, command, machine and versions of a measurement."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -128,7 +176,7 @@ def environment(peers: Sequence[Peer], quick: bool) -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """Return the CPU's name from the system."""
+    """Return the name of the CPU as the operating system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -140,7 +188,7 @@ def cpu_name() -> str:
 def as_json(
     results: Sequence[Result], about: Mapping[str, Any], peers: Sequence[str]
 ) -> dict[str, Any]:
-    """Return all numbers in a form that `json.dump` accepts. Times are seconds per call."""
+    """Return all numbers as values for `json.dump`; times are seconds per call."""
     rows = [_row_as_json(result) for result in results]
     return {"schema": SCHEMA, **about, "rows": rows, "summary": summary(results, peers)}
 
@@ -184,17 +232,18 @@ ALL = "all threads"
 NUMPY = "NumPy"
 TORCH = "torch"
 PAUSED = "all threads, 30 ms later"
-# All threads may take MOST_OF_ONE times as long as one thread plus MORE_THAN_ONE seconds, the time
-# to check whether the other threads are awake.
+# The goal for all threads is at most MOST_OF_ONE times the time of one thread plus MORE_THAN_ONE
+# seconds, in which the caller's thread checks if the other threads are awake.
 MOST_OF_ONE = 1.05
 MORE_THAN_ONE = 3e-6
-# While threads of another library are awake, they may take this many times as long as afterwards.
+# The goal for all threads while threads of another library spin: at most this many times the time
+# after those threads sleep.
 MOST_OF_PAUSED = 1.1
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of one call, over `rounds` rounds."""
+    """The percentiles of the seconds of one call, over `rounds` rounds."""
 
     median: float
     p10: float
@@ -209,10 +258,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class LoopResult:
-    """A row: an array of `megabytes`, described by `name`, in one situation.
+    """The row of one array, of `megabytes` and described by `name`, in one situation.
 
-    `columns` are the times by column name; `wrong` names columns whose result was wrong, which were
-    not timed.
+    `columns` holds the times by column name; `wrong` names the columns that were not timed because
+    their result was wrong.
     """
 
     situation: str
@@ -222,14 +271,14 @@ class LoopResult:
     wrong: Sequence[str] = field(default=())
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Return the median of `name` divided by that of `other`, as in table, chart and JSON."""
+        """Return the median time of column `name` divided by that of `other`, or None."""
         if name not in self.columns or other not in self.columns:
             return None
         return self.columns[name].median / self.columns[other].median
 
     @property
     def missed(self) -> list[str]:
-        """The columns that all threads should not be slower than, but are."""
+        """The columns for which the times of all threads miss the goal."""
         return [other for other in (ONE, TORCH, PAUSED) if self._is_slower_than(other)]
 
     def _is_slower_than(self, other: str) -> bool:
@@ -244,7 +293,7 @@ class LoopResult:
 
 
 def loop_summary(results: Sequence[LoopResult]) -> dict[str, Any]:
-    """Return the number of rows, the rows that miss their goals, and the wrong results."""
+    """Return the number of rows, the rows that miss goals, and the columns with wrong results."""
     return {
         "rows": len(results),
         "missed": {
@@ -257,7 +306,7 @@ def loop_summary(results: Sequence[LoopResult]) -> dict[str, Any]:
 
 
 def loop_as_json(results: Sequence[LoopResult], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all numbers in a form that `json.dump` accepts. Times are seconds."""
+    """Return all numbers as values for `json.dump`; times are seconds."""
     rows = [_loop_row_as_json(result) for result in results]
     return {
         "schema": SCHEMA,
@@ -274,7 +323,7 @@ def _loop_row_as_json(result: LoopResult) -> dict[str, Any]:
 
 
 def load(path: str) -> tuple[list[LoopResult], dict[str, Any]]:
-    """Read a file of `loop_as_json`: the results, and the environment.
+    """Return the results and the environment in a JSON file of `layoutkit bench --loop`.
 
     Raises
     ------
@@ -289,11 +338,8 @@ def load(path: str) -> tuple[list[LoopResult], dict[str, Any]]:
             raise ValueError
         results = [_result(row) for row in data["rows"]]
         about = {key: value for key, value in data.items() if key not in ("rows", "summary")}
-        (
-            about["date"],
-            about["command"],
-            about["versions"].items(),
-        )  # raises if a field of the header is missing
+        # Raises if a field of the header is missing.
+        _ = about["date"], about["command"], about["versions"].items()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ArgumentError(
             f"--from: {path} is not a file of layoutkit bench --loop --json; give one that is"

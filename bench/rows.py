@@ -1,13 +1,13 @@
 """The rows of the benchmark table, and the share of the limit that each must reach.
 
 The twelve pairs are all ordered pairs of the standard layouts: six of `bhwc`, `bchw` and `chwb` for
-images, six of `bwc`, `bcw` and `cwb` for sequences of shape (256, 512, 64). One dtype stands for
-all dtypes of its item size, because pure moves do not look at values.
+images, six of `bwc`, `bcw` and `cwb` for sequences of shape (256, 512, 64). Each of three dtypes
+represents all dtypes of its item size, because a pure move does not interpret values.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import cycle, islice, permutations
 from math import prod
 from typing import Any
 
@@ -29,8 +29,8 @@ REVERSALS = {frozenset(("bhwc", "chwb")), frozenset(("bwc", "cwb"))}
 class Row:
     """One line of the table: a conversion of arrays of one shape.
 
-    `sources` are the layouts of the sources: one, or one for each gradient. `sizes` belong to the
-    axes in `letters`. `at_least` is the share of the limit that is the goal.
+    `sources` has the layout of each source; only a sum of gradients has several. `sizes` has the
+    size of each axis in `letters`. `at_least` is the goal, as a share of the limit.
     """
 
     group: str
@@ -45,15 +45,15 @@ class Row:
 
     @property
     def pattern(self) -> str:
-        """The pattern, as for `convert`; gradients are joined by plus signs."""
-        counted = {source: self.sources.count(source) for source in self.sources}
-        if len(self.sources) > 4:  # in the order of their first appearance
-            return f"{'+'.join(f'{n} {layout}' for layout, n in counted.items())}->{self.target}"
+        """The pattern as for `convert`, with plus signs between several sources."""
+        counts = {source: self.sources.count(source) for source in self.sources}
+        if len(self.sources) > 4:  # layouts in the order of their first appearance
+            return f"{'+'.join(f'{n} {layout}' for layout, n in counts.items())}->{self.target}"
         return f"{'+'.join(self.sources)}->{self.target}"
 
     @property
     def name(self) -> str:
-        """A unique label."""
+        """The unique name: pattern, dtypes and sizes."""
         dtypes = self.dtype if self.dtype == self.to_dtype else f"{self.dtype}->{self.to_dtype}"
         return f"{self.pattern} {dtypes} ({', '.join(map(str, self.sizes))})"
 
@@ -83,18 +83,21 @@ class Row:
 
     @property
     def formula(self) -> dict[str, Any]:
-        """The keywords of the formula, for rows of three channels that have one, else {}."""
-        fused = self.kind in ("fused", "upload")
-        return {"scale": SCALE, "mean": MEAN, "std": STD} if fused else {}
+        """The keywords of the formula, for any number of channels; {} for a row without one."""
+        if self.kind not in ("fused", "upload"):
+            return {}
+        (channels,) = self.shape("c")
+        mean, std = ([*islice(cycle(values), channels)] for values in (MEAN, STD))
+        return {"scale": SCALE, "mean": mean, "std": std}
 
     @property
     def is_exact(self) -> bool:
-        """True if results must be equal bit for bit, because the row is a pure move."""
+        """True for a pure move, whose results must be equal bit for bit."""
         return self.kind != "accumulate" and not self.formula
 
 
 def all_rows(quick: bool = False) -> list[Row]:
-    """Return all rows, in the order of the table. `quick` keeps one or two of each kind."""
+    """Return all rows, in the order of the table. `quick` keeps some rows of each group."""
     rows = [*_pairs(), *_fused(), *_accumulate(), *_hostile(), *_calls()]
     return [row for row in rows if not quick or _in_quick(row)]
 
@@ -129,25 +132,25 @@ def _at_least(source: str, target: str, channels: int, dtype: str) -> float:
 
 def _fused() -> Iterator[Row]:
     for sizes in (IMAGE_SIZES[0], IMAGE_SIZES[2]):
-        for to_dtype, goal_of_large in (("float32", 0.85), ("bfloat16", 0.60)):
-            # The small one measures latency, not bandwidth, so it has no goal.
-            goal = goal_of_large if sizes == IMAGE_SIZES[0] else None
+        for to_dtype, large_goal in (("float32", 0.85), ("bfloat16", 0.60)):
+            # The small size measures latency, not bandwidth, so it has no goal.
+            goal = large_goal if sizes == IMAGE_SIZES[0] else None
             yield Row("fused", "fused", ("bhwc",), "bchw", "bhwc", sizes, "uint8", to_dtype, goal)
 
 
 def _accumulate() -> Iterator[Row]:
-    """Yield sums of 2, 4 and 8 gradients, in one layout or in three."""
+    """Yield sums of 2, 4 and 8 gradients, in one layout or in several."""
     sizes = IMAGE_SIZES[1]
     for dtype in ("float32", "bfloat16"):
         for count in (2, 4, 8):
             for sources in (("bchw",) * count, GRADIENTS[:count]):
                 goal = 0.60 if (dtype, sources) == ("float32", GRADIENTS[:4]) else None
-                names = sources, "bhwc", "bhwc"
-                yield Row("accumulate", "accumulate", *names, sizes, dtype, dtype, goal)
+                layouts = sources, "bhwc", "bhwc"
+                yield Row("accumulate", "accumulate", *layouts, sizes, dtype, dtype, goal)
 
 
 def _hostile() -> Iterator[Row]:
-    """Yield difficult shapes: powers of two, odd sizes, batches of 1 and 255, odd C."""
+    """Yield difficult shapes: powers of two, odd sizes, batches of 1 and 255, odd channels."""
     image_moves = ("bhwc", "bchw"), ("bchw", "bhwc"), ("bhwc", "chwb")
     shapes: list[tuple[str, str, str, tuple[int, ...], str]] = [
         ("hw", "wh", "hw", (4096, 4096), "float32"),

@@ -21,11 +21,14 @@ from .protocol import Budget, measure
 from .report import Table
 from .results import Result, as_json, environment
 from .rows import Row, all_rows
+from .sweeps import channel_rows, floor_rows, hptt_rows, random_rows, run_rows
 
 FULL = Budget(seconds=2.5, warm_up=0.05)
 QUICK = Budget(seconds=0.6, warm_up=0.02, min_rounds=3)
-# Timings of a GPU vary less than those of the shared cores of a server, so a second is enough. Its
-# samples are longer, because their first launch has a latency of some microseconds.
+# Sweeps have hundreds of rows. A row has many rounds even so, as the times of peers vary more.
+SWEEP = Budget(seconds=0.6, warm_up=0.01, max_rounds=30)
+# Times of a GPU vary less than those of the shared cores of a server, so a second is enough. GPU
+# samples are longer, because the first launch of a sample takes some microseconds to begin.
 DEVICE_FULL = Budget(seconds=1.0, warm_up=0.02, sample=3e-3)
 DEVICE_QUICK = Budget(seconds=0.3, warm_up=0.01, min_rounds=3, sample=3e-3)
 
@@ -38,32 +41,67 @@ class _Setup:
     rows: Sequence[Row]
     peers: Sequence[Peer]
     budget: Budget
+    fresh_peers: bool
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The rows of a sweep: its name (see sweeps.py), and number and seed of random rows."""
+
+    name: str
+    count: int = 0
+    seed: int = 0
+
+    def rows(self, quick: bool) -> list[Row]:
+        """Return the rows; `quick` keeps some of them."""
+        if self.name == "random":
+            return list(random_rows(self.count, self.seed))
+        if self.name == "hptt57":
+            return list(hptt_rows())[:: 5 if quick else 1]
+        if self.name == "floor":
+            return list(floor_rows())
+        return list((channel_rows if self.name == "channels" else run_rows)(quick))
 
 
 def run(
-    quick: bool, plot: str | None, json: str | None, device: str, with_others: bool = False
+    quick: bool,
+    plot: str | None,
+    json: str | None,
+    device: str,
+    with_others: bool = False,
+    sweep: Sweep | None = None,
 ) -> int:
     """Measure, print the table, write the files; return 1 if layoutkit fails or is wrong.
 
-    If it is interrupted, the files are written with the results so far.
+    The rows of the sweep "floor" must also reach their goals. An interrupted run writes the files
+    with the results so far.
     """
     check_files(plot, json)
     openmp = set_passive_wait_policy()  # before a library with OpenMP threads is imported
-    setup = _cpu_setup(quick, with_others) if device == "cpu" else _cuda_setup(quick)
+    if sweep is not None:
+        setup = _sweep_setup(sweep, quick)
+    else:
+        setup = _cpu_setup(quick, with_others) if device == "cpu" else _cuda_setup(quick)
     names = [peer.name for peer in setup.peers]
     about = environment(setup.peers, quick) | setup.device.about() | {"openmp": openmp}
-    table = Table(sys.stdout, names)
+    table = Table(sys.stdout, names, is_sweep=sweep is not None)
     table.begin(about)
     results: list[Result] = []
     try:
-        for result in measured(setup, fresh_peers=not quick):
+        for result in measured(setup):
             table.add(result)
             results.append(result)
     finally:
         _write(results, about, names, plot, json)
     table.end(results)
     not_measured = [name for result in results for name in (*result.wrong, *result.failed)]
-    return int(OURS in not_measured or FRESH in not_measured)
+    below = sweep is not None and any(result.reached is False for result in results)
+    return int(OURS in not_measured or FRESH in not_measured or below)
+
+
+def _sweep_setup(sweep: Sweep, quick: bool) -> _Setup:
+    peers = [] if sweep.name == "floor" else available(layoutkit.get_num_threads())
+    return _Setup(Host(), sweep.rows(quick), peers, QUICK if quick else SWEEP, False)
 
 
 def _cpu_setup(quick: bool, with_others: bool) -> _Setup:
@@ -73,25 +111,26 @@ def _cpu_setup(quick: bool, with_others: bool) -> _Setup:
         from .peers import optional_peers
 
         peers += optional_peers(threads)
-    return _Setup(Host(), all_rows(quick), peers, QUICK if quick else FULL)
+    return _Setup(Host(), all_rows(quick), peers, QUICK if quick else FULL, not quick)
 
 
 def _cuda_setup(quick: bool) -> _Setup:
     device = open_cuda()
     budget = DEVICE_QUICK if quick else DEVICE_FULL
-    return _Setup(device, device_rows(quick), device_peers(device), budget)
+    return _Setup(device, device_rows(quick), device_peers(device), budget, not quick)
 
 
-def measured(setup: _Setup, fresh_peers: bool) -> Iterator[Result]:
-    """Prepare, check and measure row by row; release a row's buffers before the next row."""
+def measured(setup: _Setup) -> Iterator[Result]:
+    """Yield the checked results row by row; release the buffers of a row before the next row."""
     for row in setup.rows:
         with setup.device.using():
-            result = _measure_row(row, setup, fresh_peers or row.kind == "fused")
+            result = _measure_row(row, setup)
         yield result
         setup.device.clear()
 
 
-def _measure_row(row: Row, setup: _Setup, fresh_peers: bool) -> Result:
+def _measure_row(row: Row, setup: _Setup) -> Result:
+    fresh_peers = setup.fresh_peers or row.kind == "fused"
     case = prepare(row, setup.peers, fresh_peers, setup.device)
     # The cost of a call is host time, on any device.
     timer = None if row.kind == "call" else setup.device.timer

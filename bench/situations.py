@@ -1,4 +1,4 @@
-"""The operations between two conversions: the situations of `layoutkit bench --loop`."""
+"""The situations of `layoutkit bench --loop`: the operations between two conversions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .host import Call
 PAUSE = 0.03  # seconds after which OpenMP threads sleep (libgomp: after a few milliseconds)
 _SLEEPS = (0.1, 1, 5, 50)  # milliseconds
 _BUSY = (1, 5)  # milliseconds
-_LARGE = 8_000_000  # float32, 32 MB: more than the caches of a core, on most machines of all cores
-_SIDE = 700  # of square matrices, whose product takes some milliseconds
+_LARGE = 8_000_000  # float32 items: 32 MB exceed a core's caches and, on most CPUs, all caches
+_SIDE = 700  # of square matrices, whose product takes a few milliseconds
 
 
 @dataclass(frozen=True)
 class Situation:
     """An operation before each call (`gap`), and a background activity during all calls.
 
-    `beside` takes a conversion for a background thread. `paused`: also measure a call `PAUSE`
-    seconds after the gap.
+    `beside` returns the context manager of the background activity; its argument is a conversion
+    that the activity may call. `paused`: also measure a call `PAUSE` seconds after the gap.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Situation:
 
 
 def all_situations(torch: Any = None) -> list[Situation]:
-    """Return all situations in the order of the table; the last one needs torch's module."""
+    """Return all situations in the order of the table; the last one only if `torch` is given."""
     situations = [Situation("back to back", _do_nothing)]
     situations += [Situation(f"{ms} ms of sleep", partial(time.sleep, ms / 1e3)) for ms in _SLEEPS]
     situations += [Situation(f"{ms} ms of Python", partial(_run_python, ms / 1e3)) for ms in _BUSY]
@@ -56,7 +56,7 @@ def _do_nothing() -> None:
 
 
 def _run_python(seconds: float) -> int:
-    """Keep the interpreter busy."""
+    """Keep the interpreter busy for `seconds`; return the number of iterations."""
     end = time.perf_counter() + seconds
     count = 0
     while time.perf_counter() < end:
@@ -65,13 +65,13 @@ def _run_python(seconds: float) -> int:
 
 
 def _make_copy(count: int) -> Call:
-    """Return a memory-bound copy, which evicts the conversion's data from the caches."""
+    """Return a copy of `count` items, which evicts the conversion's data from the caches."""
     source = np.ones(count, np.float32)
     return partial(np.copyto, np.empty_like(source), source)
 
 
 def _make_product(torch: Any, side: int) -> Call:
-    """Return an operation of torch on all of its threads, which spin afterwards."""
+    """Return a matrix product on all of torch's threads, which spin afterwards."""
     left = torch.rand(side, side)
     right = torch.rand(side, side)
     return partial(torch.mm, left, right)
@@ -79,7 +79,7 @@ def _make_product(torch: Any, side: int) -> Call:
 
 @contextmanager
 def _convert_in_background(call: Call) -> Iterator[None]:
-    """Convert all the time on a second Python thread."""
+    """Call the conversion repeatedly on a second Python thread."""
     stop = threading.Event()
 
     def work() -> None:

@@ -21,6 +21,8 @@ from layoutkit.bench.rows import Row, all_rows
 from layoutkit.buffers import empty
 from layoutkit.kernels.cpu.params import LINE
 
+pytestmark = pytest.mark.budget(20)
+
 # ---- The protocol, on a clock that only calls advance --------------------------------------
 
 
@@ -145,10 +147,10 @@ ROWS = all_rows()
 
 def test_the_twelve_pairs_are_all_ordered_pairs_of_the_views_layouts():
     pairs = [row for row in ROWS if row.group == "pairs"]
-    pictures = {row.pattern for row in pairs if len(row.sizes) == 4}
+    images = {row.pattern for row in pairs if len(row.sizes) == 4}
     sequences = {row.pattern for row in pairs if len(row.sizes) == 3}
-    assert len(pictures) == len(sequences) == 6
-    assert {frozenset(pattern.split("->")) for pattern in pictures} == {
+    assert len(images) == len(sequences) == 6
+    assert {frozenset(pattern.split("->")) for pattern in images} == {
         frozenset(pair) for pair in [("bhwc", "bchw"), ("bhwc", "chwb"), ("bchw", "chwb")]
     }
     shapes = {(64, 224, 224, 3), (64, 56, 56, 64), (128, 32, 32, 3), (256, 512, 64)}
@@ -233,6 +235,7 @@ def _few_sets(monkeypatch):
     monkeypatch.setattr(cases, "MOST_SETS", cases.FEWEST_SETS)
 
 
+@pytest.mark.budget(10)
 @pytest.mark.usefixtures("_few_sets")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_row_gives_right_results_with_every_library(row):
@@ -374,7 +377,7 @@ def test_shares_speeds_and_speedups():
     assert result(row, layoutkit=2e-3).reached is None
 
 
-def test_the_picture_has_the_ratios_of_the_table():
+def test_the_figure_has_the_ratios_of_the_table():
     """Medians of three ratios can be inconsistent if rounds differ: only two can be shown."""
     row = Row("g", "move", ("bc",), "cb", "bc", (1000, 1000), "uint8", "uint8")
     rounds = {"limit": (1.0, 2.0, 9.0), "layoutkit": (2.0, 2.0, 4.0), "NumPy": (3.0, 10.0, 8.0)}
@@ -420,8 +423,8 @@ def test_the_table_shows_what_was_measured():
         assert cell in line
     assert f"NumPy {np.__version__}" in text
     assert "torch: WRONG RESULT" in text
-    assert "rows that reach the share of the limit they should: 0 of 1" in text
-    assert "4.5 times NumPy" in text
+    assert "rows that reach their goal: 0 of 1" in text
+    assert "4.5 times as fast as NumPy" in text
 
 
 def test_json_holds_every_number():
@@ -451,11 +454,11 @@ def _tiny_bench(monkeypatch, _few_sets):
 
 
 @pytest.mark.usefixtures("_tiny_bench")
-def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys):
+def test_the_whole_benchmark_writes_table_json_and_figure(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     numbers = tmp_path / "numbers.json"
-    picture = tmp_path / "picture.png"
-    assert bench.main(quick=True, plot=str(picture), json=str(numbers)) == 0
+    figure = tmp_path / "figure.png"
+    assert bench.main(quick=True, plot=str(figure), json=str(numbers)) == 0
     text = capsys.readouterr().out
     data = json.loads(numbers.read_text())
     assert [row["group"] for row in data["rows"]] == list(dict.fromkeys(r.group for r in ROWS))
@@ -463,7 +466,7 @@ def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys):
     assert "OMP_WAIT_POLICY=passive" in data["openmp"]
     assert data["openmp"] in text
     assert all(row["wrong"] == [] for row in data["rows"])
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("_tiny_bench")

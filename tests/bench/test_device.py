@@ -625,11 +625,11 @@ def _tiny_bench(monkeypatch, device):
 
 
 @pytest.mark.usefixtures("_tiny_bench")
-def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys, device, cupy):
+def test_the_whole_benchmark_writes_table_json_and_figure(tmp_path, capsys, device, cupy):
     pytest.importorskip("matplotlib")
     numbers = tmp_path / "numbers.json"
-    picture = tmp_path / "picture.png"
-    options = ["--quick", "--json", str(numbers), "--plot", str(picture)]
+    figure = tmp_path / "figure.png"
+    options = ["--quick", "--json", str(numbers), "--plot", str(figure)]
     assert cli.main(["bench", "--device", "cuda", *options]) == 0
     text = capsys.readouterr().out
     data = json.loads(numbers.read_text())
@@ -638,7 +638,7 @@ def test_the_whole_benchmark_writes_table_json_and_picture(tmp_path, capsys, dev
     assert all(row["of_limit"] > 0 for row in data["rows"] if row["group"] != "call cost")
     assert all(row["wrong"] == [] and row["failed"] == {} for row in data["rows"])
     assert data["gpu"]["name"] == "Fake H200"
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert figure.read_bytes().startswith(b"\x89PNG")
     assert device.stream.is_current == 0
     assert cupy.frees == 2 * len(data["rows"])
 

@@ -76,10 +76,10 @@ def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypat
     monkeypatch.setattr(feeding, "_has_torch", lambda: False)
     monkeypatch.setattr(feeding.feeding_mnist, "main", lambda folder, count, rounds: print(count))
     monkeypatch.setattr(feeding.feeding_images, "print_table", lambda folder, count, rounds: None)
-    arguments = ["--records", "40", "--pictures", "50", "--rounds", "1", "--batch-size", "16"]
+    arguments = ["--records", "40", "--images", "50", "--rounds", "1", "--batch-size", "16"]
     assert feeding.main(arguments) == 0
-    openmp, first, head, *lines, pictures = capsys.readouterr().out.splitlines()
-    assert pictures == "50"
+    openmp, first, head, *lines, images = capsys.readouterr().out.splitlines()
+    assert images == "50"
     assert openmp.startswith("OMP_WAIT_POLICY=passive")
     assert first.startswith("40 records of 64 floats, batches of 16")
     assert head.split()[:3] == ["source", "workers", "layoutkit"]
@@ -91,7 +91,7 @@ def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities")
-def test_every_feeder_of_photographs_has_every_picture_in_one_form(tmp_path, monkeypatch):
+def test_every_feeder_of_photographs_has_every_image_in_one_form(tmp_path, monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
     monkeypatch.setattr(feeding_images, "_make_dali_epoch", lambda path, workers: None)

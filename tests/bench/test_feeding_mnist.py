@@ -8,7 +8,7 @@ from layoutkit.bench import feeding_mnist
 COUNT = 200
 
 
-def test_every_feeder_has_every_picture_and_its_label(tmp_path):
+def test_every_feeder_has_every_image_and_its_label(tmp_path):
     files = feeding_mnist.write_mnist(COUNT, tmp_path)
     pixels = np.fromfile(files[0], np.uint8, offset=16).reshape(COUNT, 1, 28, 28)
     wanted = pixels * np.float32(1 / 255)

@@ -36,16 +36,16 @@ def test_what_may_not_be_written_is_an_error(option, tmp_path, monkeypatch):
         check_files(**names)
 
 
-def test_a_picture_needs_matplotlib(monkeypatch, tmp_path):
+def test_a_figure_needs_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setattr(files, "find_spec", lambda name: None)
     with pytest.raises(ArgumentError, match=r"--plot: needs matplotlib.*layoutkit\[plot\]"):
-        check_files(str(tmp_path / "picture.png"), None)
+        check_files(str(tmp_path / "figure.png"), None)
 
 
-def test_a_picture_has_a_suffix_of_pictures(tmp_path):
+def test_a_figure_has_a_suffix_of_figures(tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(ArgumentError, match=r"does not have the suffix of an image.*\.svg"):
-        check_files(str(tmp_path / "picture.json"), None)
+        check_files(str(tmp_path / "figure.json"), None)
 
 
 def test_one_file_cannot_be_both(tmp_path):
@@ -57,7 +57,7 @@ def test_one_file_cannot_be_both(tmp_path):
 
 def test_good_places_pass_and_nothing_is_written(tmp_path):
     pytest.importorskip("matplotlib")
-    check_files(str(tmp_path / "picture.SVG"), str(tmp_path / "numbers.json"))
+    check_files(str(tmp_path / "figure.SVG"), str(tmp_path / "numbers.json"))
     check_files(None, os.devnull)
     check_files(None, None)
     assert list(tmp_path.iterdir()) == []

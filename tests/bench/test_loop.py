@@ -273,13 +273,13 @@ def test_what_was_measured_is_kept_when_it_ends_early(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("_tiny_loop")
-def test_the_picture_is_drawn_by_a_run_and_from_saved_results(tmp_path, capsys):
+def test_the_figure_is_drawn_by_a_run_and_from_saved_results(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     numbers = tmp_path / "loop.json"
-    pictures = [tmp_path / "run.png", tmp_path / "saved.png"]
-    assert bench.main(quick=True, loop=True, json=str(numbers), plot=str(pictures[0])) == 0
-    assert bench.main(saved=str(numbers), plot=str(pictures[1])) == 0
-    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    figures = [tmp_path / "run.png", tmp_path / "saved.png"]
+    assert bench.main(quick=True, loop=True, json=str(numbers), plot=str(figures[0])) == 0
+    assert bench.main(saved=str(numbers), plot=str(figures[1])) == 0
+    assert all(figure.read_bytes().startswith(b"\x89PNG") for figure in figures)
     assert "| back to back |" in capsys.readouterr().out
 
 
@@ -309,7 +309,7 @@ def test_markdown_has_situations_down_and_sizes_across():
         "|---|---|---|",
         "| back to back | 0.50 / 0.62 | 3.00 ! |",
         "| right after torch.mm | 0.60 / 0.50 |  |",
-        "| the same, by what it takes 30 ms later | 1.20 ! |  |",
+        "| the same, relative to 30 ms later | 1.20 ! |  |",
         "",
         "2 of 3 rows miss their goal.",
     ]
@@ -356,7 +356,7 @@ def test_options_that_would_be_ignored_are_refused(options, capsys):
     assert "; omit --" in capsys.readouterr().err
 
 
-def test_the_picture_shows_the_ratios_of_the_table(tmp_path, monkeypatch):
+def test_the_figure_shows_the_ratios_of_the_table(tmp_path, monkeypatch):
     figure = pytest.importorskip("matplotlib.figure")
     from layoutkit.bench.chart import draw_loop
 
