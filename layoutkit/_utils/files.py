@@ -4,20 +4,27 @@ On Linux the file has no name while it is written, so that a killed process or a
 nothing behind. Elsewhere it is a hidden file beside the target, removed if writing fails.
 """
 
+from __future__ import annotations
+
 import errno
+import io
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _ZEROS = bytes(1 << 20)
 _TRIES = 100  # attempts to find an unused name
 
 # Errors of a file system that cannot create an unnamed file, or cannot reserve space.
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EISDIR}
+
+# Errors of a file system without hard links, and of a file that cannot have another one.
+_NO_LINKS = _UNSUPPORTED | {errno.EPERM, errno.EACCES, errno.EMLINK, errno.EXDEV}
 
 
 @contextmanager
@@ -28,24 +35,130 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     `path` is followed, and an existing file's permissions are kept. Several threads, processes or
     machines may write the same `path` at the same time: the last one to finish wins.
     """
-    path = resolve_links(path)
-    with _errors_name(path):
-        file, name = _create(path)
-    try:
-        with file:
-            yield file
-            with _errors_name(path):
-                _keep_mode(file, path)
-                file.flush()
-                # Without fsync a power cut after the renaming could leave a file of zeros.
-                os.fsync(file.fileno())
-                name = name or _link(file, path)
-        with _errors_name(path):  # closed first: Windows cannot rename an open file
-            name.replace(path)
-            name = None
-    finally:
-        if name is not None:
-            name.unlink(missing_ok=True)
+    with AtomicFiles() as files:
+        yield files.open(path)
+
+
+class AtomicFiles:
+    """A context manager of new files, which take their names together, as `replace_atomically`.
+
+    Every file is complete on the disk before the first one takes its name. If a name cannot be
+    taken, the files that had the other names get them back, unless the file system has no links.
+    """
+
+    def __init__(self) -> None:
+        self._files: list[_NewFile] = []
+
+    def open(self, path: Path) -> BinaryIO:
+        """Return a new file that takes the name `path` when the block ends."""
+        path = resolve_links(path)
+        with _replace_name_in_errors(path):
+            self._files.append(_NewFile(path, *_create(path)))
+        return self._files[-1].file
+
+    def __enter__(self) -> AtomicFiles:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        try:
+            if exc_type is None:
+                for file in self._files:
+                    file.flush()
+                for file in self._files:
+                    file.link()
+                self._rename()
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Close and remove the files that do not have their names yet."""
+        while self._files:
+            self._files.pop().discard()
+
+    def __del__(self) -> None:
+        self.discard()
+
+    def _rename(self) -> None:
+        renamed: list[_NewFile] = []
+        try:
+            for file in self._files:
+                file.rename(keep_old=file is not self._files[-1])
+                renamed.append(file)
+        except BaseException:
+            for file in reversed(renamed):
+                file.undo_rename()
+            raise
+
+
+@dataclass
+class _NewFile:
+    """A new file, its path, and its temporary name while it has one.
+
+    old : another name of the file that had the path before, until all files have their names
+    is_first : True if there was no such file
+    """
+
+    path: Path
+    file: BinaryIO
+    name: Path | None
+    old: Path | None = None
+    is_first: bool = False
+
+    def flush(self) -> None:
+        """Write the file to the disk."""
+        with _replace_name_in_errors(self.path):
+            _keep_mode(self.file, self.path)
+            self.file.flush()
+            # Without fsync a power cut after the renaming could leave a file of zeros.
+            os.fsync(self.file.fileno())
+
+    def link(self) -> None:
+        """Give the file a temporary name, and close it."""
+        with _replace_name_in_errors(self.path):
+            self.name = self.name or _link(self.file, self.path)
+            self.file.close()  # Windows cannot rename an open file
+
+    def rename(self, keep_old: bool) -> None:
+        """Give the file its name; with `keep_old`, `undo_rename` can take it back."""
+        with _replace_name_in_errors(self.path):
+            if keep_old:
+                self.is_first = not self.path.exists()
+                self.old = None if self.is_first else _second_name(self.path)
+            if self.name is not None:
+                self.name.replace(self.path)
+        self.name = None
+
+    def undo_rename(self) -> None:
+        """Give the name back to the file that had it, or remove the file if none had it."""
+        with suppress(OSError):
+            if self.old is not None:
+                self.old.replace(self.path)
+                self.old = None
+            elif self.is_first:
+                self.path.unlink()
+
+    def discard(self) -> None:
+        """Close the file and remove its temporary names."""
+        with suppress(OSError):  # its unwritten bytes are not needed
+            self.file.close()
+        for name in (self.name, self.old):
+            if name is not None:
+                with suppress(OSError):
+                    name.unlink(missing_ok=True)
+
+
+class _NamedErrorsFile(io.FileIO):
+    """A raw file whose errors of writing contain the path that the file will have."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        super().__init__(descriptor, "r+b")
+        self.name = str(path)  # for messages about other errors
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        """Write bytes; return their number."""
+        with _replace_name_in_errors(self._path):
+            return os.write(self.fileno(), data)
 
 
 def resolve_links(path: Path) -> Path:
@@ -83,7 +196,18 @@ def _write_zeros(file: BinaryIO, nbytes: int) -> None:
 
 
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def name_in_errors(path: object) -> Iterator[None]:
+    """Name `path` in any OSError that has no file name, such as those of reading and writing."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def _replace_name_in_errors(path: Path) -> Iterator[None]:
     """Raise any OSError again with `path`, instead of a temporary name, as its file name."""
     try:
         yield
@@ -97,13 +221,35 @@ def _create(path: Path) -> tuple[BinaryIO, Path | None]:
     if hasattr(os, "O_TMPFILE") and hasattr(os, "link") and Path("/proc/self/fd").is_dir():
         try:
             descriptor = os.open(path.parent, os.O_RDWR | os.O_TMPFILE, 0o666)
-            return os.fdopen(descriptor, "r+b"), None
+            return _buffered(descriptor, path), None
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
     for name in _temporary_names(path):
         with suppress(FileExistsError):
-            return os.fdopen(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "r+b"), name
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            return _buffered(descriptor, path), name
+    raise _names_taken(path)
+
+
+def _buffered(descriptor: int, path: Path) -> BinaryIO:
+    return io.BufferedRandom(_NamedErrorsFile(descriptor, path))
+
+
+def _second_name(path: Path) -> Path | None:
+    """Link the file at `path` under a second name; return None if it cannot have one."""
+    if not hasattr(os, "link"):
+        return None
+    for name in _temporary_names(path):
+        try:
+            os.link(path, name)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return None
+            raise
+        return name
     raise _names_taken(path)
 
 

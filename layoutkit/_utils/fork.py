@@ -1,25 +1,26 @@
-"""The lock around late imports and compilation, which `os.fork` waits for.
+"""The lock for late imports and compilation; `os.fork` waits for it.
 
 A forked child has one thread. If another thread was importing a module or compiling a kernel at the
 moment of the fork, the child inherits an import lock, a Numba lock or an LLVM lock whose owner does
 not exist in the child, and the child's first conversion hangs. So code that imports or compiles on
-first use holds this lock, and so does a fork:
+first use holds `init_lock`, and `os.fork` acquires it first:
 
     with fork.init_lock:
         ...
 
-Always write `fork.init_lock`, never `from fork import making`: a child gets a new lock. A function
-that only imports late is decorated with `run_once`: it takes the lock the first time, and costs
-nothing afterwards.
+Always write `fork.init_lock`, never `from fork import init_lock`: a forked child replaces the lock.
+A function that only imports modules is decorated with `run_once`, which acquires the lock in the
+first call only.
 
 A thread that waits for the lock must not be importing a module that the owner of the lock may
-import. So no module takes the lock while it is imported (except the command line, which no other
-module imports), and only packages that do not import layoutkit are imported under it.
+import. So no module acquires the lock while it is imported (except the command line, which no other
+module imports), and other packages are imported under the lock only if they do not import
+layoutkit.
 
-Handlers run before a fork in the reverse order of their registration. So code under the lock must
-not need a lock whose fork handler is registered later: it would wait for the fork, and the fork for
-it. Of Numba's imports, `logging` and `concurrent.futures` register such handlers, and are therefore
-imported here.
+Python runs the handlers before a fork in the reverse order of their registration. So code under the
+lock must not need a lock whose handler is registered later than the one below: the fork would hold
+that lock and wait for `init_lock`, a deadlock. Numba imports `logging` and `concurrent.futures`,
+which register such handlers; this module imports both first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import logging  # noqa: F401
 import os
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
@@ -39,12 +40,17 @@ init_lock = threading.RLock()
 
 
 def run_once(load: Callable[[], Result]) -> Callable[[], Result]:
-    """Decorate a function to run once, under the lock; later calls return its first result."""
+    """Decorate `load` to run once, under the lock; later calls return its first result."""
 
-    @cache
+    results: list[Result] = []
+
+    @cache  # threads that call at the same time may all run the cached function
+    @wraps(load)
     def wrapper() -> Result:
         with init_lock:
-            return load()
+            if not results:
+                results.append(load())
+            return results[0]
 
     return wrapper
 
@@ -56,18 +62,18 @@ class HasForkState(Protocol):
         """Replace the locks, threads or connections."""
 
 
-_renewable: WeakSet[HasForkState] = WeakSet()
+_instances: WeakSet[HasForkState] = WeakSet()
 
 
 def reinit_after_fork(instance: HasForkState) -> None:
-    """Call `reinit` of an object in every forked child, as long as the object exists."""
-    _renewable.add(instance)
+    """Call `instance.reinit()` in every forked child, as long as the instance exists."""
+    _instances.add(instance)
 
 
 def _after_fork() -> None:
     global init_lock
-    init_lock = threading.RLock()  # threads that wait for the old one do not exist in the child
-    for instance in tuple(_renewable):
+    init_lock = threading.RLock()  # threads that wait for the old lock do not exist in the child
+    for instance in tuple(_instances):
         instance.reinit()
 
 

@@ -12,7 +12,7 @@ from ..errors import DataError, LayoutkitError
 
 
 def as_int(value: Any) -> int | None:
-    """Return the value as an int, or None if it is a bool or not an integer.
+    """Return `value` as an int, or None if it is a bool or not an integer.
 
     >>> as_int(3), as_int(3.0), as_int(True)
     (3, None, None)
@@ -24,31 +24,31 @@ def as_int(value: Any) -> int | None:
 
 
 def is_symbolic_int(value: Any) -> bool:
-    """Return True if a size is a symbolic int, as in batches that torch or JAX trace."""
+    """Return True if a size is symbolic, as in batches that torch or JAX trace."""
     return type(value).__name__ in ("SymInt", "_DimExpr")
 
 
 def check_int(
     name: str, value: Any, minimum: int | None = 0, error: type[LayoutkitError] = DataError
 ) -> int:
-    """Return `value` as an int; raise `error` unless it is an integer >= `minimum` (None: any).
+    """Return `value` as an int; raise `error` unless it is an integer >= `minimum` (if any).
 
     >>> check_int("batch_size", 0, 1)
     Traceback (most recent call last):
     ...
-    layoutkit.errors.DataError: batch_size=0; it is a whole number of at least 1
+    layoutkit.errors.DataError: batch_size=0; it must be a whole number of at least 1
     """
     number = as_int(value)
     if number is None or (minimum is not None and number < minimum):
         bound = "" if minimum is None else f" of at least {minimum}"
-        raise error(f"{name}={value!r}; it is a whole number{bound}")
+        raise error(f"{name}={value!r}; it must be a whole number{bound}")
     return number
 
 
 def check_bool(name: str, value: Any, error: type[LayoutkitError] = DataError) -> bool:
     """Return `value`; raise `error` unless it is True or False."""
     if not isinstance(value, bool):
-        raise error(f"{name}={value!r}; it is True or False")
+        raise error(f"{name}={value!r}; it must be True or False")
     return value
 
 
@@ -57,7 +57,7 @@ def check_choice(
 ) -> str:
     """Return `value`; raise `error` unless it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise error(f"{name} is {value!r}; it is one of {', '.join(map(repr, choices))}")
+        raise error(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
     return value
 
 

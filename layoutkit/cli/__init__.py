@@ -1,15 +1,15 @@
 """The `layoutkit` command: convert files, make batches, explain plans, run benchmarks.
 
-Each command imports its dependencies when it runs, so that `layoutkit --help` starts fast.
+A command imports its dependencies only when it runs, so that `layoutkit --help` starts fast.
 
 batches       `layoutkit batches`: read, decode and convert the batches of an epoch
 contactsheet  the preview image of a batch
 explain       `layoutkit explain`: a plan as text, and both memory orders as text or SVG
-inputs        open a source: the file of an array, or image files as one batch
+inputs        open a source: an array file, or image files as one batch
 outputs       write `.npy` files, local or at an fsspec URL
 pack          `layoutkit pack` and `layoutkit index`: RecordIO files and their indexes
 parser        the command-line arguments, their types and the help texts
-printing      safe terminal output
+printing      print untrusted text safely on a terminal
 streaming     convert an array of any size, one chunk at a time
 zarr          convert into a zarr store, on threads or on a dask cluster
 """
@@ -38,13 +38,13 @@ _EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 # The advice that is printed with an OSError, by its errno.
 _FIXES = {
-    errno.EACCES: "choose a place that you may read and write",
-    errno.EISDIR: "give the name of a file",
+    errno.EACCES: "choose a path that you may read and write",
+    errno.EISDIR: "give a file name",
     errno.ENOENT: "check the path",
     errno.ENOSPC: "make room or write it elsewhere",
     errno.ENOTDIR: "check the path",
-    errno.EPERM: "choose a place that you may read and write",
-    errno.EROFS: "choose a place that you may read and write",
+    errno.EPERM: "choose a path that you may read and write",
+    errno.EROFS: "choose a path that you may read and write",
 }
 
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (LayoutkitError, OSError, MemoryError) as error:
-        # A PatternError has several lines, with a caret; other newlines are part of a file name.
+        # A PatternError shows a caret below the pattern; any other newline is part of a file name.
         keep = "\n" if isinstance(error, PatternError) else ""
         message = keywords_to_options(_describe(error))
         print(f"layoutkit: error: {escape_controls(message, keep)}", file=sys.stderr)
@@ -82,17 +82,17 @@ def _describe(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "out of memory; give --chunk a smaller number of samples"
     if isinstance(error, OSError) and error.strerror:
-        place = "" if error.filename is None else f"{error.filename}: "
+        prefix = "" if error.filename is None else f"{error.filename}: "
         fix = _FIXES.get(error.errno or 0)
-        return f"{place}{error.strerror}" + (f"; {fix}" if fix else "")
+        return f"{prefix}{error.strerror}" + (f"; {fix}" if fix else "")
     return str(error)
 
 
 def _describe_unexpected(error: Exception) -> str:
     message = f"{type(error).__name__}: {error}"
     return (
-        f"unexpected {message}; this is a bug in layoutkit: please report it, with the traceback "
-        "that LAYOUTKIT_TRACEBACK=1 in front of the command shows"
+        f"unexpected {message}; this is a bug in layoutkit: please report it with the traceback, "
+        "which the command prints if the environment has LAYOUTKIT_TRACEBACK=1"
     )
 
 
@@ -105,7 +105,7 @@ def _sigterm_as_exit() -> Iterator[None]:
 
     try:
         previous = signal.signal(signal.SIGTERM, exit_on_signal)
-    except ValueError:  # not in the main thread, which owns the signal handlers
+    except ValueError:  # only the main thread can set signal handlers
         yield
         return
     try:
@@ -130,14 +130,14 @@ def _convert(arguments: argparse.Namespace) -> int:
     if arguments.channels is not None:
         options["channels"] = arguments.channels
     job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
-    # Raises for an invalid pattern or formula before a file is opened.
+    # Reject an invalid pattern or formula before a file is opened.
     job.converter()
     if is_store(arguments.dst):
         return _convert_to_store(arguments, job)
     if arguments.scheduler is not None:
         raise ArgumentError(
-            "--scheduler: applies only to zarr stores, because one process writes a .npy; name DST "
-            "something.zarr, and convert that to .npy if you need one"
+            "--scheduler: applies only to zarr stores, because one process writes a .npy; omit it, "
+            "or give a DST that ends in .zarr"
         )
     destination = parse_destination(arguments.dst)
     check_destination(arguments.src, destination)
@@ -155,7 +155,7 @@ def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
         if getattr(arguments, name):
             raise ArgumentError(f"--{name}: does not apply to zarr stores; convert to .npy first")
     if len(arguments.src) != 1:
-        raise ArgumentError("only one .zarr or .npy can be converted into a store; give one SRC")
+        raise ArgumentError("a zarr store is written from one .zarr or .npy; give one SRC")
     convert_to_store(arguments.src[0], arguments.dst, job, arguments.scheduler)
     return 0
 
@@ -225,6 +225,9 @@ def _bench(arguments: argparse.Namespace) -> int:
         saved=arguments.saved,
         others=arguments.others,
         collate=arguments.collate,
+        sweep="random" if arguments.random else arguments.sweep,
+        count=arguments.random or 0,
+        seed=arguments.seed,
     )
     return code
 

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .._utils.files import replace_atomically, resolve_links
+from .._utils.files import name_in_errors, replace_atomically, resolve_links
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
 from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind
@@ -373,22 +373,13 @@ def _open_npz(request: BatchesRequest, axis: int) -> Iterator[_NpzContents | Non
         return
     folder = resolve_links(path).parent
     with (
-        _name_path_in_errors(path),
+        name_in_errors(path),
         replace_atomically(path) as file,
         TemporaryFile(dir=folder) as batches_file,
     ):
         contents = _NpzContents(JoinedBatches(batches_file, axis))
         yield contents
         contents.write(file)
-
-
-@contextmanager
-def _name_path_in_errors(path: Path) -> Iterator[None]:
-    """Name `path` in errors of temporary files, which have no name to report."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
 def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
@@ -405,7 +396,7 @@ def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     total = f" of {batch.count}" if shown < batch.count else ""
     title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
     sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
-    with _name_path_in_errors(path), replace_atomically(path) as file:
+    with name_in_errors(path), replace_atomically(path) as file:
         sheet.save(file, "PNG")
 
 

@@ -13,33 +13,34 @@ from ..memory import Array
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# More images would be too small to view on a screen.
+# A sheet of more images does not fit a screen at a readable size.
 MAX_IMAGES = 100
 
-_SIDE = 160  # pixels of the longer side of an image
-_NARROWEST = 120  # minimum width of a column: captions need some room
+# All lengths are in pixels.
+_SIDE = 160  # the longer side of an image
+_MIN_COLUMN_WIDTH = 120  # room for the caption of a narrow image
 _GAP = 12
 _MARGIN = 20
-# Heights of a bar in the label's colour, and of texts.
-_STRIP = 5
+# Heights of the bar in the label's colour, and of lines of text.
+_BAR = 5
 _LABEL = 15
 _NAME = 12
 _TITLE = 18
-_CAPTION = _STRIP + _LABEL + _NAME + 14
+_CAPTION = _BAR + _LABEL + _NAME + 14
 
-_PAPER = "#ffffff"
-_INK = "#1a1a1a"
-_FAINT = "#6b6b6b"
+_BACKGROUND = "#ffffff"
+_TEXT_COLOUR = "#1a1a1a"
+_NAME_COLOUR = "#6b6b6b"
 # A palette for colour-blind readers (Okabe and Ito 2008), without black and yellow.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
-# Pillow's own font has only ASCII; these are on most systems and have more characters.
+# Pillow's default font has only ASCII. Most systems have one of these, with more characters.
 _SYSTEM_FONTS = ("DejaVuSans.ttf", "Arial.ttf", "arial.ttf")
 
 
 @dataclass(frozen=True)
 class Caption:
-    """The text below an image; `rank` is the rank of its label, or -1 without a label."""
+    """The text below an image; `rank` is the index of its label, or -1 without a label."""
 
     label: str
     name: str
@@ -47,22 +48,25 @@ class Caption:
 
 
 def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Image:
-    """Draw images of shape (n, height, width, 3) with n >= 1; only the first 100 are drawn.
+    """Return an image with the first 100 of `images`, whose shape is (n >= 1, height, width, 3).
 
-    Small images are enlarged by an integer factor, so that their pixels stay visible.
+    Small images are enlarged by an integer factor, so that their pixels are visible.
     """
     from PIL import ImageDraw
 
     images, captions = images[:MAX_IMAGES], captions[:MAX_IMAGES]
     cell = _cell(*images.shape[1:3])
-    width = max(cell[0], _NARROWEST)
+    width = max(cell[0], _MIN_COLUMN_WIDTH)
     columns = min(len(images), math.ceil(math.sqrt(1.5 * len(images))))
     fonts = _fonts([title, *(caption.label + caption.name for caption in captions)])
-    sheet = pillow().new("RGB", _size(len(images), columns, (width, cell[1])), _PAPER)
+    sheet = pillow().new("RGB", _size(len(images), columns, (width, cell[1])), _BACKGROUND)
     draw = ImageDraw.Draw(sheet)
     text_width = sheet.width - 2 * _MARGIN
     draw.text(
-        (_MARGIN, _MARGIN), _truncate(title, fonts["title"], text_width), _INK, fonts["title"]
+        (_MARGIN, _MARGIN),
+        _truncate(title, fonts["title"], text_width),
+        _TEXT_COLOUR,
+        fonts["title"],
     )
     for index, (pixels, caption) in enumerate(zip(images, captions, strict=True)):
         row, column = divmod(index, columns)
@@ -90,7 +94,7 @@ def _size(count: int, columns: int, cell: tuple[int, int]) -> tuple[int, int]:
     rows = math.ceil(count / columns)
     width = 2 * _MARGIN + columns * (cell[0] + _GAP) - _GAP
     height = _top() + rows * (cell[1] + _CAPTION + _GAP) - _GAP + _MARGIN
-    return max(width, 3 * _SIDE), height  # the minimum width for the title
+    return max(width, 3 * _SIDE), height  # room for the title
 
 
 def _filter(pixels: Array, cell: tuple[int, int]) -> Any:
@@ -99,16 +103,20 @@ def _filter(pixels: Array, cell: tuple[int, int]) -> Any:
 
 
 def _write(
-    draw: Any, caption: Caption, fonts: dict[str, Any], place: tuple[int, int], width: int
+    draw: Any, caption: Caption, fonts: dict[str, Any], position: tuple[int, int], width: int
 ) -> None:
-    left, top = place
+    left, top = position
     if caption.rank >= 0:
         colour = _COLOURS[caption.rank % len(_COLOURS)]
-        draw.rectangle((left, top, left + width - 1, top + _STRIP - 1), colour)
-    top += _STRIP + 4
-    draw.text((left, top), _truncate(caption.label, fonts["label"], width), _INK, fonts["label"])
+        draw.rectangle((left, top, left + width - 1, top + _BAR - 1), colour)
+    top += _BAR + 4
+    draw.text(
+        (left, top), _truncate(caption.label, fonts["label"], width), _TEXT_COLOUR, fonts["label"]
+    )
     top += _LABEL + 4
-    draw.text((left, top), _truncate(caption.name, fonts["name"], width), _FAINT, fonts["name"])
+    draw.text(
+        (left, top), _truncate(caption.name, fonts["name"], width), _NAME_COLOUR, fonts["name"]
+    )
 
 
 def _truncate(text: str, font: Any, width: int) -> str:
@@ -123,15 +131,15 @@ def _truncate(text: str, font: Any, width: int) -> str:
 
 
 def _fonts(texts: Sequence[str]) -> dict[str, Any]:
-    plain = all(text.isascii() for text in texts)
+    is_ascii = all(text.isascii() for text in texts)
     sizes = {"title": _TITLE, "label": _LABEL, "name": _NAME}
-    return {name: _font(size, plain) for name, size in sizes.items()}
+    return {name: _font(size, is_ascii) for name, size in sizes.items()}
 
 
-def _font(size: int, plain: bool) -> Any:
+def _font(size: int, is_ascii: bool) -> Any:
     from PIL import ImageFont
 
-    for name in () if plain else _SYSTEM_FONTS:
+    for name in () if is_ascii else _SYSTEM_FONTS:
         try:
             return ImageFont.truetype(name, size)
         except OSError:

@@ -1,4 +1,4 @@
-"""Open the sources of `layoutkit convert`: the file of one array, or image files as one batch.
+"""Open the sources of `layoutkit convert`: one array file, or image files as one batch.
 
 File formats are read by `layoutkit.data.formats`, images by `layoutkit.images`. An image batch is
 uint8 in layout `bhwc`, with the channels red, green and blue.
@@ -24,7 +24,7 @@ from .. import buffers
 from ..backends.dispatch import as_array
 from ..data.formats import ARRAY_READERS, IMAGE_SUFFIXES, array_reader, lowercase_suffix
 from ..data.io.npy import StoredArray
-from ..data.io.zarr import is_store, open_store
+from ..data.io.zarr import convert_store_errors, is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, read
 from ..images.decode import pillow, upright_size
@@ -35,19 +35,19 @@ from .outputs import NpyFile, is_npy, open_npy
 from .printing import escape_controls, keywords_to_options
 from .streaming import FileJob, SlabSource, apply_windows
 
-_IMAGES_AT_ONCE = 64  # images that are decoded before they are written, with --skip-bad
-_MAX_FILES_SEARCHED = 10_000  # in sub-folders, for the hint in an error message
+_IMAGES_AT_ONCE = 64  # images that are decoded in parallel before they are written (--skip-bad)
+_MAX_FILES_SEARCHED = 10_000  # for images in sub-folders, which an error message mentions
 
 
 @dataclass(frozen=True)
 class ImageOptions:
     """Options for reading images as a batch.
 
-    size : (height, width) of all images; without it all images must have one size
+    size : (height, width) of all images; None: the size that all image files share
     fit, fill : as for `layoutkit.images.fit`
     skip_bad : skip images that cannot be read, with a message
     max_pixels : limit for one image; default: Pillow's limit
-    crop, flip : the window of every image, and whether to mirror the window left to right
+    crop, flip : the window of every image, and whether the window is mirrored left to right
     """
 
     size: tuple[int, int] | None = None
@@ -75,18 +75,18 @@ class ImageOptions:
         if self.size is None:
             for name in {"--fit", "--fill"} & {*self.options}:
                 raise ArgumentError(
-                    f"{name}: says how images are brought to one size; give --resize HxW"
+                    f"{name}: applies only to resized images; give --resize HxW, too"
                 )
             return None
         fit = self.fit or default_fit
         if self.fill is not None and fit != "pad":
-            raise ArgumentError("--fill: sets the border of a padded image; give --fit pad, too")
+            raise ArgumentError("--fill: applies only to padded images; give --fit pad, too")
         return Decoder(self.size, fit, 0 if self.fill is None else self.fill)
 
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """Images of one size, decoded when they are read."""
+    """A batch of image files of one size, decoded when slabs of the batch are read."""
 
     paths: Sequence[Path]
     height: int
@@ -97,19 +97,19 @@ class ImageBatch:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(number of images, height, width, 3)."""
+        """The shape of the batch: (number of images, height, width, 3)."""
         return len(self.paths), self.height, self.width, 3
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Always uint8."""
+        """The dtype of the batch, always uint8."""
         return np.dtype(np.uint8)
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """Decode a range of the images (all of them if `axis` is None)."""
+        """Return the decoded images `start:stop`, or all images if `axis` is None."""
         indices = range(len(self.paths)) if axis is None else range(start, stop)
         batch = buffers.empty((len(indices), *self.shape[1:]), np.uint8)
-        # Decoders release the GIL, so threads help.
+        # Decoders release the GIL, so threads decode in parallel.
         for _ in self.pool.map(self._decode_into, indices, batch):
             pass
         return batch
@@ -135,42 +135,42 @@ class ImageBatch:
 
 
 def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
-    """Return the images that folders, globs and files name, and the number of skipped files.
+    """Return the image files in `sources` (folders, globs, files), and the number of other files.
 
     The images of a folder or glob are sorted by name. Hidden files and files without an image
-    suffix are skipped; a single file that is named explicitly is always used. Raises ArgumentError
-    for a folder or glob without images.
+    suffix are skipped, except for a file that is the only source. Raises ArgumentError for a folder
+    or glob without images.
     """
     if len(sources) == 1 and Path(sources[0]).is_file():
         return [Path(sources[0])], 0
     files_of = {source: _expand_source(source) for source in sources}
-    images = [name for source in sources for name in files_of[source] if _is_image(name)]
-    for source, names in files_of.items():
-        # A file without the suffix of an image is skipped: a shell glob may have matched it.
-        if not any(map(_is_image, names)) and not (images and Path(source).is_file()):
+    images = [path for source in sources for path in files_of[source] if _is_image(path)]
+    for source, paths in files_of.items():
+        # A file without an image suffix is skipped: the shell may have expanded a glob to it.
+        if not any(map(_is_image, paths)) and not (images and Path(source).is_file()):
             suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
             raise ArgumentError(
-                f"{source}: no images there (looked for {suffixes}){_subfolder_hint(source)}"
+                f"{source}: no images found (suffixes {suffixes}){_subfolder_hint(source)}"
             )
     return images, sum(len(files_of[source]) for source in sources) - len(images)
 
 
 def sources_label(sources: Sequence[str]) -> str:
-    """Return the name of all sources together for messages."""
+    """Return one name for all sources, for messages."""
     return sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
 
 
 def _expand_source(source: str) -> list[Path]:
-    """Return the files that a command-line source names; raise ArgumentError if there are none."""
+    """Return the files of a folder, glob or file; raise ArgumentError if no path matches."""
     path = Path(source)
     if path.is_file():
         return [path]
     # Unlike Path.glob, glob.glob allows absolute patterns.
     matches = glob(source, recursive=True)  # noqa: PTH207
-    names = path.iterdir() if path.is_dir() else map(Path, matches)
-    files = sorted(name for name in names if not name.is_dir())
+    paths = path.iterdir() if path.is_dir() else map(Path, matches)
+    files = sorted(file for file in paths if not file.is_dir())
     if not files and not path.is_dir():
-        raise ArgumentError(f"{source}: no such file or folder, nor a glob that matches any file")
+        raise ArgumentError(f"{source}: no such file or folder, and no file matches it as a glob")
     return files
 
 
@@ -181,10 +181,10 @@ def _is_image(path: Path) -> bool:
 
 
 def _subfolder_hint(source: str) -> str:
-    """Return the end of an error message if the images of a folder are in its sub-folders."""
+    """Return a hint for an error message if sub-folders contain images, else an empty text."""
     if any(map(_is_image, islice(Path(source).rglob("*"), _MAX_FILES_SEARCHED))):
         pattern = f"{source.rstrip('/')}/**/*"
-        return f"; there are some in its sub-folders: give '{pattern}', in quotes"
+        return f"; its sub-folders contain images: give '{pattern}', in quotes"
     return ""
 
 
@@ -197,8 +197,8 @@ def open_images(
 ) -> Iterator[ImageBatch | NpyFile]:
     """Open images as one batch; without a decoder, all must have one size.
 
-    Sizes are compared from the image headers before any image is decoded. With `skip_bad`, the
-    number of valid images is known only after all are decoded, so their pixels are stored in an
+    Sizes are read from the image headers and compared before any image is decoded. With `skip_bad`,
+    the number of valid images is known only after all are decoded, so their pixels are stored in an
     unnamed temporary file in `folder`.
     """
     pool = ThreadPoolExecutor(os.cpu_count())
@@ -225,7 +225,7 @@ def open_images(
 
 
 def _decode_valid(batch: ImageBatch, file: Any) -> NpyFile:
-    """Decode the readable images into a file; raise DataError if there are none."""
+    """Decode the readable images into `file`; raise DataError if no image is readable."""
     count = 0
     for first in range(0, len(batch.paths), _IMAGES_AT_ONCE):
         paths = batch.paths[first : first + _IMAGES_AT_ONCE]
@@ -242,7 +242,7 @@ def _decode_valid(batch: ImageBatch, file: Any) -> NpyFile:
 
 
 def _check_one_size(paths: Sequence[Path], skip_bad: bool) -> tuple[list[Path], tuple[int, int]]:
-    """Return the readable images and the one size that their headers state."""
+    """Return the readable images and their size; raise ShapeError if sizes differ."""
     size_of = _return_errors(upright_size) if skip_bad else upright_size
     sizes = dict(_report_errors(paths, map(size_of, paths)))
     if not sizes:
@@ -255,7 +255,7 @@ def _check_one_size(paths: Sequence[Path], skip_bad: bool) -> tuple[list[Path], 
 
 
 def _return_errors(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap `function` so that it returns the error for a file that cannot be read."""
+    """Return a wrapper of `function` that returns the error of an unreadable file."""
 
     def attempt(source: Any) -> Any:
         try:
@@ -267,7 +267,7 @@ def _return_errors(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _report_errors(paths: Iterable[Path], results: Iterable[Any]) -> Iterator[tuple[Path, Any]]:
-    """Yield (path, result) without errors, which are printed."""
+    """Yield (path, result) for each result that is not an error; print the errors."""
     for path, result in zip(paths, results, strict=True):
         if isinstance(result, Exception):
             reason = f"{path}: {result.strerror}" if isinstance(result, OSError) else result
@@ -288,17 +288,17 @@ def _size_error(
 ) -> ShapeError:
     return ShapeError(
         f"{path}: {size[0]}x{size[1]} (height x width), but {first} is "
-        f"{expected[0]}x{expected[1]}; one batch needs one size: give --resize HxW, or --crop HxW"
+        f"{expected[0]}x{expected[1]}; a batch has one image size: give --resize HxW, or --crop HxW"
     )
 
 
 @contextmanager
 def pixel_limit(max_pixels: int | None) -> Iterator[None]:
-    """Set Pillow's limit of pixels per image within the block; None keeps it."""
+    """Set Pillow's limit of pixels per image within the block; None keeps the limit."""
     module = pillow()
     limit = module.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
-        # Pillow warns at the size where `layoutkit.images` raises an error.
+        # For the images that Pillow warns about, `layoutkit.images` raises an error.
         warnings.simplefilter("ignore", module.DecompressionBombWarning)
         if max_pixels is not None:
             module.MAX_IMAGE_PIXELS = max_pixels
@@ -308,7 +308,7 @@ def pixel_limit(max_pixels: int | None) -> Iterator[None]:
             module.MAX_IMAGE_PIXELS = limit
 
 
-# The accepted names of the axes of images.
+# The accepted names of each axis of a batch of images.
 _IMAGE_AXES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "channel", "channels"))
 
 
@@ -316,9 +316,9 @@ _IMAGE_AXES = (("b", "n", "batch"), ("h", "height"), ("w", "width"), ("c", "chan
 def open_source(
     sources: Sequence[str], job: FileJob, image_options: ImageOptions, folder: Path
 ) -> Iterator[SlabSource]:
-    """Open `sources`: the file of one array (`.npy` is detected by its content), or images.
+    """Open `sources`: one array file (a `.npy` is recognized by its content), or images.
 
-    folder : folder for temporary files
+    folder : the folder of temporary files
     """
     arrays = [source for source in sources if _is_array(source)]
     if not arrays:
@@ -333,8 +333,8 @@ def open_source(
         return
     if len(sources) > 1:
         raise ArgumentError(
-            f"{arrays[0]}: is an array, but several SRC must be images of one batch; convert the "
-            "file of an array by itself"
+            f"{arrays[0]}: is an array file, but several SRC must all be images; convert each "
+            "array file by itself"
         )
     for option in image_options.options:
         raise ArgumentError(f"{option}: applies to images, but {arrays[0]} is an array; omit it")
@@ -347,10 +347,10 @@ def open_source(
 
 
 def _is_array(source: str) -> bool:
-    """Return True for the file of an array; raise ArgumentError if the source is not a file."""
+    """Return True for an array file; raise ArgumentError for "-", a pipe or a device."""
     path = Path(source)
     if source == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
-        # Reading from a pipe would block, and does not allow random access.
+        # Reading from a pipe may block, and a pipe cannot be read at an offset.
         raise ArgumentError(f"{source}: is not a regular file; write its data into one first")
     return (
         is_store(source)
@@ -379,15 +379,16 @@ class LoadedArray:
         """Return the slab `start:stop` along one axis; the whole array if `axis` is None."""
         if axis is None:
             return self.array
-        part: Array = self.array[(*[slice(None)] * axis, slice(start, stop))]
-        return part
+        slab: Array = self.array[(*[slice(None)] * axis, slice(start, stop))]
+        return slab
 
 
 @dataclass(frozen=True)
 class ZarrSource:
-    """An array in a zarr store, read by slabs."""
+    """An array in a zarr store, which is read by slabs."""
 
     array: Any
+    name: str
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -401,16 +402,17 @@ class ZarrSource:
         return dtype
 
     def read(self, axis: int | None, start: int, stop: int) -> Any:
-        """Read the slab `start:stop` along one axis; the whole array if `axis` is None."""
+        """Return the slab `start:stop` along one axis; the whole array if `axis` is None."""
         window = () if axis is None else (*[slice(None)] * axis, slice(start, stop))
-        return np.asarray(self.array[(*window, ...)])
+        with convert_store_errors(self.name):
+            return np.asarray(self.array[(*window, ...)])
 
 
 @contextmanager
 def _open_array(source: str) -> Iterator[SlabSource]:
-    """Open the array of a file; read by slabs if the file stores it uncompressed."""
+    """Open an array file; an uncompressed array is read by slabs, any other is loaded."""
     if is_store(source):
-        yield ZarrSource(open_store(source))
+        yield ZarrSource(open_store(source), source)
         return
     content = _single_array(_read_array(source), source)
     if not isinstance(content, StoredArray):
@@ -423,15 +425,15 @@ def _open_array(source: str) -> Iterator[SlabSource]:
 
 
 def _read_array(source: str) -> Any:
-    """Read an array by the suffix of its file; raise ArgumentError for any error of a reader."""
+    """Return the content of an array file; raise ArgumentError if its reader fails."""
     try:
         return array_reader(source)(source)
     except (LayoutkitError, OSError, MemoryError):
         raise
     except Exception as error:
         raise ArgumentError(
-            f"{source}: cannot be read ({type(error).__name__}: {error}); it is damaged, or its "
-            "suffix does not match its format"
+            f"{source}: cannot be read ({type(error).__name__}: {error}); the file is damaged, or "
+            "its suffix does not match its format"
         ) from error
 
 
@@ -441,8 +443,8 @@ def _single_array(arrays: Any, source: str) -> Any:
     if len(arrays) != 1:
         names = ", ".join(arrays) or "none"
         raise ArgumentError(
-            f"{source}: holds {len(arrays)} arrays ({names}); give a file of one array, as "
-            "written by numpy.save"
+            f"{source}: contains {len(arrays)} arrays ({names}); give a file of one array, such as "
+            "one written by numpy.save"
         )
     return next(iter(arrays.values()))
 

@@ -36,7 +36,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from .. import buffers
-from .._utils.files import replace_atomically, reserve_space, resolve_links
+from .._utils.files import name_in_errors, replace_atomically, reserve_space, resolve_links
 from ..data.io.filesystem import local_path
 from ..data.io.npy import StoredArray
 from ..errors import ArgumentError, DataError, DtypeError
@@ -148,7 +148,8 @@ class NpyFile:
         self.file.seek(self.offset + position)
         rest = target.data
         while rest:  # one system call reads at most about 2 GiB
-            count = self.file.readinto(rest)  # type: ignore[attr-defined]
+            with name_in_errors(self.file.name):
+                count = self.file.readinto(rest)  # type: ignore[attr-defined]
             if not count:
                 raise self._truncated_error()
             rest = rest[count:]
@@ -213,7 +214,8 @@ class NpyFile:
         count = (last - first - 1) * run + (stop - start) * inner
         offset = self.offset + (first * run + start * inner) * item
         mode: Any = "r+" if self.file.writable() else "r"
-        mapped = np.memmap(self.file, np.uint8, mode, offset, count * item)
+        with name_in_errors(self.file.name):
+            mapped = np.memmap(self.file, np.uint8, mode, offset, count * item)
         return np.ndarray(shape, self.dtype, mapped, 0, (run * item, inner * item, item))
 
     def _reshape_slab(self, slab: NDArray[Any], axis: int | None) -> NDArray[Any]:
@@ -226,7 +228,7 @@ class NpyFile:
 
 def is_npy(path: Path) -> bool:
     """Return True if the file begins with the magic bytes of `.npy`."""
-    with path.open("rb") as file:
+    with name_in_errors(path), path.open("rb") as file:
         return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
 
 
@@ -294,7 +296,8 @@ def open_destination(destination: Destination) -> Iterator[BinaryIO]:
 def create_result(file: BinaryIO, result: ArraySpec, destination: Destination) -> NpyFile:
     """Create the `.npy` array of a result; raise ArgumentError if the disk is full."""
     try:
-        return create_npy(file, result.shape, result.dtype)
+        with name_in_errors(destination):
+            return create_npy(file, result.shape, result.dtype)
     except OSError as error:
         if error.errno not in _DISK_FULL_ERRORS:
             raise

@@ -1,8 +1,8 @@
-"""`layoutkit pack` and `layoutkit index`.
+"""The commands `layoutkit pack` and `layoutkit index`.
 
-`pack` writes labelled images into RecordIO files with their `.idx` and `.lst`: which images, in
-which order, and how they are encoded. `index` writes the `.idx` of a RecordIO file, which lists the
-offsets of its records. The record format itself is in `layoutkit.data`.
+`pack` selects, orders and encodes labelled images, and writes them into RecordIO files with their
+`.idx` and `.lst` files. `index` writes the `.idx` of a RecordIO file, which lists the offsets of
+its records. `layoutkit.data` implements the record format.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.files import replace_atomically, resolve_links
+from .._utils.files import AtomicFiles, replace_atomically, resolve_links
 from ..data import open_index, sampler
 from ..data.formats import IMAGE_SUFFIXES, lowercase_suffix
 from ..data.io.image_record import pack_image
 from ..data.io.reader import RangeFile
 from ..data.io.recordio import FrameError, record_span, scan_records
-from ..data.recordio import RecordWriter
+from ..data.recordio import RecordAppender
 from ..data.sources.recordio import read_image_list
 from ..errors import ArgumentError, DataError
 from ..images import fit, read
@@ -40,7 +39,7 @@ _DEFAULT_QUALITY = 95  # for jpg
 _IMAGES_IN_FLIGHT = 64  # images that are encoded before the first of them is written
 _MAX_PARTS = 256  # all parts are open until the last image is written
 _MAX_WORKERS = 4
-_MAX_LABELS = 20  # in the summary
+_MAX_LABELS = 20  # labels that the summary lists
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class PackRequest:
     """The arguments of `layoutkit pack`.
 
     resize         length of the shorter edge in pixels
-    quality        for jpg 1 .. 100; for png 0 .. 9, the compression level
+    quality        1 .. 100 for jpg; for png the compression level, 0 .. 9
     pass_through   pack the files unchanged instead of encoding them
     """
 
@@ -76,13 +75,15 @@ class PackRequest:
         if self.quality is not None and self.quality not in _QUALITY_RANGES[encoding]:
             levels = _QUALITY_RANGES[encoding]
             allowed = (
-                f"for {encoding} it is {levels[0]} to {levels[-1]}" if levels else "npy has none"
+                f"for {encoding} it is {levels[0]} to {levels[-1]}"
+                if levels
+                else "npy has no quality"
             )
             raise ArgumentError(f"--quality {self.quality}: {allowed}")
         if self.parts > _MAX_PARTS:
             raise ArgumentError(f"--parts {self.parts}: the maximum is {_MAX_PARTS}")
         if self.seed and not self.shuffle:
-            raise ArgumentError("--seed: applies to --shuffle; give both")
+            raise ArgumentError("--seed: applies only with --shuffle; give both")
         for target in self.targets:
             check_destination([self.source], target, ".rec")
 
@@ -95,7 +96,7 @@ class PackRequest:
 
 
 class ImageEntry(NamedTuple):
-    """An image to pack; `id` is its id in a list, else None."""
+    """An image to pack; `id` is its id in the `.lst` that names it, or None."""
 
     path: Path
     labels: Sequence[float]
@@ -103,7 +104,7 @@ class ImageEntry(NamedTuple):
 
 
 def pack(request: PackRequest) -> None:
-    """Write the files, which appear together when all are complete, and print a summary.
+    """Write the files of a request and print a summary; all files appear when all are complete.
 
     Raises ArgumentError before any image is read, and DataError if no image can be read.
     """
@@ -113,7 +114,7 @@ def pack(request: PackRequest) -> None:
         order = sampler("permutation", len(images), seed=request.seed)
         images = [images[index] for index in order]
     packed = 0
-    with ExitStack() as files:
+    with AtomicFiles() as files:
         output_parts = [_OutputPart(target, request, files) for target in request.targets]
         for index, image, payload in _make_payloads(images, request):
             number = packed if image.id is None else image.id
@@ -122,7 +123,7 @@ def pack(request: PackRequest) -> None:
         if not packed:
             raise DataError(f"{request.source}: none of {len(images)} images can be read")
         for output in output_parts:
-            output.write_list()
+            output.write_lists()
     for output in output_parts:
         print(f"written: {escape_controls(output.written)}, {output.count} images")
     if names:
@@ -131,32 +132,37 @@ def pack(request: PackRequest) -> None:
 
 
 class _OutputPart:
-    """One of the output files, and the list of its images."""
+    """An output file, and the list of its images."""
 
-    def __init__(self, target: Path, request: PackRequest, files: ExitStack) -> None:
+    def __init__(self, target: Path, request: PackRequest, files: AtomicFiles) -> None:
         self.count = 0
         self._lines: list[str] = []
         self._folder = resolve_links(target).parent
         self._list: Any = None
         path = target.with_suffix(".lst")
-        # If the source list has the name of the output list, it is not rewritten.
+        # The source list is not overwritten if it has the path of the output list.
         if not (path.exists() and path.samefile(request.source)):
-            self._list = files.enter_context(replace_atomically(path))
-        self._writer = None if request.list_only else files.enter_context(RecordWriter(target))
+            self._list = files.open(path)
+        self._records = self._index = None
+        if not request.list_only:
+            self._index = files.open(target.with_suffix(".idx"))
+            self._records = RecordAppender(files.open(target))
         self.written = path if request.list_only else target
 
     def add(self, image: ImageEntry, number: int, payload: bytes) -> None:
         """Append an image."""
         labels = [*map(float, image.labels)]
-        if self._writer is not None:
+        if self._records is not None:
             label = labels[0] if len(labels) == 1 else labels
-            self._writer.write(pack_image(payload, label, number), number)
+            self._records.write(pack_image(payload, label, number), number)
         path = os.path.relpath(resolve_links(image.path), self._folder)
         self._lines.append("\t".join([str(number), *map(_format_label, labels), path]) + "\n")
         self.count += 1
 
-    def write_list(self) -> None:
-        """Write the list of all appended images."""
+    def write_lists(self) -> None:
+        """Write the list and the index of all appended images."""
+        if self._records is not None:
+            self._records.write_index(self._index)
         if self._list is not None:
             self._list.writelines(line.encode() for line in self._lines)
 
@@ -165,7 +171,7 @@ class _OutputPart:
 
 
 def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
-    """Return the images to pack, in order, and the class names if labels are ranks."""
+    """Return the images to pack, and the class names if labels are indices of classes."""
     source = Path(request.source)
     if source.is_dir():
         images, names = _entries_from_folders(request.source)
@@ -173,16 +179,18 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
         images = _entries_from_list(request.source)
         names = []
     elif source.exists():
-        raise ArgumentError(f"{source}: is neither a folder of labelled folders nor a .lst")
+        raise ArgumentError(
+            f"{source}: is neither a folder nor a .lst; give a folder of labelled folders or a .lst"
+        )
     else:
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if not images:
-        raise ArgumentError(f"{source}: there are no images, or none in labelled folders")
+        raise ArgumentError(f"{source}: contains no images, or none in labelled folders")
     return images, names
 
 
 def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
-    """Return the images in the sub-folders, labelled with the ranks of the sub-folders."""
+    """Return the images in sub-folders, labelled with the sub-folder's index, and the names."""
     index = open_index(source)
     records = [record for record in index if lowercase_suffix(record.url) in IMAGE_SUFFIXES]
     if len(records) < len(index):
@@ -194,7 +202,7 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
     for record in records:
         if record.label is None:
             _report_skipped(f"{record.url}: it is not in a labelled folder")
-    # Folders without images have no rank.
+    # Folders without images are not counted.
     names = sorted({record.label for record in records if record.label is not None})
     ranks = {name: rank for rank, name in enumerate(names)}
     labelled = [record for record in records if record.label is not None]
@@ -202,7 +210,7 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
 
 
 def _entries_from_list(source: str) -> list[ImageEntry]:
-    """Return the images that a `.lst` names, relative to its folder."""
+    """Return the images of a `.lst`, whose paths are relative to its folder."""
     lines = read_image_list(source)
     values = np.split(lines.values, np.cumsum(lines.widths)[:-1]) if len(lines.widths) else []
     rows = zip(lines.paths, values, lines.ids.tolist(), strict=True)
@@ -214,8 +222,8 @@ def _entries_from_list(source: str) -> list[ImageEntry]:
 def _make_payloads(
     images: Sequence[ImageEntry], request: PackRequest
 ) -> Iterator[tuple[int, ImageEntry, bytes]]:
-    """Yield (index, image, payload) for each readable image, in order."""
-    from tqdm import tqdm  # slow import, not needed to reject invalid arguments
+    """Yield (index, image, payload) for each readable image, in the order of `images`."""
+    from tqdm import tqdm  # a slow import, which invalid arguments do not need
 
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = request.workers or min(_MAX_WORKERS, cpus)
@@ -263,7 +271,7 @@ def _encode(pixels: Array, request: PackRequest) -> bytes:
 
 
 def _resized_shape(shape: Sequence[int], edge: int) -> tuple[int, int]:
-    """Return height and width of an image after its shorter edge is resized to `edge`."""
+    """Return the height and width of an image whose shorter edge is resized to `edge`."""
     height, width = shape[:2]
     if height <= width:
         return edge, max(edge, edge * width // height)
@@ -271,7 +279,7 @@ def _resized_shape(shape: Sequence[int], edge: int) -> tuple[int, int]:
 
 
 def _format_label(value: float) -> str:
-    """Return a label with as few digits as float32 needs."""
+    """Return a label as text, with only the digits that float32 needs."""
     return str(int(value)) if value.is_integer() else str(np.float32(value))
 
 
@@ -284,11 +292,11 @@ def _report_skipped(reason: str) -> None:
 
 
 def write_index(path: Path) -> None:
-    """Write the index of a file beside it; raise DataError, and write nothing, if it is damaged."""
+    """Write the `.idx` beside a RecordIO file; raise DataError if the file is damaged."""
     if not path.is_file():
         raise ArgumentError(f"{path}: no such file; check the path")
     if path.suffix == ".idx":
-        raise ArgumentError(f"{path}: is already an index; give its .rec")
+        raise ArgumentError(f"{path}: is already an index; give the .rec")
     target = path.with_suffix(".idx")
     check_destination([str(path)], target, ".idx")
     with RangeFile(str(path)) as file:
@@ -302,7 +310,7 @@ def write_index(path: Path) -> None:
 
 
 def _damage_error(file: RangeFile, offset: int) -> DataError:
-    """Return the error that describes the damage at an offset."""
+    """Return the error for a damaged record at `offset`."""
     try:
         end = offset + record_span(file, offset)
     except FrameError as error:
@@ -310,6 +318,6 @@ def _damage_error(file: RangeFile, offset: int) -> DataError:
     if end <= file.size:
         return DataError(f"{file.url}: the record at byte {offset} is damaged")
     return DataError(
-        f"{file.url} is cut: it ends after {file.size} bytes, inside the record that begins at "
-        f"byte {offset}"
+        f"{file.url} is truncated: it ends after {file.size} bytes, inside the record that "
+        f"begins at byte {offset}"
     )

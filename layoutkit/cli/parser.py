@@ -429,6 +429,14 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     add("--svg", type=Path, metavar="FILE.svg", help="also draw both memory orders into this file")
 
 
+_SWEEPS = {
+    "hptt57": "the 57 permutations of HPTT's benchmark",
+    "channels": "bhwc to bchw and back for 2 to 64 channels",
+    "runs": "moves of contiguous runs of 8 to 4,096 bytes",
+    "floor": "a dozen rows that must reach a share of the limit",
+}
+
+
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
@@ -442,6 +450,18 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure collating many samples into one batch instead",
     )
+    sweeps = parser.add_mutually_exclusive_group()
+    random_help = "measure N random moves and casts instead, which no kernel was tuned for"
+    sweeps.add_argument("--random", type=positive_int, metavar="N", help=random_help)
+    for name, what in _SWEEPS.items():
+        sweeps.add_argument(
+            f"--{name}",
+            dest="sweep",
+            action="store_const",
+            const=name,
+            help=f"measure {what} instead",
+        )
+    add("--seed", type=int, default=0, metavar="N", help="seed of --random (default: 0)")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")

@@ -1,12 +1,11 @@
 """Convert arrays of any size, one chunk of the batch at a time.
 
-A chunk is a range along axis `b`, which may be the outermost axis of a fold, or along another axis
-if ranges of `b` would be scattered over a file in shorter runs. A chunk is read (or decoded from
-images) while the previous one is converted and written, and memory is reused for every second
-chunk, so at most about two chunks are resident. If `b` is inside a fold, the array is converted in
-one piece.
+A chunk is a range along one axis: along the batch axis `b`, which may be the outermost axis of a
+fold, or along another axis if its chunks are longer contiguous runs of the files. A thread reads
+the next chunk of an array file while a chunk is converted and written. Memory is reused, so about
+two chunks are in memory at once. If `b` is an inner axis of a fold, the array is one chunk.
 
-`--crop` and `--flip` apply windows to the images of array files and of image files.
+`apply_windows` implements `--flip`, and `--crop` for array files.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from .crop import Crop
 from .outputs import Destination, NpyFile, create_result, open_destination
 from .printing import escape_controls, format_bytes
 
-# Input and output of one chunk together: larger than the last-level cache, so that threads and
+# Input and output bytes of one chunk: larger than the last-level cache, so that threads and
 # streaming stores pay off, and small compared with the memory of any machine.
 _CHUNK_BYTES = 64 << 20
 
-# The chunk size if every chunk is one run of both files. More has no advantage there: touching new
-# memory takes longer than converting. 257 MB of bhwc took 1.6 times as long in chunks of 64 MiB.
+# Bytes of a chunk that is contiguous in both files. Larger chunks are slower, as the page faults of
+# new memory take longer than the conversion: 257 MB of bhwc took 1.6 times as long with 64 MiB.
 _RUN_BYTES = 16 << 20
 
-# Longer runs of a file are not faster to read or write.
+# Bytes; longer contiguous runs of a file are not faster to read or write.
 _LONG_RUN = 64 << 10
 
 _PER_CHANNEL_OPTIONS = {"mean", "std", "channels"}
@@ -50,7 +49,7 @@ _BATCH_NAMES = ("b", "n", "batch")  # accepted names of the batch axis
 
 
 class SlabSource(Protocol):
-    """The input of a conversion: an array that can be read by slabs."""
+    """An input array that is read by slabs; a slab is a range along one axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +78,7 @@ class FileJob:
         return self.part_converter(self.sizes)
 
     def part_converter(self, sizes: Mapping[str, int]) -> Converter:
-        """Return the converter of a part, in which folded axes have other sizes."""
+        """Return the converter of a slab of the source, whose folded axes have `sizes`."""
         keywords = {**self.options, **sizes}
         return Converter(self.pattern, **keywords)
 
@@ -87,11 +86,11 @@ class FileJob:
 def convert_to_file(source: SlabSource, name: str, destination: Destination, job: FileJob) -> None:
     """Convert `source`, called `name` in errors, into the `.npy` file `destination`.
 
-    The file appears when it is complete; after an error or interruption it is unchanged.
+    The destination is replaced when the new file is complete; an error leaves it unchanged.
     """
     start_time = time.perf_counter()
     with _add_source_to_errors(name):
-        result = _result(source, job)
+        result = _resolve_result(source, job)
     with open_destination(destination) as file:
         target = create_result(file, result, destination)
         with _add_source_to_errors(name):
@@ -100,7 +99,7 @@ def convert_to_file(source: SlabSource, name: str, destination: Destination, job
         _report(name, source, destination, target, time.perf_counter() - start_time)
 
 
-def _result(source: SlabSource, job: FileJob) -> ArraySpec:
+def _resolve_result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
     axes = parse_pattern(job.pattern).left
     result = converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
@@ -113,7 +112,7 @@ def _result(source: SlabSource, job: FileJob) -> ArraySpec:
 def check_sign(source: DType, result: DType, fix: str) -> None:
     """Raise DtypeError if an unsigned dtype is converted to a signed one that is too small.
 
-    NumPy's same_kind allows this cast, and 200 silently becomes -56.
+    NumPy's same_kind allows this cast, which changes 200 to -56 without an error.
     """
     if (
         dtype_kind(source) == "u"
@@ -121,18 +120,18 @@ def check_sign(source: DType, result: DType, fix: str) -> None:
         and not can_cast(source, result, "safe")
     ):
         raise DtypeError(
-            f"{source} to {result} would make values negative that are above "
-            f"{integer_bounds(result)[1]}; {fix}"
+            f"{source} to {result} would make values above {integer_bounds(result)[1]} negative; "
+            f"{fix}"
         )
 
 
 def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob) -> None:
-    """Convert along one axis, with a progress bar over the samples on a terminal.
+    """Convert the source in chunks along one axis, with a progress bar on a terminal.
 
-    For a file, a thread reads the next chunk while this one is converted and written. Images are
-    decoded by their own threads, for which an interrupt should not have to wait.
+    A thread reads the next chunk of an array file while a chunk is converted and written. Images
+    are not decoded ahead, because an interrupt would wait for their decoders.
     """
-    from tqdm import tqdm  # slow import, not needed to reject invalid arguments
+    from tqdm import tqdm  # a slow import, which invalid arguments do not need
 
     axes = _StreamAxes(job, source.shape)
     axis = _choose_axis(source, target, axes, job)
@@ -143,10 +142,10 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
         source.is_scattered(left.axis) or target.is_scattered(right.axis)
     )
     nbytes = _RUN_BYTES if one_run_per_chunk else _CHUNK_BYTES
-    size = max(1, job.chunk or _positions_for(source, target, length, nbytes))
+    size = max(1, job.chunk or _indices_per_chunk(source, target, length, nbytes))
     converter = job.part_converter(axes.sizes_without(axis))
     next_slab: Future[NDArray[Any]] | None = None
-    # In a log file each step would be a line.
+    # In a log file, each update of the bar would be a line.
     hide_bar = job.quiet or not sys.stderr.isatty()
     label = escape_controls(Path(name).name)
     bar = tqdm(total=samples, desc=label, unit="sample", disable=hide_bar, file=sys.stderr)
@@ -159,18 +158,20 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
                 next_slab = reader.submit(source.read, *left.slab(stop, min(stop + size, length)))
             target.write(*right.slab(start, stop), converter(slab))
             del slab  # release its memory before the next one is read
-            done = (_nbytes(source) + _nbytes(target)) * stop / length
-            bar.set_postfix_str(_format_rate(done, time.perf_counter() - start_time), refresh=False)
+            done_bytes = (_nbytes(source) + _nbytes(target)) * stop / length
+            bar.set_postfix_str(
+                _format_rate(done_bytes, time.perf_counter() - start_time), refresh=False
+            )
             bar.update(samples * stop // length - samples * start // length)
 
 
 def _choose_axis(
     source: SlabSource, target: NpyFile, axes: _StreamAxes, job: FileJob
 ) -> str | None:
-    """Return the axis along which to convert: the batch axis, or one with longer runs.
+    """Return the axis of the chunks: the batch axis, or one with longer contiguous runs.
 
-    A run that is shorter than a page of the file costs a whole page, again in every slab. Returns
-    None if the batch axis is inside a fold.
+    A run that is shorter than a page of the file costs a full page in every slab. Returns None if
+    the source cannot be split along its batch axis.
     """
     batch = axes.batch
     positions = axes.positions
@@ -179,29 +180,29 @@ def _choose_axis(
 
     def shortest_run(name: str) -> int:
         left, right = positions[name]
-        count = _positions_for(source, target, axes.sizes[name], _CHUNK_BYTES)
-        if count == 0 and name != batch:  # a single index would be more than a chunk
+        count = _indices_per_chunk(source, target, axes.sizes[name], _CHUNK_BYTES)
+        if count == 0 and name != batch:  # one index exceeds a chunk
             return 0
         return min(left.run_bytes(source, max(1, count)), right.run_bytes(target, max(1, count)))
 
-    # Options per channel have one value for each channel, so every slab needs all channels.
+    # Per-channel options have one value for each channel, so a slab must have all channels.
     candidates = positions.keys() - ({"c"} if _PER_CHANNEL_OPTIONS & job.options.keys() else set())
     names = [batch, *sorted(candidates - {batch})]
     return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
 
 
 class _AxisPosition(NamedTuple):
-    """The array axis of a pattern axis; `step` array indices are one index of the pattern axis."""
+    """The array axis of a pattern axis, whose indices are `step` array indices apart."""
 
     axis: int | None
     step: int = 1
 
     def slab(self, start: int, stop: int) -> tuple[int | None, int, int]:
-        """Return a range of indices as (axis, start, stop) of the array."""
+        """Return a range of indices of the pattern axis as (axis, start, stop) of the array."""
         return self.axis, start * self.step, stop * self.step
 
     def run_bytes(self, file: NpyFile, count: int) -> int:
-        """Return the contiguous bytes in `count` indices."""
+        """Return the contiguous bytes in `count` indices of the pattern axis."""
         return file.run_bytes(self.axis or 0, count * self.step)
 
 
@@ -209,25 +210,25 @@ _NO_AXIS = _AxisPosition(None)
 
 
 class _StreamAxes:
-    """The axes along which a source can be split into parts that are converted separately.
+    """The axes along which a source can be split into slabs that are converted separately.
 
-    batch : the batch axis, if it is one of them
-    positions : their positions in the source and in the result
+    batch : the batch axis, or None if the source cannot be split along it
+    positions : the positions of each such axis in the source and in the result
     sizes : the sizes of all axes
     """
 
     def __init__(self, job: FileJob, shape: tuple[int, ...]) -> None:
-        move, picks = job.converter().options.select_channels(shape)
-        full_move = move if picks is None else picks.whole(move)
+        move, selection = job.converter().options.select_channels(shape)
+        full_move = move if selection is None else selection.whole(move)
         self.sizes = dict(zip(full_move.axes, full_move.sizes, strict=True))
         left = _outermost(move.source.groups, self.sizes)
         right = _outermost(move.target.groups, dict(zip(move.axes, move.sizes, strict=True)))
-        both = [axis for axis in left if axis in right and axis != FEATURE]
-        self.batch = next((axis for axis in both if move.source.name(axis) in _BATCH_NAMES), None)
-        # Splitting other folded axes has no advantage: each part has a stripe of every sample.
+        common = [axis for axis in left if axis in right and axis != FEATURE]
+        self.batch = next((axis for axis in common if move.source.name(axis) in _BATCH_NAMES), None)
+        # Splitting other folded axes has no advantage: each slab has a part of every sample.
         self.positions = {
             axis: (left[axis], right[axis])
-            for axis in both
+            for axis in common
             if axis == self.batch or left[axis].step == right[axis].step == 1
         }
         self._sizes = job.sizes
@@ -235,7 +236,7 @@ class _StreamAxes:
         self._axis_name = move.source.name
 
     def sizes_without(self, axis: str | None) -> dict[str, int]:
-        """Return the fold sizes for a part that is a range along `axis`."""
+        """Return the fold sizes of a slab along `axis`."""
         if axis is None:
             return dict(self._sizes)
         fold = next((group for group in self._folds if axis in group), "")
@@ -245,7 +246,7 @@ class _StreamAxes:
 
 
 def _outermost(groups: Sequence[str], sizes: Mapping[str, int]) -> dict[str, _AxisPosition]:
-    """Return the axes that are outermost in their group; an unfolded axis has step 1."""
+    """Return the outermost axis of each group with its position; an unfolded axis has step 1."""
     return {
         group[0]: _AxisPosition(index, math.prod(sizes.get(axis, 1) for axis in group[1:]))
         for index, group in enumerate(groups)
@@ -253,8 +254,8 @@ def _outermost(groups: Sequence[str], sizes: Mapping[str, int]) -> dict[str, _Ax
     }
 
 
-def _positions_for(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:
-    """Return the number of indices of an axis whose input and output take `nbytes`."""
+def _indices_per_chunk(source: SlabSource, target: NpyFile, length: int, nbytes: int) -> int:
+    """Return the number of indices of an axis whose input and output have `nbytes` bytes."""
     return nbytes * length // max(1, _nbytes(source) + _nbytes(target))
 
 
@@ -264,7 +265,7 @@ def _nbytes(array: SlabSource | NpyFile) -> int:
 
 @contextmanager
 def _add_source_to_errors(name: str) -> Iterator[None]:
-    """Put the source's name before the library's messages about its array."""
+    """Prefix error messages about the array of a source with the source's name."""
     try:
         yield
     except (ShapeError, DtypeError) as error:
@@ -275,7 +276,7 @@ def _report(
     name: str, source: SlabSource, destination: Destination, target: NpyFile, seconds: float
 ) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
-    is_large = nbytes > _CHUNK_BYTES  # below, the startup time dominates
+    is_large = nbytes > _CHUNK_BYTES  # otherwise the startup time dominates
     print(
         f"{escape_controls(name)} {source.shape} {source.dtype} -> {escape_controls(destination)} "
         f"{target.shape} {target.dtype}: "
@@ -289,7 +290,6 @@ def _format_rate(nbytes: float, seconds: float) -> str:
     return f"{nbytes / 1e9 / max(seconds, 1e-9):.2f} GB/s"
 
 
-_BATCH_NAMES = ("b", "n", "batch")
 _HEIGHT_NAMES = ("h", "height")
 _WIDTH_NAMES = ("w", "width")
 
@@ -322,13 +322,13 @@ def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: boo
             "bhwc->bchw"
         )
     if len(names) != len(source.shape):
-        return source  # the conversion raises an error for it
+        return source  # the conversion raises an error for this rank
     indices = [None if name is None else names.index(name) for name in axis_names]
     return _WindowedSource(source, crop, flip, *indices)
 
 
 class _WindowedSource:
-    """A source whose images are windows of another source's images."""
+    """A source whose images are crops or flips of another source's images."""
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ class _WindowedSource:
         return tuple(window)
 
     def _crop_each_image(self, crop: Crop, first: int, slab: Array) -> Array:
-        """Return the windows of images that have different offsets."""
+        """Return the windows of the images of a slab, each with an offset of its own."""
         batch = self._batch or 0
         shape = list(slab.shape)
         shape[self._height], shape[self._width] = crop.size

@@ -14,7 +14,7 @@ import io
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -23,17 +23,20 @@ from uuid import uuid4
 
 import numpy as np
 
+from .._utils.files import name_in_errors
 from ..data.formats import convert_reader_errors
 from ..data.io.filesystem import local_path
 from ..data.io.npy import header_length, read_header
-from ..data.io.reader import Reader
-from ..data.io.zarr import MARK, is_store, open_store
+from ..data.io.reader import RangeFile, Reader
+from ..data.io.zarr import MARK, convert_store_errors, is_store, open_store
 from ..errors import ArgumentError, DataError
 from ..layout.pattern import Pattern
 from .streaming import FileJob, check_sign
 
 _BLOCK_BYTES = 16 << 20  # size of a chunk, if the source does not have chunks
 _MIN_HEADER_BYTES = 64  # minimum size of the header of a .npy file
+# Errors of opening something that is not a store.
+_NOT_A_STORE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | None = None) -> None:
@@ -59,14 +62,16 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
     source_names = open_store(source).metadata.dimension_names if is_store(source) else None
     names = _dimension_names(converter.options.pattern.completed(x.ndim), source_names)
     description = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
-    store = _open_or_create(zarr, target, y, names, description)
-    missing = _missing_chunks(store, y.numblocks)
+    with name_in_errors(target):
+        store = _open_or_create(zarr, target, y, names, description)
+        missing = _missing_chunks(store, y.numblocks)
     _write(y, target, missing, scheduler)
     if lost := _missing_chunks(store, y.numblocks):
         raise DataError(
             f"{target}: {len(lost)} chunks are missing although they were written; run it again"
         )
-    store.attrs[MARK] = {"of": description, "complete": True}
+    with name_in_errors(target):
+        store.attrs[MARK] = {"of": description, "complete": True}
     if not job.quiet:
         count = int(np.prod(y.numblocks))
         seconds = time.perf_counter() - start
@@ -108,7 +113,8 @@ class _StoreReader:
         self.run = uuid4().hex
 
     def __getitem__(self, key: Any) -> Any:
-        return np.asarray(_open_source_store(self.name, self.run)[key])
+        with convert_store_errors(self.name):
+            return np.asarray(_open_source_store(self.name, self.run)[key])
 
 
 class _MappedNpyReader(_StoreReader):
@@ -123,7 +129,8 @@ class _MappedNpyReader(_StoreReader):
 
     @staticmethod
     def _array(path: str) -> Any:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        with name_in_errors(path):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 class _RemoteNpyReader(_StoreReader):
@@ -131,9 +138,10 @@ class _RemoteNpyReader(_StoreReader):
 
     def __init__(self, url: str) -> None:
         with convert_reader_errors(url):
-            reader = Reader()
-            self._offset = header_length(reader.read(url, 0, _MIN_HEADER_BYTES))
-            header = read_header(io.BytesIO(reader.read(url, 0, self._offset)))
+            file = RangeFile(url)
+            self._version = file.version
+            self._offset = header_length(file.read_at(0, _MIN_HEADER_BYTES))
+            header = read_header(io.BytesIO(file.read_at(0, self._offset)))
         if header.fortran_order:
             raise ArgumentError(
                 f"{url}: is in Fortran order, in which rows are not contiguous; download it first"
@@ -144,7 +152,8 @@ class _RemoteNpyReader(_StoreReader):
         key = key if isinstance(key, tuple) else (key,)
         start, stop, _ = key[0].indices(self.shape[0]) if key else (0, 1, 1)
         row = prod(self.shape[1:]) * self.dtype.itemsize
-        data = Reader().read(self.name, self._offset + start * row, (stop - start) * row)
+        offset = self._offset + start * row
+        data = Reader().read(self.name, offset, (stop - start) * row, self._version)
         rows = np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
         return rows[(slice(None), *key[1:])] if key else rows.reshape(())
 
@@ -175,18 +184,26 @@ def _open_or_create(zarr: Any, target: str, y: Any, names: list[str], descriptio
     try:
         store = zarr.open_array(target, mode="r+")
     except Exception as error:
+        if isinstance(error, OSError) and not isinstance(error, _NOT_A_STORE):
+            raise  # such as a disk error: the store may be complete
         if _exists(target):
             raise ArgumentError(
                 f"{target}: exists and is not a zarr array; choose another name"
             ) from error
-        return zarr.create_array(
-            target,
-            shape=y.shape,
-            dtype=y.dtype,
-            chunks=y.chunksize,
-            dimension_names=names,
-            attributes={MARK: {"of": description, "complete": False}},
-        )
+        try:
+            return zarr.create_array(
+                target,
+                shape=y.shape,
+                dtype=y.dtype,
+                chunks=y.chunksize,
+                dimension_names=names,
+                attributes={MARK: {"of": description, "complete": False}},
+            )
+        except BaseException:
+            # zarr leaves an empty folder, which the next run could not tell from one of the user.
+            with suppress(OSError):
+                Path(target).rmdir()
+            raise
     mark: Mapping[str, Any] = store.attrs.get(MARK) or {"of": "something else"}
     if mark["of"] != description:
         raise ArgumentError(
@@ -277,7 +294,8 @@ def _write_block(
 
 
 def _write_to_store(block: Any, target: _StoreId, window: tuple[slice, ...]) -> None:
-    _open_target(target)[window] = block
+    with name_in_errors(target.name):
+        _open_target(target)[window] = block
 
 
 @lru_cache(maxsize=8)

@@ -4,12 +4,12 @@
     open_index          open a source: the records of folders, containers, tables and arrays
     sampler             an order of records: a pure function of kind, seed, epoch and position
     sampled_batcher     read, process and collate records into batches
-    ArrayProvider       batches of named arrays, and the base of the other providers' interface
+    ArrayProvider       batches of named arrays in memory
     CSVProvider         batches of rows of numbers in text files
     MNISTProvider       batches of images in idx files
     ImageRecordProvider   batches of randomly augmented images in RecordIO files
 
-errors.py       DataErrors that are also the exceptions of Python protocols
+errors.py       DataErrors that are also IndexErrors, AttributeErrors or TypeErrors
 formats.py      file suffixes and their readers, and tables as arrays
 iteration.py    resumable iteration over epochs
 random.py       keyed random numbers and permutations, equal on every machine
@@ -22,7 +22,7 @@ providers/      batches of named arrays
 samplers/       one module for each family of orders
 sources/        one module for each kind of source
 
-Public names are loaded lazily, with their module.
+Each public name is imported on first use, with its module.
 """
 
 from importlib import import_module

@@ -1,10 +1,10 @@
-"""The table of file suffixes, formats and their readers; tables of pandas and polars as arrays.
+"""The tables of file suffixes and their readers; data frames as arrays.
 
-Sources, Samples and the command line use it, so a new array format needs only a reader in `io/` and
-a row in ARRAYS.
+Sources, Samples and the command line use these tables, so a new array format needs only a reader in
+`io/` and a row in ARRAY_READERS.
 
-Tables and columns of pandas, polars and similar libraries are recognized by their methods. A column
-of strings becomes an array of labels.
+Data frames and columns of pandas, polars and similar libraries are recognized by their methods. A
+column of strings becomes an array of labels.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .io.npy import read_npy
 from .io.tensor_files import read_pt, read_safetensors
 from .io.zarr import is_store, read_zarr
 
-# Takes a path or URL. Returns an array, or a dict of arrays; these may be StoredArrays, or any
-# object with a shape, a dtype and indexing.
+# A reader receives a path or URL and returns an array or a dict of arrays. An array may also be a
+# StoredArray or another object with a shape, a dtype and indexing.
 ArrayReader = Callable[[str], Any]
 
 ARRAY_READERS: dict[str, ArrayReader] = {
@@ -40,7 +40,7 @@ ARRAY_READERS: dict[str, ArrayReader] = {
 # The delimiter between two cells of a row.
 TABLE_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-# Files of many records, and the kind of source that they are.
+# The kind of source of each suffix of files with many records.
 CONTAINER_KINDS = {
     ".rec": "image",
     ".tar": "tar",
@@ -48,7 +48,12 @@ CONTAINER_KINDS = {
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
 }
-_COMPRESSED = (".tgz", ".tbz2", ".txz", ".tzst")  # tar archives; opening one raises the error
+_COMPRESSED = (
+    ".tgz",
+    ".tbz2",
+    ".txz",
+    ".tzst",
+)  # compressed tar archives, which their source rejects
 
 # Suffixes of images in a folder or a glob. Pillow, which decodes them, supports more suffixes, but
 # some of them (.h5, .mpg, .pdf) are rarely images.
@@ -81,7 +86,7 @@ def lowercase_suffix(path: str) -> str:
 
 
 def container_kind(path: str) -> str | None:
-    """Return the kind of container that a path, URL or pattern names; None if it names none."""
+    """Return the kind of container at a path, URL or pattern; None for other files."""
     name = path.rpartition("/")[2].lower()
     if name.endswith(_COMPRESSED) or ".tar." in name:
         return "tar"
@@ -91,19 +96,19 @@ def container_kind(path: str) -> str | None:
 
 
 def array_reader(path: str) -> ArrayReader:
-    """Return the array reader for a path or URL. Files of unknown suffix may be NumPy's."""
+    """Return the array reader for a path or URL; NumPy's reader for unknown suffixes."""
     return read_zarr if is_store(path) else ARRAY_READERS.get(lowercase_suffix(path), read_npy)
 
 
 def open_arrays(path: str) -> Any:
-    """Return the array of a file, or a dict of arrays; DataError for any error of the reader."""
+    """Return the array or the dict of arrays of a file; raise DataError if reading fails."""
     with convert_reader_errors(path):
         return array_reader(path)(path)
 
 
 @contextmanager
 def convert_reader_errors(path: str) -> Iterator[None]:
-    """Convert any error of a reader into a DataError that names the file."""
+    """Convert errors of a reader, except ArgumentErrors and MemoryErrors, into DataErrors."""
     with convert_os_errors(path):
         try:
             yield
@@ -114,15 +119,15 @@ def convert_reader_errors(path: str) -> Iterator[None]:
 
 
 def is_dataframe(value: Any) -> bool:
-    """Return True for a table or column, whose own [0] is a column, a row or the label 0."""
+    """Return True for a data frame or column, which is not indexed by position as an array is."""
     has_method = any(hasattr(value, name) for name in ("iloc", "get_column", "to_frame"))
     return has_method and hasattr(value, "to_numpy")
 
 
 def frame_to_array(frame: Any, name: str) -> Array:
-    """Return the rows as an array; DataError unless they are numbers or a column of strings.
+    """Return the rows as an array; raise DataError unless they are numbers or one string column.
 
-    `name` stands for the table in messages.
+    `name` names the data frame in error messages.
     """
     if len(frame.shape) == 1:
         strings = np.asarray(frame.to_numpy())

@@ -21,6 +21,7 @@ instance of a subclass of int.
 
 from __future__ import annotations
 
+import re
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,7 @@ from .._utils.validation import check_int
 from ..errors import DataError
 
 T = TypeVar("T")
+_PARTITION = re.compile(r"\d{1,18} of \d{1,18}")
 _LAST = (1 << 63) - 1  # positions are signed 64-bit integers
 Steps = Callable[[int, int], Iterator[tuple[T, int]]]
 
@@ -142,6 +144,9 @@ class Epochs(ABC, Generic[T]):
             )
         for mark in self._resume_info(0):
             check_int(mark, state[mark])
+        partition = state.get("partition", own.get("partition"))
+        if "partition" in own and not _PARTITION.fullmatch(str(partition)):
+            raise DataError(f"partition={partition!r}; it must be text such as '0 of 1'")
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
         if numbers["position"] > last:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from contextlib import ExitStack
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .._utils.files import replace_atomically
+from .._utils.files import AtomicFiles
 from ..errors import DataError
 from .io.image_record import ImageHeader, pack_image, read_mean, to_bytes, unpack_image, write_mean
 from .io.reader import BLOCK, RangeFile
@@ -59,7 +58,12 @@ class RecordWriter:
         Whether to write an index, and its path: by default the file's name with the suffix `.idx`.
         With False an index of the file that is replaced is removed, as it would be wrong.
 
-    Raises OSError if a file cannot be written.
+    Raises
+    ------
+    DataError
+        The path of the index is that of the file.
+    OSError
+        A file cannot be written.
     """
 
     def __init__(self, path: str | PathLike[str], index: bool | str | PathLike[str] = True) -> None:
@@ -69,17 +73,12 @@ class RecordWriter:
         self._stale = index is False
         if self._index == self._path:
             raise DataError(f"{path} would be its own index; call it .rec")
-        self._keys: list[Any] | None = None  # None as long as they are 0, 1, 2, ...
-        self._offsets = array("q")
-        self._pos = 0
-        self._files = ExitStack()
-        self._text = (
-            None if self._stale else self._files.enter_context(replace_atomically(self._index))
-        )
+        self._files = AtomicFiles()
+        self._text = None if self._stale else self._files.open(self._index)
         try:
-            self._file = self._files.enter_context(replace_atomically(self._path))
-        except BaseException as error:
-            self._files.__exit__(type(error), error, error.__traceback__)
+            self._records = RecordAppender(self._files.open(self._path))
+        except BaseException:
+            self._files.discard()
             raise
         self._closed = False
 
@@ -100,17 +99,7 @@ class RecordWriter:
         """
         if self._closed:
             raise DataError(f"{self._path} is closed; open a new RecordWriter")
-        frames = pack_frames(to_bytes("payload", payload))
-        if key is not None:
-            self._check_key(key)
-            if self._keys is None:
-                self._keys = list(range(len(self._offsets)))
-        self._file.write(frames)
-        if self._keys is not None:
-            self._keys.append(len(self._offsets) if key is None else key)
-        self._offsets.append(self._pos)
-        self._pos += len(frames)
-        return self._offsets[-1]
+        return self._records.write(payload, key)
 
     def close(self) -> None:
         """Give the files their final names; closing twice is allowed."""
@@ -130,22 +119,47 @@ class RecordWriter:
         self._closed = True
         if exc_type is None and self._text is not None:
             try:
-                self._write_index(self._text)
-            except BaseException as failure:
-                self._files.__exit__(type(failure), failure, failure.__traceback__)
+                self._records.write_index(self._text)
+            except BaseException:
+                self._files.discard()
                 raise
         self._files.__exit__(exc_type, error, trace)
         if exc_type is None and self._stale:
             self._index.unlink(missing_ok=True)
 
-    def _write_index(self, file: Any) -> None:
+
+class RecordAppender:
+    """The records of an open file, with their keys and offsets."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._keys: list[Any] | None = None  # None as long as they are 0, 1, 2, ...
+        self._offsets = array("q")
+        self._pos = 0
+
+    def write(self, payload: bytes, key: int | str | None = None) -> int:
+        """Append a record as `RecordWriter.write`; return its offset in the file."""
+        frames = pack_frames(to_bytes("payload", payload))
+        if key is not None:
+            self._check_key(key)
+            if self._keys is None:
+                self._keys = list(range(len(self._offsets)))
+        self._file.write(frames)
+        if self._keys is not None:
+            self._keys.append(len(self._offsets) if key is None else key)
+        self._offsets.append(self._pos)
+        self._pos += len(frames)
+        return self._offsets[-1]
+
+    def write_index(self, file: Any) -> None:
+        """Write a line for each record into a file."""
         keys: Any = range(len(self._offsets)) if self._keys is None else self._keys
         lines = (f"{key}\t{offset}\n" for key, offset in zip(keys, self._offsets, strict=True))
         file.writelines(line.encode() for line in lines)
 
     def _check_key(self, key: Any) -> None:
         if isinstance(key, bool) or len(str(key).split()) != 1 or str(key).strip() != str(key):
-            raise DataError(f"key={key!r}; it is a number, or one word")
+            raise DataError(f"key={key!r}; it must be a number or one word")
 
 
 def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
@@ -172,8 +186,8 @@ def _records(file: RangeFile) -> Iterator[bytes]:
                 block = file.read_at(pos, max(length, BLOCK))
             if pos - block_start + length > len(block):
                 raise DataError(
-                    f"{file.url} is cut: it ends after {file.size} bytes, inside the record that "
-                    f"begins at byte {pos}"
+                    f"{file.url} is truncated: it ends after {file.size} bytes, inside the record "
+                    f"that begins at byte {pos}"
                 )
             yield unpack_frames(
                 block[pos - block_start : pos - block_start + length], file.url, pos

@@ -352,20 +352,20 @@ def decode_pixels(
 ) -> DecodedImage:
     """Decode encoded bytes, or the file at a path. The caller must not modify the pixels.
 
+    Raises the errors of `read`.
+
     Parameters
     ----------
     source : str, path, bytes or vector of uint8
         The file, or its bytes.
     channels : 1, 3 or 4
         Gray, with Pillow's weights; RGB; or RGBA, where alpha is 255 if the file has no alpha.
-    enough : (int, int), optional
+    min_size : (int, int), optional
         Height and width that the image has to cover: a JPEG is decoded at a half, a quarter or an
         eighth of its size if that is still at least twice as large.
-    most : int, optional
+    max_pixels : int, optional
         The most pixels that are accepted, by default Pillow's limit; images with more raise an
         error before they are decoded.
-
-    Raises the errors of `read`.
     """
     header = read_jpeg_header(source) if type(source) is bytes and channels != 4 else None
     if header is not None:

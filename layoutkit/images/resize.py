@@ -49,13 +49,13 @@ class Placement(NamedTuple):
         result: Array = values * scale + offset
         return result
 
-    def to_picture(self, points: Any) -> Array:
+    def to_image(self, points: Any) -> Array:
         """Map points or boxes of the result back to the image; the inverse of `to_fitted`.
 
         >>> where = placement((480, 640), (640, 640), "pad")
         >>> where
         Placement(scale=(1.0, 1.0), top=80.0, left=0.0)
-        >>> where.to_picture([[10, 90, 20, 100]]).tolist()
+        >>> where.to_image([[10, 90, 20, 100]]).tolist()
         [[10.0, 10.0, 20.0, 20.0]]
         """
         values, scale, offset = self._as_floats(points)
@@ -76,7 +76,7 @@ class Placement(NamedTuple):
 
 
 def fit(
-    picture: Any,
+    image: Any,
     size: Sequence[int],
     how: str = "cover",
     *,
@@ -93,7 +93,7 @@ def fit(
 
     Parameters
     ----------
-    picture : array of uint8 or float32
+    image : array of uint8 or float32
         One image, of any library whose arrays are on the CPU.
     size : (int, int)
         Height and width of the result.
@@ -116,9 +116,10 @@ def fit(
     Raises
     ------
     ShapeError, DtypeError, ArgumentError
-        `picture` is not an image, another argument is invalid, or the library is not installed.
+        The image has an unsupported shape or dtype, another argument is invalid, or the library is
+        not installed.
     """
-    pixels = _check_image(picture)
+    pixels = _check_image(image)
     height, width = as_size(size)
     source, target = _source_and_target(pixels.shape[0], pixels.shape[1], (height, width), how)
     resampled = _resample(pixels[source.slices], target.height, target.width, library)
@@ -133,7 +134,7 @@ def fit(
 def placement(shape: Sequence[int], size: Sequence[int], how: str = "cover") -> Placement:
     """Return the placement in the result of `fit` of an image of shape (height, width, ...).
 
-    `Placement.to_picture` maps boxes detected in the result back to the image. Raises the errors of
+    `Placement.to_image` maps boxes detected in the result back to the image. Raises the errors of
     `fit` for an invalid shape, size or `how`.
     """
     height, width = as_size(shape[:2], "shape")
@@ -186,7 +187,7 @@ def _centered(height: int, width: int, inner_height: float, inner_width: float) 
 
 def _resample(pixels: Array, height: int, width: int, library: str | None) -> Array:
     """Return the pixels resampled to another size, in new memory."""
-    use_opencv = check_library(library)
+    use_opencv = check_resize_library(library)
     if pixels.shape[:2] == (height, width):
         return pixels.copy()
     parts = pixels.reshape(*pixels.shape[:2], -1)
@@ -199,7 +200,7 @@ def _resample(pixels: Array, height: int, width: int, library: str | None) -> Ar
     return result.reshape(height, width, *pixels.shape[2:])
 
 
-def check_library(library: str | None) -> bool:
+def check_resize_library(library: str | None) -> bool:
     """Return True if OpenCV resamples; raise ArgumentError if `library` is not installed."""
     if library is not None:
         check_choice("library", library, LIBRARIES, ArgumentError)
@@ -253,8 +254,8 @@ def _resize_pillow(pixels: Array, height: int, width: int) -> Array:
 # ---- arguments ---------------------------------------------------------------------------
 
 
-def _check_image(picture: Any) -> Array:
-    pixels = as_array(picture, "the image")
+def _check_image(image: Any) -> Array:
+    pixels = as_array(image, "the image")
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise ShapeError(
             f"the image has shape {pixels.shape}; it must be (height, width) or "
@@ -317,7 +318,7 @@ class Decoder:
         if isinstance(self.fill, list | np.ndarray):
             object.__setattr__(self, "fill", tuple(np.asarray(self.fill).tolist()))
         pillow()
-        check_library(self.library)
+        check_resize_library(self.library)
 
     @property
     def input_dims(self) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from layoutkit._utils.files import replace_atomically, reserve_space
+from layoutkit._utils.files import AtomicFiles, replace_atomically, reserve_space
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -45,6 +45,21 @@ class TestReplacing:
         with replace_atomically(tmp_path / "x"):
             pass
         assert (tmp_path / "x").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+    def test_the_data_is_on_disk_before_it_has_the_name(self, tmp_path, monkeypatch):
+        target = tmp_path / "x"
+        target.write_bytes(b"old")
+        synced = []
+        fsync = os.fsync
+
+        def noted(descriptor):
+            synced.append((os.fstat(descriptor).st_size, target.read_bytes()))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", noted)
+        with replace_atomically(target) as file:
+            file.write(b"the new content")
+        assert synced == [(15, b"old")]
 
     @pytest.mark.parametrize("exception", [ValueError, KeyboardInterrupt, SystemExit])
     def test_any_exception_leaves_all_as_it_was(self, tmp_path, exception):
@@ -137,6 +152,59 @@ class TestReplacing:
         with pytest.raises(FileNotFoundError) as caught, replace_atomically(target):
             pass
         assert caught.value.filename == str(target)
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("old", [None, b"old"])
+@pytest.mark.usefixtures("either_way")
+class TestFilesTogether:
+    def test_all_appear_at_the_end(self, tmp_path, old, links, monkeypatch):
+        write_old(tmp_path / "x", old, links, monkeypatch)
+        with AtomicFiles() as files:
+            for name in "xy":
+                files.open(tmp_path / name).write(name.encode())
+            assert (tmp_path / "x").exists() == (old is not None)
+            assert not (tmp_path / "y").exists()
+        assert [(tmp_path / name).read_bytes() for name in "xy"] == [b"x", b"y"]
+        assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+
+    def test_a_name_that_cannot_be_taken_leaves_the_others_unchanged(
+        self, tmp_path, old, links, monkeypatch
+    ):
+        write_old(tmp_path / "x", old, links, monkeypatch)
+        (tmp_path / "y").mkdir()
+        with pytest.raises(IsADirectoryError) as caught, AtomicFiles() as files:
+            for name in "xy":
+                files.open(tmp_path / name).write(b"new")
+        assert caught.value.filename == str(tmp_path / "y")
+        left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        # Without links the old file cannot be kept.
+        assert left == ({} if old is None else {"x": old if links else b"new"})
+
+    def test_an_error_that_closing_finds_does_not_hide_the_first(
+        self, tmp_path, old, links, monkeypatch
+    ):
+        write_old(tmp_path / "x", old, links, monkeypatch)
+        with pytest.raises(ZeroDivisionError), AtomicFiles() as files:
+            file = files.open(tmp_path / "x")
+            file.write(b"unwritten")
+            os.close(file.fileno())
+            raise ZeroDivisionError
+        assert os.listdir(tmp_path) == ["x"] * (old is not None)
+
+
+def write_old(path, old, links, monkeypatch):
+    """Write the file that is replaced; without links, an existing file gets no second name."""
+    if old is not None:
+        path.write_bytes(old)
+    real = os.link
+
+    def link(source, *args, **kwargs):
+        if not links and not str(source).startswith("/proc"):
+            raise OSError(errno.EPERM, "no links")
+        real(source, *args, **kwargs)
+
+    monkeypatch.setattr(os, "link", link)
 
 
 def test_a_failed_renaming_leaves_nothing(tmp_path):

@@ -55,7 +55,7 @@ def _dimension_names(actual):
 # ---- saved files ---------------------------------------------------------------------------
 
 
-def test_all_pictures_labels_and_names_are_saved_in_order(photos, tmp_path):
+def test_all_images_labels_and_names_are_saved_in_order(photos, tmp_path):
     actual = _saved(photos, tmp_path, "--batch-size", 3)
     assert {*actual} == {"input", "name", "target", "classes"}
     np.testing.assert_array_equal(actual["input"], [_noise(number) for number in range(7)])
@@ -72,8 +72,8 @@ def test_batches_are_joined_along_b_wherever_it_is(photos, tmp_path, monkeypatch
     formula = ["--scale", "1/255", "--mean", "0.5,0.4,0.3", "--std", "0.2,0.1,0.25"]
     options = ["--batch-size", 3, "--to", layout, "--dtype", "float32", *formula]
     actual = _saved(photos, tmp_path, *options)["input"]
-    pictures = np.stack([_noise(number) for number in range(7)])
-    expected = (pictures / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.1, 0.25]
+    images = np.stack([_noise(number) for number in range(7)])
+    expected = (images / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.1, 0.25]
     if layout == "b(hwc)":
         expected = expected.reshape(7, -1)
     else:
@@ -99,7 +99,7 @@ def test_a_limit_ends_after_so_many_batches(photos, tmp_path, limit, count):
     assert len(actual["input"]) == len(actual["target"]) == len(actual["name"]) == count
 
 
-def test_partitions_have_every_picture_once_and_the_same_classes(photos, tmp_path):
+def test_partitions_have_every_image_once_and_the_same_classes(photos, tmp_path):
     parts = [_saved(photos, tmp_path, "--partition", f"{number}/3") for number in range(3)]
     names = [name for part in parts for name in _dimension_names(part)]
     assert sorted(names) == [f"{number}.png" for number in range(7)]
@@ -115,12 +115,12 @@ def test_a_saved_file_is_a_dataset(photos, tmp_path):
     np.testing.assert_array_equal(dataset.input._view().forward_get("bhwc")[4], _noise(4))
 
 
-def test_pictures_without_labels_have_no_targets(tmp_path):
+def test_images_without_labels_have_no_targets(tmp_path):
     _save(tmp_path / "flat" / "a.png", _noise(0))
     assert {*_saved(tmp_path / "flat", tmp_path)} == {"input", "name"}
 
 
-def test_pictures_beside_labelled_folders_have_rank_minus_one(photos, tmp_path):
+def test_images_beside_labelled_folders_have_rank_minus_one(photos, tmp_path):
     _save(photos / "zebra.png", _noise(9))
     assert _saved(photos, tmp_path)["target"].tolist() == [0, 0, 0, 1, 1, 2, 2, -1]
 
@@ -129,7 +129,7 @@ def test_pictures_beside_labelled_folders_have_rank_minus_one(photos, tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "comma"), [("csv", ","), ("tsv", "\t")])
-def test_a_table_names_pictures_and_labels(photos, tmp_path, suffix, comma):
+def test_a_table_names_images_and_labels(photos, tmp_path, suffix, comma):
     table = tmp_path / f"list.{suffix}"
     rows = [
         ["filename", "label"],
@@ -143,7 +143,7 @@ def test_a_table_names_pictures_and_labels(photos, tmp_path, suffix, comma):
     assert actual["classes"][actual["target"]].tolist() == ["Felis, the cat", "b"]
 
 
-def test_a_table_leads_to_pictures_inside_of_one_file(tmp_path):
+def test_a_table_leads_to_images_inside_of_one_file(tmp_path):
     parts = []
     for seed in range(3):
         buffer = io.BytesIO()
@@ -209,7 +209,7 @@ def test_what_juts_out_is_cut_off_on_both_sides(tmp_path):
     np.testing.assert_array_equal(_decoded(tmp_path, high, f"{SIDE}x{SIDE}"), expected)
 
 
-def test_a_picture_keeps_its_shape(tmp_path):
+def test_an_image_keeps_its_shape(tmp_path):
     """A circle stays a circle: an image twice as wide as high is not squeezed."""
     y, x = np.mgrid[:200, :400]
     disc = np.where((y - 100) ** 2 + (x - 200) ** 2 < 60**2, 255, 0).astype(np.uint8)
@@ -231,9 +231,9 @@ def test_a_large_photograph_is_near_the_one_decoded_whole(tmp_path):
 # ---- dropped images ------------------------------------------------------------------------
 
 
-def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
+def test_what_is_no_image_is_named_and_left_out(photos, tmp_path, capsys):
     full = (photos / "bee" / "3.png").read_bytes()
-    (photos / "ant" / "notes.txt").write_text("not a picture")
+    (photos / "ant" / "notes.txt").write_text("not an image")
     (photos / "bee" / "broken.png").write_bytes(full[: len(full) // 2])
     (photos / "cat" / "empty.jpg").write_bytes(b"")
     _save(photos / "cat" / "float.tif", np.ones((SIDE, SIDE), np.float32))
@@ -252,7 +252,7 @@ def test_what_is_no_picture_is_named_and_left_out(photos, tmp_path, capsys):
     assert "gray values are floats from 1 to 1" in lines[3]
 
 
-def test_a_picture_that_is_suspiciously_large_is_left_out(photos, capsys, monkeypatch):
+def test_an_image_that_is_suspiciously_large_is_left_out(photos, capsys, monkeypatch):
     _save(photos / "cat" / "bomb.png", _noise(0, 40, 40, 3))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     assert _run(photos) == 0
@@ -305,7 +305,7 @@ def test_the_report_says_what_came_and_where_the_time_went(photos, tmp_path, cap
 
 
 def test_records_per_second_are_of_those_that_came(photos, capsys):
-    (photos / "notes.txt").write_text("no picture")
+    (photos / "notes.txt").write_text("not an image")
     assert _run(photos) == 0
     speed = capsys.readouterr().out.splitlines()[2].split()
     records = float(speed[0].replace(",", ""))
@@ -321,7 +321,7 @@ def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
     folder = tmp_path / "plain"
     for label, colour in COLOURS.items():
         _save(folder / label / "p.png", np.full((20, 20, 3), colour, np.uint8))
-    (folder / "bee" / "broken.png").write_bytes(b"no picture")
+    (folder / "bee" / "broken.png").write_bytes(b"not an image")
     target = tmp_path / "sheet.png"
     options = ["--to", "bchw", "--dtype", "float32", "--mean", "9", "--preview", target]
     assert _run(folder, *options, size="20x20") == 0
@@ -350,13 +350,13 @@ def _place(sheet, colour):
 
 
 def _sheet(count, height=10, width=10, label="cat", name="a.png"):
-    pictures = np.full((count, height, width, 3), (10, 200, 90), np.uint8)
+    images = np.full((count, height, width, 3), (10, 200, 90), np.uint8)
     captions = [Caption(label, name, number % 3) for number in range(count)]
-    return np.asarray(contact_sheet(pictures, captions, "title"))
+    return np.asarray(contact_sheet(images, captions, "title"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 24, MAX_IMAGES, MAX_IMAGES + 1])
-def test_every_picture_is_on_the_sheet_up_to_a_hundred(count):
+def test_every_image_is_on_the_sheet_up_to_a_hundred(count):
     sheet = _sheet(count)
     pixels = (sheet == (10, 200, 90)).all(axis=2).sum()
     assert pixels == min(count, MAX_IMAGES) * 160 * 160
@@ -367,7 +367,7 @@ def test_every_picture_is_on_the_sheet_up_to_a_hundred(count):
     ("height", "width", "cell"),
     [(1, 1, (160, 160)), (28, 20, (140, 100)), (160, 160, (160, 160)), (480, 640, (120, 160))],
 )
-def test_small_pictures_grow_by_whole_numbers_and_large_ones_shrink(height, width, cell):
+def test_small_images_grow_by_whole_numbers_and_large_ones_shrink(height, width, cell):
     sheet = _sheet(1, height, width)
     assert _place(sheet, (10, 200, 90))[2:] == cell[::-1]
 
@@ -409,7 +409,7 @@ def test_an_empty_folder_and_an_empty_partition_have_no_files(photos, tmp_path, 
 def test_a_source_of_another_kind_is_refused(photos, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.zeros((2, 2)))
     assert "images come from a folder" in _refused(capsys, tmp_path / "x.npy")
-    assert "is no index" in _refused(capsys, photos / "ant" / "0.png")
+    assert "is not an index" in _refused(capsys, photos / "ant" / "0.png")
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_explain_prints_the_plan_and_both_orders(capsys):
 
 
 def test_explain_draws(tmp_path, capsys):
-    target = tmp_path / "picture.svg"
+    target = tmp_path / "figure.svg"
     arguments = ["--shape", "(4, 60)", "--size", "h=4", "--size", "w=5", "--svg", str(target)]
     assert main(["explain", "bf->bhwc", *arguments]) == 0
     assert target.read_text().startswith("<svg xmlns")
@@ -218,8 +218,8 @@ def test_explain_refuses_shapes_that_do_not_fit(capsys, shape):
     assert "shape" in _refused(capsys, "explain", "bhwc->bchw", f"--shape={shape}")
 
 
-def test_explain_names_the_picture_it_cannot_write(tmp_path, capsys):
-    target = tmp_path / "none" / "picture.svg"
+def test_explain_names_the_figure_it_cannot_write(tmp_path, capsys):
+    target = tmp_path / "none" / "figure.svg"
     assert main(["explain", "b->b", "--shape", "3", "--svg", str(target)]) == 2
     assert capsys.readouterr().err.startswith(f"layoutkit: error: {target}: No such file")
 
@@ -228,7 +228,9 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     """`layoutkit explain ... | head -1` ends without an error message."""
     code = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "explain", "bhwc->bchw", "--shape", "2,2,2,3"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, env=buffered) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
@@ -241,6 +243,7 @@ def test_bench_hands_its_options_on(monkeypatch):
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
     defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
     defaults |= {"loop": False, "saved": None, "others": False, "collate": False}
+    defaults |= {"sweep": None, "count": 0, "seed": 0}
     assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "--device", "cuda", "--plot", "p.png"]) == 0
     assert seen == defaults | {"plot": "p.png", "device": "cuda"}
@@ -381,7 +384,7 @@ def test_changes_of_sign_are_asked_for(tmp_path, capsys, stored, dtype):
     np.save(tmp_path / "x.npy", x)
     files = [tmp_path / "x.npy", tmp_path / "y.npy", "bf->fb", "--dtype", dtype]
     error = _refused(capsys, "convert", *files)
-    assert f"{x.dtype} to {dtype} would make values negative" in error
+    assert f"{x.dtype} to {dtype} would make values above" in error
     assert "--casting saturate" in error
     clipped = np.minimum(x, np.iinfo(dtype).max).astype(dtype)
     for casting, expected in [("saturate", clipped), ("same_kind", x.astype(dtype))]:
@@ -402,7 +405,7 @@ def test_other_casts_are_numpys(tmp_path, stored, dtype):
 def test_batches_may_not_change_the_sign(tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     error = _refused(capsys, "batches", tmp_path / "photos", "--dtype", "int8")
-    assert "uint8 to int8 would make values negative that are above 127" in error
+    assert "uint8 to int8 would make values above 127 negative" in error
 
 
 @pytest.mark.parametrize("command", ["convert", "batches", "explain", "bench", "info", "warmup"])
@@ -461,7 +464,7 @@ def test_the_drawing_is_there_when_nobody_reads_the_words(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["e.png", "e"])
-def test_a_picture_of_memory_is_svg(tmp_path, capsys, name):
+def test_a_figure_of_memory_is_svg(tmp_path, capsys, name):
     error = _refused(capsys, "explain", "bhwc->bchw", "--svg", tmp_path / name)
     assert f"name it {tmp_path}/e.svg" in error
     assert os.listdir(tmp_path) == []

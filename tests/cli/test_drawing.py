@@ -58,15 +58,15 @@ def test_colours_in_the_svg_follow_the_channels():
 
 
 def test_the_svg_is_readable_on_dark_ground():
-    picture = draw_svg("bhwc->bchw")
-    assert "prefers-color-scheme: dark" in picture
-    assert '<rect class="card"' in picture
+    figure = draw_svg("bhwc->bchw")
+    assert "prefers-color-scheme: dark" in figure
+    assert '<rect class="card"' in figure
 
 
 @pytest.mark.parametrize(
     "pattern", ["b->t", "bf->b", "b->bt", "bdhwc->bcdhw", "abcdeghi->ihgedcba"]
 )
-def test_odd_patterns_have_pictures_too(pattern):
+def test_odd_patterns_have_figures_too(pattern):
     assert "before" in draw_text(pattern)
     ET.fromstring(draw_svg(pattern))
 

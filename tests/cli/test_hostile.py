@@ -107,7 +107,7 @@ def test_pipes_are_not_waited_for(folder):
     assert all(b"file" in line for line in lines), done.stderr
 
 
-def test_a_pipe_among_pictures(folder):
+def test_a_pipe_among_images(folder):
     (folder / "p").mkdir()
     os.mkfifo("p/a.png")
     Image.new("RGB", (4, 4)).save("p/b.png")
@@ -129,7 +129,7 @@ def commands_with(folder, name):
     cats = folder / os.fsdecode(name) / "cats"
     cats.mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(cats / "a.png")
-    (cats / os.fsdecode(name + b".png")).write_bytes(b"no picture")
+    (cats / os.fsdecode(name + b".png")).write_bytes(b"not an image")
     return {
         (b"batches", name, b"--size", b"4x4", b"--save", name + b".npz"): 0,
         (b"convert", name, name + b".npy", b"bhwc->bchw"): 2,

@@ -33,7 +33,7 @@ def _convert(source, tmp_path, *options):
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     return folder
 
@@ -106,7 +106,7 @@ def test_float_grey_has_no_range_and_is_refused(tmp_path, folder, capsys):
     assert "8 or 16 bits" in error
 
 
-def test_of_an_animation_the_first_picture_is_taken(tmp_path, folder):
+def test_of_an_animation_the_first_image_is_taken(tmp_path, folder):
     frames = [Image.fromarray(np.full((HEIGHT, WIDTH, 3), value, np.uint8)) for value in (9, 200)]
     frames[0].save(folder / "a.png", save_all=True, append_images=frames[1:])
     assert (_convert(folder, tmp_path) == 9).all()
@@ -133,15 +133,15 @@ def _save_turned(path, upright, orientation):
 
 
 @pytest.mark.parametrize("channels", [(), (3,)], ids=["grey", "rgb"])
-def test_pictures_are_turned_upright(tmp_path, folder, channels):
+def test_images_are_turned_upright(tmp_path, folder, channels):
     """All eight orientations, four of them stored rotated by 90 degrees, in one batch."""
     for orientation in STORED:
         _save_turned(folder / f"{orientation}.png", _pixels(0, *channels), orientation)
     result = _convert(folder, tmp_path)
     assert result.shape == (8, HEIGHT, WIDTH, 3)
     upright = _pixels(0, *channels).reshape(HEIGHT, WIDTH, -1)
-    for picture in result:
-        np.testing.assert_array_equal(picture, np.broadcast_to(upright, (HEIGHT, WIDTH, 3)))
+    for image in result:
+        np.testing.assert_array_equal(image, np.broadcast_to(upright, (HEIGHT, WIDTH, 3)))
 
 
 def test_sixteen_bit_grey_is_turned_too(tmp_path, folder):
@@ -166,7 +166,7 @@ def test_a_folder_in_name_order_whatever_the_chunk(tmp_path, folder):
 def test_a_glob(tmp_path, folder):
     for seed, name in enumerate(["a.png", "b.png", "other.png"]):
         _save(folder / name, _pixels(seed, 3))
-    (folder / "a.txt").write_text("not a picture")
+    (folder / "a.txt").write_text("not an image")
     result = _convert(f"{folder}/?.*", tmp_path)
     np.testing.assert_array_equal(result, np.stack([_pixels(0, 3), _pixels(1, 3)]))
 
@@ -183,8 +183,8 @@ def test_other_files_are_skipped_and_counted(tmp_path, folder, capsys):
 
 
 def test_a_file_named_by_itself_needs_no_suffix(tmp_path, folder):
-    _save(folder / "picture", _pixels(0, 3), format="png")
-    np.testing.assert_array_equal(_convert(folder / "picture", tmp_path), _pixels(0, 3)[None])
+    _save(folder / "image", _pixels(0, 3), format="png")
+    np.testing.assert_array_equal(_convert(folder / "image", tmp_path), _pixels(0, 3)[None])
 
 
 def test_names_in_several_folders_go_by_path(folder):
@@ -197,7 +197,7 @@ def test_names_in_several_folders_go_by_path(folder):
 
 
 @pytest.mark.parametrize("name", ["empty", "empty/*.png", "nowhere"])
-def test_no_pictures_is_an_error(tmp_path, name):
+def test_no_images_is_an_error(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArgumentError, match=name.replace("*", r"\*")):
         find_images([str(tmp_path / name)])
@@ -225,8 +225,8 @@ def test_resize_stretches_all_to_one_size(tmp_path, folder):
         _save(folder / name, np.full((*shape, 3), 50 + value, np.uint8))
     result = _convert(folder, tmp_path, "--resize", "8x12")
     assert result.shape == (3, 8, 12, 3)
-    for value, picture in enumerate(result):
-        assert (picture == 50 + value).all()
+    for value, image in enumerate(result):
+        assert (image == 50 + value).all()
 
 
 def test_resize_keeps_left_left_and_top_top(tmp_path, folder):
@@ -234,17 +234,17 @@ def test_resize_keeps_left_left_and_top_top(tmp_path, folder):
     pixels[:, 20:, 0] = 255  # right half red
     pixels[10:, :, 2] = 255  # lower half blue
     _save(folder / "a.png", pixels)
-    (picture,) = _convert(folder, tmp_path, "--resize", "4x4")
-    assert picture[0, 0].tolist() == [0, 0, 0]
-    assert picture[0, 3].tolist() == [255, 0, 0]
-    assert picture[3, 0].tolist() == [0, 0, 255]
+    (image,) = _convert(folder, tmp_path, "--resize", "4x4")
+    assert image[0, 0].tolist() == [0, 0, 0]
+    assert image[0, 3].tolist() == [255, 0, 0]
+    assert image[3, 0].tolist() == [0, 0, 255]
 
 
 # ---- errors --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", None], ids=["empty", "text", "cut off"])
-def test_a_damaged_picture_is_named(tmp_path, folder, capsys, content):
+@pytest.mark.parametrize("content", [b"", b"not an image", None], ids=["empty", "text", "cut off"])
+def test_a_damaged_image_is_named(tmp_path, folder, capsys, content):
     for name in ("a.png", "b.png"):
         _save(folder / name, np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))
     damaged = folder / "b.png"
@@ -274,7 +274,7 @@ def test_their_axes_may_have_other_names(tmp_path, folder, pattern):
 
 
 @pytest.mark.parametrize("pattern", ["bchw->bhwc", "hwc->chw", "nhwf->nfhw", "bf->b(hwc)"])
-def test_pictures_are_bhwc_and_nothing_else(tmp_path, folder, capsys, pattern):
+def test_images_are_bhwc_and_nothing_else(tmp_path, folder, capsys, pattern):
     _save(folder / "a.png", _pixels(0, 3))
     assert main(["convert", str(folder), str(tmp_path / "out.npy"), pattern]) == 2
     error = capsys.readouterr().err

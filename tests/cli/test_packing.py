@@ -23,7 +23,7 @@ def photos(tmp_path):
     for number in range(7):
         label = ("ant", "bee")[number % 2]
         save(tmp_path / "photos" / label / f"{number}.png", noise(number, 8, 9, 3))
-    (tmp_path / "photos/ant/bad.jpg").write_bytes(b"no picture")
+    (tmp_path / "photos/ant/bad.jpg").write_bytes(b"not an image")
     (tmp_path / "photos/ant/notes.txt").write_text("none")
     save(tmp_path / "photos" / "alone.png", noise(0, 8, 8, 3))
     return tmp_path / "photos"
@@ -90,10 +90,10 @@ def test_parts_share_a_random_order(photos, tmp_path, workers):
     assert sorted(map(len, parts)) == [2, 2, 3]
     together = [record for part in parts for record in part]
     assert [number for _, number, _ in together] == list(range(7))
-    pictures = [(photos / ("ant", "bee")[n % 2] / f"{n}.png").read_bytes() for n in ORDER]
+    images = [(photos / ("ant", "bee")[n % 2] / f"{n}.png").read_bytes() for n in ORDER]
     result = [data for _, _, data in together]
-    assert sorted(result) == sorted(pictures)
-    assert result != pictures
+    assert sorted(result) == sorted(images)
+    assert result != images
     assert len(open_index(tmp_path / "t.part{000..002}.rec")) == 7
     assert run("pack", photos, tmp_path / "u.rec", "--pass-through", "--shuffle", "--seed", 3) == 0
     assert unpacked(tmp_path / "u.rec") == together
@@ -107,11 +107,23 @@ def test_parts_share_a_random_order(photos, tmp_path, workers):
         (["--encoding", "png", "--quality", "0"], (8, 9), "PNG"),
     ],
 )
-def test_pictures_are_resized_and_encoded(photos, tmp_path, words, shape, kind):
+def test_images_are_resized_and_encoded(photos, tmp_path, words, shape, kind):
     assert run("pack", photos, tmp_path / "t.rec", *words) == 0
     _, _, data = unpacked(tmp_path / "t.rec")[0]
     assert decoded(data).shape == (*shape, 3)
     assert Image.open(io.BytesIO(data)).format == kind
+
+
+def test_quality_0_of_png_is_no_compression(tmp_path):
+    (tmp_path / "photos" / "ant").mkdir(parents=True)
+    Image.new("RGB", (90, 80)).save(tmp_path / "photos" / "ant" / "black.png")
+    sizes = []
+    for quality in ("0", "1"):
+        words = ["--encoding", "png", "--quality", quality]
+        assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 0
+        ((_, _, data),) = unpacked(tmp_path / "t.rec")
+        sizes.append(len(data))
+    assert sizes[0] > 90 * 80 * 3 > 10 * sizes[1]
 
 
 def test_pixels_are_kept_as_an_array(photos, tmp_path):
@@ -131,8 +143,8 @@ def test_a_list_alone_is_written(photos, tmp_path):
     [
         (["--pass-through", "--resize", "8"], "--resize: --pass-through"),
         (["--quality", "101"], "--quality 101: for jpg it is 1 to 100"),
-        (["--encoding", "npy", "--quality", "1"], "npy has none"),
-        (["--seed", "3"], "--seed: applies to --shuffle"),
+        (["--encoding", "npy", "--quality", "1"], "npy has no quality"),
+        (["--seed", "3"], "--seed: applies only with --shuffle"),
         (["--parts", "257"], "--parts 257: the maximum is 256"),
         (["--parts", "0"], "--parts"),
     ],
@@ -159,7 +171,7 @@ def test_sources_and_targets_that_cannot_be_are_refused(photos, tmp_path, capsys
 def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):
     (tmp_path / "photos/ant").mkdir(parents=True)
     for number in range(3):
-        (tmp_path / f"photos/ant/{number}.jpg").write_bytes(b"\xff\xd8 no picture")
+        (tmp_path / f"photos/ant/{number}.jpg").write_bytes(b"\xff\xd8 not an image")
     for words in ([], ["--pass-through"], ["--parts", "2"]):
         assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 2
         output = capsys.readouterr().err
@@ -209,7 +221,7 @@ def saved(source, tmp_path, *words):
         return dict(arrays)
 
 
-PICTURES = [encoded(noise(number, 8, 8, 3)) for number in range(5)]
+IMAGES = [encoded(noise(number, 8, 8, 3)) for number in range(5)]
 
 
 def check(result, name, count=5):
@@ -220,17 +232,17 @@ def check(result, name, count=5):
 
 
 def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
-    write_rec(tmp_path / "a.rec", [image(data, n % 2, n) for n, data in enumerate(PICTURES)])
+    write_rec(tmp_path / "a.rec", [image(data, n % 2, n) for n, data in enumerate(IMAGES)])
     result = saved(tmp_path / "a.rec", tmp_path, "--batch-size", 2)
     check(result, "a.rec")
     assert result["target"].tolist() == [0, 1, 0, 1, 0]
     assert result["classes"].tolist() == [0, 1]
-    write_rec(tmp_path / "b.rec", [image(data, [n, 0.5], n) for n, data in enumerate(PICTURES)])
+    write_rec(tmp_path / "b.rec", [image(data, [n, 0.5], n) for n, data in enumerate(IMAGES)])
     result = saved(tmp_path / "b.rec", tmp_path)
     assert result["target"].tolist() == [[n, 0.5] for n in range(5)]
     assert "classes" not in result
     check(saved(f"{tmp_path}/[a].rec", tmp_path, "--partition", "0/1"), "a.rec")
-    write_rec(tmp_path / "a.rec", [image(PICTURES[0], 1), image(b"no picture", 1)])
+    write_rec(tmp_path / "a.rec", [image(IMAGES[0], 1), image(b"not an image", 1)])
     capsys.readouterr()
     check(saved(tmp_path / "a.rec", tmp_path), "a.rec", 1)
     offset = open_index(tmp_path / "a.rec")[1].offset
@@ -238,22 +250,22 @@ def test_batches_of_records_are_saved_and_drawn(tmp_path, capsys):
 
 
 def test_batches_of_an_archive_are_saved_and_drawn(tmp_path):
-    members = [(f"{n}.{name}", data) for n, p in enumerate(PICTURES) for name, data in _pair(n, p)]
+    members = [(f"{n}.{name}", data) for n, p in enumerate(IMAGES) for name, data in _pair(n, p)]
     (tmp_path / "s.tar").write_bytes(tar(members))
     result = saved(tmp_path / "s.tar", tmp_path)
     check(result, "s.tar")
     assert result["classes"].tolist() == ["bee", "cat"]
 
 
-def _pair(number, picture):
-    return [("png", picture), ("txt", (b"cat", b"bee")[number % 2])]
+def _pair(number, data):
+    return [("png", data), ("txt", (b"cat", b"bee")[number % 2])]
 
 
 def test_batches_of_a_table_are_saved_and_drawn(tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet, table
 
-    columns = table({"image": PICTURES, "label": [1, 2, 3, 4, 5]})
+    columns = table({"image": IMAGES, "label": [1, 2, 3, 4, 5]})
     parquet.write_table(columns, tmp_path / "a.parquet")
     result = saved(tmp_path / "a.parquet", tmp_path)
     check(result, "a.parquet")

@@ -1,5 +1,6 @@
 """Conversions into zarr stores: chunk by chunk, resumable, on threads and on a cluster."""
 
+import errno
 import os
 import signal
 import threading
@@ -81,9 +82,9 @@ def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
     lengths = []
     read = Reader.read
 
-    def counted(self, url, offset=None, length=None):
+    def counted(self, url, offset=None, length=None, version=None):
         lengths.append(length)
-        return read(self, url, offset, length)
+        return read(self, url, offset, length, version)
 
     monkeypatch.setattr(Reader, "read", counted)
     monkeypatch.setattr(stores, "_BLOCK_BYTES", 2 * X[0].nbytes)
@@ -117,7 +118,7 @@ def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
     assert not zarr.open_array(target, mode="r").attrs["layoutkit"]["complete"]
     capsys.readouterr()
     assert run(target, tmp_path / "z.npy") == 2
-    assert "half written; run `layoutkit convert` once more" in capsys.readouterr().err
+    assert "is incomplete; repeat the `layoutkit convert` command" in capsys.readouterr().err
     assert main(["convert", str(source), str(target), "bhwc->bchw"]) == 2
     assert "holds another array" in capsys.readouterr().err
     before = {file: file.stat().st_mtime_ns for file in target.rglob("c/*/*/*/*")}
@@ -144,9 +145,28 @@ def test_mistakes(source, tmp_path, capsys):
     assert run(source, tmp_path / "some.zarr") == 2
     assert "is not a zarr array; choose another name" in capsys.readouterr().err
     assert run(tmp_path / "some.zarr", tmp_path / "y.npy") == 2
-    assert "is no array of zarr" in capsys.readouterr().err
+    assert "is not a zarr array (" in capsys.readouterr().err
     assert run(source, tmp_path / "y.npy", "--scheduler", "tcp://127.0.0.1:1") == 2
     assert "--scheduler" in capsys.readouterr().err
+    assert run(source, source, tmp_path / "y.zarr") == 2
+    assert "give one SRC" in capsys.readouterr().err
+    for option in ("chunk 2", "crop 2x2", "flip", "resize 4x4", "fit pad", "fill 3"):
+        assert run(source, tmp_path / "y.zarr", *f"--{option}".split()) == 2
+        assert f"--{option.split()[0]}: does not apply to zarr" in capsys.readouterr().err
+    assert not (tmp_path / "y.zarr").exists()
+
+
+def test_a_store_that_cannot_be_read_is_not_called_something_else(
+    source, tmp_path, capsys, monkeypatch
+):
+    def fail(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    assert run(source, tmp_path / "y.zarr") == 0
+    capsys.readouterr()
+    monkeypatch.setattr(zarr, "open_array", fail)
+    assert run(source, tmp_path / "y.zarr") == 2
+    assert f"{tmp_path / 'y.zarr'}: Input/output error" in capsys.readouterr().err
 
 
 def slow(block, name, window):
@@ -178,6 +198,7 @@ def test_a_chunk_that_kills_each_of_its_workers_is_said(source, tmp_path, monkey
     assert "has killed several workers" in capsys.readouterr().err
 
 
+@pytest.mark.budget(0)
 def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
     target = tmp_path / "y.zarr"

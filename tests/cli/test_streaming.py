@@ -21,10 +21,18 @@ from layoutkit.cli import main, outputs, streaming
 from layoutkit.cli.outputs import NpyFile
 from layoutkit.cli.streaming import FileJob
 
-pytestmark = pytest.mark.budget(8)
+pytestmark = pytest.mark.budget(4)
 
 SIZES = {"b": 11, "h": 4, "w": 5, "c": 3}
 
+# A pause at every chunk, so that the process does not end before a signal arrives on a busy
+# machine.
+PAUSES = """
+import time
+from layoutkit.cli import outputs
+write = outputs.NpyFile.write
+outputs.NpyFile.write = lambda *values: (write(*values), time.sleep(0.002))[0]
+"""
 # The command as a child process.
 RUN = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -262,7 +270,7 @@ def test_a_file_of_one_array_in_another_format(tmp_path, save, layout):
 def test_a_file_of_several_arrays_is_refused(tmp_path, capsys):
     np.savez(tmp_path / "x.npz", a=np.zeros(2), b=np.zeros(2))
     assert main(["convert", str(tmp_path / "x.npz"), str(tmp_path / "y.npy"), "b->b"]) == 2
-    assert "x.npz: holds 2 arrays (a, b); give a file of one" in capsys.readouterr().err
+    assert "x.npz: contains 2 arrays (a, b); give a file of one" in capsys.readouterr().err
 
 
 def test_folds_within_a_sample_are_streamed(tmp_path):
@@ -383,6 +391,7 @@ MEASURE = """
 """
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("pattern", "small", "large"),
     [
@@ -406,11 +415,11 @@ def test_memory_stays_at_a_chunk(tmp_path, pattern, small, large):
 @pytest.fixture
 def slow(tmp_path):
     """Start a slow conversion, one sample at a time, over an existing DST."""
-    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", (1 << 17, 16, 16, 3))
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", (1 << 14, 16, 16, 3))
     del x
     (tmp_path / "y.npy").write_bytes(b"as it was")
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-    command = [sys.executable, "-c", RUN, "convert", *files, "bhwc->bchw", "--chunk", "1"]
+    command = [sys.executable, "-c", PAUSES + RUN, "convert", *files, "bhwc->bchw", "--chunk", "1"]
     with _in_a_terminal(command) as process:
         yield process
         process.kill()

@@ -64,7 +64,7 @@ def test_the_rows_of_a_data_frame_are_records():
 
 def test_a_data_frame_of_anything_is_refused():
     for source in (Frame(X.astype(object)), {"x": Frame(X.astype(object)), "y": X}):
-        with pytest.raises(DataError, match="no array of numbers or strings"):
+        with pytest.raises(DataError, match="not an array of numbers or strings"):
             open_index(source)
 
 

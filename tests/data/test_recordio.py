@@ -104,6 +104,14 @@ def test_records_larger_than_a_block_are_read(tmp_path):
     assert [get(record) for record in index] == payloads
 
 
+def test_every_small_block_reads_the_same_records(tmp_path, monkeypatch):
+    payloads = [b"", b"x" * 20, b"AAAA" + MAGIC + b"B", b"yy", MAGIC * 3, b"z" * 70, b"end"]
+    written(tmp_path / "a.rec", payloads, index=False)
+    for block in range(8, 65):
+        monkeypatch.setattr(recordio, "BLOCK", block)
+        assert list(read_records(tmp_path / "a.rec")) == payloads, block
+
+
 @pytest.mark.parametrize("cut", [1, 7, 8, 9, 17, 20, 39, 41])
 def test_what_lies_before_a_cut_is_given(tmp_path, cut):
     path = tmp_path / "a.rec"
@@ -230,11 +238,11 @@ def test_what_is_no_id_is_refused(number):
 
 @pytest.mark.parametrize("payload", [b"", bytes(23), struct.pack("<IfQQ", 2, 0, 0, 0) + bytes(7)])
 def test_what_is_no_image_record_is_refused(payload):
-    with pytest.raises(DataError, match="no image record"):
+    with pytest.raises(DataError, match="not an image record"):
         unpack_image(payload)
 
 
-# ---- Mean pictures ---------------------------------------------------------------------------
+# ---- Mean images -----------------------------------------------------------------------------
 
 
 def test_mean_files_are_those_of_the_original(tmp_path):
@@ -260,11 +268,35 @@ def test_older_mean_files_are_read(tmp_path):
 @pytest.mark.parametrize("change", range(0, 144, 9))
 def test_cut_mean_files_are_refused(change, tmp_path):
     (tmp_path / "mean").write_bytes(bytes.fromhex(MEAN)[:change])
-    with pytest.raises(DataError, match="mean is no file of a mean image"):
+    with pytest.raises(DataError, match="mean is not a mean-image file"):
         recordio.read_mean(tmp_path / "mean")
 
 
-def test_a_mean_picture_has_three_axes(tmp_path):
+def test_a_mean_file_that_is_too_large_is_named(monkeypatch, tmp_path):
+    data = bytes.fromhex(MEAN)
+    (tmp_path / "mean").write_bytes(data)
+    monkeypatch.setattr("layoutkit.data.io.image_record._MAX_MEAN_BYTES", len(data))
+    assert recordio.read_mean(tmp_path / "mean").shape == VALUES.shape
+    (tmp_path / "mean").write_bytes(data + b"\0")
+    with pytest.raises(DataError, match=f"it has more than {len(data)} bytes"):
+        recordio.read_mean(tmp_path / "mean")
+
+
+@pytest.mark.parametrize("axes", [32, 33])
+def test_a_mean_file_has_at_most_32_axes(axes, tmp_path):
+    """Write an array of one element, without a storage type."""
+    head, rest = bytes.fromhex(MEAN)[:24], bytes.fromhex(MEAN)[84:]
+    shape = struct.pack(f"<II{axes}q", 0xF993FAC8, axes, *[1] * axes)
+    element = struct.pack("<iiif", 1, 0, 0, 7.0)
+    (tmp_path / "mean").write_bytes(head + shape + element + rest[-24:])
+    if axes == 32:
+        assert recordio.read_mean(tmp_path / "mean").shape == (1,) * 32
+        return
+    with pytest.raises(DataError, match="an array of 33 axes; the maximum is 32"):
+        recordio.read_mean(tmp_path / "mean")
+
+
+def test_a_mean_image_has_three_axes(tmp_path):
     with pytest.raises(ShapeError, match=r"\(c, h, w\)"):
         recordio.write_mean(tmp_path / "mean", np.zeros((2, 2)))
     assert os.listdir(tmp_path) == []

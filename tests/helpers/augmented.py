@@ -1,4 +1,4 @@
-"""Slow, obvious ways to do what `pictures.Augmenter` does, one pixel after the other."""
+"""Slow, obvious ways to do what `images.Augmenter` does, one pixel after the other."""
 
 import colorsys
 import math
@@ -13,7 +13,7 @@ COMPONENTS = [
 
 
 def to_8_bits(value):
-    """Rounded half to even and cut off."""
+    """Rounded half to even and clipped."""
     return min(255, max(0, round(value)))
 
 
@@ -85,7 +85,7 @@ def interpolate(pixels, y, x, fill):
 
 
 def resize(pixels, height, width):
-    """A picture of one channel, bilinear: the middles of pixels are half a pixel from its edge."""
+    """An image of one channel, bilinear: the middles of pixels are half a pixel from its edge."""
     found = np.empty((height, width))
     edge = np.pad(pixels, 1, mode="edge")
     for y in range(height):
@@ -98,9 +98,9 @@ def resize(pixels, height, width):
 
 
 def warp(pixels, angle, shear, scale, ratio, canvas, fill):
-    """A picture of one channel, turned about its middle, sheared and scaled; bilinear.
+    """An image of one channel, turned about its middle, sheared and scaled; bilinear.
 
-    canvas : (height, width), of which the middle is that of the picture
+    canvas : (height, width), of which the middle is that of the image
     """
     height, width = pixels.shape
     a, b = math.cos(math.radians(angle)), math.sin(math.radians(angle))

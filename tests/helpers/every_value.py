@@ -17,6 +17,13 @@ def every_value(dtype):
             dtype.newbyteorder("=")
         ).astype(dtype)  # fmt: skip
     fine = np.frombuffer(np.random.default_rng(0).bytes(1 << 15), "f4")
+    powers = 2.0 ** np.arange(65)
+    powers = np.concatenate([powers, -powers]).astype(
+        dtype if dtype.kind == "f" and dtype.itemsize >= 4 else "f4"
+    )
+    # The neighbors of the bounds of integers; of float32, 2 ** 31 - 1 is none.
+    around += [*np.nextafter(powers, powers.dtype.type(np.inf)).tolist()]
+    around += [*np.nextafter(powers, powers.dtype.type(-np.inf)).tolist()]
     tiny = [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e-45, 1e-40, 6e-8, 65519.99, 65520, 3.4e38]
     halves = np.arange(-300, 70000, 0.5)
     # The midpoints between float16 values and their neighbors, where double rounding is wrong.

@@ -26,7 +26,7 @@ class CompileException(Exception):  # noqa: N818
 
 def checked(value, kind):
     """A value of exactly what a compiled signature takes."""
-    assert isinstance(value, kind), f"{value!r} is no {kind}"
+    assert isinstance(value, kind), f"{value!r} is not a {kind}"
     assert kind is not int or not isinstance(value, bool)
     return value
 
@@ -71,13 +71,21 @@ class Array:
         if np.may_share_memory(found, self.memory) or not found.size:
             return self._like(found)
         self._check_current()
-        made = sys.modules["cupy"].empty(found.shape, found.dtype)  # eagerly, of single positions
-        made.memory[...] = found
-        return made
+        result = sys.modules["cupy"].empty(found.shape, found.dtype)
+        result[...] = found
+        return result
 
     def __setitem__(self, index, values):
         self._check_current()
+        self._wait()
         self.memory[index] = getattr(values, "memory", values)
+
+    def _wait(self):
+        """Finish all work of the current stream, because NumPy copies at once."""
+        queue = sys.modules["cupy"].cuda.get_current_stream(self.ordinal).queue
+        for work in (queue.last, *queue.awaited):
+            if work is not None:
+                work.finish()
 
     def _check_current(self):
         here = sys.modules["cupy"].here.now

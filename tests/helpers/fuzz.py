@@ -10,6 +10,7 @@ import argparse
 import math
 import mmap
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from instruction_sets import named
 
 import layoutkit
 from layoutkit import accumulation
-from layoutkit.kernels.cpu import accumulate_launch, compiler, launch
+from layoutkit.kernels.cpu import accumulate_launch, compiler, launch, tiling
 from layoutkit.threads import pool
 from reference import reference_convert
 
@@ -72,6 +73,7 @@ class Conversion:
 
     pattern: str
     keywords: dict
+    sizes: dict  # of the axes of x, by letter
     source: Laid
     out: Laid
 
@@ -80,7 +82,25 @@ class Conversion:
         check(self, lambda out: layoutkit.Converter(self.pattern, **self.keywords)(x, out))
 
     def expected(self):
-        return reference_convert(self.source.values, self.pattern, **self.keywords)
+        return self.reference(self.source.values, self.keywords)
+
+    def reference(self, values, keywords):
+        """Return the reference result for an x of these values, with these keywords."""
+        keywords = dict(keywords)
+        order = keywords.pop("channels", None)
+        if order is None:
+            return reference_convert(values, self.pattern, **keywords)
+        if "c" in keywords:
+            keywords["c"] = len(order)
+        return reference_convert(self.selected(values, order), self.pattern, **keywords)
+
+    def selected(self, values, order):
+        """Return values like x with the selected channels only."""
+        groups = groups_of(self.pattern.partition("-")[0])
+        letters = "".join(groups)
+        values = values.reshape([self.sizes[letter] for letter in letters])
+        sizes = self.sizes | {"c": len(order)}
+        return values.take(order, letters.index("c")).reshape(shape_of(groups, sizes))
 
 
 @dataclass
@@ -142,13 +162,26 @@ def draw_conversion(rng):
     pattern = f"{text_of(left)}->{text_of(right)}"
     shape = shape_of(left, sizes)
     given = {letter: sizes[letter] for group in left for letter in group if len(group) > 1}
-    source, keywords = draw_dtypes(rng, sizes)
+    picked = draw_channels(rng, sizes)
+    results = sizes | ({"c": len(picked["channels"])} if picked else {})
+    source, keywords = draw_dtypes(rng, results)
     room = draw_laid(rng, shape, np.dtype(source), repeats=True)
     room.values = draw_values(rng, shape, room.dtype, keywords)
     repeat(room)
     target = np.dtype(keywords.get("dtype", source))
-    out = draw_laid(rng, shape_of(right, sizes), target)
-    return Conversion(pattern, {**keywords, **given}, room, out)
+    out = draw_laid(rng, shape_of(right, results), target)
+    return Conversion(pattern, {**keywords, **picked, **given}, sizes, room, out)
+
+
+def draw_channels(rng, sizes):
+    """Return the option channels=, or no option."""
+    count = sizes.get("c", 0)
+    if not count or count > 9 or rng.random() < 0.6:
+        return {}
+    order = rng.permutation(count)[: rng.integers(1, count + 1)]
+    if rng.random() < 0.2:
+        order = rng.integers(0, count, rng.integers(1, 6))
+    return {"channels": tuple(order.tolist())}
 
 
 def draw_dtypes(rng, sizes):
@@ -160,10 +193,15 @@ def draw_dtypes(rng, sizes):
         source, target, casting = pick(rng, CASTS)
         return source, {"dtype": target, "casting": casting}
     source, target = pick(rng, FORMULAS)
-    channels = sizes.get("c", 0) if rng.random() < 0.6 else 0
-    mean = rng.integers(0, 9, channels or None)
-    std = 2.0 ** rng.integers(-2, 3, channels or None)
-    keywords = {"dtype": target, "mean": mean.tolist(), "std": std.tolist()}
+    axis = "c" if "c" in sizes and rng.random() < 0.6 else str(pick(rng, [*sizes]))
+    count = sizes[axis] if rng.random() < 0.7 else None
+    constants = {
+        "mean": rng.integers(0, 9, count or None).tolist(),
+        "std": (2.0 ** rng.integers(-2, 3, count or None)).tolist(),
+    }
+    if count and axis != "c":
+        constants = {name: {axis: values} for name, values in constants.items()}
+    keywords = {"dtype": target, **constants}
     return source, keywords | ({"scale": 0.5} if rng.random() < 0.5 else {})
 
 
@@ -204,6 +242,10 @@ def shape_of(groups, sizes):
     return [math.prod(sizes[letter] for letter in group) for group in groups]
 
 
+def groups_of(text):
+    return [a or b for a, b in re.findall(r"\((\w+)\)|(\w)", text)]
+
+
 def text_of(groups):
     return "".join(group if len(group) == 1 else f"({group})" for group in groups)
 
@@ -236,10 +278,12 @@ def draw_values(rng, shape, dtype, keywords):
 
 def draw_laid(rng, shape, dtype, repeats=False):
     """Choose the memory layout of an array: contiguous, gaps, reversed or repeated; its end."""
-    plain = rng.random() < 0.5
+    kind = rng.random()
+    plain = kind < 0.4
     strides = [0] * len(shape)
     step = dtype.itemsize
-    axes = reversed(range(len(shape))) if plain else rng.permutation(len(shape))
+    # Gaps in C order are those of a slice, in which inner loops are still contiguous.
+    axes = reversed(range(len(shape))) if kind < 0.7 else rng.permutation(len(shape))
     for axis in axes:
         if repeats and not plain and rng.random() < 0.1:
             continue
@@ -282,6 +326,7 @@ def once(seed, number):
     """Run a move; return False if it needs too many kernels."""
     move, policy = draw(seed, number)
     launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
+    tiling.STREAMED_RUN = 64 if number % 2 else 512
     pool.KEEP_GIL_BYTES = pool.SERIAL_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:

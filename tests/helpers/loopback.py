@@ -10,19 +10,23 @@ class Site:
 
     An answer is a status (500), "cut" (half of what was announced), "reset" (no answer at all),
     "open" (half, with no length announced), "unannounced" (all, without length), the path of
-    another place ("/there", a redirect) or "ok".
+    another place ("/there", a redirect), "ok", or a function that returns one of these.
     After the last one everything is "ok".
+
+    headers     further headers of the answers for a path, such as an ETag
     """
 
     def __init__(self, ranges=True):
         self.files, self.script, self.asked, self.ranges = {}, {}, [], ranges
+        self.headers = {}
         self.peers = []  # the connection of each request
         self.released = threading.Event()
 
     def next_answer(self, path):
         self.asked.append(path)
         answers = self.script.get(path, [])
-        return answers.pop(0) if answers else "ok"
+        answer = answers.pop(0) if answers else "ok"
+        return answer() if callable(answer) else answer
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -57,6 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         if wanted is None or not self.server.site.ranges:
             return 200, data, None
+        expected = self.headers.get("If-Range")
+        if expected not in (None, self.server.site.headers.get(self.path, {}).get("ETag")):
+            return 200, data, None
         first, last = wanted.removeprefix("bytes=").split("-")
         part = data[int(first) : int(last) + 1 if last else None]
         if not part:
@@ -65,6 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status, data, span, answer):
         self.send_response(status)
+        for name, value in self.server.site.headers.get(self.path, {}).items():
+            self.send_header(name, value)
         if span:
             self.send_header("Content-Range", span)
         if answer in ("open", "unannounced"):
@@ -86,7 +95,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_):
-        """A client that hangs up in the middle is no news."""
+        """Ignore clients that close the connection early."""
 
 
 @contextmanager

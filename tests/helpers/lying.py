@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -35,6 +35,8 @@ def answering(*pieces, endless=b"", every=0.0):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/x"
     finally:
         over.set()
+        with suppress(OSError):  # closing alone does not end a call of accept on Linux
+            listener.shutdown(socket.SHUT_RDWR)
         listener.close()
 
 

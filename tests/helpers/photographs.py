@@ -1,4 +1,4 @@
-"""Pictures for tests: noise in arrays, files of them, and a slow, obvious way to make them fit."""
+"""Images for tests: noise in arrays, files of them, and a slow, obvious way to make them fit."""
 
 import io
 
@@ -12,21 +12,21 @@ def noise(seed, *shape):
 
 
 def save(path, array, **options):
-    """Write a picture, with the folders above it, and return its path."""
+    """Write an image, with the folders above it, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(array).save(path, **options)
     return path
 
 
 def encoded(array, kind="PNG", **options):
-    """The bytes of a file of a picture."""
+    """The bytes of a file of an image."""
     file = io.BytesIO()
     Image.fromarray(array).save(file, kind, **options)
     return file.getvalue()
 
 
 def blocks(pixels, height, width):
-    """What averages over whole blocks make of a picture, as floats: for sides that divide its."""
+    """What averages over whole blocks make of an image, as floats: for sides that divide its."""
     rows, columns = pixels.shape[0] // height, pixels.shape[1] // width
     cut = pixels.reshape(height, rows, width, columns, *pixels.shape[2:])
     return cut.mean(axis=(1, 3))

@@ -68,13 +68,14 @@ def crc32c(data):
     return checksum ^ 0xFFFFFFFF
 
 
+def masked_crc32c(data):
+    """The checksum of TFRecord, as bytes."""
+    checksum = crc32c(data)
+    return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
 def tfrecords(payloads):
     """The bytes of a TFRecord file."""
-
-    def masked(data):
-        checksum = crc32c(data)
-        return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
     heads = [struct.pack("<Q", len(payload)) for payload in payloads]
     pairs = zip(heads, payloads, strict=True)
-    return b"".join(head + masked(head) + data + masked(data) for head, data in pairs)
+    return b"".join(head + masked_crc32c(head) + data + masked_crc32c(data) for head, data in pairs)

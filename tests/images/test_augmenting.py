@@ -18,6 +18,8 @@ from layoutkit.images import Augmenter, read
 from layoutkit.images.augment import color, geometry
 from layoutkit.images.augment.random import ImageRng, Slot
 
+pytestmark = pytest.mark.budget(4)
+
 PHOTO = noise(0, 9, 12, 3)
 RAMP = np.arange(16, dtype=np.uint8).reshape(4, 4)
 COLOURS = np.stack([RAMP, RAMP + 100, RAMP + 200], axis=-1)
@@ -81,7 +83,7 @@ def test_grey_is_what_pillow_makes():
 
 @given(st.integers(1, 9), st.integers(1, 12), st.booleans(), st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
-def test_a_crop_is_a_window_of_the_picture(height, width, is_mirrored, position):
+def test_a_crop_is_a_window_of_the_image(height, width, is_mirrored, position):
     augment = Augmenter((3, height, width), dtype="uint8", rand_crop=True, mirror=is_mirrored)
     found = augment(PHOTO, position=position).transpose(1, 2, 0)
     found = found[:, ::-1] if is_mirrored else found
@@ -101,7 +103,7 @@ def test_crops_that_are_not_random():
 
 @given(st.integers(0, 3), st.integers(0, 20), st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_a_crop_of_a_padded_picture(pad, position, with_colours):
+def test_a_crop_of_a_padded_image(pad, position, with_colours):
     height, width = 9 + pad, 10 + pad
     options = {"rand_crop": True, "pad": pad, "fill": (1, 2, 3), "brightness": 0.5 * with_colours}
     found = planes(PHOTO, (3, height, width), **options)
@@ -155,7 +157,7 @@ def test_warps(angle, shear, scale, ratio, limits):
     size = [min(max(limits[0], scale * side), limits[1]) for side in (9, 12)]
     expected = augmented.warp(smooth, angle, shear, scale, ratio, size, 255)
     assert found.shape == expected.shape == (int(size[0]), int(size[1]))
-    # OpenCV rounds places to 1/32 of a pixel; at the edge of the picture that is 255 / 32.
+    # OpenCV rounds places to 1/32 of a pixel; at the edge of the image that is 255 / 32.
     assert np.mean(np.abs(found - expected)) < 3
     np.testing.assert_allclose(found, expected, atol=26)
 
@@ -329,7 +331,7 @@ def test_dtypes(dtype, varies):
 
 
 @pytest.mark.parametrize("layout", ["chw", "hwc"])
-def test_the_mean_image_is_that_of_the_unmirrored_picture(layout):
+def test_the_mean_image_is_that_of_the_unmirrored_image(layout):
     mean = noise(5, 3, 9, 12).astype(np.float32)
     augment = Augmenter((3, 9, 12), layout=layout, mean_img=mean, mirror=True, mean=50, scale=2)
     found = augment(PHOTO)
@@ -347,7 +349,7 @@ def test_out_is_filled_and_returned():
         assert out.any()
 
 
-def test_pictures_of_many_widths():
+def test_images_of_many_widths():
     augment = Augmenter((3, 4, 4), mirror=True)
     for width in range(4, 90):
         pixels = noise(width, 5, width, 3)

@@ -1,4 +1,4 @@
-"""Pictures of another size: what is where, by which library, and how to find the way back."""
+"""Images of another size: what is where, by which library, and how to find the way back."""
 
 import pickle
 
@@ -28,12 +28,12 @@ by_each = pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("how", FIT_MODES)
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 1), (6, 4, 3), (6, 4, 4), (6, 4, 7)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_a_picture_of_that_size_already_stays_as_it_is(library, how, shape, dtype):
-    picture = noise(0, *shape).astype(dtype)
-    found = fit(picture, (6, 4), how, library=library)
-    np.testing.assert_array_equal(found, picture)
+def test_an_image_of_that_size_already_stays_as_it_is(library, how, shape, dtype):
+    image = noise(0, *shape).astype(dtype)
+    found = fit(image, (6, 4), how, library=library)
+    np.testing.assert_array_equal(found, image)
     assert found.dtype == dtype
-    assert not np.shares_memory(found, picture)
+    assert not np.shares_memory(found, image)
 
 
 @by_each
@@ -43,10 +43,10 @@ def test_what_shrinks_is_averaged(library, channels, dtype):
     """A slow ramp, of which both libraries' filters give the middle of each block."""
     y, x = np.mgrid[:40, :60]
     ramp = 2 * y + 2 * x
-    picture = (ramp[..., None] + 5 * np.arange(*channels) if channels else ramp).astype(dtype)
-    found = fit(picture, (10, 15), "stretch", library=library)
+    image = (ramp[..., None] + 5 * np.arange(*channels) if channels else ramp).astype(dtype)
+    found = fit(image, (10, 15), "stretch", library=library)
     assert found.shape == (10, 15, *channels)
-    expected = blocks(picture.astype(float), 10, 15)
+    expected = blocks(image.astype(float), 10, 15)
     assert np.abs(found.astype(float) - expected)[1:-1, 1:-1].max() <= 1
 
 
@@ -55,25 +55,25 @@ def test_nothing_aliases(library):
     """Stripes of a pixel become grey, however they lie, and not stripes."""
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
-    for picture in (stripes, stripes.swapaxes(0, 1)):
-        found = fit(picture, (16, 16), library=library)
+    for image in (stripes, stripes.swapaxes(0, 1)):
+        found = fit(image, (16, 16), library=library)
         assert np.abs(found[2:-2, 2:-2].astype(int) - 128).max() <= 2
 
 
 @by_each
 def test_alpha_does_not_weigh_colours(library):
-    picture = np.zeros((8, 8, 4), np.uint8)
-    picture[:, ::2] = 200, 100, 50, 0
-    picture[:, 1::2] = 200, 100, 50, 255
-    found = fit(picture, (4, 4), library=library)
+    image = np.zeros((8, 8, 4), np.uint8)
+    image[:, ::2] = 200, 100, 50, 0
+    image[:, 1::2] = 200, 100, 50, 255
+    found = fit(image, (4, 4), library=library)
     assert (found[..., :3] == (200, 100, 50)).all()
 
 
 @by_each
 def test_one_side_shrinks_and_the_other_grows(library):
-    picture = np.repeat(np.arange(0, 240, 10, dtype=np.uint8)[:, None], 3, axis=1)  # rows differ
-    found = fit(picture, (6, 30), "stretch", library=library)
-    expected = picture[:, 0].reshape(6, 4).mean(axis=1)
+    image = np.repeat(np.arange(0, 240, 10, dtype=np.uint8)[:, None], 3, axis=1)  # rows differ
+    found = fit(image, (6, 30), "stretch", library=library)
+    expected = image[:, 0].reshape(6, 4).mean(axis=1)
     assert np.abs(found.astype(float) - expected[:, None])[1:-1].max() <= 3
 
 
@@ -90,9 +90,9 @@ def test_cover_cuts_off_both_sides_alike(library):
 
 @by_each
 def test_pad_is_a_letterbox(library):
-    picture = noise(1, 4, 8, 3)
-    found = fit(picture, (8, 8), "pad", fill=(1, 2, 3), library=library)
-    np.testing.assert_array_equal(found[2:6], picture)
+    image = noise(1, 4, 8, 3)
+    found = fit(image, (8, 8), "pad", fill=(1, 2, 3), library=library)
+    np.testing.assert_array_equal(found[2:6], image)
     assert (found[:2] == (1, 2, 3)).all()
     assert (found[6:] == (1, 2, 3)).all()
 
@@ -102,22 +102,22 @@ def test_pad_is_a_letterbox(library):
     "view", [lambda x: x[..., ::-1], lambda x: x[::-1], lambda x: x[:, 3:20:2]]
 )
 def test_views_of_arrays(library, view):
-    picture = view(noise(2, 30, 40, 3))
-    found = fit(picture, (10, 10), library=library)
-    np.testing.assert_array_equal(found, fit(picture.copy(), (10, 10), library=library))
+    image = view(noise(2, 30, 40, 3))
+    found = fit(image, (10, 10), library=library)
+    np.testing.assert_array_equal(found, fit(image.copy(), (10, 10), library=library))
 
 
 @pytest.mark.skipif(opencv() is None, reason="OpenCV is not installed")
 @pytest.mark.parametrize("how", FIT_MODES)
 @pytest.mark.parametrize("size", [(32, 32), (64, 24), (150, 170)])
-def test_the_libraries_agree_in_smooth_pictures(how, size):
+def test_the_libraries_agree_in_smooth_images(how, size):
     y, x = np.mgrid[:90, :120]
     waves = 128 + 100 * np.sin(y / 9)[..., None] * np.cos(x / [[[11]], [[7]], [[13]]]).T.swapaxes(
         0, 1
     )
-    picture = waves.astype(np.uint8)
+    image = waves.astype(np.uint8)
     first, second = (
-        fit(picture, size, how, library=name).astype(int) for name in ("opencv", "pillow")
+        fit(image, size, how, library=name).astype(int) for name in ("opencv", "pillow")
     )
     assert np.abs(first - second).max() <= 12
     assert np.abs(first - second).mean() <= 2
@@ -128,10 +128,10 @@ def test_the_libraries_agree_in_smooth_pictures(how, size):
 
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(FIT_MODES))
 def test_sizes_and_places_of_any_shape(height, width, rows, columns, how):
-    picture = np.full((height, width, 3), 200, np.uint8)
-    found = fit(picture, (rows, columns), how, fill=7, library="pillow")
+    image = np.full((height, width, 3), 200, np.uint8)
+    found = fit(image, (rows, columns), how, fill=7, library="pillow")
     assert found.shape == (rows, columns, 3)
-    where = placement(picture.shape, (rows, columns), how)
+    where = placement(image.shape, (rows, columns), how)
     if how != "pad":
         assert (found == 200).all()
     inside = np.zeros((rows, columns), bool)
@@ -148,7 +148,7 @@ def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns
     if how == "stretch":
         assert where == Placement((rows / height, columns / width), 0, 0)
         return
-    # To half a pixel, of the picture where that is cut and of the result where it is filled.
+    # To half a pixel: of the image where it is cropped, of the result where it is padded.
     scale = (max if how == "cover" else min)(rows / height, columns / width)
     for found, side, whole in zip(where.scale, (height, width), (rows, columns), strict=True):
         shown = whole / found if how == "cover" else side * found
@@ -160,26 +160,37 @@ def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns
 def test_points_go_there_and_back(height, width, rows, columns, how):
     where = placement((height, width), (rows, columns), how)
     boxes = np.array([[0, 0, width, height], [1, 2, 3, 4.5]])
-    np.testing.assert_allclose(where.to_picture(where.to_fitted(boxes)), boxes, atol=1e-9)
+    np.testing.assert_allclose(where.to_image(where.to_fitted(boxes)), boxes, atol=1e-9)
     np.testing.assert_allclose(
         where.to_fitted(boxes)[:, :2], where.to_fitted(boxes[:, :2]), atol=1e-9
     )
 
 
+def test_cover_places_the_window_that_is_shown():
+    """The scales of both axes differ, as the window has whole pixels."""
+    where = placement((7, 20), (3, 4))
+    assert where.scale == (3 / 7, 4 / 9)
+    window = where.to_fitted([5, 0, 14, 7])
+    np.testing.assert_allclose(window, [0, 0, 4, 3], atol=1e-12)
+    where = placement((20, 7), (4, 3))
+    window = where.to_fitted([0, 5, 7, 14])
+    np.testing.assert_allclose(window, [0, 0, 3, 4], atol=1e-12)
+
+
 def test_a_box_is_found_where_the_pixels_are():
-    picture = np.zeros((480, 640, 3), np.uint8)
-    picture[100:200, 320:480] = 255
-    where = placement(picture.shape, (320, 320), "pad")
-    found = fit(picture, (320, 320), "pad")
+    image = np.zeros((480, 640, 3), np.uint8)
+    image[100:200, 320:480] = 255
+    where = placement(image.shape, (320, 320), "pad")
+    found = fit(image=image, size=(320, 320), how="pad")
     rows, columns = np.nonzero(found[..., 0] > 127)
     box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-    np.testing.assert_allclose(where.to_picture(box), [320, 100, 480, 200], atol=2)
-    assert where.to_picture(np.array(box, np.float32)).dtype == np.float32
-    assert where.to_picture(np.zeros((0, 4))).shape == (0, 4)
-    assert where.to_picture(np.zeros((2, 5, 2))).shape == (2, 5, 2)
+    np.testing.assert_allclose(where.to_image(box), [320, 100, 480, 200], atol=2)
+    assert where.to_image(np.array(box, np.float32)).dtype == np.float32
+    assert where.to_image(np.zeros((0, 4))).shape == (0, 4)
+    assert where.to_image(np.zeros((2, 5, 2))).shape == (2, 5, 2)
     for wrong in (3, [1, 2, 3], np.zeros((2, 5))):
         with pytest.raises((ShapeError, ArgumentError)):
-            where.to_picture(wrong)
+            where.to_image(wrong)
 
 
 # ---- mistakes ------------------------------------------------------------------------------

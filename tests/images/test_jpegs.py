@@ -1,4 +1,4 @@
-"""JPEGs decoded by simplejpeg are the pictures that Pillow makes, to the bit, and fail alike."""
+"""JPEGs decoded by simplejpeg are the images that Pillow makes, to the bit, and fail alike."""
 
 import io
 
@@ -40,7 +40,7 @@ def slowly(monkeypatch, *arguments, **keywords):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Whether simplejpeg made the last picture."""
+    """Whether simplejpeg made the last image."""
     made = []
 
     def decoded(*arguments, really=decode.decode_jpeg):
@@ -87,7 +87,7 @@ def test_at_a_fraction_of_its_size(size, min_size, quick, monkeypatch):
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_exif_turns_pictures(orientation, quick, monkeypatch):
+def test_exif_turns_images(orientation, quick, monkeypatch):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(smooth(40, 60), "JPEG", exif=exif)
@@ -98,7 +98,7 @@ def test_exif_turns_pictures(orientation, quick, monkeypatch):
     assert found[1:] == expected[1:] == ((60, 40) if orientation == 6 else (40, 60))
 
 
-def test_xmp_turns_pictures_as_pillow_reads_it(monkeypatch):
+def test_xmp_turns_images_as_pillow_reads_it(monkeypatch):
     file = io.BytesIO()
     xmp = b'<rdf:Description tiff:Orientation="8"/>'
     Image.fromarray(smooth(40, 60)).save(file, "JPEG", xmp=xmp)

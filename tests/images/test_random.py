@@ -1,9 +1,11 @@
-"""Random numbers of pictures: pure, spread as they should be, and each for one use."""
+"""Random numbers of images: pure, spread as they should be, and each for one use."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from layoutkit.images.augment.random import TRIES, ImageRng, Slot
+from layoutkit.images.augment.random import TRIES, ImageRng, Slot, _random_words
 
 MANY = 4000
 
@@ -26,8 +28,19 @@ def test_they_are_a_function_of_seed_epoch_and_position():
     assert len(set(everything)) == everything.size
 
 
+def test_they_are_equal_in_every_thread():
+    """Draw many words at once, so that NumPy lets other threads run."""
+
+    def words(position):
+        return _random_words((1, 2), position, 0, 1 << 16)
+
+    with ThreadPoolExecutor(8) as executor:
+        found = list(executor.map(words, range(40)))
+    assert found == [words(position) for position in range(40)]
+
+
 def test_they_are_numpys_philox():
-    """Written down, so that no other version draws other pictures."""
+    """Written down, so that no other version draws other images."""
     found = [ImageRng(7, 1, 5).fraction(use) for use in (Slot.TOP, Slot.MIRROR)]
     raw = np.random.Philox(key=[7, 1], counter=[0, 5, 0, 0]).random_raw(16)
     assert found == [(int(raw[use]) >> 11) / 2**53 for use in (0, 2)]

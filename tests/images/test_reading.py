@@ -1,4 +1,4 @@
-"""A picture in a file or in bytes becomes upright RGB, or a DataError that says why not."""
+"""An image in a file or in bytes becomes upright RGB, or a DataError that says why not."""
 
 import io
 import subprocess
@@ -30,7 +30,7 @@ def test_everything_that_holds_bytes(kind):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_pictures_are_upright(orientation):
+def test_images_are_upright(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = {
@@ -85,7 +85,7 @@ def test_grey_values_without_a_white_are_refused(values, words):
         images.read(encoded(values, "TIFF"))
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", encoded(noise(0, 64, 64, 3))[:5000]])
+@pytest.mark.parametrize("content", [b"", b"not an image", encoded(noise(0, 64, 64, 3))[:5000]])
 def test_what_is_damaged_is_named(tmp_path, content):
     path = tmp_path / "a.png"
     path.write_bytes(content)
@@ -117,7 +117,7 @@ def test_what_is_neither_a_path_nor_bytes(source):
         images.read(source)
 
 
-def test_what_holds_a_picture_is_said_how_to_pass():
+def test_what_holds_an_image_is_said_how_to_pass():
     with pytest.raises(ArgumentError, match=r"decoded already: pass it to images\.fit or convert"):
         images.read(Image.new("L", (2, 3)))
     with pytest.raises(ArgumentError, match=r"pass the result of its read\(\)"):

@@ -2,14 +2,16 @@
 
 import gc
 import threading
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from layoutkit import Converter, accumulate
 from layoutkit._utils import cache as caching
-from layoutkit._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from layoutkit._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from layoutkit.accumulation import Accumulator
 
 
@@ -70,6 +72,13 @@ def test_the_latest_stay_however_large_they_are():
     assert list(cache) == [6, 7, 8, 9]
 
 
+def test_a_cache_has_a_limited_number_of_entries():
+    cache = {}
+    for number in range(MAX_KEPT + 3):
+        cache_put(cache, number, str(number))
+    assert list(cache) == list(range(3, MAX_KEPT + 3))
+
+
 @pytest.mark.usefixtures("room")
 def test_what_is_gone_leaves_its_room():
     first = Converter("bc->cb")
@@ -103,6 +112,29 @@ def test_many_threads_keep_the_sum_right():
         thread.join()
     assert caching._total == PROGRAM_SIZE_ESTIMATE * len(caching._order) <= caching._MAX_BYTES
     assert sum(len(converter._programs) for converter in converters) <= 50
+
+
+@pytest.mark.usefixtures("room")
+def test_constants_count_32_bytes_a_channel():
+    converter = Converter("bc->cb", dtype="float32", mean=list(range(1000)))
+    converter(np.zeros((2, 1000), np.uint8))
+    assert caching._total == PROGRAM_SIZE_ESTIMATE + 32 * 1000
+
+
+class SlowNumber(int):
+    """A number whose addition takes a while, in which other threads run."""
+
+    def __radd__(self, other):
+        time.sleep(0.002)
+        return other + int(self)
+
+
+@pytest.mark.usefixtures("room")
+def test_bytes_that_threads_count_together_are_all_counted():
+    cache = Cache()
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(lambda n: cache_put(cache, n, n, SlowNumber(100)), range(40)))
+    assert caching._total == 40 * 100
 
 
 def bytes_of(work, count):

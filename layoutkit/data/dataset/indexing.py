@@ -1,8 +1,8 @@
-"""Keys, and chains of keys composed into one selection without reading any data.
+"""Keys of arrays, and their composition into one selection without reading data.
 
 The parts of a key are validated and copied once: an int, a slice, None, or an array of indices or
 bools; an Ellipsis is expanded. Keys that take an int, a slice or a list along each axis are
-composed, so `data[100:200][[3, 1]][0]` is known to be row 103. Other NumPy keys (new axes, masks
+composed, so `data[100:200][[3, 1]][0]` becomes row 103. Other NumPy keys (new axes, masks
 of several axes, several lists in one key) are stored and applied to the composed selection.
 """
 
@@ -20,11 +20,11 @@ from ..errors import OutOfRange
 
 Part: TypeAlias = int | slice | Array | None
 
-_TAKES = "ints, slices, None, lists and arrays of ints or bools"
+_SUPPORTED_PARTS = "ints, slices, None, lists and arrays of ints or bools"
 
 
 def key_types(key: Any) -> tuple[str, ...]:
-    """Return the type of each part of a key: "int", "slice", "list" (or a mask) or "other".
+    """Return the type of each part of a key: "int", "slice", "list" (also for masks) or "other".
 
     >>> key_types(np.s_[0, 1:3, [4, 5]]), key_types(...)
     (('int', 'slice', 'list'), ('other',))
@@ -35,12 +35,13 @@ def key_types(key: Any) -> tuple[str, ...]:
 
 
 def expand_ellipsis(key: Any, rank: int) -> Any:
-    """Return the key with full slices in place of its Ellipsis, for data of a rank.
+    """Return the key with its Ellipsis replaced by full slices, for data with `rank` axes.
 
     >>> expand_ellipsis(np.s_[..., 0], 3)
     (slice(None, None, None), slice(None, None, None), 0)
 
-    A key without Ellipsis, or with another part that may select along several axes, is unchanged.
+    A key without Ellipsis, or with another part that may select along several axes, is returned
+    unchanged.
     """
     parts = key if isinstance(key, tuple) else (key,)
     pos = next((pos for pos, part in enumerate(parts) if part is Ellipsis), None)
@@ -50,7 +51,7 @@ def expand_ellipsis(key: Any, rank: int) -> Any:
 
 
 def field_names(key: Any) -> str | list[str] | None:
-    """Return the names of fields of a structured dtype in a key; None for any other key."""
+    """Return the key if it is one field name or a list of field names, else None."""
     if isinstance(key, str):
         return key
     is_names = isinstance(key, list) and key and all(isinstance(name, str) for name in key)
@@ -58,7 +59,7 @@ def field_names(key: Any) -> str | list[str] | None:
 
 
 def expand(key: Any, shape: Sequence[int]) -> tuple[Part, ...]:
-    """Return the parts of a key on data of `shape`, one per axis and per None; masks as indices.
+    """Return the parts of a key for data of `shape`, one per axis and per None; masks as indices.
 
     >>> expand(np.s_[..., -1], (2, 3, 4))
     (slice(None, None, None), slice(None, None, None), -1)
@@ -73,11 +74,11 @@ def expand(key: Any, shape: Sequence[int]) -> tuple[Part, ...]:
     if missing < 0:
         raise OutOfRange(
             f"the key {key!r} selects along {len(shape) - missing} axes, but the data has shape "
-            f"{tuple(shape)}; give at most {len(shape)}"
+            f"{tuple(shape)}; select along at most {len(shape)}"
         )
     pos = ellipses[0] if ellipses else len(parts)
-    full = [*parts[:pos], *[slice(None)] * missing, *parts[pos + 1 :]]
-    return _with_indices(full, shape)
+    expanded = [*parts[:pos], *[slice(None)] * missing, *parts[pos + 1 :]]
+    return _with_indices(expanded, shape)
 
 
 def normalize_index(part: int, size: int) -> int:
@@ -91,7 +92,7 @@ def normalize_index(part: int, size: int) -> int:
 
 
 def normalize_indices(part: Array, size: int) -> Array:
-    """Return a new array of non-negative indices of one axis."""
+    """Return a new array of non-negative indices; raise DataError if one is out of range."""
     out_of_range = part[(part < -size) | (part >= size)]
     if out_of_range.size:
         normalize_index(int(out_of_range[0]), size)
@@ -106,11 +107,11 @@ def is_same_part(a: Any, b: Any) -> bool:
 
 
 def _part(part: Any) -> Any:
-    """Return a checked copy of one part of a key, independent of the caller's object."""
+    """Return a validated copy of one part of a key."""
     if part is None or part is Ellipsis:
         return part
     if isinstance(part, slice):
-        return _checked_slice(part)
+        return _validated_slice(part)
     number = as_int(part)
     if number is not None:
         return number
@@ -121,11 +122,11 @@ def _part(part: Any) -> Any:
     if indices.size == 0 and not isinstance(part, np.ndarray):
         indices = indices.astype(np.intp)  # NumPy makes an empty list an array of floats
     if indices.dtype.kind not in "iub":
-        raise OutOfRange(f"{part!r} is not a valid key; the data takes {_TAKES}")
+        raise OutOfRange(f"{part!r} is not a valid key; use {_SUPPORTED_PARTS}")
     return indices if indices.dtype.kind == "b" else indices.astype(np.intp)
 
 
-def _checked_slice(part: slice) -> slice:
+def _validated_slice(part: slice) -> slice:
     try:
         range(0)[part]
     except (TypeError, ValueError) as error:
@@ -141,7 +142,7 @@ def _num_axes_consumed(part: Any) -> int:
 
 
 def _with_indices(parts: list[Any], shape: Sequence[int]) -> tuple[Part, ...]:
-    """Return the parts with masks of one axis replaced by the indices of their True items."""
+    """Return the parts with each mask of one axis replaced by the indices of its True elements."""
     expanded: list[Part] = []
     axis = 0
     for part in parts:
@@ -150,7 +151,8 @@ def _with_indices(parts: list[Any], shape: Sequence[int]) -> tuple[Part, ...]:
             sizes = tuple(shape[axis : axis + consumed])
             if part.shape != sizes:
                 raise OutOfRange(
-                    f"a mask of shape {part.shape} is on axes of sizes {sizes}; make them equal"
+                    f"a mask of shape {part.shape} selects along axes of sizes {sizes}; make the "
+                    "shapes equal"
                 )
             part = np.flatnonzero(part) if consumed == 1 else part
         expanded.append(part)
@@ -180,8 +182,8 @@ class Selection:
     Attributes
     ----------
     selectors : tuple
-        For each axis of the array, independently: an int, which drops the axis, a range, or, at
-        most once, an array of indices. All are non-negative.
+        One selector per axis of the array: an int (drops the axis), a range, or an array of
+        indices (for at most one axis). They are applied independently; indices are non-negative.
     rest : tuple of keys
         Keys applied, one after the other, to the result of the selectors.
     shape : tuple
@@ -207,13 +209,13 @@ class Selection:
         return cls(tuple(map(range, sizes)), (), sizes)
 
     def select(self, key: Any) -> Selection:
-        """Return this selection composed with a key; raise DataError if it is out of range."""
+        """Return this selection composed with a key; raise DataError if the key is out of range."""
         parts = expand(key, self.shape)
         if self.rest or not self._can_compose(parts):
             return Selection(self.selectors, (*self.rest, parts), _shape(self.shape, parts))
-        inner = iter(parts)
+        remaining_parts = iter(parts)
         selectors = tuple(
-            selector if isinstance(selector, int) else _compose(selector, next(inner))
+            selector if isinstance(selector, int) else _compose(selector, next(remaining_parts))
             for selector in self.selectors
         )
         return Selection(selectors, (), _sizes(selectors))
@@ -224,7 +226,7 @@ class Selection:
         return Selection(selectors, self.rest, self.shape + sizes)
 
     def positions(self) -> tuple[Array, ...]:
-        """Return the position of each element in the selectors' result: one array per axis."""
+        """Return the elements' positions in the result of the selectors, one array per axis."""
         sizes = _sizes(self.selectors) or (1,)
         positions: Any = np.arange(prod(sizes)).reshape(_sizes(self.selectors))
         for parts in self.rest:
@@ -232,28 +234,30 @@ class Selection:
         return np.unravel_index(positions, sizes)
 
     def bounding_selectors(self) -> tuple[tuple[Selector, ...], tuple[Array, ...]]:
-        """Return selectors that cover the selected elements, and the positions in their result.
+        """Return selectors that cover the elements, and the elements' positions in their result.
 
-        The first axis, or the one with an array of indices, is limited to the needed indices, each
-        once; the others to the range from the lowest to the highest one.
+        Along the axis with an array of indices, or else the first axis, the selector has each
+        needed index once; along other axes it is a range that contains all needed indices.
         """
-        selectors, positions = list(self.selectors), list(self.positions())
-        kept = [axis for axis, part in enumerate(selectors) if not isinstance(part, int)]
-        arrays = [axis for axis in kept if isinstance(selectors[axis], np.ndarray)]
-        for n, axis in enumerate(kept):
+        selectors = list(self.selectors)
+        positions = list(self.positions())
+        kept_axes = [axis for axis, part in enumerate(selectors) if not isinstance(part, int)]
+        array_axes = [axis for axis in kept_axes if isinstance(selectors[axis], np.ndarray)]
+        for n, axis in enumerate(kept_axes):
             selector: Any = selectors[axis]
             needed_positions = positions[n]
-            if axis in (arrays or kept[:1]):
+            if axis in (array_axes or kept_axes[:1]):
                 needed: Any = _compose(selector, needed_positions.ravel())
                 selectors[axis], inverse = np.unique(needed, return_inverse=True)
                 positions[n] = inverse.reshape(needed_positions.shape)
             elif needed_positions.size:
-                low, high = int(needed_positions.min()), int(needed_positions.max())
-                selectors[axis], positions[n] = selector[low : high + 1], needed_positions - low
+                low = int(needed_positions.min())
+                selectors[axis] = selector[low : int(needed_positions.max()) + 1]
+                positions[n] = needed_positions - low
         return tuple(selectors), tuple(positions)
 
     def is_same(self, other: Selection) -> bool:
-        """Return True if both select the same elements of one array, in the same order."""
+        """Return True if both select the same elements of an array in the same order."""
         ours = (self.selectors, *self.rest)
         theirs = (other.selectors, *other.rest)
         return len(ours) == len(theirs) and all(
@@ -264,8 +268,8 @@ class Selection:
     def _can_compose(self, parts: tuple[Part, ...]) -> bool:
         """Return True if the key can be composed with the selectors.
 
-        It must consist of an int, a slice or a list per axis, and NumPy must keep the axis order:
-        NumPy moves the axis of a list to the front if a slice is between it and an int.
+        The key must consist of an int, a slice or a list per axis, and NumPy must keep the order of
+        the axes: NumPy moves a list's axis to the front if a slice is between the list and an int.
         """
         arrays = [pos for pos, part in enumerate(parts) if isinstance(part, np.ndarray)]
         if len(arrays) > 1 or any(part is None for part in parts):
@@ -276,9 +280,8 @@ class Selection:
         if parts[pos].ndim != 1:  # type: ignore[union-attr]
             return False
         kept = [selector for selector in self.selectors if not isinstance(selector, int)]
-        for n, selector in enumerate(
-            kept
-        ):  # an array of indices already selects along another axis
+        for n, selector in enumerate(kept):
+            # An array of indices already selects along another axis.
             if isinstance(selector, np.ndarray) and n != pos and not isinstance(parts[n], int):
                 return False
         dropping = [n for n, part in enumerate(parts) if isinstance(part, int | np.ndarray)]
@@ -303,7 +306,7 @@ def _sizes(selectors: Sequence[Selector]) -> tuple[int, ...]:
 
 
 def _shape(shape: tuple[int, ...], parts: tuple[Part, ...]) -> tuple[int, ...]:
-    """Return the shape of a selection, computed on an array that takes no memory."""
+    """Return the shape of the selection of a key from an array of `shape`, without allocating."""
     try:
         return tuple(np.broadcast_to(np.False_, shape)[parts].shape)
     except (IndexError, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Mini-batches of a store: stores whose elements are runs of elements of the other store."""
+"""Stores of mini-batches: each element is a run of consecutive elements of another store."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .stream import BufferedElements, ElementStack, Infinite, Stream
 
 
 def make_blocks(store: Store, size: int) -> Store:
-    """Return the mini-batches of `size` elements each; the last may be short."""
+    """Return a store of mini-batches of `size` elements; the last one may be shorter."""
     if isinstance(store, Infinite):
         return InfiniteBlocks(store, size)
     if isinstance(store, Stream):
         return StreamBlocks(store, size)
     length = store.length()
     if not isinstance(length, int):
-        raise DataError(f"{store} without length cannot be cut into mini-batches again")
+        raise DataError(f"{store} without length cannot be split into mini-batches again")
     return Blocks(store, size, range(-(-length // size)))
 
 
 class _AnyBlocks(Store):
-    """The base of stores of mini-batches."""
+    """The base class of stores of mini-batches."""
 
     blocked = True
-    _instead = "take the mini-batches one by one"
+    _instead = "select the mini-batches one by one"
 
     def __init__(self, store: Any, size: int) -> None:
         self.store = store
@@ -41,7 +41,7 @@ class _AnyBlocks(Store):
         self.unbounded = store.unbounded
 
     def num_samples(self) -> Length:
-        """Return the number of samples of the store: fields of equal number are cut alike."""
+        """Return the number of samples in all mini-batches."""
         return self.store.num_samples()  # type: ignore[no-any-return]
 
     @property
@@ -71,7 +71,7 @@ class Blocks(_AnyBlocks):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(mini-batches, size, ...), even if the last of them is short."""
+        """The shape (mini-batches, size, ...), even if the last mini-batch is shorter."""
         return (len(self.order), self.size, *self.store.shape[1:])
 
     @property
@@ -92,22 +92,22 @@ class Blocks(_AnyBlocks):
         return samples.reshape(self.shape)
 
     def write(self, value: Any) -> None:
-        """Write through to the store."""
+        """Write the value into the underlying store."""
         samples = self._samples()
         shape = self.shape
         elements = np.broadcast_to(as_elements(value, self.dtype, shape), shape)
         samples.write(elements.reshape(shape[0] * self.size, *shape[2:]))
 
     def select(self, key: Any) -> Store:
-        """Return a mini-batch, or some of them; longer keys select as NumPy does from `read()`."""
+        """Return one or several mini-batches; keys of several parts select as from `read()`."""
         parts = key if isinstance(key, tuple) else (key,)
         first, *rest = key_types(parts)
         if first == "int":
             block = self._block(parts[0])
             return block.select(parts[1:]) if rest else block
         if first in ("slice", "list") and "list" not in rest:
-            chosen = Blocks(self.store, self.size, self._select_order(parts[0]))
-            return chosen._grid().select((slice(None), *parts[1:])) if rest else chosen
+            blocks = Blocks(self.store, self.size, self._select_order(parts[0]))
+            return blocks._grid().select((slice(None), *parts[1:])) if rest else blocks
         return self._grid().select(key)
 
     def iter_elements(self) -> Iterator[Store]:
@@ -115,7 +115,7 @@ class Blocks(_AnyBlocks):
         return map(self._block, range(len(self.order)))
 
     def fields(self) -> dict[str, Store]:
-        """Return the mini-batches of the store's fields, in this order."""
+        """Return the mini-batches of the store's fields, in the order of these mini-batches."""
         fields = self.store.fields().items()
         return {name: Blocks(field, self.size, self.order) for name, field in fields}
 
@@ -136,14 +136,14 @@ class Blocks(_AnyBlocks):
         return Selection((self.order,), (), (len(self.order),)).select(part).selectors[0]
 
     def _samples(self) -> Store:
-        """Return the samples of all mini-batches; raise DataError if one of them is short."""
+        """Return the samples of all mini-batches; raise DataError if a mini-batch is shorter."""
         length = self.store.length()
         numbers = np.asarray(self.order, np.intp)
         short = numbers[(numbers + 1) * self.size > length]
         if short.size:
             raise DataError(
                 f"mini-batch {short[0]} has fewer than {self.size} samples, so the mini-batches "
-                "are not a single array; take them one by one, or omit that one"
+                "are not a single array; select them one by one, or omit the shorter one"
             )
         if isinstance(self.order, range) and self.order.step == 1:
             run = slice(self.order.start * self.size, self.order.stop * self.size)
@@ -165,7 +165,7 @@ class InfiniteBlocks(_AnyBlocks):
         return math.inf
 
     def select(self, key: Any) -> Store:
-        """Return a mini-batch, or some of them."""
+        """Return one or several mini-batches."""
         if key_types(key) == ("slice",):
             numbers = self.store.slice_range(key)
             stop = numbers[-1] + 1 if numbers else 1
@@ -189,7 +189,7 @@ class StreamBlocks(_AnyBlocks):
         return self.store.select(key)  # type: ignore[no-any-return]
 
     def iter_elements(self) -> Iterator[Store]:
-        """Yield the mini-batches; the last may be short."""
-        steps = self.store.iter_elements()
-        while chunk := list(itertools.islice(steps, self.size)):
-            yield ElementStack(BufferedElements(chunk), range(len(chunk)))
+        """Yield the mini-batches; the last one may be shorter."""
+        elements = self.store.iter_elements()
+        while block := list(itertools.islice(elements, self.size)):
+            yield ElementStack(BufferedElements(block), range(len(block)))

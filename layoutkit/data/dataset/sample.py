@@ -1,6 +1,6 @@
 """`Sample`: data that is read when it is called, and its fields as attributes.
 
-The module opens the source (`open_store`), validates options and field names (`make_state`),
+The module opens the source (`open_source`), validates options and field names (`make_state`),
 derives layouts of selections (`layout_after`), and defines `Sample` itself.
 """
 
@@ -34,9 +34,9 @@ from .stores import (
     FileSource,
     Length,
     Rows,
+    SelectionStore,
     Source,
     Store,
-    Window,
     equal,
     translate_numpy_errors,
 )
@@ -55,7 +55,7 @@ def view_module() -> ModuleType:
     return views
 
 
-def check_layout(layout: Any, rank: int | None, dataset: bool) -> str:
+def check_sample_layout(layout: Any, rank: int | None, dataset: bool) -> str:
     """Return the layout without blanks, checked against the rank (None if it is unknown).
 
     Raises PatternError, ShapeError, or DataError if the layout of a Dataset does not begin with b.
@@ -73,7 +73,7 @@ def check_layout(layout: Any, rank: int | None, dataset: bool) -> str:
     return str(parsed)
 
 
-def default_layout(rank: int, dataset: bool) -> str | None:
+def default_sample_layout(rank: int, dataset: bool) -> str | None:
     """Return the default layout of a Dataset, or of one of its samples."""
     layout = _DEFAULTS.get(rank if dataset else rank + 1)
     return layout if dataset or layout is None else layout[1:]
@@ -125,7 +125,7 @@ _DATASET_SOURCES = (
 )
 
 
-def open_store(source: Any, dataset: bool, write: bool = False) -> Store | Mapping[str, Any]:
+def open_source(source: Any, dataset: bool, write: bool = False) -> Store | Mapping[str, Any]:
     """Return the store of a source, or the mapping of names to sources that it is.
 
     `write` opens a file for writing, if its format allows it. Raises DataError for an unsupported
@@ -134,15 +134,15 @@ def open_store(source: Any, dataset: bool, write: bool = False) -> Store | Mappi
     if isinstance(source, Mapping):
         return source
     if isinstance(source, ArraySource | ArrayLikeSource):  # of a file
-        return Window(source)
+        return SelectionStore(source)
     if isinstance(source, str | os.PathLike):
         arrays = open_arrays(os.fspath(source))
         if isinstance(arrays, Mapping):
             return {name: _file_source(array, write) for name, array in arrays.items()}
-        return Window(_file_source(arrays, write))
+        return SelectionStore(_file_source(arrays, write))
     array = _as_source(source)
     if array is not None:
-        return Window(array)
+        return SelectionStore(array)
     if isinstance(source, list | tuple):
         return Rows([_row_store(row, index) for index, row in enumerate(source)])
     store = _open_stream(source) if dataset else None
@@ -191,7 +191,7 @@ def _row_store(row: Any, index: int) -> Store:
             f"item {index} of the list is a {type_name(row)}; a list holds one array for each "
             "sample: pass numpy.asarray(source) for numbers"
         )
-    return Window(source)
+    return SelectionStore(source)
 
 
 def _open_stream(source: Any) -> Store | None:
@@ -275,7 +275,7 @@ def source_options(layout: Any, meta: Any, read_only: Any) -> SourceOptions:
 def make_state(cls: type[Any], source: Any, options: SourceOptions) -> SampleState:
     """Return the state of a Sample of `source`, which is not itself a Sample."""
     dataset = cls._is_dataset
-    opened = open_store(source, dataset, options.read_only is False)
+    opened = open_source(source, dataset, options.read_only is False)
     if isinstance(opened, Mapping):
         return make_mapping_state(cls, opened, options)
     if options.read_only is False and not opened.writable:
@@ -350,15 +350,15 @@ def layout_of(store: Store, layout: Any, dataset: bool) -> str | None:
             "layout is a mapping, but the data has no named fields; give one layout, such as 'bf'"
         )
     if layout is not None:
-        return check_layout(layout, store.rank, dataset)
-    return default_layout(store.rank, True) if dataset and store.is_array else None
+        return check_sample_layout(layout, store.rank, dataset)
+    return default_sample_layout(store.rank, True) if dataset and store.is_array else None
 
 
 def _check_nested_layout(layout: Any) -> Any:
     """Return the checked layout, or mapping of layouts, of data that is not read yet."""
     if isinstance(layout, Mapping):
         return {name: _check_nested_layout(inner) for name, inner in layout.items()}
-    return check_layout(layout, None, True)
+    return check_sample_layout(layout, None, True)
 
 
 class FieldContainer:
@@ -587,7 +587,7 @@ class Sample(FieldContainer):
             first = self._first_element_field()
             if first is not None:
                 return first._layout()
-            return default_layout(self._store().rank, self._is_dataset)
+            return default_sample_layout(self._store().rank, self._is_dataset)
         return self._layout_option  # type: ignore[no-any-return]
 
     def _meta(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stores: data that is selected from without being read, then read and written.
+"""Stores: data that is selected lazily, then read or written.
 
     Window    a selection of a source
     Rows      a list of arrays
@@ -6,8 +6,8 @@
 Stores without a length are in `stream.py`, mini-batches in `minibatches.py`.
 
 A source (ArraySource, ArrayLikeSource, FileSource) holds the elements: a NumPy array, an object
-that is indexed like an array, or an array in a file. It is never copied, and it reads only what a
-Selection (see `indexing.py`) selects. Files are memory-mapped, or read at the first selection.
+that is indexed like an array, or an array in a file. A source is never copied, and reads only the
+elements of a Selection (see `indexing.py`). Files are memory-mapped, or read on first use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Source(Protocol):
         """Return the source of some fields of a structured dtype."""
 
     def is_same(self, other: Source) -> bool:
-        """Return True if both sources are the same memory."""
+        """Return True if both sources use the same memory."""
 
 
 class ArraySource:
@@ -70,54 +70,54 @@ class ArraySource:
             self.array.flags.writeable = False
 
     def read(self, selection: Selection) -> Array:
-        """Return a view, or a copy if a selector is an array of indices."""
-        window, key = self._view_and_key(selection.selectors)
-        result = window if key is None else window[key]
+        """Return the selected elements: a view if NumPy can make one, else a copy."""
+        view, key = self._view_and_key(selection.selectors)
+        result = view if key is None else view[key]
         for parts in selection.rest:
             result = np.asarray(result[parts])
         return result
 
     def write(self, selection: Selection, value: Array) -> None:
-        """Write through to the array."""
-        window, key = self._view_and_key(selection.selectors)
+        """Write the value into the array."""
+        view, key = self._view_and_key(selection.selectors)
         if selection.rest:
             positions = list(selection.positions())
             if key is not None:
                 positions[len(key) - 1] = key[-1][positions[len(key) - 1]]
-            window = _with_axis(window)
+            view = _with_axis(view)
             key = tuple(positions)
         if key is None:
-            window[...] = value  # NumPy handles overlap
+            view[...] = value  # NumPy handles overlap
         else:
-            window[key] = value.copy() if np.may_share_memory(window, value) else value
+            view[key] = value.copy() if np.may_share_memory(view, value) else value
 
     def fields(self, names: Any) -> Source:
-        """Return a source of the memory of these fields."""
+        """Return the source of the fields `names`, in the same memory."""
         return ArraySource(self.array[names])
 
     def is_same(self, other: Source) -> bool:
-        """Return True if both are the same memory with the same shape, strides and dtype."""
+        """Return True if both use the same memory with the same shape, strides and dtype."""
         if not isinstance(other, ArraySource):
             return False
         a, b = self.array, other.array
         return a is b or a.__array_interface__ == b.__array_interface__
 
     def _view_and_key(self, selectors: Sequence[Selector]) -> tuple[Array, Any]:
-        """Return a view that leaves out the array of indices, and that array as a key into it."""
+        """Return the view by all selectors but the array of indices, and a key with that array."""
         key = tuple(_as_key(selector) for selector in selectors)
-        window = self.array[(*key, ...)]
+        view = self.array[(*key, ...)]
         kept = [selector for selector in selectors if not isinstance(selector, int)]
         for axis, selector in enumerate(kept):
             if isinstance(selector, np.ndarray):
-                return window, (slice(None),) * axis + (selector,)
-        return window, None
+                return view, (slice(None),) * axis + (selector,)
+        return view, None
 
 
 class ArrayLikeSource:
-    """A source with a shape, a dtype and square brackets, such as a dataset in an HDF5 file.
+    """A source that wraps an object with shape, dtype and indexing, such as an HDF5 dataset.
 
-    It receives only keys that most such objects support: ints, forward slices, and one list of
-    increasing indices; never an int beside a list, whose meaning differs between libraries.
+    The object receives only keys that most libraries support: ints, forward slices, and one list of
+    increasing indices; never an int with a list, because libraries interpret that differently.
     """
 
     def __init__(self, like: Any) -> None:
@@ -127,14 +127,14 @@ class ArrayLikeSource:
         self.writable = hasattr(type(like), "__setitem__")
 
     def read(self, selection: Selection) -> Array:
-        """Return the selected elements in the order of the key, reading few others."""
+        """Return the selected elements in the order of the key; read few other elements."""
         if not selection.rest:
             return self._read(selection.selectors)
         selectors, positions = selection.bounding_selectors()
         return np.asarray(_with_axis(self._read(selectors))[positions])
 
     def write(self, selection: Selection, value: Array) -> None:
-        """Write the selected elements at once; if no key can, rewrite their neighborhood."""
+        """Write the selected elements; if no key selects them, rewrite a region around them."""
         if not selection.rest:
             self._write(selection.selectors, value)
             return
@@ -144,7 +144,7 @@ class ArrayLikeSource:
         self._write(selectors, current)
 
     def fields(self, names: Any) -> Source:
-        """Raise DataError: array-likes differ in how they select fields."""
+        """Raise DataError, because array-likes differ in how they select fields."""
         raise DataError(
             f"{names!r} does not select fields of a {type_name(self.like)}; read the data "
             "first: sample()[...]"
@@ -155,38 +155,38 @@ class ArrayLikeSource:
         return isinstance(other, ArrayLikeSource) and self.like is other.like
 
     def _read(self, selectors: Sequence[Selector]) -> Array:
-        box = _ArrayLikeKey(selectors, self.shape)
-        current = np.asarray(self.like[box.key])
-        if current.size != box.size:
+        request = _ArrayLikeKey(selectors, self.shape)
+        current = np.asarray(self.like[request.key])
+        if current.size != request.size:
             raise DataError(
                 f"a {type_name(self.like)} of shape {self.shape} returned shape {current.shape} "
-                f"for {box.key!r}; it must support keys as NumPy does"
+                f"for {request.key!r}; it must interpret keys as NumPy does"
             )
-        return box.to_selection_order(current)
+        return request.to_selection_order(current)
 
     def _write(self, selectors: Sequence[Selector], value: Array) -> None:
-        box = _ArrayLikeKey(selectors, self.shape)
-        self.like[box.key] = box.to_key_order(np.broadcast_to(value, box.shape))
+        request = _ArrayLikeKey(selectors, self.shape)
+        self.like[request.key] = request.to_key_order(np.broadcast_to(value, request.shape))
 
 
 def _with_axis(array: Array) -> Array:
-    """Return the array; a 0-d array becomes one of shape (1,)."""
+    """Return the array; reshape a 0-d array to shape (1,)."""
     return array if array.ndim else array.reshape(1)
 
 
 class _ArrayLikeKey:
-    """Selectors converted to a key of ints, forward slices and one increasing list, and back.
+    """A key of ints, forward slices and at most one increasing list, made from selectors.
 
-    `shape` is the shape of the selection; `size` the number of elements that the key selects.
+    `shape` is the shape of the selection; `size` is the number of elements that the key selects.
     """
 
     def __init__(self, selectors: Sequence[Selector], shape: tuple[int, ...]) -> None:
-        self._listed = any(isinstance(selector, np.ndarray) for selector in selectors)
-        self._steps = [self._stream_sample(selector) for selector in selectors]
-        self._wide = tuple(1 if isinstance(s, int) else len(s) for s in selectors)
+        self._has_list = any(isinstance(selector, np.ndarray) for selector in selectors)
+        self._axis_keys = [self._axis_key(selector) for selector in selectors]
+        self._full_shape = tuple(1 if isinstance(s, int) else len(s) for s in selectors)
         self.shape = tuple(len(s) for s in selectors if not isinstance(s, int))
-        self.size = prod(step.size for step in self._steps)
-        key = [step.part for step in self._steps]
+        self.size = prod(axis_key.size for axis_key in self._axis_keys)
+        key = [axis_key.part for axis_key in self._axis_keys]
         while len(key) > 1 and isinstance(selectors[len(key) - 1], range):
             if selectors[len(key) - 1] != range(shape[len(key) - 1]):
                 break
@@ -194,47 +194,47 @@ class _ArrayLikeKey:
         self.key = key[0] if len(key) == 1 else tuple(key)
 
     def to_selection_order(self, array: Array) -> Array:
-        """Return the result of the key in the order and shape of the selectors."""
-        array = array.reshape([step.size for step in self._steps])
-        for axis, step in enumerate(self._steps):
-            if step.order is not None:
-                array = array[(slice(None),) * axis + (step.order,)]
+        """Return `array`, the result of the key, in the order and shape of the selection."""
+        array = array.reshape([axis_key.size for axis_key in self._axis_keys])
+        for axis, axis_key in enumerate(self._axis_keys):
+            if axis_key.order is not None:
+                array = array[(slice(None),) * axis + (axis_key.order,)]
         return array.reshape(self.shape)
 
     def to_key_order(self, value: Array) -> Array:
-        """Return a value of the selection's shape in key order; the last of repeated items wins."""
-        value = value.reshape(self._wide)
-        for axis, step in enumerate(self._steps):
-            if step.back is not None:
-                value = value[(slice(None),) * axis + (step.back,)]
-        kept = [step.size for step in self._steps if not isinstance(step.part, int)]
-        return np.ascontiguousarray(value).reshape(kept)
+        """Return a value for the selection in key order; the last of repeated elements counts."""
+        value = value.reshape(self._full_shape)
+        for axis, axis_key in enumerate(self._axis_keys):
+            if axis_key.inverse is not None:
+                value = value[(slice(None),) * axis + (axis_key.inverse,)]
+        shape = [key.size for key in self._axis_keys if not isinstance(key.part, int)]
+        return np.ascontiguousarray(value).reshape(shape)
 
-    def _stream_sample(self, selector: Selector) -> _AxisKey:
+    def _axis_key(self, selector: Selector) -> _AxisKey:
         if isinstance(selector, int):
-            return _AxisKey(slice(selector, selector + 1) if self._listed else selector, 1)
+            return _AxisKey(slice(selector, selector + 1) if self._has_list else selector, 1)
         if isinstance(selector, range):
             if selector.step > 0 or not selector:
                 return _AxisKey(_as_key(selector), len(selector))
             backward = slice(None, None, -1)
             return _AxisKey(_as_key(selector[::-1]), len(selector), backward, backward)
         unique, order = np.unique(selector, return_inverse=True)
-        last = np.zeros(len(unique), np.intp)
-        last[order] = np.arange(len(selector))
-        return _AxisKey(unique, len(unique), order, last)
+        last_positions = np.zeros(len(unique), np.intp)
+        last_positions[order] = np.arange(len(selector))
+        return _AxisKey(unique, len(unique), order, last_positions)
 
 
 class _AxisKey(NamedTuple):
-    """The key along one axis: its part, its size, the selection order, and the inverse order."""
+    """The part of a key for one axis, and the indices that reorder elements along the axis."""
 
     part: Any
     size: int
-    order: Any = None
-    back: Any = None
+    order: Any = None  # from key order to selection order; None: equal orders
+    inverse: Any = None  # from selection order to key order
 
 
 def _as_key(selector: Selector) -> Any:
-    """Return a selector as a NumPy key; a full slice in place of an array of indices."""
+    """Return a selector as a part of a NumPy key; a full slice for an array of indices."""
     if isinstance(selector, range):
         if not selector:
             return slice(0, 0)
@@ -261,13 +261,13 @@ def as_elements(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
     array = _number(value, dtype) if type(value) in (bool, int, float, complex) else _array(value)
     if not _can_cast(array.dtype, dtype):
         raise DtypeError(
-            f"a value of dtype {array.dtype} is written to data of {dtype}, which is not a "
-            f'same_kind cast; cast it first: value.astype("{dtype}")'
+            f"a value of dtype {array.dtype} cannot be written to data of {dtype} with a same_kind "
+            f'cast; cast it first: value.astype("{dtype}")'
         )
     if not _broadcasts(array.shape, shape):
         raise ShapeError(
-            f"a value of shape {array.shape} is written to data of shape {shape}; give one that "
-            "NumPy broadcasts to it"
+            f"a value of shape {array.shape} cannot be broadcast to data of shape {shape}; give a "
+            "value that NumPy broadcasts to it"
         )
     surplus = max(array.ndim - len(shape), 0)
     return array.reshape(array.shape[surplus:]).astype(dtype, copy=False)
@@ -285,7 +285,7 @@ def equal(a: Any, b: Any) -> bool:
 
 @contextmanager
 def translate_numpy_errors(name: str, data: Any, value: Any) -> Iterator[None]:
-    """Translate the errors that NumPy raises for an operator to layoutkit's errors."""
+    """Convert the errors that NumPy raises for an operator into layoutkit's errors."""
     try:
         yield
     except LayoutkitError:
@@ -297,7 +297,7 @@ def translate_numpy_errors(name: str, data: Any, value: Any) -> Iterator[None]:
 
 
 def _number(value: Any, dtype: DType) -> Array:
-    """Return a Python number as an array: of `dtype` if the kinds agree, as in NumPy."""
+    """Return a Python number as an array, of `dtype` if that kind includes it, as in NumPy."""
     value_kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(value)]
     kind = dtype_kind(dtype)
     fits = kind in _NUMERIC and _NUMERIC.index(
@@ -329,22 +329,22 @@ def _can_cast(source: DType, target: DType) -> bool:
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Return True if NumPy's assignment broadcasts; extra leading axes must have size 1."""
+    """Return True if NumPy can assign `shape` to `target`; surplus leading axes have size 1."""
     surplus = max(len(shape) - len(target), 0)
     pairs = zip(reversed(shape[surplus:]), reversed(target), strict=False)
     return all(size == 1 for size in shape[:surplus]) and all(a in (1, b) for a, b in pairs)
 
 
-Length = int | float | None  # math.inf: endless; None: unknown, sequential access only
+Length = int | float | None  # math.inf: infinite; None: unknown, sequential access only
 
 
 class Store:
-    """The data of a Sample. Unsupported operations raise DataError."""
+    """The base class of the data of a Sample. Unsupported operations raise DataError."""
 
     writable = False
     blocked = False  # True if its elements are mini-batches, which are Datasets
-    unbounded = False  # True if it has no length and is known only by its elements
-    is_array = True  # True if all of it can be one array
+    unbounded = False  # True if the length is infinite or unknown
+    is_array = True  # True if all of the data can be one array
 
     def length(self) -> Length:
         """Return the size of the first axis."""
@@ -374,19 +374,19 @@ class Store:
         self._cannot("cannot be read as a whole")
 
     def write(self, value: Any) -> None:
-        """Write a number or array; raise before anything is written."""
+        """Write a number or array; raise errors before writing."""
         self._cannot("is read-only")
 
     def update(self, change: Callable[[Any, Any], Any], value: Any) -> None:
-        """Write `change(data, value)`."""
+        """Replace the data by `change(data, value)`."""
         self.write(change(np.asarray(self.read(True)), value))
 
     def select(self, key: Any) -> Store:
-        """Return the store of the selection `key`."""
+        """Return the store of the elements that `key` selects."""
         raise NotImplementedError
 
     def backing_array(self) -> Array | None:
-        """Return the array in the source's memory whose rows are the elements, or None."""
+        """Return a view of the source's memory whose rows are the elements, or None."""
         return None
 
     def take(self, positions: Array) -> Array:
@@ -397,14 +397,14 @@ class Store:
     def iter_elements(self) -> Iterator[Store]:
         """Return an iterator over the elements."""
         length = self.length()
-        return (self.select(at) for at in range(int(length or 0)))
+        return (self.select(index) for index in range(int(length or 0)))
 
     def fields(self) -> dict[str, Store]:
         """Return the fields that the data itself defines; this may read an element."""
         return {}
 
     def is_same(self, other: Store) -> bool:
-        """Return True if both are the same elements in the same memory."""
+        """Return True if both select the same elements of the same memory."""
         return False
 
     def _cannot(self, reason: str) -> NoReturn:
@@ -413,7 +413,7 @@ class Store:
     _instead = "select the part that you need"
 
 
-class Window(Store):
+class SelectionStore(Store):
     """A selection of a source."""
 
     def __init__(self, source: Source, selection: Selection | None = None) -> None:
@@ -423,7 +423,7 @@ class Window(Store):
     def length(self) -> int:
         """Return the size of the first axis; raise DataError (also a TypeError) for a 0-d array."""
         if not self.shape:
-            raise NoLength("a single element has no length; it is of shape ()")
+            raise NoLength("a single element has no length; its shape is ()")
         return self.shape[0]
 
     def num_samples(self) -> Length:
@@ -446,7 +446,7 @@ class Window(Store):
         return self.source.writable
 
     def read(self, locked: bool) -> Any:
-        """Return a view of the source if NumPy has one; a scalar for one element."""
+        """Return the selected elements, as a view if possible; a scalar for a 0-d selection."""
         result = self.source.read(self.selection)
         if result.ndim == 0:
             return result[()]
@@ -461,36 +461,38 @@ class Window(Store):
         return result
 
     def write(self, value: Any) -> None:
-        """Write through to the source."""
+        """Write the value into the source."""
         self.source.write(self.selection, as_elements(value, self.dtype, self.shape))
 
     def select(self, key: Any) -> Store:
-        """Return another window on the source."""
+        """Return the window that `key` selects from this one."""
         names = field_names(key)
         if names is None:
-            return Window(self.source, self.selection.select(key))
+            return SelectionStore(self.source, self.selection.select(key))
         if not set([names] if isinstance(names, str) else names) <= set(self.dtype.names or ()):
             raise OutOfRange(f"data of {self.dtype} has no fields {names!r}; select by index")
         source = self.source.fields(names)
-        return Window(source, self.selection.with_axes(source.shape[len(self.source.shape) :]))
+        return SelectionStore(
+            source, self.selection.with_axes(source.shape[len(self.source.shape) :])
+        )
 
     def backing_array(self) -> Array | None:
-        """Return the view of the array whose rows are the elements, or None."""
-        listed = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
-        if listed or self.selection.rest or not isinstance(self.source, ArraySource):
+        """Return a view of the source's array whose rows are the elements, or None."""
+        has_list = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
+        if has_list or self.selection.rest or not isinstance(self.source, ArraySource):
             return None
         view: Array = self.read(True)
         return view
 
     def take(self, positions: Array) -> Array:
-        """Return a copy of the elements at some positions; for a view, in pooled memory."""
+        """Return a copy of the elements at some positions, in pooled memory if they are a view."""
         rows = self.backing_array()
         return super().take(positions) if rows is None else take(rows, 0, positions)
 
     def is_same(self, other: Store) -> bool:
-        """Return True if both are the same selection of the same memory."""
-        same = isinstance(other, Window) and self.source.is_same(other.source)
-        return same and self.selection.is_same(other.selection)  # type: ignore[attr-defined]
+        """Return True if both are equal selections of the same memory."""
+        is_same = isinstance(other, SelectionStore) and self.source.is_same(other.source)
+        return is_same and self.selection.is_same(other.selection)  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"data of shape {self.shape} and {self.dtype}"
@@ -521,19 +523,19 @@ class Rows(Store):
         return all(row.writable for row in self.rows)
 
     def read(self, locked: bool) -> Any:
-        """Return the list of the rows' data."""
+        """Return the data of each row in a list."""
         return [row.read(locked) for row in self.rows]
 
     def write(self, value: Any) -> None:
         """Write a number to all rows, or one item of a list to each row."""
         pairs = self._pairs(value)
-        # Copies, since the value for one row may be a view of another row.
+        # Copies, because the value for one row may be a view of another row.
         converted = [as_elements(part, row.dtype, row.shape).copy() for row, part in pairs]
         for row, part in zip(self.rows, converted, strict=True):
             row.write(part)
 
     def update(self, change: Callable[[Any, Any], Any], value: Any) -> None:
-        """Write `change(row, part)` to each row."""
+        """Replace each row by `change(row, part)`; `part` is a number or one item of a list."""
         self.write([change(row.read(True), part) for row, part in self._pairs(value)])
 
     def select(self, key: Any) -> Store:
@@ -544,7 +546,7 @@ class Rows(Store):
             return self.select(parts[0]).select(parts[1:])
         if len(parts) > 1 or first == "other":
             raise OutOfRange(
-                f"{self} does not take the key {key!r}; its rows may differ in length: give an "
+                f"{self} does not support the key {key!r}; its rows may differ in length: give an "
                 "int, a slice, a list or a mask, or select within a row"
             )
         (part,) = expand(parts, (len(self.rows),))
@@ -555,7 +557,7 @@ class Rows(Store):
         return Rows([self.rows[normalize_index(int(i), len(self.rows))] for i in part])  # type: ignore[union-attr]
 
     def is_same(self, other: Store) -> bool:
-        """Return True if both hold the same rows."""
+        """Return True if both contain the same rows."""
         if not isinstance(other, Rows) or len(self.rows) != len(other.rows):
             return False
         return all(a.is_same(b) for a, b in zip(self.rows, other.rows, strict=True))
@@ -575,24 +577,25 @@ class Rows(Store):
 
 
 class FileSource(ArraySource):
-    """An array in a `.npy` file, or in a member of a `.npz` archive.
+    """A source that is an array in a `.npy` file or in a member of a `.npz` archive.
 
     The file is memory-mapped: a read touches only the selection, and writes go to the file if
-    `writable`. A compressed member is read completely at the first selection, and kept. Members
-    are never written to.
+    `writable`. A compressed member is read completely on first use, and cached. Members are never
+    written to.
 
-    Raises DataError if the file cannot be opened, or cannot be written to but `writable` is set.
+    Raises DataError if the file cannot be opened, or cannot be written to although `writable` is
+    True.
     """
 
     def __init__(self, path: Path, member: str | None = None, writable: bool = False) -> None:
         with convert_reader_errors(str(path)):
-            self._keep(StoredArray(path, member), writable)
+            self._set_stored(StoredArray(path, member), writable)
 
     @classmethod
     def of(cls, stored: StoredArray, writable: bool) -> FileSource:
         """Return the source of an array whose header has been read."""
         source = cls.__new__(cls)
-        source._keep(stored, writable)
+        source._set_stored(stored, writable)
         return source
 
     @cached_property
@@ -604,11 +607,11 @@ class FileSource(ArraySource):
         return array
 
     def is_same(self, other: Any) -> bool:
-        """Return True if both are the same array of the same file."""
+        """Return True if both are the same member of the same file."""
         own = (self.stored.path, self.stored.member)
         return isinstance(other, FileSource) and own == (other.stored.path, other.stored.member)
 
-    def _keep(self, stored: StoredArray, writable: bool) -> None:
+    def _set_stored(self, stored: StoredArray, writable: bool) -> None:
         self.stored = stored
         self.shape = stored.shape
         self.dtype = stored.dtype

@@ -23,7 +23,7 @@ from ...memory import Array
 from ...spec import DType
 from ..errors import OutOfRange
 from .indexing import Selection, expand, key_types, normalize_index
-from .stores import ArraySource, Length, Store, Window
+from .stores import ArraySource, Length, SelectionStore, Store
 
 
 class LazyValue:
@@ -108,7 +108,7 @@ class Element(Store):
                 f"an element is a {type_name(value)}, which is not an array; elements must be "
                 "arrays, or mappings of names to arrays"
             )
-        window: Store = Window(ArraySource(array))
+        window: Store = SelectionStore(ArraySource(array))
         for key in self._keys:
             window = window.select(key)
         return window

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
+from ..._utils import fork
 from ..._utils.files import replace_atomically
 from .filesystem import open_regular_file, read_from
 from .responses import Download
@@ -127,9 +128,10 @@ class DiskCache:
     def at(cls, folder: str | os.PathLike[str], limit: int) -> DiskCache:
         """Return the process's one cache of a folder, with the smallest of its users' limits."""
         path = Path(folder).absolute()
-        cache = cls._open.get(path)
-        if cache is None:
-            cache = cls._open[path] = cls(path, limit)
+        with fork.init_lock:  # two caches of a folder would each fill the limit
+            cache = cls._open.get(path)
+            if cache is None:
+                cache = cls._open[path] = cls(path, limit)
         cache._shrink(limit)
         return cache
 

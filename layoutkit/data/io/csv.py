@@ -1,7 +1,7 @@
 """Rows of numbers in a text file, read by row index; line starts are found once.
 
 A line holds numbers separated by commas. NumPy (`loadtxt`) parses it, and a cell that is not a
-number, or is too large for its dtype, is an error that names file and line. Spaces around numbers,
+number, or is too large for its dtype, raises an error with file and line. Spaces around numbers,
 one trailing comma, blank lines, Windows line ends and a byte order mark are ignored.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,35 +18,38 @@ import numpy as np
 from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import dtype_kind
-from .filesystem import local_path, open_regular_file, read_at
+from .filesystem import OpenFile, local_path, read_at
 
 _BLOCK = 1 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # the byte order mark that Windows puts before UTF-8
-_NEWLINE, _COMMA = 10, 44
-_SPACE = np.isin(np.arange(256), [9, 13, 32])
-# All bytes that numbers consist of. NumPy would accept some control characters as spaces.
-_WHOLE_BYTES = b"0123456789+-, \t\r\n"
-_FLOAT_BYTES = _WHOLE_BYTES + b".eEiInNfFaAtTyY"
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_MAX_LINE = 1 << 26  # bytes
+_MAX_DIGITS = 4300  # of an integer
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # in UTF-8, as some Windows programs write it
+_NEWLINE = 10
+_COMMA = 44
+_IS_SPACE = np.isin(np.arange(256), [9, 13, 32])
+# The bytes that rows may contain. NumPy would accept some control characters as spaces.
+_INTEGER_BYTES = b"0123456789+-, \t\r\n"
+_FLOAT_BYTES = _INTEGER_BYTES + b".eEiInNfFaAtTyY"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE
 )
 
 
 class CSVRows:
-    """The rows of a file; takes 16 bytes of memory per row, and keeps no text.
+    """The rows of a text file, of which only 16 bytes per row are kept in memory.
 
-    Unpickling opens the file again, which must not have changed.
+    An unpickled object opens the file again, which must not have changed.
     """
 
     def __init__(self, path: str) -> None:
         local = local_path(path)
         if local is None:
-            raise DataError(f"{path} is a URL; rows of numbers are read from local files")
+            raise DataError(f"{path} is a URL; rows of numbers are read from local files only")
         self.path = path
-        self._file: int | None = None
+        self._file: OpenFile | None = None
         with _as_data_errors(path):
-            self._starts, self._ends, self._state = _scan(self._descriptor())
+            self._starts, self._ends, self._state = _scan(self._open().descriptor)
         if not len(self):
             raise DataError(f"{path} has no rows; it is empty")
 
@@ -55,9 +57,9 @@ class CSVRows:
         return len(self._starts)
 
     def read(self, numbers: Array, width: int, dtype: np.dtype[Any]) -> Array:
-        """Return the rows with these indices, `width` values each, in the dtype `as_read(dtype)`.
+        """Return the rows with these indices, `width` values each, in `parsed_dtype(dtype)`.
 
-        Raises DataError, with file and line, for a row that does not hold `width` such numbers.
+        Raises DataError, with file and line, for a row that is not `width` numbers of `dtype`.
         """
         with _as_data_errors(self.path):
             text, lines = self._read_lines(numbers)
@@ -67,38 +69,35 @@ class CSVRows:
                 rows = np.loadtxt(lines, parsed_dtype(dtype), delimiter=",", comments=None, ndmin=2)
         if rows is None or rows.shape != (len(lines), width):
             self._check(lines, numbers, range(len(lines)), width, dtype)
-            raise DataError(
-                f"{self.path}: NumPy cannot read line {self._line_number(numbers[0])} ff."
-            )
+            line = self._line_number(numbers[0])
+            raise DataError(f"{self.path}: NumPy cannot parse line {line} or a later one")
         if rows.dtype.kind == "f":
-            large = (np.abs(rows) > _max_value(dtype)).any(1)  # "inf" in the file, or overflow
-            self._check(lines, numbers, np.flatnonzero(large), width, dtype)
+            too_large = (np.abs(rows) > _max_value(dtype)).any(1)  # "inf" in the file, or overflow
+            self._check(lines, numbers, np.flatnonzero(too_large), width, dtype)
         return rows
 
     def close(self) -> None:
-        """Close the file; the next read opens it again."""
-        if self._file is not None:
-            self._finalizer()
-            self._file = None
+        """Close the file after the reads in progress; the next read opens it again."""
+        self._file = None
 
-    def _descriptor(self) -> int:
-        if self._file is None:
-            self._file, _ = open_regular_file(local_path(self.path) or "")
-            self._finalizer = weakref.finalize(self, os.close, self._file)
-        return self._file
+    def _open(self) -> OpenFile:
+        file = self._file
+        if file is None:
+            file = self._file = OpenFile(local_path(self.path) or "")
+        return file
 
     def _read_lines(self, numbers: Array) -> tuple[bytes, list[str]]:
-        """Return all text that was read for some rows, and each row's line, stripped."""
-        file = self._descriptor()
-        if _file_state(file) != self._state:
-            raise DataError(f"{self.path} has changed since it was opened; make a new provider")
+        """Return the bytes that were read for some rows, and the stripped line of each row."""
+        file = self._open()
+        if _file_state(file.descriptor) != self._state:
+            raise DataError(f"{self.path} has changed since it was opened; create a new provider")
         lines: list[str] = []
         pieces = []
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
             starts = self._starts[run]
             ends = self._ends[run]
             first = int(starts[0])
-            pieces.append(_read(file, first, int(ends[-1]) - first))
+            pieces.append(_read(file.descriptor, first, int(ends[-1]) - first))
             text = pieces[-1].decode("latin-1")
             spans = zip((starts - first).tolist(), (ends - first).tolist(), strict=True)
             lines += [text[start:end] for start, end in spans]
@@ -107,69 +106,68 @@ class CSVRows:
     def _check(
         self, lines: Sequence[str], numbers: Array, rows: Iterable[int], width: int, dtype: Any
     ) -> None:
-        """Raise DataError for the first of some rows that is not `width` numbers of a dtype."""
+        """Raise DataError for the first of `rows` that is not `width` numbers of `dtype`."""
         for row in rows:
             error = _row_error(lines[row], width, dtype)
             number = numbers[row]
             if error:
                 line = self._line_number(number)
-                hint = "; leave a header out" if number == 0 and "no number" in error else ""
+                hint = "; remove the header" if number == 0 and "not a number" in error else ""
                 raise DataError(f"{self.path}, line {line}: {error}{hint}")
 
     def _line_number(self, number: Any) -> int:
-        """Return the line number of a row in the file, from 1."""
-        file = self._descriptor()
-        stop = int(self._starts[number])
-        blocks = range(0, stop, _BLOCK)
-        return 1 + sum(_read(file, pos, min(_BLOCK, stop - pos)).count(b"\n") for pos in blocks)
+        """Return the line number of a row in the file, counted from 1."""
+        file = self._open()
+        return _line_at(file.descriptor, int(self._starts[number]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None, "_finalizer": None}
+        return {**self.__dict__, "_file": None}
 
 
 def parsed_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which numbers of a dtype are parsed; DtypeError if it is not numeric."""
+    """Return the dtype in which numbers are parsed; raise DtypeError if it is not numeric."""
     if dtype.kind in "iu" or dtype in (np.float32, np.float64):
         return dtype
     if dtype_kind(dtype) != "f":
-        raise DtypeError(f"dtype is {dtype}; rows are read as integers of NumPy's or floats")
+        raise DtypeError(f"dtype is {dtype}; rows are read as integers of NumPy or floats")
     return np.dtype(np.float64)
 
 
 def _allowed_bytes(dtype: np.dtype[Any]) -> bytes:
-    return _WHOLE_BYTES if dtype.kind in "iu" else _FLOAT_BYTES
+    return _INTEGER_BYTES if dtype.kind in "iu" else _FLOAT_BYTES
 
 
 def _max_value(dtype: np.dtype[Any]) -> float:
     if dtype.kind == "f":
         return float(np.finfo(dtype).max)
-    import ml_dtypes  # as NumPy's finfo does not know its dtypes
+    import ml_dtypes  # because NumPy's finfo does not support the dtypes of ml_dtypes
 
     return float(ml_dtypes.finfo(dtype).max)
 
 
 def _row_error(line: str, width: int, dtype: Any) -> str:
-    """Return what is wrong with a row, for an error message; "" if the row is valid."""
+    """Return a description of the first error in a row, or "" if the row is valid."""
     cells = line.split(",")
     for number, cell in enumerate(cells, 1):
         text = cell.strip(" \t")
         if not text:
             return f"cell {number} is empty"
-        pattern = _WHOLE if dtype.kind in "iu" else _FLOAT
+        pattern = _INTEGER if dtype.kind in "iu" else _FLOAT
         if not pattern.fullmatch(text):
             noun = "whole number" if dtype.kind in "iu" and _FLOAT.fullmatch(text) else "number"
-            return f"cell {number} is {text[:40]!r}, which is no {noun}"
+            return f"cell {number} is {text[:40]!r}, which is not a {noun}"
         if not _fits(text, dtype):
-            return f"cell {number} is {text[:40]}, which is no {dtype.name}"
+            return f"cell {number} is {text[:40]}, which {dtype.name} cannot hold"
     if len(cells) != width:
-        return f"it has {len(cells)} numbers, but a row has {width}"
+        return f"it has {len(cells)} numbers, but a row must have {width}"
     return ""
 
 
 def _fits(text: str, dtype: Any) -> bool:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        return bool(limits.min <= int(text) <= limits.max)
+        # Python refuses to parse integers of thousands of digits.
+        return len(text) <= _MAX_DIGITS and bool(limits.min <= int(text) <= limits.max)
     with np.errstate(over="ignore"):
         return "n" in text.lower() or bool(np.isfinite(dtype.type(float(text))))
 
@@ -179,12 +177,12 @@ def _fits(text: str, dtype: Any) -> bool:
 
 @contextmanager
 def _as_data_errors(path: str) -> Iterator[None]:
-    """Raise DataError, with the file's name, for errors of the operating system."""
+    """Convert errors of the operating system into DataErrors that name the file."""
     try:
         yield
     except DataError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read: {reason}") from error
 
@@ -196,50 +194,62 @@ def _file_state(file: int) -> tuple[int, int]:
 
 
 def _read(file: int, start: int, size: int) -> bytes:
-    """Return `size` bytes from `start`; safe for shared files; OSError at the end of the file."""
+    """Return `size` bytes from `start`, thread-safely; raise OSError if the file ends before."""
     pieces = []
     while size:
         piece = read_at(file, min(size, 1 << 30), start)
         if not piece:
-            raise OSError("it ends before its last line did")
+            raise OSError("the file is shorter than when it was opened")
         pieces.append(piece)
         start += len(piece)
         size -= len(piece)
     return b"".join(pieces)
 
 
+def _line_at(file: int, stop: int) -> int:
+    """Return the number of the line that begins at byte `stop`, counted from 1."""
+    blocks = range(0, stop, _BLOCK)
+    return 1 + sum(_read(file, pos, min(_BLOCK, stop - pos)).count(b"\n") for pos in blocks)
+
+
 def _scan(file: int) -> tuple[Array, Array, tuple[int, int]]:
     """Return the starts and ends of all rows, and the state of the file before the scan."""
     state = _file_state(file)
     empty = np.zeros(0, np.int64)
-    spans = [(empty, empty), *(_row_spans(text, start) for text, start in _whole_lines(file))]
+    spans = [(empty, empty), *(_row_spans(text, start) for text, start in _complete_lines(file))]
     starts, ends = zip(*spans, strict=True)
     return np.concatenate(starts), np.concatenate(ends), state
 
 
-def _whole_lines(file: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the text of a file in pieces that end at a line end, and where each piece starts."""
-    pos = begin = 0
+def _complete_lines(file: int) -> Iterator[tuple[bytes, int]]:
+    """Yield a file's text in pieces that end at a line end, each with its offset in the file."""
+    pos = 0
+    offset = 0
     pieces: list[bytes] = []
     while piece := read_at(file, _BLOCK, pos):
         if pos == 0 and piece.startswith(_BYTE_ORDER_MARK):
             piece = piece[len(_BYTE_ORDER_MARK) :]
             pos = len(_BYTE_ORDER_MARK)
-            begin = len(_BYTE_ORDER_MARK)
+            offset = len(_BYTE_ORDER_MARK)
         pos += len(piece)
         end = piece.rfind(b"\n") + 1
         if end:
             text = b"".join([*pieces, piece[:end]])
-            yield text, begin
-            begin += len(text)
+            yield text, offset
+            offset += len(text)
             pieces = []
         pieces.append(piece[end:])
+        if pos - offset > _MAX_LINE:
+            raise ValueError(
+                f"line {_line_at(file, offset)} has more than {_MAX_LINE} bytes; a row of numbers "
+                "ends with a newline"
+            )
     if any(pieces):
-        yield b"".join(pieces), begin
+        yield b"".join(pieces), offset
 
 
 def _row_spans(text: bytes, offset: int) -> tuple[Array, Array]:
-    """Return the starts and ends in the file of the rows of a text that starts at `offset`."""
+    """Return the file offsets where the rows of `text` start and end; `text` is at `offset`."""
     block = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(block == _NEWLINE)
     if not text.endswith(b"\n"):
@@ -255,12 +265,13 @@ def _row_spans(text: bytes, offset: int) -> tuple[Array, Array]:
 
 
 def _skip_spaces(block: Array, starts: Array, ends: Array, step: int) -> None:
-    """Move the starts of lines forward over spaces, or their ends backward."""
-    moved, offset = (starts, 0) if step > 0 else (ends, -1)
-    live = np.arange(len(starts))
+    """Move the starts of lines forward over spaces (`step` 1) or their ends backward (-1)."""
+    bounds = starts if step > 0 else ends
+    offset = 0 if step > 0 else -1
+    lines = np.arange(len(starts))
     while True:
-        live = live[starts[live] < ends[live]]
-        live = live[_SPACE[block[moved[live] + offset]]]
-        if not live.size:
+        lines = lines[starts[lines] < ends[lines]]
+        lines = lines[_IS_SPACE[block[bounds[lines] + offset]]]
+        if not lines.size:
             return
-        moved[live] += step
+        bounds[lines] += step

@@ -18,7 +18,8 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic
@@ -28,7 +29,16 @@ from typing import Any, BinaryIO, TypeVar
 from ..._utils import fork
 from ...errors import DataError
 from ...threads.limits import URL_BYTES, max_url_bytes
-from .responses import CHUNK, Download, RetryableError, convert_remote_errors, too_large
+from .responses import (
+    CHUNK,
+    NO_VERSION,
+    ChangedFileError,
+    Download,
+    FileVersion,
+    RetryableError,
+    convert_remote_errors,
+    too_large,
+)
 
 
 class Remote:
@@ -38,9 +48,17 @@ class Remote:
         self._web: Any = None
 
     def open(
-        self, url: str, start: int, length: int | None, seconds: float, max_bytes: int | None = None
+        self,
+        url: str,
+        start: int,
+        length: int | None,
+        seconds: float,
+        max_bytes: int | None = None,
+        version: FileVersion | None = None,
     ) -> Download:
         """Begin to read `length` bytes (None: all, but at most `max_bytes`) from `start`.
+
+        Raises ChangedFileError if the file is not of the expected `version`.
 
         No wait for the next bytes of an HTTP server is longer than `seconds`, and the whole
         response takes no longer than that plus the time its length allows. Raises DataError, or
@@ -49,11 +67,18 @@ class Remote:
         if _is_http(url):
             client = self._http(url)
             download: Download = client.open(
-                url, _web().ByteRange(start, length, max_bytes), seconds
+                url, _web().ByteRange(start, length, max_bytes, version), seconds
             )
             return download
         with convert_remote_errors(url):
-            return _open_fsspec(url, start, length, seconds, max_bytes)
+            download = _open_fsspec(url, start, length, seconds, max_bytes)
+        try:
+            if version is not None:
+                version.check(url, download.version)
+        except DataError:
+            download.close()
+            raise
+        return download
 
     def names(self, folder: str, seconds: float) -> list[str]:
         """Return the names of the files directly in a folder. Raises as `open` does."""
@@ -115,7 +140,19 @@ def _open_fsspec(
     if max_bytes is not None and size is not None and size > max_bytes:
         file.close()
         raise too_large(url, max_bytes, size)
-    return Download(size, _read_chunks(url, file, start, size, seconds, max_bytes), file.close)
+    chunks = _read_chunks(url, file, start, size, seconds, max_bytes)
+    return Download(size, chunks, file.close, version=_fsspec_version(file, total))
+
+
+def _fsspec_version(file: Any, size: int | None) -> FileVersion:
+    """Return the version of an open file, by the names that file systems use for its parts."""
+    details = getattr(file, "details", None)
+    details = details if isinstance(details, Mapping) else {}
+    etag, modified = (
+        next((str(details[name]) for name in names if details.get(name) is not None), None)
+        for names in (("ETag", "etag"), ("LastModified", "last_modified", "updated", "mtime"))
+    )
+    return FileVersion(etag, modified, size)
 
 
 def _file_system(url: str) -> tuple[Any, str]:
@@ -211,14 +248,23 @@ def open_binary(path: str) -> Iterator[BinaryIO]:
         with io.BufferedReader(RemoteFile(path)) as stream:
             yield stream
         return
-    with convert_os_errors(path), Path(local).open("rb") as file:
-        yield file
+    with convert_os_errors(path):
+        descriptor, _ = open_regular_file(local)
+        with open(descriptor, "rb") as file:  # noqa: PTH123
+            yield file
 
 
 def read_all(path: str) -> io.BytesIO:
-    """Return all bytes of a path or URL as a seekable file; DataError if it cannot be read."""
-    with open_binary(path) as file:
-        return io.BytesIO(file.read())
+    """Return all bytes of a path or URL as a seekable file; DataError if it cannot be read.
+
+    A file that changes on its server meanwhile is read once more.
+    """
+    try:
+        with open_binary(path) as file:
+            return io.BytesIO(file.read())
+    except ChangedFileError:
+        with open_binary(path) as file:
+            return io.BytesIO(file.read())
 
 
 def list_files(folder: str) -> list[str]:
@@ -274,8 +320,17 @@ def convert_os_errors(path: str) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
+def stream_version(stream: BinaryIO) -> FileVersion | None:
+    """Return the version of a file that `open_binary` opened at a URL; None for a local file."""
+    raw = getattr(stream, "raw", None)
+    return raw.version if isinstance(raw, RemoteFile) else None
+
+
 class RemoteFile(io.RawIOBase):
-    """The bytes of a URL as a raw stream. A response that breaks off is resumed where it ended."""
+    """The bytes of a URL as a raw stream. A response that breaks off is resumed where it ended.
+
+    Raises ChangedFileError if the file was replaced meanwhile.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -283,6 +338,7 @@ class RemoteFile(io.RawIOBase):
         self._max_bytes = max_url_bytes()
         self._chunks: Iterator[bytes] | None = None
         self._position = 0  # after the bytes received so far
+        self.version = NO_VERSION
         self._rest = memoryview(retry(self._next))  # read now, so that `open_binary` raises
 
     def readable(self) -> bool:
@@ -308,7 +364,12 @@ class RemoteFile(io.RawIOBase):
         """Return the next chunk; b"" at the end."""
         try:
             if self._chunks is None:
-                download = self._remote.open(self._url, self._position, None, seconds)
+                version = self.version if self._position else None
+                download = self._remote.open(
+                    self._url, self._position, None, seconds, version=version
+                )
+                if version is None:
+                    self.version = download.version
                 if download.size is not None and self._position + download.size > self._max_bytes:
                     download.close()
                     raise self._too_large(self._position + download.size)
@@ -382,6 +443,15 @@ def open_regular_file(path: str, flags: int = 0) -> tuple[int, int]:
         os.close(file)
         raise
     return file, state.st_size
+
+
+class OpenFile:
+    """A regular file. It is closed when no reference is left, so never during a read."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor, _ = open_regular_file(path)
+        # Not at the exit of the process, where threads may still read.
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
 
 
 def read_at(file: int, size: int, start: int) -> bytes:

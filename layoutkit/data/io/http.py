@@ -1,19 +1,17 @@
-"""HTTP: one GET at a time, in bounded time, and pages that list folders.
+"""HTTP: GET requests with a deadline, and pages that list folders.
 
 urllib3 notices a response that ends before its announced length, keeps connections open for the
 next record, and starts no threads. This module checks what urllib3 accepts without a check: the
-byte range that a response claims to be, content encodings that were not requested, and redirects,
+byte range that a response announces, content encodings that were not requested, and redirects,
 whose bodies may be endless. It never retries.
 
-A socket timeout bounds one wait only, so a server that sends one byte per second never exceeds it:
-neither with the body, nor with the header, nor with endless `100 Continue` responses. Therefore a
-whole response has a deadline, which every byte of its body extends, and header and chunk lines have
-a maximum length.
+A socket timeout bounds one wait only: a server that sends one byte per second, or an endless series
+of `100 Continue` responses, never exceeds it. Therefore a whole response has a deadline, which each
+byte of its body extends, and header and chunk lines have a maximum length.
 
-A web server lists a folder as a page with a link to each file. The page may come from an untrusted
-author, so a file counts only if a browser would find it directly in the requested folder, on the
-same host. The page is parsed in pieces, as the parser of the standard library takes hours for some
-pages that never end a tag.
+A web server lists a folder as a page with a link to each file. The page may be malicious, so a link
+counts only if it leads to a file directly in the requested folder, on the same host. The page is
+parsed in pieces, because the parser of the standard library takes hours for some unclosed tags.
 """
 
 from __future__ import annotations
@@ -32,9 +30,16 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 import urllib3
 
 from ...errors import DataError
-from .responses import CHUNK, Download, RetryableError, convert_remote_errors, too_large
+from .responses import (
+    CHUNK,
+    Download,
+    FileVersion,
+    RetryableError,
+    convert_remote_errors,
+    too_large,
+)
 
-# Bytes of a body that extend the deadline by a second: a slower server is cut off.
+# Bytes of a body that extend the deadline by a second; a slower server exceeds the deadline.
 BYTES_PER_SECOND = 1 << 16
 MAX_LINE_BYTES = 1 << 16
 
@@ -47,14 +52,14 @@ class Deadline:
         self._end = monotonic() + seconds
 
     def remaining(self) -> float:
-        """Return how long to wait for the next bytes; TimeoutError after the deadline."""
+        """Return the seconds to wait for the next bytes; raise TimeoutError after the deadline."""
         seconds = self._end - monotonic()
         if seconds <= 0:
-            raise TimeoutError("the answer takes too long")
+            raise TimeoutError("the response takes too long")
         return min(seconds, self._wait)
 
     def extend(self, nbytes: int, pause: float) -> None:
-        """Extend the deadline for bytes received and for seconds in which the consumer was busy."""
+        """Extend the deadline for received bytes and for the seconds of the consumer's pause."""
         self._end += nbytes / BYTES_PER_SECOND + pause
 
     @contextmanager
@@ -67,7 +72,7 @@ class Deadline:
             _thread_state.deadline = None
 
 
-# A response is created deep inside urllib3, which passes nothing but the socket.
+# Thread-local, because urllib3 creates the responses and passes them nothing but the socket.
 _thread_state: Any = threading.local()
 
 
@@ -82,7 +87,7 @@ class DeadlineResponse(client.HTTPResponse):
 
 
 class _TimedSocketReader(io.RawIOBase):
-    """The bytes of a socket, read with the time left until a deadline as the timeout."""
+    """A raw reader of a socket whose timeout is the time left until a deadline."""
 
     def __init__(self, raw: Any, sock: Any, deadline: Deadline) -> None:
         self._raw = raw
@@ -102,7 +107,7 @@ class _TimedSocketReader(io.RawIOBase):
 
 
 class _LimitedLineReader(io.BufferedReader):
-    """A buffer with a maximum line length, as urllib3 reads chunk lines without a limit."""
+    """A buffered reader that limits the length of lines, which urllib3 does not for chunk lines."""
 
     def readline(self, size: int | None = -1, /) -> bytes:
         unlimited = size is None or size < 0
@@ -113,24 +118,24 @@ class _LimitedLineReader(io.BufferedReader):
 
 
 _PIECE = 1 << 16  # characters that are parsed at once
-_MAX_TAG_CHARS = 1 << 18  # of a tag, comment or style sheet: each new piece parses it again
+_MAX_TAG_CHARS = 1 << 18  # of a tag, comment or style sheet, which is parsed again with each piece
 _PORTS = {"http": 80, "https": 443}
 
 
 def parse_listing(page: bytes, url: str) -> list[str]:
-    """Return the names of the files directly in a folder, as its page quotes them.
+    """Return the names of the files directly in a folder, percent-encoded as on its page.
 
     Raises ValueError if the page is not a listing.
 
     Parameters
     ----------
     page : bytes
-        The body that the server sent. It is decoded as UTF-8; servers write other characters than
-        ASCII as %C3%A4.
+        The body that the server sent. It is decoded as UTF-8; servers percent-encode characters
+        outside ASCII.
     url : str
-        The URL that sent it. Relative links begin below it, whether or not it ends in a slash.
+        The URL of the page. Links are relative to this folder, even without a slash at its end.
     """
-    # Never closed: `close` is where the parser takes hours for a last tag that has no end.
+    # The parser is never closed: `close` takes hours for an unclosed last tag.
     parser = _LinkParser(url)
     text = page.decode("utf-8", "replace")
     for start in range(0, len(text), _PIECE):
@@ -154,14 +159,14 @@ class _LinkParser(HTMLParser):
         self.any_link = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the target of a link."""
-        link = dict(reversed(attrs)).get("href")  # of two the first one counts
+        """Add the file name that a link leads to."""
+        link = dict(reversed(attrs)).get("href")  # the first of repeated attributes counts
         if tag != "a" or link is None:
             return
         self.any_link = True
         try:
             name = _file_name_in(self._folder, urlsplit(urljoin(self._base, link.strip())))
-        except ValueError:  # brackets or a port that are invalid in a URL
+        except ValueError:  # invalid brackets or an invalid port
             return
         if name is not None:
             self.names[name] = None
@@ -170,16 +175,15 @@ class _LinkParser(HTMLParser):
 def _file_name_in(folder: SplitResult, target: SplitResult) -> str | None:
     """Return the name of a file directly in the folder; None for other targets.
 
-    Links with a query sort the page, or are computed by a program.
+    Links with a query are ignored: they sort the page or call a program.
     """
     parent, _, name = target.path.rpartition("/")
-    inside = _host_and_port(target) == _host_and_port(folder) and unquote(f"{parent}/") == unquote(
-        folder.path
-    )
-    if not inside or target.query or target.scheme not in _PORTS:
+    is_inside = unquote(f"{parent}/") == unquote(folder.path)
+    is_same_host = _host_and_port(target) == _host_and_port(folder)
+    if not (is_inside and is_same_host) or target.query or target.scheme not in _PORTS:
         return None
-    plain = unquote(name)
-    return name if plain.strip(".") and "/" not in plain else None
+    decoded = unquote(name)
+    return name if decoded.strip(".") and "/" not in decoded else None
 
 
 def _host_and_port(url: SplitResult) -> tuple[str | None, int | None]:
@@ -189,20 +193,25 @@ def _host_and_port(url: SplitResult) -> tuple[str | None, int | None]:
 
 _CONNECTIONS = 32  # kept open for each host
 _REDIRECTS = 5
-MAX_PAGE_BYTES = 1 << 26  # bytes: a third of a million files, with dates and sizes
+MAX_PAGE_BYTES = 1 << 26  # about 300,000 files with dates and sizes
 _PAGE_TYPES = ("", "text/html", "application/xhtml+xml")  # some servers send no type
-_TOO_MANY_REQUESTS = 429  # the one refusal that does not tell whether the file exists
+_TOO_MANY_REQUESTS = 429  # unlike other 4xx statuses, says nothing about the file
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _RANGE_HEADER = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
+_TOTAL = re.compile(r"bytes [-\d*]{1,40}/(\d{1,18})")
 _PAST_END_HEADER = re.compile(r"bytes \*/(\d{1,18})")
 
 
 class ByteRange(NamedTuple):
-    """A requested range: `length` bytes from `start`, or all from there, at most `max_bytes`."""
+    """A requested range: `length` bytes from `start`, or all from there, at most `max_bytes`.
+
+    version     the expected version of the file, None for any
+    """
 
     start: int
     length: int | None
     max_bytes: int | None
+    version: FileVersion | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -211,6 +220,9 @@ class ByteRange(NamedTuple):
         if self.is_range:
             last = "" if self.length is None else self.start + self.length - 1
             headers["Range"] = f"bytes={self.start}-{last}"
+            etag = None if self.version is None else self.version.etag
+            if etag is not None and etag.startswith('"'):  # RFC 9110 allows no weak ETag here
+                headers["If-Range"] = etag
         return headers
 
     @property
@@ -230,14 +242,16 @@ class HttpClient:
         self._pool.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
 
     def open(self, url: str, part: ByteRange, seconds: float) -> Download:
-        """Begin to read a part of a URL; redirects are followed."""
+        """Return the download of a part of a URL; follow redirects."""
         response, _, deadline = self._follow_redirects(url, part, seconds)
         return _to_download(url, response, part, deadline)
 
     def names(self, folder: str, seconds: float) -> list[str]:
         """Return the names of the files directly in a folder, from the links on its page."""
         if "?" in folder or "#" in folder:
-            raise DataError(f"{folder} names no folder; take the URL up to the ? or #")
+            raise DataError(
+                f"{folder} is not the URL of a folder; omit the ? or # and all after it"
+            )
         response, url, deadline = self._follow_redirects(folder, _FULL_RANGE, seconds)
         download = _to_download(folder, response, _FULL_RANGE, deadline)
         try:
@@ -272,7 +286,7 @@ class HttpClient:
                 if response.status not in _REDIRECT_STATUSES or not target:
                     return response, current, deadline
                 _release(response)
-            current = urljoin(current, target)
+                current = urljoin(current, target)
             if not current.startswith(("http://", "https://")):
                 raise DataError(f"{url} cannot be read: it was redirected to {current}")
         raise DataError(f"{url} cannot be read: too many redirects")
@@ -314,12 +328,12 @@ def _release(response: Any) -> None:
 
 
 def _read_page(folder: str, response: Any, download: Download) -> bytes:
-    """Return the bytes of a page; DataError if it is not HTML, or is too large."""
+    """Return the bytes of a page; raise DataError if it is not HTML or too large."""
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if content_type not in _PAGE_TYPES:
         raise DataError(
-            f"{folder} cannot be read as a folder: it is a file of type {content_type}, and part "
-            "files lie in a folder that the server lists as an HTML page"
+            f"{folder} cannot be read as a folder: it is a file of type {content_type}; give the "
+            "URL of a folder that the server lists as an HTML page"
         )
     page = bytearray()
     _check_page_size(folder, download.size or 0)
@@ -336,11 +350,14 @@ def _check_page_size(folder: str, nbytes: int) -> None:
 
 
 def _to_download(url: str, response: Any, part: ByteRange, deadline: Deadline) -> Download:
-    """Return the requested part of a response, which may be the whole file nevertheless."""
+    """Return the download of the requested part, even if the response is the whole file."""
+    version = _version(response)
     try:
+        if part.version is not None and response.status in (200, 206, 416):
+            part.version.check(url, version)
         if _is_past_end(response, part):
             response.close()
-            return Download(0, iter(()))
+            return Download(0, iter(()), version=version)
         _check_status(url, response)
         announced, skip = _expected_bytes(url, response, part)
         size = None if announced is None else max(0, announced - skip)
@@ -350,7 +367,18 @@ def _to_download(url: str, response: Any, part: ByteRange, deadline: Deadline) -
         response.close()
         raise
     body = _stream_body(url, response, part, announced, skip, deadline)
-    return Download(size, body, response.close, checked=size is not None or bool(response.chunked))
+    checked = size is not None or bool(response.chunked)
+    return Download(size, body, response.close, checked, version)
+
+
+def _version(response: Any) -> FileVersion:
+    """Return the version of the whole file that a response reports."""
+    size = response.length_remaining if response.status == 200 else None
+    match = _TOTAL.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status in (206, 416) and match is not None:
+        size = int(match[1])
+    etag = response.headers.get("ETag")
+    return FileVersion(etag, response.headers.get("Last-Modified"), size)
 
 
 def _check_status(url: str, response: Any) -> None:
@@ -362,7 +390,7 @@ def _check_status(url: str, response: Any) -> None:
     if encoding not in ("", "identity"):
         raise DataError(
             f"{url} cannot be read: the server sent it with Content-Encoding {encoding!r}, which "
-            "was not requested; let it serve the bytes as they are"
+            "was not requested; configure the server to send files without an encoding"
         )
 
 
@@ -375,21 +403,25 @@ def _is_past_end(response: Any, part: ByteRange) -> bool:
 
 
 def _expected_bytes(url: str, response: Any, part: ByteRange) -> tuple[int | None, int]:
-    """Return the number of bytes to expect, if announced, and how many precede the part."""
+    """Return the announced number of bytes, or None, and the number of those before the part."""
     announced = response.length_remaining
     if response.status == 200:
         return announced, part.start
     match = _RANGE_HEADER.fullmatch(response.headers.get("Content-Range", ""))
     if not part.is_range or match is None or not _matches_range(match, part):
-        raise DataError(f"{url} cannot be read: the server sent another part than was requested")
+        raise DataError(
+            f"{url} cannot be read: the server sent a byte range that was not requested"
+        )
     count = int(match[2]) - int(match[1]) + 1
     if announced not in (None, count):
-        raise DataError(f"{url} cannot be read: the server sent {announced} bytes as {count}")
+        raise DataError(
+            f"{url} cannot be read: the server announced {announced} bytes for a range of {count}"
+        )
     return count, 0
 
 
 def _matches_range(match: re.Match[str], part: ByteRange) -> bool:
-    """Return True if a Content-Range is the part, up to its end or the end of the file."""
+    """Return True if a Content-Range is the part, which may end early at the end of the file."""
     first = int(match[1])
     last = int(match[2])
     total = None if match[3] == "*" else int(match[3])
@@ -402,9 +434,9 @@ def _matches_range(match: re.Match[str], part: ByteRange) -> bool:
 def _stream_body(
     url: str, response: Any, part: ByteRange, announced: int | None, skip: int, deadline: Deadline
 ) -> Iterator[bytes]:
-    """Yield the bytes of the part; RetryableError if fewer arrive than announced."""
+    """Yield the bytes of the part; raise RetryableError if fewer than announced arrive."""
     received = 0
-    taken = 0
+    yielded = 0
     left = part.length
     try:
         with convert_remote_errors(url):
@@ -413,17 +445,17 @@ def _stream_body(
                 skip = max(0, skip - len(chunk))
                 left = None if left is None else left - len(piece)
                 received += len(chunk)
-                taken += len(piece)
-                if left is None and part.max_bytes is not None and taken > part.max_bytes:
+                yielded += len(piece)
+                if left is None and part.max_bytes is not None and yielded > part.max_bytes:
                     raise too_large(url, part.max_bytes)
-                began = monotonic()
+                start = monotonic()
                 yield piece
-                deadline.extend(len(chunk), monotonic() - began)
+                deadline.extend(len(chunk), monotonic() - start)
                 if left == 0:
                     return
     finally:
-        response.close()  # a connection read to its end is back in the pool by now, and stays open
+        response.close()  # a fully read connection is already back in the pool, and stays open
     if announced is not None and received != announced:
-        raise RetryableError(f"{url} cannot be read: {received} of {announced} bytes came")
+        raise RetryableError(f"{url} cannot be read: received {received} of {announced} bytes")
     if left and announced is None:
-        raise RetryableError(f"{url} cannot be read: the answer ended {left} bytes early")
+        raise RetryableError(f"{url} cannot be read: the response ended {left} bytes early")

@@ -21,6 +21,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from .filesystem import local_path, open_regular_file
+from .npy import MAX_DEFLATE_RATIO
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PACKED = b"\x1f\x8b"
@@ -73,6 +74,11 @@ class IdxFile:
         with gzip.open(file) as stream:
             dtype, shape, _ = _read_header(stream, self.path)
             nbytes = prod(shape) * dtype.itemsize
+            if nbytes > MAX_DEFLATE_RATIO * self._size:
+                raise DataError(
+                    f"{self.path}: {self._size} compressed bytes cannot become the {nbytes} bytes "
+                    f"of {dtype.name} {shape}; its header is damaged"
+                )
             data = bytearray()
             # One byte more than needed detects a longer file; a zip bomb is never unpacked whole.
             while len(data) <= nbytes and (piece := stream.read(min(_PIECE, nbytes + 1))):
@@ -94,8 +100,8 @@ def _read_header(file: Any, path: str) -> tuple[np.dtype[Any], tuple[int, ...], 
     head = file.read(4)
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES or not head[3]:
         raise DataError(
-            f"{path} is no idx file: it begins with {head.hex(' ') or 'nothing'}, which should be "
-            "00 00, a type and the number of axes"
+            f"{path} is not an idx file: it begins with {head.hex(' ') or 'nothing'}, which should "
+            "be 00 00, a type and the number of axes"
         )
     sizes = file.read(4 * head[3])
     if len(sizes) < 4 * head[3]:

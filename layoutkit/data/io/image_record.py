@@ -1,7 +1,7 @@
 """Image records (a header with labels and ids, then an encoded image), and mean-image files.
 
-A mean-image file is a list of arrays in any of the format's three versions; the mean is the array
-named `mean_img`.
+A mean-image file is a list of arrays in any version of MXNet's format; the mean is the array named
+`mean_img`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .recordio import HEAD, MAGIC
 
 _HEADER = struct.Struct("<IfQQ")
 HEADER = _HEADER.size
-_FRAME = struct.Struct("<III")  # magic, part flag and length, label flag
+_FRAME = struct.Struct("<III")  # magic, part flag and length, number of labels
 
 
 class ImageHeader(NamedTuple):
     """The header of an image record.
 
-    flag : int             the number of labels after the header; 0 if the only label is in it
+    flag : int             the number of labels after the header; 0 if the header has the only label
     labels : tuple         floats, at least one
     id, id2 : int          ids of the image; id2 is 0 in all known files
     """
@@ -58,7 +58,7 @@ def pack_image(data: Any, label: Any, id: int = 0, id2: int = 0) -> bytes:  # no
     Raises
     ------
     DataError
-        A label is not a number, or does not fit float32; an id is out of range.
+        A label is not a number, or float32 cannot store it; an id is out of range.
     """
     labels = _labels(label)
     is_scalar = np.ndim(label) == 0
@@ -67,9 +67,11 @@ def pack_image(data: Any, label: Any, id: int = 0, id2: int = 0) -> bytes:  # no
             0 if is_scalar else len(labels), labels[0] if is_scalar else 0.0, id, id2
         )
     except struct.error:
-        raise DataError(f"id={id!r}, id2={id2!r}; each is a whole number, 0 .. 2^64 - 1") from None
-    rest = b"" if is_scalar else struct.pack(f"<{len(labels)}f", *labels)
-    return b"".join((header, rest, to_bytes("data", data)))
+        raise DataError(
+            f"id={id!r}, id2={id2!r}; both must be whole numbers, 0 .. 2^64 - 1"
+        ) from None
+    extra_labels = b"" if is_scalar else struct.pack(f"<{len(labels)}f", *labels)
+    return b"".join((header, extra_labels, to_bytes("data", data)))
 
 
 def to_bytes(name: str, value: Any) -> bytes:
@@ -79,7 +81,7 @@ def to_bytes(name: str, value: Any) -> bytes:
     try:
         return memoryview(value).cast("B").tobytes()
     except TypeError:
-        raise DataError(f"{name} is a {type_name(value)}; it is bytes") from None
+        raise DataError(f"{name} is a {type_name(value)}; it must be bytes") from None
 
 
 def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:
@@ -89,20 +91,20 @@ def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:
     (ImageHeader(flag=2, labels=(1.0, 0.5), id=0, id2=0), b'...')
     """
     if len(payload) < HEADER:
-        raise DataError(f"it is no image record: {len(payload)} bytes, and a header has {HEADER}")
+        raise DataError(f"not an image record: it has {len(payload)} bytes, a header {HEADER}")
     flag, label, id, id2 = _HEADER.unpack_from(payload)  # noqa: A001
     end = HEADER + 4 * flag
     if end > len(payload):
-        raise DataError(f"it is no image record: {len(payload)} bytes cannot have {flag} labels")
+        raise DataError(f"not an image record: {len(payload)} bytes are too few for {flag} labels")
     labels = struct.unpack_from(f"<{flag}f", payload, HEADER) if flag else (label,)
     return ImageHeader(flag, labels, id, id2), payload[end:]
 
 
 def extract_image(frame: bytes) -> bytes | None:
-    """Return the image in an image record of one frame, copied once; None for anything else.
+    """Return a copy of the image in an image record of one frame; None for other data.
 
-    Faster than `unframed` and `unpack_image`, which search for another record inside the frame;
-    that search takes longer than the copy. Decoders ignore bytes after the image.
+    Unlike `unpack_frames`, it does not search the frame for the next record, which a damaged length
+    would include: the search takes longer than the copy, and decoders ignore bytes after the image.
     """
     if len(frame) < _FRAME.size:
         return None
@@ -123,13 +125,13 @@ def _labels(label: Any) -> list[float]:
         with np.errstate(over="raise"):
             stored = np.array(labels).astype(np.float32)
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"label={label!r}; it is a number, or some numbers") from None
+        raise DataError(f"label={label!r}; it must be a number or a sequence of numbers") from None
     except FloatingPointError:
-        raise DataError(f"label={label!r}, which float32 does not hold") from None
-    for value, number in zip(values, stored.tolist(), strict=True):
-        if isinstance(value, int | np.integer) and number != value:
+        raise DataError(f"label={label!r}, which is out of the range of float32") from None
+    for value, rounded in zip(values, stored.tolist(), strict=True):
+        if isinstance(value, int | np.integer) and rounded != value:
             raise DataError(
-                f"label={value!r}, of which float32, as labels are kept, makes {number:.0f}"
+                f"label={value!r}; labels are stored as float32, which rounds it to {rounded:.0f}"
             )
     return labels
 
@@ -137,10 +139,11 @@ def _labels(label: Any) -> list[float]:
 _NAME = b"mean_img"
 _LIST = 0x112
 _DENSE = 0xF993FAC9  # magic of an array with a storage type
-_PLAIN = 0xF993FAC8  # of an array without a storage type
-_NUMPY = 0xF993FACA  # as _DENSE, of arrays that may be 0-d
+_PLAIN = 0xF993FAC8  # magic of an array without a storage type
+_NUMPY = 0xF993FACA  # magic of an array with a storage type that may be 0-d
 _DTYPES = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
 _MAX_AXES = 32
+_MAX_MEAN_BYTES = 1 << 30
 
 
 def read_mean(path: str | PathLike[str]) -> Array:
@@ -149,33 +152,38 @@ def read_mean(path: str | PathLike[str]) -> Array:
     Raises
     ------
     DataError
-        It cannot be read, is damaged, or is not a mean-image file.
+        The file cannot be read, is damaged, or is not a mean-image file.
     """
     name = fspath(path)
     with open_binary(name) as file:
-        data = _ByteReader(file.read())
+        data = file.read(_MAX_MEAN_BYTES + 1)
+    if len(data) > _MAX_MEAN_BYTES:
+        raise DataError(
+            f"{name} is not a mean-image file: it has more than {_MAX_MEAN_BYTES} bytes"
+        )
+    reader = _ByteReader(data)
     try:
-        arrays = _arrays(data)
+        arrays = _read_arrays(reader)
     except (struct.error, ValueError) as error:
-        raise DataError(f"{name} is no file of a mean image: {error}") from error
+        raise DataError(f"{name} is not a mean-image file: {error}") from error
     if len(arrays) > 1 and _NAME.decode() not in arrays:
-        raise DataError(f"{name} has the arrays {', '.join(arrays)}, and none is called mean_img")
+        raise DataError(f"{name} has the arrays {', '.join(arrays)}, but none is named mean_img")
     return arrays[_NAME.decode()] if _NAME.decode() in arrays else next(iter(arrays.values()))
 
 
 def write_mean(path: str | PathLike[str], array: Any) -> None:
-    """Write a mean image of shape (c, h, w) as float32; the file appears when it is complete.
+    """Write a mean image of shape (c, h, w) as float32; the file is replaced atomically.
 
     Raises
     ------
     ShapeError
-        It does not have three axes.
+        The array does not have three axes.
     OSError
         The file cannot be written.
     """
     mean = np.asarray(array, "<f4", order="C")
     if mean.ndim != 3:
-        raise ShapeError(f"a mean image has the axes (c, h, w), and this shape is {mean.shape}")
+        raise ShapeError(f"the array has shape {mean.shape}, but a mean image has axes (c, h, w)")
     head = struct.pack("<QQQ", _LIST, 0, 1)
     header = struct.pack("<Ii I3q iii", _DENSE, 0, 3, *mean.shape, 1, 0, 0)
     names = struct.pack("<QQ", 1, len(_NAME)) + _NAME
@@ -191,47 +199,47 @@ class _ByteReader:
         self._pos = 0
 
     def numbers(self, layout: str) -> tuple[int, ...]:
-        """Read the next numbers; struct.error if the data ends before."""
+        """Read the numbers of a struct layout; struct.error if the data is too short."""
         values = struct.unpack_from(f"<{layout}", self._data, self._pos)
         self._pos += struct.calcsize(f"<{layout}")
         return values
 
     def take(self, count: int) -> bytes:
-        """Read the next bytes; ValueError if there are fewer."""
+        """Read the next `count` bytes; ValueError if the data is too short."""
         if not 0 <= count <= len(self._data) - self._pos:
-            raise ValueError(f"it is cut: {count} bytes are missing after byte {self._pos}")
+            raise ValueError(f"it is truncated: {count} bytes must follow byte {self._pos}")
         self._pos += count
         return self._data[self._pos - count : self._pos]
 
 
-def _arrays(data: _ByteReader) -> dict[str, Array]:
+def _read_arrays(reader: _ByteReader) -> dict[str, Array]:
     """Read the arrays of a file, by name."""
-    magic, _, count = data.numbers("QQQ")
+    magic, _, count = reader.numbers("QQQ")
     if magic != _LIST or not count:
-        raise ValueError("it does not begin as a list of arrays does")
+        raise ValueError("it does not begin with the header of a list of arrays")
     arrays = []
     for _ in range(count):
-        arrays.append(_array(data))
-    names = [data.take(data.numbers("Q")[0]).decode() for _ in range(data.numbers("Q")[0])]
+        arrays.append(_read_array(reader))
+    names = [reader.take(reader.numbers("Q")[0]).decode() for _ in range(reader.numbers("Q")[0])]
     if not names and count == 1:
         return {_NAME.decode(): arrays[0]}
     return dict(zip(names, arrays, strict=True))
 
 
-def _array(data: _ByteReader) -> Array:
+def _read_array(reader: _ByteReader) -> Array:
     """Read the next array, of any version of the format."""
-    (magic,) = data.numbers("I")
+    (magic,) = reader.numbers("I")
     if magic in (_DENSE, _NUMPY):
-        (storage,) = data.numbers("i")
+        (storage,) = reader.numbers("i")
         if storage:
-            raise ValueError(f"it has an array of storage {storage}; only dense ones are read")
-    rank = data.numbers("I")[0] if magic in (_DENSE, _NUMPY, _PLAIN) else magic
+            raise ValueError(f"it has an array of storage type {storage}; it must be dense")
+    rank = reader.numbers("I")[0] if magic in (_DENSE, _NUMPY, _PLAIN) else magic
     if rank > _MAX_AXES:
-        raise ValueError(f"an array of it has {rank} axes")
-    shape = data.numbers(f"{rank}q" if magic > _MAX_AXES else f"{rank}I")
-    _, _, code = data.numbers("iii")
+        raise ValueError(f"it has an array of {rank} axes; the maximum is {_MAX_AXES}")
+    shape = reader.numbers(f"{rank}q" if magic > _MAX_AXES else f"{rank}I")
+    _, _, code = reader.numbers("iii")
     if not 0 <= code < len(_DTYPES) or min(shape, default=1) < 0:
         raise ValueError(f"it has an array of shape {shape} and dtype number {code}")
     dtype = np.dtype(_DTYPES[code])
     size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    return np.frombuffer(data.take(size), dtype).reshape(shape).copy()
+    return np.frombuffer(reader.take(size), dtype).reshape(shape).copy()

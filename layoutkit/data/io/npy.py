@@ -120,6 +120,8 @@ def _to_header(literal: Any) -> Header:
         raise ValueError(f"its shape is {shape}, which no memory holds")
     if dtype.subdtype is not None:
         raise ValueError(f"its elements are arrays, {dtype}")
+    if not dtype.itemsize and prod(shape) > _MAX_HEADER:
+        raise ValueError(f"it has {prod(shape)} elements of dtype {dtype}, which have no bytes")
     return Header(shape, order, dtype)
 
 
@@ -129,7 +131,7 @@ def _at_least_one(size: int) -> int:
 
 _LOCAL_HEADER = 30  # bytes of a zip member's header, before its name and extra fields
 # The largest ratio of a member's size to its size in the archive that deflate can reach.
-_MAX_DEFLATE_RATIO = 1032
+MAX_DEFLATE_RATIO = 1032
 
 
 def read_npy(path: str) -> Any:
@@ -150,7 +152,7 @@ def read_npy(path: str) -> Any:
     with _as_data_errors(path):
         file_path = Path(local).absolute()
         if file_path.exists() and not file_path.is_file():  # opening a pipe, e.g., would block
-            raise DataError(f"{path} cannot be read: it is no file; save the array in one first")
+            raise DataError(f"{path} cannot be read: it is not a file; save the array in one first")
         with file_path.open("rb") as file:
             if file.read(2) != b"PK":
                 return StoredArray(file_path)
@@ -218,7 +220,9 @@ class StoredArray:
         """Raise DataError if the file ends before its array does."""
         missing = (self.offset or 0) + self._nbytes - self.path.stat().st_size
         if missing > 0:
-            raise _data_error(self.path, self.member, f"it is cut: {missing} bytes are missing")
+            raise _data_error(
+                self.path, self.member, f"it is truncated: {missing} bytes are missing"
+            )
 
 
 def _read_url(url: str) -> Any:
@@ -230,7 +234,7 @@ def _read_url(url: str) -> Any:
             nbytes = read_header(file).nbytes
             missing = file.tell() + nbytes - file.getbuffer().nbytes
             if missing > 0:
-                raise ValueError(f"it is cut: {missing} bytes are missing")
+                raise ValueError(f"it is truncated: {missing} bytes are missing")
             file.seek(0)
             return np.load(file)
         with zipfile.ZipFile(file) as archive:
@@ -258,9 +262,11 @@ def _member_header(archive: zipfile.ZipFile, member: str) -> tuple[Header, int |
 def _check_size(header: Header, length: int, info: zipfile.ZipInfo) -> None:
     """Raise ValueError if a member is shorter than its array, or its size is impossible."""
     if length + header.nbytes > info.file_size:
-        raise ValueError(f"it is cut: it has {info.file_size} bytes and its array {header.nbytes}")
+        raise ValueError(
+            f"it is truncated: it has {info.file_size} bytes and its array {header.nbytes}"
+        )
     deflated = info.compress_type == zipfile.ZIP_DEFLATED
-    if deflated and info.file_size > _MAX_DEFLATE_RATIO * (info.compress_size + 1):
+    if deflated and info.file_size > MAX_DEFLATE_RATIO * (info.compress_size + 1):
         raise ValueError(f"{info.compress_size} bytes cannot become {info.file_size}")
 
 

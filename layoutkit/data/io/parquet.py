@@ -1,12 +1,11 @@
 """Columns of Parquet files, read with pyarrow row group by row group.
 
-A row group is the smallest unit that can be read. It is read once, and cached while neighbouring
-rows are read; the cache holds at most a few hundred megabytes.
+A row group is the smallest unit that can be read. The cache of row groups, from which neighboring
+rows are read, holds at most 256 MiB, or one row group if that is larger.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -15,21 +14,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._utils import fork
 from ...errors import DataError
 from ...memory import Array
 from .reader import RangeFile, Reader
+from .responses import FileVersion
 
-MAX_CACHE_BYTES = 1 << 28  # of row groups; at least one is kept, whatever its size
+MAX_CACHE_BYTES = 1 << 28  # of cached row groups; one is cached whatever its size
 
 
 class ParquetShard(NamedTuple):
     """A file whose footer pyarrow has read.
 
-    starts      the first row of each row group, and the number of rows
+    starts      the first row of each row group, followed by the number of rows
     """
 
     url: str
-    size: int
+    version: FileVersion | None
     metadata: Any
     schema: Any
     starts: Array
@@ -47,28 +48,29 @@ def open_shard(url: str) -> ParquetShard:
         metadata = file.metadata
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
-            raise ValueError(f"its row groups have {counts} rows, and it {metadata.num_rows}")
+            raise ValueError(f"row groups have {counts} rows, the footer says {metadata.num_rows}")
         starts = np.cumsum([0, *counts], dtype=np.int64)
-        return ParquetShard(url, source.size, metadata, file.schema_arrow, starts)
+        return ParquetShard(url, source.version, metadata, file.schema_arrow, starts)
 
 
 def read_column(shard: ParquetShard, name: str) -> list[Any]:
     """Return all values of a column, as Python objects."""
-    with RangeFile(shard.url, size=shard.size) as source, _as_data_errors(shard.url):
+    with RangeFile(shard.url, version=shard.version) as source, _as_data_errors(shard.url):
         file = _library().ParquetFile(source, metadata=shard.metadata)
         values: list[Any] = file.read([name], use_threads=False).column(0).to_pylist()
         if len(values) != shard.rows:
-            raise ValueError(f"{name} has {len(values)} rows, and it {shard.rows}")
+            raise ValueError(f"column {name} has {len(values)} rows, but the file has {shard.rows}")
     return values
 
 
 class RowGroups:
-    """A thread-safe reader of the rows of one column in some files, with a row-group cache."""
+    """A thread-safe reader of single rows of one column of many files, with a cache."""
 
     def __init__(self, column: str, reader: Reader) -> None:
         self._column = column
         self._reader = reader
-        self._renew()
+        self.reinit()
+        fork.reinit_after_fork(self)
 
     def row(self, shard: ParquetShard, row: int) -> Any:
         """Return the value of a row: bytes or a NumPy array; DataError if it is null."""
@@ -78,13 +80,11 @@ class RowGroups:
             scalar = column[row - int(shard.starts[group])]
             value = _value(scalar) if scalar.is_valid else None
         if value is None:
-            raise DataError(f"{shard.url}, row {row}: there is nothing in {self._column}")
+            raise DataError(f"{shard.url}, row {row}: column {self._column} is null")
         return value
 
     def _read_group(self, shard: ParquetShard, group: int) -> Any:
-        """Return the column in a row group; other threads that need it wait for one read."""
-        if self._process != os.getpid():  # after a fork, a thread of the parent may hold a lock
-            self._renew()
+        """Return the column of a row group; threads that need it at once share one read."""
         key = shard.url, group
         with self._lock:
             if key in self._cache:
@@ -107,16 +107,13 @@ class RowGroups:
         return column
 
     def _read(self, shard: ParquetShard, group: int) -> Any:
-        source = RangeFile(shard.url, self._reader, shard.size)
+        source = RangeFile(shard.url, self._reader, shard.version)
         with source, _as_data_errors(shard.url):
             file = _library().ParquetFile(source, metadata=shard.metadata)
             return file.read_row_group(group, [self._column], use_threads=False).column(0)
 
-    def _nbytes(self) -> int:
-        return sum(column.nbytes for column in self._cache.values())
-
-    def _renew(self) -> None:
-        self._process = os.getpid()
+    def reinit(self) -> None:
+        """Make a new cache and new locks; after a fork, a thread of the parent may hold the old."""
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._group_locks: dict[tuple[str, int], threading.Lock] = {}
@@ -127,11 +124,12 @@ class RowGroups:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._renew()
+        self.reinit()
+        fork.reinit_after_fork(self)
 
 
 def _value(scalar: Any) -> Any:
-    """Return the value of a cell: bytes, or an array of a fixed shape; None if it is null."""
+    """Return the value of a scalar: bytes, or an array of a fixed shape; None for null."""
     import pyarrow as pa
 
     if isinstance(scalar, pa.StructScalar):

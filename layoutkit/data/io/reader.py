@@ -13,12 +13,9 @@ GIL. Containers are few; for URLs it behaves as `Reader` does.
 from __future__ import annotations
 
 import io
-import os
 import threading
-import weakref
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +25,7 @@ from ...errors import DataError
 from ...memory import Array
 from .cache import DiskCache
 from .filesystem import (
+    OpenFile,
     Remote,
     convert_os_errors,
     local_path,
@@ -36,7 +34,7 @@ from .filesystem import (
     read_part,
     retry,
 )
-from .responses import too_large
+from .responses import Download, FileVersion, too_large
 
 _T = TypeVar("_T")
 
@@ -77,11 +75,17 @@ class Reader:
             return record.array
         return self.read(record.url, record.offset, record.length)
 
-    def read(self, url: str, offset: int | None = None, length: int | None = None) -> bytes:
+    def read(
+        self,
+        url: str,
+        offset: int | None = None,
+        length: int | None = None,
+        version: FileVersion | None = None,
+    ) -> bytes:
         """Return the bytes `url[offset : offset + length]`; by default all.
 
-        Raises DataError if there are fewer than `length`, or more than a record may have, or if
-        the URL cannot be read.
+        Raises DataError if there are fewer than `length`, or more than a record may have, if the
+        URL cannot be read, or if its file is not of the expected `version`.
         """
         start = offset or 0
         max_bytes = DEFAULT_MAX_BYTES if self._max_record_bytes is None else self._max_record_bytes
@@ -89,13 +93,13 @@ class Reader:
             raise too_large(url, max_bytes)
         local = local_path(url)
         if local is None:
-            data = self._read_remote(url, start, length, max_bytes)
+            data = self._read_remote(url, start, length, max_bytes, version)
         else:
             data = read_part(local, start, length, max_bytes)
         if length is not None and len(data) < length:
             raise DataError(
                 f"{url} has {len(data)} bytes from byte {start} on, but the record has {length}; "
-                "the file is cut, or offset or length is wrong"
+                "the file is truncated, or offset or length is wrong"
             )
         return data
 
@@ -114,30 +118,49 @@ class Reader:
         if self._cache is not None:
             self._cache.reinit()
 
-    def _read_remote(self, url: str, start: int, length: int | None, max_bytes: int) -> bytes:
+    def _read_remote(
+        self,
+        url: str,
+        start: int,
+        length: int | None,
+        max_bytes: int,
+        version: FileVersion | None,
+    ) -> bytes:
         if length == 0:
             return b""
         if self._cache is not None:
-            data = self._read_cached(self._cache, url, start, length, max_bytes)
+            data = self._read_cached(self._cache, url, start, length, max_bytes, version)
             if data is not None:
                 return data
         return self._retry(
             lambda seconds: b"".join(
-                self._remote.open(url, start, length, seconds, max_bytes).chunks
+                self._remote.open(url, start, length, seconds, max_bytes, version).chunks
             )
         )
 
     def _read_cached(
-        self, cache: DiskCache, url: str, start: int, length: int | None, max_bytes: int
+        self,
+        cache: DiskCache,
+        url: str,
+        start: int,
+        length: int | None,
+        max_bytes: int,
+        version: FileVersion | None,
     ) -> bytes | None:
-        """Return the bytes from the cache; None if the cache cannot store the file."""
-        with cache.download_lock(url):
-            path = cache.find(url)
-            if path is None and cache.takes(url):
+        """Return the bytes from the cache; None if the cache cannot store the file.
+
+        Each version of a file has its own entry, so the records of an index all come from one.
+        """
+        key = url if version is None else f"{url} ({version})"
+        with cache.download_lock(key):
+            path = cache.find(key)
+            if path is None and cache.takes(key):
                 path = self._retry(
-                    lambda seconds: cache.store(url, self._remote.open(url, 0, None, seconds))
+                    lambda seconds: cache.store(
+                        key, self._remote.open(url, 0, None, seconds, version=version)
+                    )
                 )
-        return None if path is None else cache.read(url, start, length, max_bytes)
+        return None if path is None else cache.read(key, start, length, max_bytes)
 
     def _retry(self, attempt: Callable[[float], _T]) -> _T:
         """Return the result of `retry`; `close` ends its pause, and stops retrying."""
@@ -154,22 +177,28 @@ class RangeFile(io.RawIOBase):
     """A file at a path or URL, read by position; also a file object. Not thread-safe.
 
     url : str
-    size : int      bytes, when it was opened
-    worth : int     gaps up to this many bytes are cheaper to read than to skip
+    size : int                  bytes, when it was opened
+    version : FileVersion       the version that a remote file had then; None for a local file
+    max_gap : int               gaps up to this many bytes are cheaper to read than to skip
 
-    Raises DataError if it cannot be opened, or a read fails.
+    Raises DataError if it cannot be opened, a read fails, or a remote file has changed.
     """
 
-    def __init__(self, url: str, reader: Reader | None = None, size: int | None = None) -> None:
+    def __init__(
+        self, url: str, reader: Reader | None = None, version: FileVersion | None = None
+    ) -> None:
         self.url = url
         self._pos = 0
         self._file: Any = None
+        self.version: FileVersion | None
         local = local_path(url)
         self.max_gap = _MAX_GAP_REMOTE if local is None else _MAX_GAP_LOCAL
         if local is None:
             self._reader = reader or Reader()
-            self.size = file_size(url) if size is None else size
+            self.version = remote_version(url) if version is None else version
+            self.size = self.version.size or 0
             return
+        self.version = None
         with convert_os_errors(url):
             try:
                 descriptor, self.size = open_regular_file(local)
@@ -177,13 +206,18 @@ class RangeFile(io.RawIOBase):
                 raise DataError(f"{url} cannot be read: {error}") from error
             self._file = open(descriptor, "rb", buffering=0)  # noqa: PTH123, SIM115
 
+    def note_version(self, versions: dict[str, FileVersion]) -> None:
+        """Enter the version of a remote file into a dict, by URL."""
+        if self.version is not None:
+            versions[self.url] = self.version
+
     def read_at(self, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`; fewer only at the end of the file."""
         length = max(0, min(length, self.size - start))
         if not length:
             return b""
         if self._file is None:
-            return self._reader.read(self.url, start, length)
+            return self._reader.read(self.url, start, length, self.version)
         with convert_os_errors(self.url):
             self._file.seek(start)
             data: bytes = self._file.read(length)
@@ -225,27 +259,22 @@ class RangeFile(io.RawIOBase):
         super().close()
 
 
-def file_size(url: str) -> int:
-    """Return the size of a file at a path or URL; DataError if the server does not report it."""
-    local = local_path(url)
-    if local is not None:
-        with convert_os_errors(url):
-            return Path(local).stat().st_size
-
+def remote_version(url: str) -> FileVersion:
+    """Return the version of a file at a URL; DataError if the server does not report its size."""
     with closing(Remote()) as remote:
 
-        def size(seconds: float) -> int | None:
+        def request(seconds: float) -> Download:
             download = remote.open(url, 0, None, seconds)
             download.close()
-            return download.size
+            return download
 
-        nbytes = retry(size)
-    if nbytes is None:
+        download = retry(request)
+    if download.size is None:
         raise DataError(
             f"{url} cannot be read in parts: the server does not say how many bytes it has; take "
             "a copy on this machine"
         )
-    return nbytes
+    return download.version._replace(size=download.size)
 
 
 def gather_bytes(file: RangeFile, offsets: Array, width: int) -> Array:
@@ -292,42 +321,45 @@ class CachedFileReader(Reader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._files: dict[str, int | None] = {}
+        self._files: dict[str, OpenFile | None] = {}
         self._lock = threading.Lock()
-        weakref.finalize(self, _close, self._files)
 
-    def read(self, url: str, offset: int | None = None, length: int | None = None) -> bytes:
+    def read(
+        self,
+        url: str,
+        offset: int | None = None,
+        length: int | None = None,
+        version: FileVersion | None = None,
+    ) -> bytes:
         """Return the bytes `url[offset : offset + length]`, with the errors of `Reader.read`."""
-        file = self._files[url] if url in self._files else self._descriptor(url)
+        file = self._files[url] if url in self._files else self._open(url)
         if file is not None and length is not None:
             try:
-                data = read_at(file, length, offset or 0)
+                data = read_at(file.descriptor, length, offset or 0)
             except OSError:
                 data = b""
             if len(data) == length:
                 return data
-        return super().read(url, offset, length)
+        return super().read(url, offset, length, version)
 
     def close(self) -> None:
-        """Close files and connections; later reads open a file each time."""
+        """Close files, each after the reads in progress; later reads open a file each time."""
         with self._lock:
-            _close(self._files)
+            self._files.update(dict.fromkeys(self._files))
         super().close()
 
-    def _descriptor(self, url: str) -> int | None:
-        """Return the descriptor of a local file; None for files that `Reader` has to open."""
+    def reinit(self) -> None:
+        """Reset after a fork, where the thread that held the lock does not exist."""
+        super().reinit()
+        self._lock = threading.Lock()
+
+    def _open(self, url: str) -> OpenFile | None:
+        """Return the open local file; None for files that `Reader` has to open."""
         with self._lock:
             if url not in self._files and len(self._files) < _MAX_FILES:
                 local = local_path(url)
                 try:
-                    self._files[url] = None if local is None else open_regular_file(local)[0]
+                    self._files[url] = None if local is None else OpenFile(local)
                 except (OSError, ValueError):
                     return None
             return self._files.get(url)
-
-
-def _close(files: dict[str, int | None]) -> None:
-    for url, file in [*files.items()]:
-        files[url] = None
-        if file is not None:
-            os.close(file)

@@ -1,13 +1,13 @@
-"""RecordIO: records in frames, without gaps; and a scanner for where records begin and end.
+"""RecordIO: packing of records into frames, and a scanner that finds the records of a file.
 
-A frame is a magic word (MAGIC), a word of part flag and length, the data, and zeros up to a
-multiple of 4. If the data contains MAGIC at a multiple of 4, it is split there into parts with one
-frame each, and that word is omitted. So an aligned MAGIC with the flag of a whole record or a first
-part always begins a record, whatever surrounds it.
+A frame is a 32-bit magic word (MAGIC), a word of part flag and length, the data, and padding to a
+multiple of 4 bytes; both words are its head. A record that contains MAGIC at a multiple of 4 is
+split there into parts with one frame each, and that word is omitted. So an aligned MAGIC, followed
+by the flag of a whole record or of a first part, always begins a record.
 
-The scanner reads heads only: blocks of the file with many small records at once, and just the heads
-of large records, so that a file of hundreds of gigabytes needs one small read per part. At a
-damaged position only the record there is lost; the scan continues at the next valid head.
+The scanner reads small records in blocks of many, and only the heads of large records: a file of
+hundreds of gigabytes takes one small read per part. After a damaged record, the scan continues at
+the next valid head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEAD = struct.Struct("<II")
 
 
 class FrameError(DataError):
-    """Bytes that are not a valid frame. `place` is their position, as the raising function says."""
+    """An error for bytes that are not a valid frame; `place` is their position."""
 
     def __init__(self, message: str, place: int = 0) -> None:
         super().__init__(message)
@@ -43,8 +43,8 @@ def pack_frames(payload: bytes) -> bytes:
     """Return the frames of a record; DataError if it is too long."""
     if len(payload) > LENGTH:
         raise DataError(
-            f"the record has {len(payload)} bytes, and one of RecordIO at most {LENGTH}; spread it "
-            "over several"
+            f"the record has {len(payload)} bytes, but RecordIO allows at most {LENGTH}; split it "
+            "into several records"
         )
     cuts = list(_find_magic(payload))
     if not cuts:
@@ -60,15 +60,14 @@ def pack_frames(payload: bytes) -> bytes:
 
 
 def unpack_frames(data: bytes, name: str = "the data", offset: int = 0) -> bytes:
-    """Return the record in `data`, which has to be exactly the frames of one record.
+    """Return the record in `data`, which must be exactly the frames of one record.
 
-    Raises FrameError, with `name` and `offset`, the file and the position of `data` in it.
+    Raises FrameError; its message has `name`, the file, and `offset`, the position of `data` in it.
     """
     if len(data) >= HEAD:
         magic, word = _HEAD.unpack_from(data)
-        if magic == MAGIC and word + HEAD + -word % 4 == len(
-            data
-        ):  # the flag of a whole record is 0
+        # The flag of a whole record is 0, so `word` is its length.
+        if magic == MAGIC and word + HEAD + -word % 4 == len(data):
             if find_head(data, HEAD) is not None:  # a damaged length covers the next record
                 raise FrameError(_no_record_text(name, offset), HEAD)
             return data[HEAD : HEAD + word]
@@ -89,7 +88,7 @@ def unpack_frames(data: bytes, name: str = "the data", offset: int = 0) -> bytes
 
 
 def iter_parts(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, length, flag) of the parts in the data, up to the first invalid frame."""
+    """Yield (start, length, flag) of each part in the data, up to the first invalid frame."""
     pos = 0
     while pos + HEAD <= len(data):
         magic, word = _HEAD.unpack_from(data, pos)
@@ -109,7 +108,7 @@ def is_record_head(head: bytes) -> bool:
 
 
 def find_head(data: bytes, start: int = 0) -> int | None:
-    """Return the position of the first record head, at a multiple of 4 from `start`; or None."""
+    """Return the position of the first record head from `start` on, in steps of 4; or None."""
     words = np.frombuffer(data, "<u4", (len(data) - start) // 4, start)
     if len(words) < 2:
         return None
@@ -119,20 +118,28 @@ def find_head(data: bytes, start: int = 0) -> int | None:
     return None
 
 
-def record_span(file: RangeFile, offset: int) -> int:
-    """Return the bytes from `offset` to the end of the record there; may exceed the file.
+_HEADS_BLOCK = 1 << 12  # bytes read at once to find the heads of the parts of a record
 
-    Raises FrameError if no record begins there, or its parts are not contiguous.
+
+def record_span(file: RangeFile, offset: int) -> int:
+    """Return the number of bytes of the record at `offset`, which may end beyond the file.
+
+    Raises FrameError if no record begins at `offset`, or its parts are not contiguous.
     """
     pos = offset
     first = True
+    block = b""
+    block_start = offset
     while True:
-        head = file.read_at(pos, HEAD)
+        if pos + HEAD > block_start + len(block):  # one read for many short parts
+            block_start = pos
+            block = file.read_at(pos, HEAD if first else _HEADS_BLOCK)
+        head = block[pos - block_start :][:HEAD]
         if len(head) < HEAD:
             if not first or (head and _WORD.startswith(head[:4])):
                 raise FrameError(
-                    f"{file.url} is cut: it ends after {file.size} bytes, inside the record that "
-                    f"begins at byte {offset}",
+                    f"{file.url} is truncated: it ends after {file.size} bytes, inside the record "
+                    f"that begins at byte {offset}",
                     pos,
                 )
             raise FrameError(
@@ -150,7 +157,7 @@ def record_span(file: RangeFile, offset: int) -> int:
 
 
 def _no_record_text(name: str, offset: int) -> str:
-    return f"{name}: no frame of a record begins at byte {offset}, or its parts are damaged"
+    return f"{name}: no record begins at byte {offset}, or its parts are damaged"
 
 
 def _find_magic(payload: bytes) -> Iterator[int]:
@@ -168,32 +175,32 @@ BROKEN = -1
 
 
 class Spans(NamedTuple):
-    """Offsets and lengths of records; the length is -1 (BROKEN) where no record can be read."""
+    """The offsets and lengths of records; an unreadable record has the length -1 (BROKEN)."""
 
     offsets: Array
     lengths: Array
 
 
 def scan_records(file: RangeFile) -> Spans:
-    """Return all records of a file, and the positions of records that cannot be read."""
+    """Return the spans of all records of a file; unreadable ones have the length BROKEN."""
     spans: list[tuple[Array, Array]] = []
     pos = 0
-    mean = 0.0
+    mean_length = 0.0
     while pos < file.size:
-        if mean <= file.max_gap:
+        if mean_length <= file.max_gap:
             starts, lengths = _scan_block(file.read_at(pos, BLOCK), file.size - pos)
             if len(starts):
                 spans.append((pos + starts, lengths))
                 nbytes = int(starts[-1] + lengths[-1])
                 pos += nbytes
-                mean = nbytes / len(starts)
+                mean_length = nbytes / len(starts)
                 continue
-        length, stop = _scan_record(file, pos, mean <= file.max_gap)
+        length, stop = _scan_record(file, pos, mean_length <= file.max_gap)
         spans.append((np.array([pos]), np.array([length])))
-        # Blocks are expensive: after damage, or a large record that filled a whole block, several
-        # small records have to follow before the next block is read.
-        mean = max(mean, 2.0 * file.max_gap if length == BROKEN else float(length))
-        mean = (7 * mean + stop - pos) / 8
+        # Reading a block is expensive: after damage, or a record that filled a whole block, several
+        # small records must follow before the next block is read.
+        mean_length = max(mean_length, 2.0 * file.max_gap if length == BROKEN else float(length))
+        mean_length = (7 * mean_length + stop - pos) / 8
         pos = stop
     if not spans:
         return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -201,7 +208,7 @@ def scan_records(file: RangeFile) -> Spans:
 
 
 def spans_at(file: RangeFile, offsets: Array, heads: Array) -> Spans:
-    """Return the records that begin at these offsets; `heads` holds their first 8 bytes."""
+    """Return the spans of the records at these offsets; `heads` holds their first 8 bytes."""
     words = np.ascontiguousarray(heads[:, :HEAD]).view("<u4")
     flags = words[:, 1] >> 29
     sizes = (words[:, 1] & LENGTH).astype(np.int64)
@@ -213,10 +220,10 @@ def spans_at(file: RangeFile, offsets: Array, heads: Array) -> Spans:
 
 
 def _scan_block(data: bytes, remaining: int) -> tuple[Array, Array]:
-    """Return starts and lengths of the leading records of a block, up to the first doubtful one.
+    """Return starts and lengths of the leading records of a block, up to the first uncertain one.
 
-    Each of them is followed by the head of the next record, or by the end of the file, which is
-    `remaining` bytes from the start of the block. `_scan_record` handles the rest.
+    A record is certain if it ends at the head of the next record, or at the end of the file, which
+    is `remaining` bytes from the start of the block.
     """
     words = np.frombuffer(data, "<u4", len(data) // 4)
     heads = np.flatnonzero(words[:-1] == MAGIC)
@@ -224,30 +231,32 @@ def _scan_block(data: bytes, remaining: int) -> tuple[Array, Array]:
         return heads[:0], heads[:0]
     seconds = words[heads + 1]
     stops = heads + 2 + ((seconds & LENGTH).astype(np.int64) + 3) // 4
-    jumps = np.flatnonzero(stops[:-1] != heads[1:])
-    if len(jumps):
-        count = int(jumps[0]) + 1
+    gaps = np.flatnonzero(stops[:-1] != heads[1:])
+    if len(gaps):
+        count = int(gaps[0]) + 1
         heads = heads[:count]
         stops = stops[:count]
         seconds = seconds[:count]
     flags = seconds >> 29
     begins = flags <= FIRST
     ends = (flags == WHOLE) | (flags == LAST)
-    # A part begins a record exactly if the part before it ended one.
+    # A part begins a record if and only if the previous part ended one.
     expected = np.concatenate(([True], ends[:-1]))
     wrong = np.flatnonzero((begins != expected) | (flags > LAST))
     # The last part is certain only if the file ends with it.
-    known = len(heads) - (4 * int(stops[-1]) != remaining) if not len(wrong) else int(wrong[0]) - 1
-    last = np.flatnonzero(ends[: max(known, 0)])
-    starts = np.flatnonzero(begins[: max(known, 0)])[: len(last)]
+    certain = len(heads) - (4 * int(stops[-1]) != remaining)
+    if len(wrong):
+        certain = int(wrong[0]) - 1
+    last = np.flatnonzero(ends[: max(certain, 0)])
+    starts = np.flatnonzero(begins[: max(certain, 0)])[: len(last)]
     return 4 * heads[starts], 4 * (stops[last] - heads[starts])
 
 
 def _scan_record(file: RangeFile, offset: int, is_small: bool) -> tuple[int, int]:
-    """Return (length, where to continue) of the one record at `offset`, which may be damaged.
+    """Return the length of the record at `offset`, or BROKEN, and the offset to continue at.
 
-    A record head inside the record shows that its length is damaged. It is searched for only if
-    no other record follows directly, and always among small records (`is_small`).
+    A record head inside the record shows that its length is damaged. The record is searched for one
+    if `is_small`, or if no other record follows directly.
     """
     length = _span_or_broken(file, offset)
     if length == BROKEN:
@@ -256,8 +265,8 @@ def _scan_record(file: RangeFile, offset: int, is_small: bool) -> tuple[int, int
     if not is_small and (stop == file.size or is_record_head(file.read_at(stop, HEAD))):
         return length, stop
     end = min(stop, file.size)
-    inside = _find_next_head(file, offset + HEAD, end)
-    return (BROKEN, inside) if inside < end else (length, stop)
+    next_head = _find_next_head(file, offset + HEAD, end)
+    return (BROKEN, next_head) if next_head < end else (length, stop)
 
 
 def _span_or_broken(file: RangeFile, offset: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import DataError
 
@@ -15,17 +16,63 @@ class RetryableError(Exception):  # never reaches a user
     """A failure that a retry may cure."""
 
 
+class ChangedFileError(DataError):
+    """The error for a file that was replaced on its server between two requests."""
+
+    def __init__(self, url: str, before: FileVersion, after: FileVersion) -> None:
+        super().__init__(
+            f"{url} changed on its server after it was opened: it was {before}, and is {after}; "
+            "open it again"
+        )
+
+
+class FileVersion(NamedTuple):
+    """The identity of the content of a remote file; None for what the server does not report."""
+
+    etag: str | None = None
+    modified: str | None = None
+    size: int | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            None if self.etag is None else f"ETag {self.etag}",
+            None if self.modified is None else f"Last-Modified {self.modified}",
+            None if self.size is None else f"{self.size} bytes",
+        ]
+        return ", ".join(filter(None, parts)) or "without a version"
+
+    def differs(self, other: FileVersion) -> bool:
+        """Return True if both cannot be the same content: by ETag, else Last-Modified, and size."""
+        if self.etag is not None and other.etag is not None:
+            changed = self.etag.removeprefix("W/") != other.etag.removeprefix("W/")
+        else:
+            changed = None not in (self.modified, other.modified) and (
+                self.modified != other.modified
+            )
+        return changed or (None not in (self.size, other.size) and self.size != other.size)
+
+    def check(self, url: str, later: FileVersion) -> None:
+        """Raise ChangedFileError if a later response is of another version."""
+        if self.differs(later):
+            raise ChangedFileError(url, self, later)
+
+
+NO_VERSION = FileVersion()
+
+
 @dataclass(frozen=True)
 class Download:
     """The bytes of a response, their number if it is known in advance, and a way to cancel it.
 
-    `checked` is False if a truncated response cannot be told from a complete one.
+    `checked` is False if a truncated response cannot be told from a complete one; `version` is
+    that of the whole file.
     """
 
     size: int | None
     chunks: Iterator[bytes]
     close: Callable[[], None] = lambda: None
     checked: bool = True
+    version: FileVersion = NO_VERSION
 
 
 def too_large(

@@ -1,7 +1,7 @@
-"""Arrays in zarr stores, at paths and URLs: opened, and read by row in whole chunks.
+"""Arrays in zarr stores at paths and URLs, read by row in whole chunks.
 
-Sources, Samples and the command line read zarr through this module. zarr is imported when a store
-is opened, as it is optional.
+Sources, Samples and the command line read zarr through this module. zarr is optional, and imported
+when a store is opened.
 """
 
 from __future__ import annotations
@@ -9,24 +9,26 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..._utils import fork
-from ...errors import DataError
+from ...errors import DataError, LayoutkitError
 from ...memory import Array
 
 MARK = "layoutkit"  # the attribute of stores that `layoutkit convert` writes
 
-# The cache of decoded slabs holds this many bytes, and always at least two slabs, as sequential
-# rows cross from one into the next.
+# Limits of the cache of decoded slabs: it holds this many bytes, but at least two slabs, because
+# sequential rows cross from one slab into the next.
 _CACHE_BYTES = 64 << 20
 _CACHE_SLABS = 2
 
 
 def is_store(name: str) -> bool:
-    """Return True for the name of a zarr store, `x.zarr`, or an array in one, `x.zarr/0`."""
+    """Return True for the name of a zarr store, `x.zarr`, or of an array in it, `x.zarr/0`."""
     *folders, last = str(name).replace(os.sep, "/").rstrip("/").lower().split("/")
     return last.endswith(".zarr") or (
         "." not in last and any(folder.endswith(".zarr") for folder in folders)
@@ -52,12 +54,12 @@ def open_store(path: str) -> Any:
     node = _open(path)
     if hasattr(node, "array_keys"):
         names = ", ".join(sorted(node.array_keys())) or "nothing"
-        raise DataError(f"{path}: is no array of zarr but a group, of {names}; name one of these")
+        raise DataError(f"{path} is a zarr group of {names}, not an array; name one of these")
     mark = node.attrs.get(MARK)
     if mark is not None and not mark["complete"]:
         raise DataError(
-            f"{path}: is half written; run `layoutkit convert` once more as before, which goes on "
-            f"with it: {mark['of']}"
+            f"{path} is incomplete; repeat the `layoutkit convert` command that wrote it, which "
+            f"resumes: {mark['of']}"
         )
     return node
 
@@ -70,15 +72,26 @@ def _open(path: str) -> Any:
     try:
         return zarr.open(path, mode="r")
     except Exception as error:
-        raise DataError(f"{path}: is no array of zarr ({type(error).__name__}: {error})") from error
+        raise DataError(f"{path} is not a zarr array ({type(error).__name__}: {error})") from error
+
+
+@contextmanager
+def convert_store_errors(path: str) -> Iterator[None]:
+    """Convert the errors of zarr and its codecs into DataErrors that name the array."""
+    try:
+        yield
+    except (LayoutkitError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
 class ChunkedArray:
     """An array in a zarr store that is read by row.
 
-    Whole chunks are read, and a slab, which is all chunks of the same rows, is cached for a while:
-    sequential rows read and decode each chunk once. Scattered rows decode one chunk each, as many
-    at a time as zarr does. Thread-safe; pickles as its name.
+    Whole chunks are read. A slab, which is all chunks of the same rows, is cached, so that
+    sequential rows decode each chunk once. Scattered rows decode one chunk each, as many
+    concurrently as zarr does. Thread-safe; pickled as its name.
 
     Attributes
     ----------
@@ -102,14 +115,14 @@ class ChunkedArray:
         nbytes = self.dtype.itemsize * int(np.prod((self.slab, *self.shape[1:])))
         self._max_slabs = max(_CACHE_SLABS, _CACHE_BYTES // max(1, nbytes))
         self.reinit()
-        self._array = array  # None means: open it at the next read
+        self._array = array  # None: open the store at the next read
         fork.reinit_after_fork(self)
 
     def __reduce__(self) -> Any:
         return ChunkedArray, (self.name,)
 
     def __getitem__(self, key: Any) -> Array:
-        """Read a selection now: ints, slices with positive step, and one increasing list."""
+        """Return a selection: ints, slices with a positive step, and one increasing list."""
         first = key[0] if isinstance(key, tuple) and key else key
         if isinstance(key, tuple) and len(key) > 1:
             return self._read(key)
@@ -123,9 +136,9 @@ class ChunkedArray:
         return self._read(key)
 
     def take(self, rows: Array) -> Array:
-        """Return a copy of the rows with these (valid) indices, in their order."""
+        """Return a copy of the rows at these (valid) indices, in the order of the indices."""
         slabs, slab_index = np.unique(rows // self.slab, return_inverse=True)
-        if len(slabs) > self._max_slabs:  # they would evict each other from the cache
+        if len(slabs) > self._max_slabs:  # the slabs would evict each other from the cache
             unique_rows, inverse = np.unique(rows, return_inverse=True)
             return self._read(unique_rows)[inverse]
         result = np.empty((len(rows), *self.shape[1:]), self.dtype)
@@ -135,7 +148,7 @@ class ChunkedArray:
         return result
 
     def _slabs(self, numbers: list[int]) -> list[Array]:
-        """Return the slabs with these numbers; missing ones are read in one call."""
+        """Return the slabs with these numbers; slabs that are not cached are read in one call."""
         with self._lock:
             missing = [number for number in numbers if number not in self._cache]
             self._cache.update(zip(missing, self._fetch(missing), strict=True))
@@ -153,20 +166,16 @@ class ChunkedArray:
             return [self._read(slice(*span)) for span in spans]
         block = self._read(np.concatenate([np.arange(*span) for span in spans]))
         ends = np.cumsum([stop - start for start, stop in spans])[:-1]
-        # Copies, as views of the block would keep all of it alive.
+        # Copies, because a view would keep the whole block alive.
         return [part.copy() for part in np.split(block, ends)]
 
     def _read(self, key: Any) -> Array:
-        try:
+        with convert_store_errors(self.name):
             self._array = self._array or open_store(self.name)
             return np.asarray(self._array.get_orthogonal_selection(key))
-        except Exception as error:
-            raise DataError(
-                f"{self.name} cannot be read: {type(error).__name__}: {error}"
-            ) from error
 
     def reinit(self) -> None:
-        """Reset after an error or fork: connections and held locks belong to the parent process."""
+        """Reset after a fork: connections and held locks belong to the parent process."""
         self._array = None
         self._cache: OrderedDict[int, Array] = OrderedDict()
         self._lock = threading.Lock()

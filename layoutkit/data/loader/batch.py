@@ -1,7 +1,7 @@
 """`Batch`, the result of one step of a Batcher, and the Views of its arrays.
 
-`ViewFactory` makes the Views, after converting the arrays if the caller passed `convert=` or the
-constants of a formula, which is computed in the layout of the arrays.
+`ViewFactory` makes the Views. If the caller passed `convert=` or the constants of a formula, it
+converts the arrays first; a formula does not change their layout.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Dropped = tuple[Record, int, BaseException | None]
 class Batch:
     """A batch of `count` records in the epoch's order, without padding.
 
-    A batch also unpacks as a pair: `for x, y in batches` yields input and target. The batch owns
-    the memory of the views: it is not reused while a reference to it exists.
+    A batch also unpacks as a pair: `for x, y in batches` yields input and target. The memory of its
+    Views is not reused while a reference to it exists.
 
     Attributes
     ----------
@@ -60,7 +60,8 @@ class Batch:
         dropped: list[Dropped],
         stats: dict[str, float],
     ) -> None:
-        self.input, self.target = input, target
+        self.input = input
+        self.target = target
         self.count = len(index)
         self.index = index
         self.dropped = dropped
@@ -81,8 +82,10 @@ class Batch:
         return iter((self.input, self.target))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a queue between processes, which blocks on unpicklable objects."""
-        dropped = [(record, place, _picklable(error)) for record, place, error in self.dropped]
+        """Return a picklable state: a queue between processes hangs on unpicklable objects."""
+        dropped = [
+            (record, position, _picklable(error)) for record, position, error in self.dropped
+        ]
         return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
 
     def __repr__(self) -> str:
@@ -91,7 +94,7 @@ class Batch:
 
 
 def _picklable(error: BaseException | None) -> BaseException | None:
-    """Return the error, or a DataError with its text if it cannot be pickled."""
+    """Return the error, or a DataError with its text if the error cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -100,9 +103,9 @@ def _picklable(error: BaseException | None) -> BaseException | None:
 
 
 def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -> None:
-    """Raise unless `convert` is None or a Converter for `layout`, without formula constants.
+    """Raise DataError unless `convert` is None, or a Converter for `layout` without constants.
 
-    Raises DataError, and ArgumentError or ShapeError for invalid constants.
+    Raise ArgumentError or ShapeError for invalid constants of a formula.
     """
     formula = cached_normalization(**constants)
     if convert is None:
@@ -115,8 +118,8 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
     left = convert.options.pattern.left
     if layout is not None and str(parse_layout(layout)) != str(left):
         raise DataError(
-            f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give that,'
-            " or omit it"
+            f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give '
+            f"layout={str(left)!r}, or omit it"
         )
 
 
@@ -137,40 +140,44 @@ _NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class ViewFactory:
-    """A factory of Views of arrays, chosen by axes and dtype.
+    """A factory of Views, whose class depends on the layout and dtype of the array.
 
-    It reuses the plan of the previous batch: planning anew takes 30 us, and again for every layout
-    that is requested.
+    It reuses the plans of the previous batch: planning takes 30 us for a new View, and again for
+    each layout that the caller requests.
     """
 
     def __init__(
         self, layout: str | None, arg_name: str, classes: Any = None, *,
         convert: Any = None, constants: Mapping[str, Any] = _NO_CONSTANTS,
     ) -> None:  # fmt: skip
-        self._layout, self._what, self._classes = layout, arg_name, classes
-        self._convert, self._constants = convert, dict(constants)
+        self._layout = layout
+        self._arg_name = arg_name
+        self._classes = classes
+        self._convert = convert
+        self._constants = dict(constants)
         self._converter: Converter | None = None
-        self._template: DataView | None = (
-            None  # has no rows, so it does not keep a batch's memory alive
-        )
-        self._template_key: Any = None  # dtype and shape of arrays that the template fits
+        # A View without rows, so that it does not keep the memory of a batch alive.
+        self._template: DataView | None = None
+        self._template_key: Any = None  # dtype and record shape of arrays that the template fits
 
     def __call__(self, array: Array) -> DataView:
-        """Return a new View of the array, by reference or converted."""
+        """Return a View of the array, without copying it, or of the converted array."""
         if self._convert is not None or self._constants:
             array = self._convert_array(array)
-        template, key = self._template, (array.dtype, array.shape[1:])
+        template = self._template
+        key = array.dtype, array.shape[1:]
         if template is None or key != self._template_key:
-            layout = self._layout or default_layout(array.ndim, self._what)
+            layout = self._layout or default_layout(array.ndim, self._arg_name)
             view: DataView = view_for_layout(layout, array, self._classes)
-            self._template, self._template_key = view.sub(0, 0), key
+            self._template = view.sub(0, 0)
+            self._template_key = key
             return view
         return template.with_samples(array)
 
     def _convert_array(self, array: Array) -> Array:
-        """Return the converted array, and set the layout of its View."""
+        """Return the converted array; the first call also sets the layout of its View."""
         if self._converter is None:
-            layout = self._layout or default_layout(array.ndim, self._what)
+            layout = self._layout or default_layout(array.ndim, self._arg_name)
             self._converter = converter_for(layout, self._convert, self._constants)
             self._layout = result_layout(self._converter)
         result: Array = self._converter(array)

@@ -40,17 +40,18 @@ class RecordSource:
     def __init__(
         self, index: Index, sampler: Sampler, get: Callable[[Any], Any] | None, read: Any
     ) -> None:
-        self.index, self.sampler = index, sampler
+        self.index = index
+        self.sampler = sampler
         self.in_parts = isinstance(index, PartsIndex)
         self.direct = get is None and index.in_memory
         self.get: Callable[[Any], Any] | None = None if self.direct else get or read
 
     def order(self, epoch: int, marks: Any = None) -> Order:
-        """Return the order of an epoch; endless for kinds that draw."""
+        """Return the order of an epoch, which is endless if the sampler draws records."""
         return self.sampler.order(epoch, marks)
 
     def take(self, order: Order, start: int, stop: int) -> Numbers:
-        """Return the records at positions start .. stop-1, up to the epoch's end."""
+        """Return the records at positions start .. stop-1; fewer at the epoch's end."""
         if self.in_parts:
             return order.between(start, stop)  # type: ignore[no-any-return]
         return order.numbers_in(start, stop)
@@ -60,11 +61,11 @@ class RecordSource:
         return row_views(self.gathered(numbers)) if self.direct else self.records(numbers)
 
     def gathered(self, numbers: Any) -> Array:
-        """Return a copy of the rows of the array."""
+        """Return a copy of these rows of the array."""
         return self.index.rows(numbers)
 
     def records(self, numbers: Numbers) -> list[Record]:
-        """Return the Record objects."""
+        """Return these records as Record objects."""
         if isinstance(numbers, list):
             return numbers
         return self.index.records(numbers)
@@ -88,7 +89,7 @@ class RecordSource:
         return self.index.ranks(numbers)
 
     def targets(self, numbers: Any) -> Array | None:
-        """Return the targets of a source that has targets other than labels."""
+        """Return the targets of these records; None if the source has none besides labels."""
         return self.index.targets(numbers)
 
 
@@ -106,8 +107,8 @@ _log = logging.getLogger("layoutkit.data")
 class RecordPipeline:
     """The steps that each record passes through.
 
-    strict : bool    a failure in any source, not only the first, fails the record
-    collate_step     makes a batch of results of any size; None if results are rows
+    strict : bool    a failure in any source, not only in the first one, fails the record
+    collate_step     makes a batch from results of any size; None if results are rows
     writes_out       the processor writes all of `out`, or raises
     """
 
@@ -124,7 +125,7 @@ class RecordPipeline:
         return self.sources[0].get if len(self.sources) == 1 else self._get_all
 
     def make_processor(self) -> Callable[..., Any] | None:
-        """Return the function called with the data of a record and `out`."""
+        """Return the function that is called with the data of a record and `out`; or None."""
         processor = self.processor
         if len(self.sources) == 1 or processor is None:
             return processor
@@ -152,7 +153,7 @@ class RecordPipeline:
             if self.strict:
                 raise
             _log.warning(
-                "%s: %s; the processor gets None for it",
+                "%s: %s; the processor gets None for this record",
                 describe_record(item),
                 describe_error(error),
             )
@@ -169,8 +170,8 @@ class RecordChunk:
     block : array        the results in rows: part of the batch if its shape is known beforehand,
                          else allocated for the first result
     failed : dict        maps a row of the chunk to its error, None for a refused record
-    irregular : dict     maps a row to a result that does not fit the block; to every result if
-                         results are collated
+    irregular : dict     maps a row to its result, if that does not fit the block or results are
+                         collated
     targets : dict       maps a row to the target that the processor returned
     """
 
@@ -190,18 +191,25 @@ class RecordChunk:
         self.get_seconds = self.process_seconds = 0.0
         self.block: Any = None
         self.stopped = False
-        self.current: tuple[int, float] | None = None
+        self.current: tuple[int, float] | None = None  # row and start time, if there is a timeout
         self._set_block(block)
 
     def run(self) -> None:
         """Read and process every record."""
         if self._run_vectorized():
             return
-        pipeline, failed, timeout = self.pipeline, self.failed, self.pipeline.timeout
+        pipeline = self.pipeline
+        failed = self.failed
+        timeout = pipeline.timeout
         get = pipeline.make_reader()
         process = pipeline.make_processor()
-        rows, block, shape, dtype = self._rows, self.block, self._shape, self._dtype
-        is_preallocated, ndarray, clock = self.is_preallocated, np.ndarray, perf_counter
+        rows = self._rows
+        block = self.block
+        shape = self._shape
+        dtype = self._dtype
+        is_preallocated = self.is_preallocated
+        ndarray = np.ndarray
+        clock = perf_counter
         read_seconds = process_seconds = 0.0
         now = clock()
         for row, item in enumerate(pipeline.read_inputs(self.numbers)):
@@ -225,7 +233,9 @@ class RecordChunk:
                         block[row] = value
                 else:
                     self._store(row, value)
-                    block, shape, dtype = self.block, self._shape, self._dtype
+                    block = self.block
+                    shape = self._shape
+                    dtype = self._dtype
             except Exception as error:
                 failed[row] = error
             end = clock()
@@ -235,10 +245,11 @@ class RecordChunk:
             process_seconds += end - read_time
             now = end
         self.current = None
-        self.get_seconds, self.process_seconds = read_seconds, process_seconds
+        self.get_seconds = read_seconds
+        self.process_seconds = process_seconds
 
     def finished_part(self, row: int, is_late: bool) -> RecordChunk:
-        """Return a copy of the results before `row`; record `row` fails if `is_late`."""
+        """Return a copy of the results before `row`, and a failure of `row` if `is_late`."""
         count = row + is_late
         part = RecordChunk(
             self.pipeline, self.first, [numbers[:count] for numbers in self.numbers], None
@@ -254,7 +265,7 @@ class RecordChunk:
         return part
 
     def _run_vectorized(self) -> bool:
-        """Gather rows of an array at once and return True, if no per-record work is needed."""
+        """Gather all rows at once and return True; return False if records need separate work."""
         pipeline = self.pipeline
         source = pipeline.sources[0]
         if pipeline.processor is not None or not source.direct:
@@ -280,7 +291,7 @@ class RecordChunk:
         """Return the array of an (array, target) pair, and store the target."""
         if len(pair) != 2:
             raise DataError(
-                f"the result is a tuple of {len(pair)}; return array or (array, target)"
+                f"the result is a tuple of {len(pair)} items; return an array or (array, target)"
             )
         value, target = pair
         if value is not None:
@@ -296,9 +307,8 @@ class RecordChunk:
         array = _as_array(value)
         check_supported_dtype(array.dtype)
         if self.pipeline.collate_step is not None:
-            self.irregular[row] = _cast(
-                array, array.dtype
-            )  # a copy, since the processor may reuse the memory
+            # A copy, since the processor may reuse the memory for its next record.
+            self.irregular[row] = _cast(array, array.dtype)
             return
         if self.block is None:
             dtype = self.pipeline.dtype or array.dtype
@@ -341,8 +351,8 @@ def describe_record(record: Any) -> str:
         return f"{record.url}, byte {record.offset}"
     if container_kind(record.url) is not None:  # a row of a Parquet file, which has no offset
         return f"{record.url}, record {record.position}"
-    name: str = record.url
-    return name
+    url: str = record.url
+    return url
 
 
 def describe_error(error: BaseException) -> str:
@@ -355,7 +365,7 @@ def describe_error(error: BaseException) -> str:
 
 def timeout_error(timeout: float) -> TimeoutError:
     """Return the error of a record that exceeded the timeout."""
-    return TimeoutError(f"getting and processing it took longer than {timeout:g} s")
+    return TimeoutError(f"reading and processing the record took longer than {timeout:g} s")
 
 
 def _cast(rows: Array, dtype: DType) -> Array:

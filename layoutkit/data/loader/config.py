@@ -35,7 +35,7 @@ from .distributed import Shard, check_shardable, parse_shard
 
 @dataclass(frozen=True)
 class Arguments:
-    """The unchecked arguments of `sampled_batcher`, which documents them."""
+    """The arguments of `sampled_batcher`, which documents them, before validation."""
 
     sources: Any
     batch_size: Any
@@ -81,7 +81,7 @@ class Arguments:
 def make_samplers(
     indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
 ) -> list[Sampler]:
-    """Return a sampler for each index; raise DataError for one that does not fit."""
+    """Return a sampler for each index; raise DataError if a sampler does not fit its index."""
     specs = _full_batch_sampler(spec) if check_bool("drop_last", drop_last) else spec
     kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
@@ -97,7 +97,7 @@ def make_samplers(
 
 
 def _full_batch_sampler(spec: Any) -> Any:
-    """Return the kind, or list of kinds, with this order in which all batches are full."""
+    """Return the kind, or list of kinds, with the order of `spec` and only full batches."""
     if isinstance(spec, list | tuple):
         return [_full_batch_sampler(item) for item in spec]
     if not isinstance(spec, Sampler):
@@ -105,23 +105,21 @@ def _full_batch_sampler(spec: Any) -> Any:
     if spec.plan.even or spec.plan.draws:
         return spec
     kind = full_batch_kind(spec.plan.kind)
-    raise DataError(
-        f"drop_last=True, but the sampler is already constructed; make it of kind {kind!r}"
-    )
+    raise DataError(f"drop_last=True does not change an existing sampler; make it of kind {kind!r}")
 
 
 def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
-    """Return a copy of the caller's sampler with the batch size set."""
+    """Return a copy of the caller's sampler with the batch size and number of batches set."""
     plan = sampler.plan
     if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
         raise DataError(
-            "the sampler is over another index; give sampled_batcher the same Index object that "
+            "the sampler was made for another index; give sampled_batcher the Index object that "
             "the sampler was made for"
         )
     if plan.batch_size not in (None, size):
         raise DataError(
-            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; omit "
-            "the sampler's"
+            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; "
+            "omit the sampler's"
         )
     requested = plan.num_batches if num_batches is None else check_int("num_batches", num_batches)
     if requested is None and plan.draws:
@@ -130,20 +128,20 @@ def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) 
 
 
 def without_end(sampler: Sampler) -> Sampler:
-    """Return a sampler without end if its kind draws: the Batcher counts the batches."""
+    """Return the sampler without an end if it draws records: the Batcher counts the batches."""
     return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
 def check_lengths(sources: Sequence[RecordSource], max_batches: int | None, size: int) -> None:
     """Raise DataError unless all sources have as many records per epoch as the first one."""
-    first = sources[0].order(0).size if max_batches is None else max_batches * size
+    first_count = sources[0].order(0).size if max_batches is None else max_batches * size
     for number, source in enumerate(sources[1:], 1):
-        other = source.order(0).size
-        if source.sampler.plan.draws or None in (first, other) or first == other:
+        count = source.order(0).size
+        if source.sampler.plan.draws or None in (first_count, count) or first_count == count:
             continue
         raise DataError(
-            f"the first source gives {first} records an epoch, but source {number} gives {other}; "
-            f"the numbers must agree, or source {number} needs a sampler that draws"
+            f"the first source gives {first_count} records an epoch, but source {number} gives "
+            f"{count}; the numbers must be equal, or source {number} needs a sampler that draws"
         )
 
 
@@ -160,10 +158,10 @@ def with_decoder(args: Arguments) -> Arguments:
     """
     if args.size is None:
         if args.fit is not None:
-            raise DataError(f"fit={args.fit!r} fits images to one size; give size as well")
+            raise DataError(f"fit={args.fit!r} has no effect without size; give size as well")
         return args
     fixes = dict.fromkeys(
-        ("processor", "input_dims", "batch_dims"), "An images.Decoder is a processor, too"
+        ("processor", "input_dims", "batch_dims"), "An images.Decoder can be passed as processor="
     )
     fixes["dtype"] = "To get floats, give scale=, mean= and std=, or convert="
     for name, fix in fixes.items():
@@ -172,7 +170,7 @@ def with_decoder(args: Arguments) -> Arguments:
                 f"size= decodes images into uint8 (height, width, 3), which {name}= contradicts; "
                 f"give one of them. {fix}"
             )
-    # A lazy import: only image records need it.
+    # A lazy import: only size= needs it.
     from ...images import Decoder
 
     decoder = Decoder(args.size, args.fit or "cover")
@@ -190,7 +188,7 @@ def with_decoder(args: Arguments) -> Arguments:
 def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
     """Raise DataError if batches would hold undecoded images, whose bytes differ in length.
 
-    Also raise if `size` is set for several sources, which do not make a row.
+    Also raise DataError if `size` is set for several sources, which one Decoder cannot combine.
     """
     if args.size is not None and len(indexes) > 1:
         raise DataError(
@@ -205,15 +203,15 @@ def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
     is_image = name is not None and lowercase_suffix(name) in IMAGE_SUFFIXES
     if not is_image and not index.has_images:
         return
-    is_one = "is an image" if is_image else "has images"
+    content = "is an image" if is_image else "has images"
     if args.collate is not None:
         raise DataError(
-            f"{name} {is_one}, but collate takes pixels; processor=lambda data, out: "
-            "layoutkit.images.read(data) decodes it"
+            f"{name} {content}, but collate takes pixels; decode images with "
+            "processor=lambda data, out: layoutkit.images.read(data)"
         )
     raise DataError(
-        f"{name} {is_one}, whose bytes are not a row of a batch; size=(height, width) decodes "
-        "images, and processor= takes bytes"
+        f"{name} {content}, but encoded bytes are not a row of a batch; decode images with "
+        "size=(height, width), or process the bytes with processor="
     )
 
 
@@ -232,7 +230,7 @@ _FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
 
 
 def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
-    """Return the step that collates results of any size; None without a Collator.
+    """Return the step that collates results of any size; None if there is no Collator.
 
     Raises
     ------
@@ -244,18 +242,19 @@ def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
         return None
     windows = collator.windows
     axes = windows.completed(windows.options.pattern.left.ndim - 1)
-    places = axes.places()
+    axis_by_name = axes.places()
     if windows.channels is not None:
-        del places["c"]
-    cut = [name for name, axis in places.items() if axes.cropped_names[axis] is not None]
-    offset = _parse_offsets(args.offset, [*places], cut, collator.pattern)
-    return CollateStep(collator, offset, _parse_flips(args.flip, [*places], collator.pattern), seed)
+        del axis_by_name["c"]
+    names = [*axis_by_name]
+    cropped = [name for name in names if axes.cropped_names[axis_by_name[name]] is not None]
+    offset = _parse_offsets(args.offset, names, cropped, collator.pattern)
+    return CollateStep(collator, offset, _parse_flips(args.flip, names, collator.pattern), seed)
 
 
 def check_collate(args: Arguments) -> None:
-    """Raise unless `collate` is None or a Collator of single results, without conflicts.
+    """Raise DataError if `collate` is not a Collator of single results, or options conflict.
 
-    Raises DataError, and ArgumentError for `offset` or `flip` without a Collator.
+    Raise ArgumentError for `offset` or `flip` without a Collator.
     """
     collator = args.collate
     if collator is None:
@@ -270,14 +269,14 @@ def check_collate(args: Arguments) -> None:
         raise DataError(f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...)')
     if collator.windows.whole:
         raise DataError(
-            f'collate takes one array in "{collator.pattern}", but results come one by one; remove '
-            "b on the left of its pattern"
+            f'collate takes one array of all samples ("{collator.pattern}"), but results are '
+            "separate samples; remove b on the left of its pattern"
         )
-    to = collator.windows.options.pattern.target
-    if "b" not in to.groups or to.names or "..." in str(to):
+    target = collator.windows.options.pattern.target
+    if "b" not in target.groups or target.names or "..." in str(target):
         raise DataError(
-            f'batches of collate="{collator.pattern}" are {to}, but a batch is a View, whose '
-            "layout has one letter per axis, including b; correct the right of the pattern"
+            f'batches of collate="{collator.pattern}" are {target}, but a batch is a View, whose '
+            "layout has one letter per axis, including b; correct the right side of the pattern"
         )
     fix_size = "the Collator accepts results of any size; omit it"
     fix_collator = "give it to the Collator"
@@ -294,7 +293,7 @@ def check_collate(args: Arguments) -> None:
     if layout is not None and str(layout) != collated_layout(collator):
         raise DataError(
             f'layout={layout!r}, but batches of collate="{collator.pattern}" are '
-            f"{collated_layout(collator)}; give that, or omit it"
+            f"{collated_layout(collator)}; give that layout, or omit it"
         )
 
 
@@ -303,18 +302,22 @@ def collated_layout(collator: Collator) -> str:
     return str(collator.windows.options.pattern.target)
 
 
-def _parse_offsets(option: Any, names: list[str], cut: list[str], pattern: str) -> dict[str, Any]:
+def _parse_offsets(
+    option: Any, names: list[str], cropped: list[str], pattern: str
+) -> dict[str, Any]:
     """Return the offset by axis; "random" alone applies to each axis that has a window."""
-    offsets: dict[str, Any] = (
-        dict.fromkeys(cut, RANDOM) if option == RANDOM else _parse_by_axis("offset", option, names)
-    )
+    offsets: dict[str, Any]
+    if option == RANDOM:
+        offsets = dict.fromkeys(cropped, RANDOM)
+    else:
+        offsets = _parse_by_axis("offset", option, names)
     for name, value in offsets.items():
         number = as_int(value)
         if number is not None:
             offsets[name] = number
             continue
         _check_random(f"offset[{name!r}]", value, "or a whole number")
-        if name not in cut:
+        if name not in cropped:
             raise _no_window_error(f"offset={option!r}", pattern, [name])
         offsets[name] = RANDOM
     if option == RANDOM and not offsets:
@@ -348,14 +351,14 @@ def _parse_by_axis(arg_name: str, option: Any, names: list[str]) -> dict[str, An
         _check_random(arg_name, option, "or a dict by axis")
     if not isinstance(option, Mapping):
         raise ArgumentError(
-            f'{arg_name}={option!r}; it is "random", or a dict such as {{"w": "random"}}'
+            f'{arg_name}={option!r}; it must be "random", or a dict such as {{"w": "random"}}'
         )
     by_axis = {axis_name(name): value for name, value in option.items()}
     for name in by_axis:
         if name not in names:
             raise ArgumentError(
-                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; these are "
-                f"{', '.join(names)}"
+                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; their axes "
+                f"are {', '.join(names)}"
             )
     return by_axis
 
@@ -365,22 +368,20 @@ def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
         return
     close = isinstance(value, str) and get_close_matches(value.lower(), [RANDOM, "rand"], 1, 0.5)
     hint = '; did you mean "random"?' if close else ""
-    raise ArgumentError(f'{arg_name} is {value!r}; it is "random", {alternatives}{hint}')
+    raise ArgumentError(f'{arg_name} is {value!r}; it must be "random", {alternatives}{hint}')
 
 
 def _no_window_error(option: str, pattern: str, names: list[str]) -> ArgumentError:
     sizes = ", ".join(f"{name}=224" for name in names)
     return ArgumentError(
-        f'{option} draws the start of windows, but Collator("{pattern}") has no window along '
-        f"{', '.join(names)}, which is not cropped; give it one, as in {sizes}"
+        f'{option} draws the start of a window, but Collator("{pattern}") has no window along '
+        f"{', '.join(names)}; give the Collator window sizes, as in {sizes}"
     )
 
 
 _MAX_WORKERS = 4
-_SLICED = (
-    "batchwise_shuffled_sequential",
-    "random_slice",
-)  # bases whose order depends on the batch size
+# Bases of samplers whose order depends on the batch size.
+_SLICED = ("batchwise_shuffled_sequential", "random_slice")
 
 Shape = tuple[int, ...]
 
@@ -397,9 +398,9 @@ class ViewFactories(NamedTuple):
 class LoaderConfig:
     """The validated configuration of a Batcher.
 
-    max_batches : int   batches in an epoch of a kind that draws; None if the epoch ends by itself
-    dims : callable     returns the shape of a record in batch k, or None
-    shard : Shard       the part of each step that belongs to this process; None for all
+    max_batches : int   batches in an epoch, if the sampler draws records; else None
+    dims : callable     returns the shape of a record in batch k; None if it is not specified
+    shard : Shard       the part of each step that belongs to this process; None: all of it
     """
 
     sources: tuple[RecordSource, ...]
@@ -417,12 +418,12 @@ class LoaderConfig:
 
     @property
     def draws(self) -> bool:
-        """True if the order has no natural end."""
+        """True if the sampler draws records, so that its order has no end."""
         return self.max_batches is not None
 
     @property
     def identity(self) -> dict[str, int | str]:
-        """The entries in which a loaded state must agree."""
+        """The entries of a state that must be equal for loading it."""
         plans = [source.sampler.plan for source in self.sources]
         return {
             "kind": "+".join(plan.kind for plan in plans),
@@ -433,7 +434,7 @@ class LoaderConfig:
 
     @property
     def allows_other_batch_size(self) -> bool:
-        """True if a state may have another batch size: the order shared by ranks has none."""
+        """True if a state of another batch size can be loaded: the order does not depend on it."""
         plans = [source.sampler.plan for source in self.sources]
         return self.shard is not None and not any(plan.base in _SLICED for plan in plans)
 
@@ -466,7 +467,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     if shard is not None and max_batches is not None:
         max_batches = -(-max_batches // shard.world) * shard.world
     if refill and samplers[0].plan.base == "even_sequences":
-        raise DataError("refill=True would put sequences of other lengths into a batch; omit it")
+        raise DataError("refill=True would mix sequences of different lengths in a batch; omit it")
     reader = _make_reader(args)
     sources = tuple(
         RecordSource(index, without_end(sampler), get, index.getter(reader))
@@ -496,7 +497,7 @@ def make_config(args: Arguments) -> LoaderConfig:
 def _make_shard(
     args: Arguments, indexes: list[Index], size: int
 ) -> tuple[Shard | None, list[Sampler]]:
-    """Return the shard, and the sampler of all records for each index."""
+    """Return the shard, and a sampler for each index, which orders the records of all shards."""
     shard = parse_shard(args.shard)
     num_batches = args.num_batches
     if shard is not None and num_batches is not None:
@@ -510,34 +511,34 @@ def _make_shard(
 def _make_view_factories(
     args: Arguments, layouts: tuple[str | None, str | None], index: Index
 ) -> ViewFactories:
-    prepared = {"convert": args.convert, "constants": args.constants}
+    conversion = {"convert": args.convert, "constants": args.constants}
     return ViewFactories(
-        ViewFactory(layouts[0], "the input of a batch", **prepared),
+        ViewFactory(layouts[0], "the input of a batch", **conversion),
         ViewFactory(layouts[1], "the target of a batch"),
         ViewFactory("b", "the labels of a batch", index.labels or None),
     )
 
 
 def _open_indexes(sources: Any) -> list[Index]:
-    listed = sources if isinstance(sources, list | tuple) else [sources]
-    if not listed:
+    source_list = sources if isinstance(sources, list | tuple) else [sources]
+    if not source_list:
         raise DataError("sources is empty; give at least one")
-    return [source if isinstance(source, Index) else open_index(source) for source in listed]
+    return [source if isinstance(source, Index) else open_index(source) for source in source_list]
 
 
 def _parse_getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:
-    listed = list(getters) if isinstance(getters, list | tuple) else [getters] * len(indexes)
-    if len(listed) != len(indexes):
+    getter_list = list(getters) if isinstance(getters, list | tuple) else [getters] * len(indexes)
+    if len(getter_list) != len(indexes):
         raise DataError(
-            f"there are {len(listed)} getters for {len(indexes)} sources; give one for each"
+            f"there are {len(getter_list)} getters for {len(indexes)} sources; give one for each"
         )
-    for get in listed:
+    for get in getter_list:
         _check_callable("get", get)
-    return listed
+    return getter_list
 
 
 def _parse_dims(input_dims: Any, batch_dims: Any) -> Callable[[int], Shape | None]:
-    """Return a function from the number of a batch to the shape of its records."""
+    """Return a function that maps the number of a batch to the shape of its records."""
     if input_dims is not None and batch_dims is not None:
         raise DataError("pass either input_dims or batch_dims, not both")
     if batch_dims is not None:
@@ -569,7 +570,7 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
         return pair[0], pair[1]
     left = args.convert.options.pattern.source
     if left.groups[0] != "b":
-        raise DataError(f"convert takes {left}, but rows begin with b; begin the pattern with b")
+        raise DataError(f"convert takes {left}, but rows begin with b; begin its pattern with b")
     return str(left), pair[1]
 
 
@@ -582,7 +583,7 @@ def _check_ranks(input_dims: Any, layout: str | None) -> None:
 
 
 def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | None]:
-    """Return the number of threads, and the seconds that a record may take."""
+    """Return the number of threads, and the timeout of a record in seconds (or None)."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = (
         min(_MAX_WORKERS, cpus) if num_workers is None else check_int("num_workers", num_workers)
@@ -626,42 +627,42 @@ def _check_callable(name: str, value: Any) -> None:
 # Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
 _ARGUMENT_HINTS = {
     "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
-    "collate_fn": "processor=, which makes a row of a record; collate= joins rows of many sizes",
+    "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
     "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and offset="random"',
     "drop_remainder": "drop_last=True",
     "generator": "seed=; an order is a function of seed, epoch and position",
     "image_size": "size=, (height, width) of images",
-    "multiprocessing_context": "num_workers=, which are threads",
-    "num_epochs": "a loop for each: every `for batch in batches` is the next epoch",
+    "multiprocessing_context": "num_workers=, the number of threads",
+    "num_epochs": "a loop for each epoch: every `for batch in batches` is the next one",
     "num_parts": "open_index(source, partition=p, partitions=P) as the source",
     "num_replicas": "shard=(rank, world)",
     "num_shards": "shard=(rank, world)",
-    "num_threads": "num_workers=, which are threads",
+    "num_threads": "num_workers=, the number of threads",
     "persistent_workers": "nothing: threads live until close(), over all epochs",
     "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
-    "prefetch_factor": "prefetch=, in batches, whatever the number of threads",
+    "prefetch_factor": "prefetch=, in batches, for all threads together",
     "rand_crop": 'offset="random", of the windows that collate= crops',
     "rand_mirror": 'flip="random", of the windows that collate= crops',
     "random_crop": 'offset="random", of the windows that collate= crops',
     "random_flip": 'flip="random", of the windows that collate= crops',
     "random_state": "seed=; an order is a function of seed, epoch and position",
     "rank": "shard=(rank, world)",
-    "repeat": "a loop for each: every `for batch in batches` is the next epoch",
+    "repeat": "a loop for each epoch: every `for batch in batches` is the next one",
     "shuffle": 'sampler="shuffle", each record once in random order',
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
     "target_size": "size=, (height, width) of images",
     "transform": "processor=, called with the data of a record and out=",
-    "use_multiprocessing": "num_workers=, which are threads",
+    "use_multiprocessing": "num_workers=, the number of threads",
     "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
-    "worker_init_fn": "num_workers=, which are threads of this process",
-    "workers": "num_workers=, which are threads",
+    "worker_init_fn": "num_workers=, the number of threads of this process",
+    "workers": "num_workers=, the number of threads",
     "world_size": "shard=(rank, world)",
 }
 
 
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
-    """Raise NoSuchArgument for the first unknown keyword, with its equivalent here."""
+    """Raise NoSuchArgument for the first unknown keyword; the message names its equivalent."""
     for name in names:
         if name in _ARGUMENT_HINTS:
             raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ARGUMENT_HINTS[name]}")

@@ -51,7 +51,7 @@ def sampled_batcher(
     max_record_bytes: int | None = None,
     **unknown: Never,
 ) -> Batcher:
-    """Return a Batcher over the records of an index, read and processed ahead on threads.
+    """Return a Batcher, whose threads read and process the records of its sources ahead.
 
     >>> import numpy as np
     >>> source = {"x": np.arange(10.0).reshape(5, 2), "y": ["cat", "dog", "cat", "dog", "cat"]}
@@ -78,13 +78,13 @@ def sampled_batcher(
     seed, epoch : int
         The random order is a function of both.
     shard : (rank, world) or "auto", optional
-        The batches of one of `world` processes that share one order of all records. Every rank has
-        the same number of batches, of the same sizes. Each step takes `world` batches from the end
-        of the previous step on; fewer than `world` records at the end are omitted. The state is
-        equal on all ranks, and any number of ranks can resume from it. "auto" reads
-        torch.distributed, JAX or RANK and WORLD_SIZE, and counts the workers of a DataLoader.
+        Yield the batches of one of `world` processes (ranks) that share one order of all records.
+        Each step takes `world` batches of equal size, one for each rank; fewer than `world` records
+        at the end are omitted. The state is equal on all ranks, and any number of ranks can resume
+        from it. "auto" reads rank and world from torch.distributed, JAX, or the variables RANK and
+        WORLD_SIZE, and counts each worker of a DataLoader as a rank.
     get : callable, or a list with one for each source
-        Reads a Record. By default returns its array, or the bytes of its file.
+        Called with a Record; returns its data. By default its array, or the bytes of its file.
     processor : callable, optional
         Called as ``processor(*results, out=out)`` with a result of each source. Returns the
         record's array, or (array, target), or None to refuse the record. `out` is the row of the
@@ -99,24 +99,25 @@ def sampled_batcher(
     batch_dims : callable, optional
         Returns the shape of a record in batch k of the epoch.
     dtype : dtype, optional
-        By default float32 if the shape is specified, else that of a batch's first record.
+        By default float32 if the shape is specified, else the dtype of a batch's first record.
     layout : str or (str, str), optional
-        The layout of the rows, and so of the batch's input, or of input and target; by default `b`
-        and `bf`.
+        The layout of the rows of a batch, or of the rows and the targets. By default `b` for one
+        axis, `bf` for two.
     convert : Converter, optional
         Converts the rows to the batch's input: ``Converter("bhwc->bchw", scale=1 / 255)``.
     scale, mean, std, clip : optional
-        In place of `convert`, the formula of its keywords, in the layout of the rows.
+        In place of `convert`, the constants of a formula, which keeps the layout of the rows.
     collate : Collator, optional
         Makes the batch's input from results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
         Then `out` is always None, and results are copied, except records of an array.
     offset : "random" or dict by axis, optional
         The start of the Collator's windows: random inside a result or, if the result is smaller,
         such that the window contains all of it (this needs a `fill`). The values of a dict are
-        "random" or an int for all, such as ``{"h": 0, "w": "random"}``. By default centered.
+        "random" or an int for all records, such as ``{"h": 0, "w": "random"}``. By default windows
+        are centered.
     flip : "random" or dict by axis, optional
         "random" flips windows along `w` with probability 1/2; ``{"h": "random"}`` flips along
-        another axis, and ``{"w": True}`` flips all of them.
+        another axis, and ``{"w": True}`` flips all windows.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -129,16 +130,18 @@ def sampled_batcher(
     prefetch : int
         The number of batches started ahead of the one yielded last.
     num_workers : int, optional
-        The number of threads, by default up to 4; 0 works in the caller's thread, on demand.
+        The number of threads, by default up to 4; with 0, the caller's thread does all work.
     progress : bool
         Show a progress bar with records per second and dropped records.
     cache_dir, cache_size
-        A folder for complete remote files, and the bytes it may hold.
+        A folder that caches complete remote files, and its maximum number of bytes.
     max_record_bytes : int, optional
         The largest size of a record; a larger one fails. By default the size in the index, or
         1 GiB if the index does not have one.
 
-    Random values are a function of `seed`, epoch and the record's position in its whole source:
+    Notes
+    -----
+    Random values are a function of `seed`, epoch and the position of a record in its whole source:
     any number of threads and partitions, and a resumed loop, draw the same values.
 
     Raises

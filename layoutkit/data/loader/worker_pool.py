@@ -10,7 +10,7 @@ contend for the GIL at every read: two threads read 157,000 records a second whe
 
 Timeouts are enforced by the consumer thread, the only one that a slow record delays. It gives up
 on the record, replaces the worker by a new thread, and returns the worker's remaining records to
-the batch. The thread itself cannot be stopped; it is a daemon, and ends when its call returns.
+the batch. The old thread cannot be stopped; it is a daemon, and ends when its call returns.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CHUNK_SECONDS = 2e-3
 _CHEAP_SECONDS = 1e-5  # time per record below which several threads are no faster than one
 _EXPENSIVE_SECONDS = 1e-3  # time per record above which all workers start at once
 _WARMUP_CHUNKS = 8  # chunks, small ones at first, before the average is trusted
-# `close` waits this long for running calls: a longer call may never end. With a timeout it waits
-# that long instead, plus some slack.
+# Maximum seconds that `close` waits for running calls: a longer call may never end. With a timeout,
+# it waits at most for the timeout and some slack.
 _CLOSE_SECONDS = 5.0
 _CLOSE_SLACK = 1.0
 _MAX_WAIT = 3600.0  # operating systems limit the seconds of one wait
@@ -53,9 +53,9 @@ class CostEstimate:
         self._average = 0.0
 
     def is_expensive(self, seconds: float) -> bool:
-        """Add a chunk at `seconds` per record; return True if several threads pay off."""
+        """Add a chunk at `seconds` per record; return True if more threads would be faster."""
         self._chunks += 1
-        if self._chunks == 1:  # files are opened, memory is touched
+        if self._chunks == 1:  # the first chunk also opens files and touches memory
             return False
         first = self._chunks == 2
         self._average = seconds if first else (7 * self._average + seconds) / 8
@@ -92,9 +92,8 @@ class WorkerPool:
         self._always_parallel = chunk_seconds is not None
         self._chunk_seconds = chunk_seconds or _CHUNK_SECONDS
         self._record_seconds = self._chunk_seconds  # estimated time per record
-        self._estimate = (
-            None if self._always_parallel else CostEstimate()
-        )  # None: all workers take chunks
+        # None: all workers take chunks.
+        self._estimate = None if self._always_parallel else CostEstimate()
         self._workers = [Worker(number) for number in range(size)]
         self._is_started = False
 
@@ -104,7 +103,7 @@ class WorkerPool:
         return self._is_started and not self._closed and self.process == os.getpid()
 
     def begin(self) -> None:
-        """Start all threads, or none if that fails."""
+        """Start all threads; if one cannot start, end the others and raise DataError."""
         try:
             for worker in self._workers:
                 self._start(worker)
@@ -140,14 +139,14 @@ class WorkerPool:
                     raise DataError("this Batcher was closed while waiting for a batch")
                 if pending.ready:
                     return
-                complete = self._replace_late_workers()
-                if not complete:
+                complete_batches = self._replace_late_workers()
+                if not complete_batches:
                     self._batch_ready.wait(self._wait_seconds())
-            for pending_batch in complete:
+            for pending_batch in complete_batches:
                 self._finalize(pending_batch)
 
     def check_process(self) -> None:
-        """Raise DataError in a process that was forked from the one with the threads."""
+        """Raise DataError in a forked process, which does not have the threads."""
         if os.getpid() != self.process:
             raise DataError(
                 "this loop began in another process, whose threads do not exist here; begin a "
@@ -156,9 +155,8 @@ class WorkerPool:
 
     def end(self) -> None:
         """Let all threads end after their current record."""
-        if (
-            os.getpid() != self.process
-        ):  # a fork: the threads do not exist, and one may have held the lock
+        # After a fork, the threads do not exist, and one of them may have held the lock.
+        if os.getpid() != self.process:
             return
         with self._lock:
             self._closed = True
@@ -257,29 +255,29 @@ class WorkerPool:
         return min(max(0.001, remaining), _MAX_WAIT)
 
     def _replace_late_workers(self) -> list[PendingBatch]:
-        """Replace workers that exceed the timeout; return the batches that this completes."""
-        complete: list[PendingBatch] = []
+        """Replace workers that exceed the timeout; return batches whose rounds this completes."""
+        complete_batches: list[PendingBatch] = []
         if self._timeout is None:
-            return complete
+            return complete_batches
         now = perf_counter()
         for i, worker in enumerate(self._workers):
             start = _record_start(worker)
             if start is None or worker.assignment is None or now - start <= self._timeout:
                 continue
             pending, chunk = worker.assignment
-            chunk.stopped = True  # it does not begin another record
-            if chunk.current is None:  # it ended just now, and will report it
+            chunk.stopped = True  # the worker does not begin another record of it
+            if chunk.current is None:  # the worker has just finished it, and will commit it
                 continue
-            row, start = chunk.current  # may be a later record, which is not late
+            row, start = chunk.current  # may be the next record, which is not late
             worker.replaced = True
             self._workers[i] = Worker(worker.number)
             self._start(self._workers[i])
             if pending.requeue_remaining(chunk, row, now - start > self._timeout):
-                complete.append(pending)
+                complete_batches.append(pending)
             elif not pending.is_fully_drawn and pending not in self._pending:
                 self._pending.appendleft(pending)
         self._work_available.notify_all()
-        return complete
+        return complete_batches
 
 
 def _record_start(worker: Worker) -> float | None:
@@ -290,7 +288,7 @@ def _record_start(worker: Worker) -> float | None:
 
 
 def wait_or_run(pending: PendingBatch, pool: WorkerPool | None) -> None:
-    """Wait for the pool, or process the batch in this thread; raise the error that ended it."""
+    """Wait for the pool, or process the batch in this thread; raise the error of the batch."""
     if pool is not None:
         pool.wait(pending)
     while pool is None and not pending.ready:

@@ -34,10 +34,10 @@ T = TypeVar("T")
 def prefetch_map(
     make: Callable[[int], T], numbers: Iterable[int], prefetch: int, num_workers: int = 1
 ) -> Iterator[T]:
-    """Yield make(number) for each number, in order, with `prefetch` calls ahead on threads.
+    """Yield make(number) for each number, in order; threads run up to `prefetch` calls ahead.
 
     With prefetch=0 the calls run in the caller's thread, on demand. An error is raised in place of
-    its result. Threads end with the last number, or when the generator is closed.
+    its result. The threads end after the last number, or when the generator is closed.
     """
     if not prefetch:
         yield from map(make, numbers)
@@ -59,7 +59,7 @@ _Self = TypeVar("_Self", bound="BaseProvider")
 _TAILS = ("pad", "wrap", "drop")
 _MAX_ROWS = 1 << 48  # addresses have no more bits
 _UNPARTITIONED = Partition(0, 1)
-_POSITIONS_AT_ONCE = 8192  # positions whose order is computed at once
+_POSITIONS_AT_ONCE = 8192  # positions of an epoch whose samples are computed at once
 
 
 class Column(Protocol):
@@ -73,7 +73,7 @@ class Column(Protocol):
         """Return the shape of a batch with this number of rows."""
 
     def rows(self, positions: Array, count: int) -> Array:
-        """Return a copy of the rows at positions of the whole source, converted as in batches.
+        """Return a copy of the rows at these positions of the whole source, converted for a batch.
 
         Rows from `count` on are padding, and their positions are ignored.
         """
@@ -122,7 +122,8 @@ class BaseProvider(Epochs[ProviderBatch]):
     # The number of batches made in one pass; above 1 only if all columns begin with axis b. The
     # batches of a group share memory, so a reference to one keeps all of it alive.
     _group_size = 1
-    _kept: tuple[int, int, Array] | None = None
+    # Epoch, first batch and positions of the batches ordered last.
+    _cached_positions: tuple[int, int, Array] | None = None
 
     def __init__(
         self,
@@ -137,14 +138,13 @@ class BaseProvider(Epochs[ProviderBatch]):
         partition: Partition | None = None,
         prefetch: Any = 0,
     ) -> None:
-        """Validate the options; `samples` counts the whole source; batch_size=None takes all."""
+        """Validate the options. `samples`: size of the source; batch_size=None: a batch of all."""
         super().__init__(0)
         self._data = tuple(data)
         self._label = tuple(label)
         self._partition = partition
         self._samples = (partition or _UNPARTITIONED).count(samples)
-        all_here = batch_size is None
-        self._size = self._samples if all_here else check_int("batch_size", batch_size, 1)
+        self._size = self._samples if batch_size is None else check_int("batch_size", batch_size, 1)
         if self._size > _MAX_ROWS:
             raise DataError(
                 f"batch_size={self._size}; memory cannot hold more than {_MAX_ROWS} rows"
@@ -154,7 +154,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         self._seed = check_int("seed", seed, None)
         self._prefetch = check_int("prefetch", prefetch)
 
-    # -- what it provides ------------------------------------------------------------------
+    # -- names, shapes and counts ----------------------------------------------------------
 
     @property
     def batch_size(self) -> int:
@@ -179,15 +179,15 @@ class BaseProvider(Epochs[ProviderBatch]):
 
     @property
     def provide_data(self) -> Named:
-        """(name, shape) of the data of every batch."""
+        """The (name, shape) of each data array of every batch."""
         return [(column.name, column.shape(self._size)) for column in self._data]
 
     @property
     def provide_label(self) -> Named:
-        """(name, shape) of the labels of every batch."""
+        """The (name, shape) of each label array of every batch."""
         return [(column.name, column.shape(self._size)) for column in self._label]
 
-    # -- what is in a batch ----------------------------------------------------------------
+    # -- contents of a batch ---------------------------------------------------------------
 
     def count_samples(self, batch: ProviderBatch) -> int:
         """Return the number of valid rows of the batch, which come first."""
@@ -202,12 +202,12 @@ class BaseProvider(Epochs[ProviderBatch]):
         return list(batch.label)
 
     def get(self, batch: ProviderBatch, name: str) -> DataView:
-        """Return the View with this name, of the data or of the labels; raise DataError if none."""
+        """Return the data or label View with this name; raise DataError for an unknown name."""
         names = [column.name for column in self._data + self._label]
         return protocol.find_view(names, batch.data + batch.label, name)
 
     def load_data(self, batch: ProviderBatch, targets: Sequence[Any]) -> None:
-        """Copy the data into arrays: `targets[k]` takes the k-th data.
+        """Copy the data into arrays: the k-th data array into `targets[k]`.
 
         A target is an array for the complete batch, or a list of (slice, array), each of which
         receives the slice's rows along axis b, in the data's layout, including padding. Casts are
@@ -216,7 +216,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         protocol.copy_to_targets(self.provide_data, batch.data, targets)
 
     def load_label(self, batch: ProviderBatch, targets: Sequence[Any]) -> None:
-        """Copy the labels into arrays: `targets[k]` takes the k-th labels, see `load_data`."""
+        """Copy the labels into arrays: the k-th label array into `targets[k]`, see `load_data`."""
         protocol.copy_to_targets(self.provide_label, batch.label, targets)
 
     # -- loops -----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         self.set_epoch(self._epoch)
 
     def close(self) -> None:
-        """Release files and threads, and end all loops for good."""
+        """Release files and threads, and end all loops; later loops raise DataError."""
         self._closed = True
         self._seek(self._epoch, self._position)
         for column in self._data + self._label:
@@ -244,7 +244,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         return super().__iter__()
 
     def _steps(self, epoch: int, position: int) -> Iterator[tuple[ProviderBatch, int]]:
-        """Yield batches, made in groups aligned to the epoch's start."""
+        """Yield (batch, next position); groups of batches are aligned to the epoch's start."""
         group_size = self._group_size
 
         def make_group(start: int) -> list[ProviderBatch]:
@@ -261,12 +261,12 @@ class BaseProvider(Epochs[ProviderBatch]):
     def _batches(self, epoch: int, start: int, stop: int) -> list[ProviderBatch]:
         """Return batches start .. stop-1 of an epoch, made in one pass."""
         positions = self._positions(epoch, start, stop)
-        number = stop - start
+        num_batches = stop - start
         counts = [min(self._size, self._samples - i * self._size) for i in range(start, stop)]
         num_filled = sum(counts) if self._tail == "pad" else len(positions)
         data, label = (
             [
-                self._split_views(column, column.rows(positions, num_filled), number)
+                self._split_views(column, column.rows(positions, num_filled), num_batches)
                 for column in columns
             ]
             for columns in (self._data, self._label)
@@ -276,30 +276,34 @@ class BaseProvider(Epochs[ProviderBatch]):
             for i, count in enumerate(counts)
         ]
 
-    def _split_views(self, column: Column, rows: Array, number: int) -> list[DataView]:
+    def _split_views(self, column: Column, rows: Array, num_batches: int) -> list[DataView]:
         """Return the Views of consecutive batches along the first axis of `rows`."""
-        if number == 1:
+        if num_batches == 1:
             return [column.view(rows)]
         size = self._size
-        return [column.view(rows[start : start + size]) for start in range(0, number * size, size)]
+        starts = range(0, num_batches * size, size)
+        return [column.view(rows[start : start + size]) for start in starts]
 
     # -- order -----------------------------------------------------------------------------
 
     def _positions(self, epoch: int, start: int, stop: int) -> Array:
         """Return the position in the whole source of each row of batches start .. stop-1.
 
-        The batches are one group. The order is computed for many batches at once, which takes a
-        tenth of the time per position.
+        The batches are part of one group. The order of many batches is computed at once and cached,
+        which takes a tenth of the time per position.
         """
-        size, num_batches = self._size, self._batches_ordered_at_once()
+        size = self._size
+        num_batches = self._batches_ordered_at_once()
         first = start // num_batches * num_batches
-        if self._kept is None or self._kept[:2] != (epoch, first):
+        cached = self._cached_positions
+        if cached is None or cached[:2] != (epoch, first):
             last = min(first + num_batches, self.num_batches)
-            self._kept = epoch, first, self._compute_positions(epoch, first * size, last * size)
-        return self._kept[2][(start - first) * size : (stop - first) * size]
+            cached = epoch, first, self._compute_positions(epoch, first * size, last * size)
+            self._cached_positions = cached
+        return cached[2][(start - first) * size : (stop - first) * size]
 
     def _compute_positions(self, epoch: int, start: int, stop: int) -> Array:
-        """Return the samples of the whole source at positions of an epoch, wrapped at its end."""
+        """Return the positions in the whole source of positions of an epoch, wrapped at its end."""
         positions = np.arange(start, stop, dtype=np.uint64)
         if stop > self._samples:
             positions %= self._samples
@@ -315,11 +319,14 @@ class BaseProvider(Epochs[ProviderBatch]):
         return max(1, _POSITIONS_AT_ONCE // (self._size * self._group_size)) * self._group_size
 
     def _permute(self, epoch: int, positions: Array) -> Array:
-        """Return the samples of this partition at these positions."""
+        """Return the samples of this partition at these positions of an epoch."""
         return permute_index(self._key(epoch), positions, self._samples)  # type: ignore[no-any-return]
 
     def _key(self, epoch: int) -> int:
-        """Return the hash key of the order; it differs by partition, or neighbors would stay so."""
+        """Return the hash key of the order.
+
+        With one key for all partitions, adjacent samples of the source would have equal positions.
+        """
         parts = () if self._partition in (None, _UNPARTITIONED) else (str(self._partition),)
         return make_key("provider", self._seed, epoch, *parts)
 
@@ -328,8 +335,8 @@ class BaseProvider(Epochs[ProviderBatch]):
     def _identity(self) -> dict[str, int | str]:
         kind = "permutation" if self._shuffle else "linear"
         parts = {} if self._partition is None else {"partition": str(self._partition)}
-        cut: dict[str, int | str] = {"batch_size": self._size, "tail": self._tail}
-        return {"kind": kind, "seed": self._seed, **cut, **parts}
+        batching: dict[str, int | str] = {"batch_size": self._size, "tail": self._tail}
+        return {"kind": kind, "seed": self._seed, **batching, **parts}
 
     def _records(self) -> int:
         return self._samples
@@ -338,7 +345,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         return self.num_batches
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None}
+        return {**super().__getstate__(), "_cached_positions": None}
 
 
 _log = logging.getLogger("layoutkit.data")
@@ -377,7 +384,7 @@ def translate_mxnet_kwargs(
     Raises
     ------
     DataError, TypeError
-        A keyword is unknown (the message suggests the nearest one) or contradicts an argument.
+        A keyword is unknown (the message suggests the most similar one) or contradicts an argument.
     """
     parameters = inspect.signature(provider).parameters
     own_names = [
@@ -410,12 +417,12 @@ def as_partition(part_index: Any, num_parts: Any) -> Partition:
     parts = check_int("num_parts", num_parts, 1)
     part = check_int("part_index", part_index)
     if part >= parts:
-        raise DataError(f"part_index={part}; of num_parts={parts} the last one is {parts - 1}")
+        raise DataError(f"part_index={part}; with num_parts={parts} the last part is {parts - 1}")
     return Partition(part, parts)
 
 
-def check_names(data_name: Any, label_name: Any) -> None:
-    """Raise DataError unless both are different names; the label's name may be None."""
+def check_array_names(data_name: Any, label_name: Any) -> None:
+    """Raise DataError unless both arguments are different names; `label_name` may be None."""
     for arg_name, name in (("data_name", data_name), ("label_name", label_name)):
         if not isinstance(name, str) and (name is not None or arg_name == "data_name"):
             raise DataError(f"{arg_name}={name!r}; a name must be a str")

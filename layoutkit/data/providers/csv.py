@@ -22,7 +22,7 @@ from ...spec import DType, as_dtype
 from ...views import DataView
 from ..io.csv import CSVRows, parsed_dtype
 from ..loader.batch import ViewFactory, default_layout, result_layout
-from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
+from .base import BaseProvider, as_partition, check_array_names, log_opened, translate_mxnet_kwargs
 
 
 class CSVProvider(BaseProvider):
@@ -107,7 +107,7 @@ class CSVProvider(BaseProvider):
         verbose, arguments = translate_mxnet_kwargs(
             CSVProvider, others, tail=tail, prefetch=prefetch
         )
-        check_names(data_name, label_name)
+        check_array_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         spec = _column_spec(data_name, _shape("data_shape", data_shape), layout, as_dtype(dtype))
         label = _label_shape(label_shape)

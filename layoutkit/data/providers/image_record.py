@@ -47,7 +47,7 @@ from .base import (
     BaseProvider,
     ProviderBatch,
     as_partition,
-    check_names,
+    check_array_names,
     log_opened,
     translate_mxnet_kwargs,
 )
@@ -121,10 +121,12 @@ class ImageRows:
 
     def _read(self, record: Record) -> tuple[Record, bytes]:
         if record.length is not None:
-            data = self._reader.read(str(record.url), record.offset, record.length)
-            picture = extract_image(data)
-            if picture is not None:
-                return record, picture
+            url = str(record.url)
+            version = self._index.file_version(url)
+            data = self._reader.read(url, record.offset, record.length, version)
+            image = extract_image(data)
+            if image is not None:
+                return record, image
         return record, self._get(record)
 
     def _process(self, epoch: int, item: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
@@ -148,7 +150,7 @@ class ImageRows:
             header, _ = unpack_image(unpack_frames(data, url, offset))
         except (DataError, OSError):
             return ""
-        return f"the picture with the id {header.id}: "
+        return f"the image with the id {header.id}: "
 
 
 def row_layout(layout: str) -> str:
@@ -232,14 +234,14 @@ class BatchDecoder:
 
     Parameters
     ----------
-    work : Work
-        What is done to each record, of one Feed.
+    work : RecordPipeline
+        The pipeline of the records, with one source.
     dims : tuple of int
-        The shape of what a record becomes.
-    crew : Crew, optional
-        Who does it; None: the caller, when it asks.
+        The shape of a decoded record.
+    pool : WorkerPool, optional
+        The threads that decode; None: the caller's thread decodes each batch when it is requested.
     prefetch : int
-        Batches that are begun ahead of the one asked for.
+        The number of batches that are started before they are requested, if there is a pool.
     """
 
     def __init__(
@@ -300,7 +302,7 @@ def load_or_compute_mean(
     """
     if exists(fspath(path)):
         return read_mean(path)
-    _log.info("%s is not there; it is computed from %d pictures", fspath(path), len(index))
+    _log.info("%s does not exist; it is computed from %d images", fspath(path), len(index))
     mean = _compute_mean(index, plain, workers)
     write_mean(path, mean)
     return mean
@@ -318,11 +320,11 @@ def _compute_mean(index: Index, plain: Augmenter, workers: int) -> Array:
         index, batch_size=_BATCH, processor=decode, num_workers=workers, progress=True, **options
     ) as batches:
         for batch in batches:
-            pictures: Any = batch.input
-            total += pictures.input.sum(axis=0, dtype=np.uint64)
+            images: Any = batch.input
+            total += images.input.sum(axis=0, dtype=np.uint64)
             count += batch.count
     if not count:
-        raise DataError("a mean picture needs a picture, and there is none")
+        raise DataError("no image can be decoded, so there is no mean image")
     result: Array = (total / count).astype(np.float32)
     return result
 
@@ -356,41 +358,46 @@ class ImageRecordProvider(BaseProvider):
     Parameters
     ----------
     path_imgrec : path or URL
-        A .rec, or several by wildcards and braces.
+        A .rec file, or several by a pattern of wildcards and braces.
     data_shape : (int, int, int)
-        Channels, height and width of a picture, whatever the layout is.
+        Channels, height and width of an image, in this order for every layout.
     batch_size : int
         The rows of every batch.
     layout, dtype
-        Those of the data: `bchw`, `bhwc`, `b(hwc)`, `chwb`; float32, float64, float16, bfloat16,
-        or uint8 and int8, which are rounded half to even and cut off at their ends.
+        The layout and dtype of the data: `bchw`, `bhwc`, `b(hwc)`, `chwb`; float32, float64,
+        float16, bfloat16, or uint8 and int8, for which values are rounded half to even and
+        clipped to the range of the dtype.
     path_imgidx : path, optional
-        Where records begin: by default the .idx beside the .rec, where there is one.
+        The .idx file with the offsets of the records; by default the one beside the .rec, if it
+        exists.
     path_imglist : path, optional
-        A .lst, whose labels replace those of the records.
+        A .lst file whose labels replace those of the records.
     label_width : int
-        Labels of a record: the label is (b,) for one, else (b, width), float32.
+        The number of labels of a record: batches of labels have shape (b,) for one, else
+        (b, width), and dtype float32.
     shuffle, seed
         A new order each epoch, a function of `seed` and the epoch alone.
     tail : str
         "pad" fills the last batch with rows of 0, "wrap" with the epoch's first records, "drop"
-        leaves it out. `round_batch=True` is "wrap", False is "pad".
+        omits it. `round_batch=True` is "wrap", False is "pad".
     part_index, num_parts : int
         Only records part_index, part_index + num_parts, ... are here; parts differ by at most one.
     num_workers : int, optional
-        Threads, by default up to 4; 0 works when it is asked (`preprocess_threads` is the same).
+        The number of decoding threads, by default up to 4; with 0 the caller's thread decodes each
+        batch when it is requested (`preprocess_threads` is an alias).
     prefetch : int
-        Batches begun ahead (`prefetch_buffer` is the same).
+        The number of batches that threads decode ahead (`prefetch_buffer` is an alias).
     on_error : "drop" or "raise"
-        A record that fails is left out, or ends the loop with a DataError.
+        Omit a record that fails, or end the loop with a DataError.
     data_name, label_name : str
-        What they are called; no labels where `label_name` is None.
+        Their names; `label_name=None` omits the labels.
     seed_aug : int, optional
-        That of what is random in pictures; by default `seed`. Draws are a function of it, the epoch
-        and the record's place in the file: threads, parts and resuming make no difference.
+        The seed of random augmentation; by default `seed`. The random numbers are a function of
+        this seed, the epoch and the record's position in the file. They do not depend on threads,
+        parts or resuming.
     mean_img : path or array, optional
-        The mean picture, (channels, height, width). A file that is not there is computed from all
-        pictures, not changed at random, and written.
+        The mean image, (channels, height, width). If the file does not exist, it is computed from
+        all images without random augmentation, and written.
     **others
         Every option of `images.Augmenter`; `silent` and `verbose` control the log line
         when the file is opened.
@@ -398,7 +405,7 @@ class ImageRecordProvider(BaseProvider):
     Raises
     ------
     DataError, ArgumentError, PatternError, DtypeError, ShapeError
-        A file or an argument is wrong; at once.
+        A file cannot be read or an argument is invalid. Raised at once.
     TypeError
         A keyword is unknown; the message names the nearest one.
     """
@@ -432,7 +439,7 @@ class ImageRecordProvider(BaseProvider):
         mxnet_targets = {"tail": tail, "num_workers": num_workers, "prefetch": prefetch}
         verbose, arguments = translate_mxnet_kwargs(ImageRecordProvider, others, **mxnet_targets)
         workers, _ = parse_workers(arguments.pop("num_workers"))
-        check_names(data_name, label_name)
+        check_array_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
         row = row_layout(layout)
@@ -468,7 +475,7 @@ class ImageRecordProvider(BaseProvider):
 
     def close(self) -> None:
         """End the threads, wait for them, and end all loops for good."""
-        self._lazy_pool.close()  # before files are, which threads may be reading
+        self._lazy_pool.close()  # before the files, which threads may be reading
         super().close()
 
     def __reduce__(self) -> Any:

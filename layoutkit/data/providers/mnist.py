@@ -16,7 +16,7 @@ from ...memory import Array
 from ..io.idx import IdxFile
 from ..random import permutation_array
 from .array import Field
-from .base import BaseProvider, as_partition, check_names, log_opened, translate_mxnet_kwargs
+from .base import BaseProvider, as_partition, check_array_names, log_opened, translate_mxnet_kwargs
 
 _LAYOUT = "bchw"
 # The bytes of batches that are made in one pass. Half of it is too small to wake threads for: an
@@ -111,7 +111,7 @@ class MNISTProvider(BaseProvider):
         verbose, arguments = translate_mxnet_kwargs(
             MNISTProvider, others, tail=tail, prefetch=prefetch
         )
-        check_names(data_name, label_name)
+        check_array_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
         images = IdxFile(fspath(image))
         data = _image_field(data_name, images, flat, layout, dtype, scale)
@@ -194,7 +194,7 @@ def _label_field(name: str, file: IdxFile, images: IdxFile) -> Field:
         )
     if len(array) != count:
         raise DataError(
-            f"{images.path} has {count} pictures, but {file.path} has {len(array)} labels; give "
+            f"{images.path} has {count} images, but {file.path} has {len(array)} labels; give "
             "the two files that belong together"
         )
     if array.ndim == 2 and array.shape[1] == 1:

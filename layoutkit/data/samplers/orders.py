@@ -1,8 +1,8 @@
 """The order of one epoch: the record at each position, and the ends of batches.
 
     order.size                      number of positions; None if endless or not known yet
-    order.num_batches               number of batches; None if endless, not known yet, or if there
-                                    is no batch size
+    order.num_batches               number of batches; None if endless, not known yet, or without a
+                                    batch size
     order.at(position)              the record at a position
     order.between(start, stop)      the records at positions start .. stop-1, up to the epoch's end
     order.numbers_in(start, stop)   the numbers of these records
@@ -190,7 +190,7 @@ class Linear(Order):
         return positions
 
 
-class Permutation(Order):
+class PermutedOrder(Order):
     """Each record once, in random order, computed without a table."""
 
     def _numbers(self, positions: Array) -> Array:

@@ -60,10 +60,12 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("linear", "linear", orders.Linear, one_label=True),
-        Kind("permutation", "permutation", orders.Permutation, one_label=True),
+        Kind("permutation", "permutation", orders.PermutedOrder, one_label=True),
         Kind("batchwise-shuffled-sequential", _BATCHWISE, orders.Batchwise, sliced=True),
         Kind("even-sequential", "linear", orders.Linear, even=True, sliced=True),
-        Kind("even-shuffled-sequential", "permutation", orders.Permutation, even=True, sliced=True),
+        Kind(
+            "even-shuffled-sequential", "permutation", orders.PermutedOrder, even=True, sliced=True
+        ),
         Kind(
             "even-batchwise-shuffled-sequential",
             _BATCHWISE,
@@ -158,7 +160,7 @@ class SampledItems(NamedTuple):
     material: Any = None
 
 
-def make_plan(
+def make_sampling_plan(
     kind: Kind, index: Any, batch_size: Any, num_batches: Any, label: Any, weights: Any, seed: Any
 ) -> SamplingPlan:
     """Return the SamplingPlan for these arguments.
@@ -206,7 +208,7 @@ def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
 def _check_int64(name: str, value: Any, least: int) -> int:
     number = check_int(name, value, least)
     if number > _MAX_INT64:
-        raise DataError(f"{name} is {number}; it is at most {_MAX_INT64}")
+        raise DataError(f"{name} is {number}; it must be at most {_MAX_INT64}")
     return number
 
 
@@ -425,7 +427,7 @@ def sampler(
         An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
     spec = find_kind(kind)
-    plan = make_plan(spec, index, batch_size, num_batches, label, weights, seed)
+    plan = make_sampling_plan(spec, index, batch_size, num_batches, label, weights, seed)
     return Sampler(spec, plan, epoch)
 
 

@@ -148,7 +148,7 @@ _OPENERS = {
 
 def _check_path(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str | os.PathLike):
-        raise DataError(f"{name}={value!r}; it is the path of a file, or None")
+        raise DataError(f"{name}={value!r}; it must be the path of a file, or None")
     return None if value is None else os.fspath(value)
 
 
@@ -180,6 +180,6 @@ def _guess_kind(source: Any, path: str | None) -> str:
     exists = os.path.exists(path)  # noqa: PTH110  # as above
     reason = "nothing is known of its kind" if exists else "there is no such file"
     raise DataError(
-        f"{path} is no index: {reason}; an index is a folder, the URL of a folder of part files, "
-        f"or a file: {', '.join([*TABLE_DELIMITERS, *ARRAY_READERS, *CONTAINER_KINDS])}"
+        f"{path} is not an index: {reason}; an index is a folder, the URL of a folder of part "
+        f"files, or a file: {', '.join([*TABLE_DELIMITERS, *ARRAY_READERS, *CONTAINER_KINDS])}"
     )

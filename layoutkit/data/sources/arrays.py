@@ -179,14 +179,14 @@ def _as_array(value: Any, name: str) -> Any:
         try:
             value = np.asarray(value)
         except ValueError as error:
-            raise DataError(f"{name} is no array: {error}") from error
+            raise DataError(f"{name} is not an array: {error}") from error
     if isinstance(value, np.ndarray) or get_adapter(value):
         try:
             value = as_array(value, name)
         except LayoutkitError as error:  # a masked array, or one on another device
             raise DataError(str(error)) from error
         if value.dtype == object and not _are_strings(value):
-            raise DataError(f"{name} is no array of numbers or strings; give one with a dtype")
+            raise DataError(f"{name} is not an array of numbers or strings; give one with a dtype")
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value

@@ -22,6 +22,7 @@ from ...memory import Array
 from ..errors import OutOfRange
 from ..io.filesystem import is_url
 from ..io.reader import Reader
+from ..io.responses import FileVersion
 from ..records import Label, Record
 
 
@@ -117,12 +118,12 @@ class Index(Sequence[Record]):
 
     def rows(self, numbers: Array) -> Array:
         """Return the arrays of these records, copied into one; only if they are `in_memory`."""
-        raise DataError(f"the records of a {self.kind} index are no rows of an array")
+        raise DataError(f"the records of a {self.kind} index are not rows of an array")
 
     @property
     def source(self) -> Array:
         """The array whose rows are all records; only if they are `in_memory`."""
-        raise DataError(f"the records of a {self.kind} index are no rows of an array")
+        raise DataError(f"the records of a {self.kind} index are not rows of an array")
 
     def ranks(self, numbers: Array) -> Array | None:
         """Return the ranks of the records' labels, -1 for no label; None without any labels."""
@@ -138,6 +139,10 @@ class Index(Sequence[Record]):
     def getter(self, reader: Reader) -> Callable[[Record], Any]:
         """Return a function that reads a record's array or bytes through a Reader."""
         return reader.get
+
+    def file_version(self, url: str) -> FileVersion | None:
+        """Return the version that a remote file had when its records were located, if known."""
+        return None
 
     def members(self, label: Label) -> Array:
         """Return the numbers of the records with a label; DataError if the label is unknown."""
@@ -190,7 +195,7 @@ class Index(Sequence[Record]):
         try:
             numbers = range(len(self))[i]
         except (TypeError, ValueError) as error:
-            raise OutOfRange(f"{i!r} is no slice: {error}") from None
+            raise OutOfRange(f"{i!r} is not a slice: {error}") from None
         return [self.record(number) for number in numbers]
 
     def __repr__(self) -> str:
@@ -212,7 +217,7 @@ def normalize_index(i: Any, count: int, noun: str) -> int:
     try:
         number = operator.index(i)
     except TypeError:
-        raise DataError(f"{noun} {i!r} is no whole number") from None
+        raise DataError(f"{noun} {i!r} is not a whole number") from None
     if not -count <= number < count:
         raise OutOfRange(f"no {noun} {number}; there are {count}")
     return number % count
@@ -273,7 +278,7 @@ def check_schemes(schemes: Any) -> tuple[str, ...]:
     if not isinstance(schemes, tuple | list | set | frozenset) or not all(
         isinstance(scheme, str) and scheme and "://" not in scheme for scheme in schemes
     ):
-        raise DataError(f"schemes={schemes!r}; they are a tuple of words, as in ('file', 's3')")
+        raise DataError(f"schemes={schemes!r}; they must be a tuple of words, as in ('file', 's3')")
     return tuple(schemes)
 
 

@@ -19,7 +19,7 @@ class DirectoryIndex(Index):
 
     def __init__(self, folder: str, kind: str, partition: Partition) -> None:
         if is_url(folder) or not Path(folder).is_dir():
-            raise DataError(f"{folder} is no local folder; kind='parts' takes folders at URLs")
+            raise DataError(f"{folder} is not a local folder; kind='parts' takes folders at URLs")
         with convert_os_errors(folder):
             paths = list(_walk(folder, "", ()))
         labels = sorted({path.partition("/")[0] for path in paths if "/" in path})

@@ -16,7 +16,7 @@ from ..io.parquet import ParquetShard, RowGroups, open_shard, read_column
 from ..io.reader import Reader
 from ..records import Record
 from .base import Partition
-from .ranged import Columns, LabelColumns, RangedIndex, expand_shards, label_columns
+from .ranged import LabelColumns, RangedIndex, RecordColumns, Versions, expand_shards, label_columns
 
 _IMAGE = "image"
 _LABEL = "label"
@@ -76,14 +76,14 @@ class ParquetIndex(RangedIndex):
         """The first row of each file in the whole source, and the number of rows."""
         return np.cumsum([0, *(shard.rows for shard in self._shards)])
 
-    def _columns(self) -> Columns:
+    def _columns(self, versions: Versions) -> RecordColumns:
         shards = self._shards
         count = int(self._starts[-1])
         file = None
         if len(shards) > 1:
             file = np.repeat(np.arange(len(shards), dtype=np.int32), [s.rows for s in shards])
         unknown = np.broadcast_to(np.int64(-1), count)
-        return Columns(self._files, file, unknown, unknown, None, *self._labels())
+        return RecordColumns(self._files, file, unknown, unknown, None, *self._labels())
 
     def _labels(self) -> LabelColumns:
         name = self._label or _LABEL
@@ -148,4 +148,4 @@ def _are_bytes(dtype: Any) -> bool:
 
 
 def _no_byte_range(*_: Any) -> Any:
-    raise DataError("a row of a Parquet file is no range of bytes")
+    raise DataError("a row of a Parquet file is not a range of bytes")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..._utils import fork
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import is_url, join_path, list_files, open_binary
+from ..io.filesystem import is_url, join_path, list_files, open_binary, stream_version
+from ..io.reader import Reader
+from ..io.responses import FileVersion
 from ..records import Label, Record
 from .base import Index, Partition
 
@@ -36,6 +41,7 @@ class PartsIndex(Index):
                 raise DataError(f"{folder} lists {name!r}; names with :: chain file systems")
         self.parts = [join_path(prefix, name) for name in names][partition.rows]
         self._starts: list[Array | None] = [None] * len(self.parts)
+        self._versions: dict[str, FileVersion] = {}
 
     def __len__(self) -> int:
         return sum(self.line_count(part) for part in range(len(self.parts)))
@@ -76,6 +82,18 @@ class PartsIndex(Index):
         """Return a line; opens the parts up to the one that contains it."""
         return self.item_at(number)
 
+    def getter(self, reader: Reader) -> Callable[[Record], bytes]:
+        """Return a function that reads a line through a Reader."""
+        return partial(self._read_line, reader)
+
+    def file_version(self, url: str) -> FileVersion | None:
+        """Return the version that a remote part had when its lines were located."""
+        return self._versions.get(url)
+
+    def _read_line(self, reader: Reader, record: Record) -> bytes:
+        url = str(record.url)
+        return reader.read(url, record.offset, record.length, self.file_version(url))
+
     def __repr__(self) -> str:
         return f"<index of {len(self.parts)} part files>"
 
@@ -84,7 +102,23 @@ class PartsIndex(Index):
         starts = self._starts[part]
         if starts is None:
             with open_binary(self.parts[part]) as file:
-                starts = self._starts[part] = _scan_line_starts(file)
+                starts = _scan_line_starts(file)
+                version = stream_version(file)
+            starts = self._store_line_starts(part, starts, version)
+        return starts
+
+    def _store_line_starts(self, part: int, starts: Array, version: FileVersion | None) -> Array:
+        """Store the line starts of a part with its version, and return the stored ones.
+
+        If several threads scan a part, the starts and the version are of the first that ends.
+        """
+        with fork.init_lock:
+            stored = self._starts[part]
+            if stored is not None:
+                return stored
+            if version is not None:
+                self._versions[self.parts[part]] = version
+            self._starts[part] = starts
         return starts
 
 

@@ -1,7 +1,7 @@
 """RangedIndex, the base class of containers: records that are byte ranges in files, with labels.
 
-`Columns` holds the locations and labels of all records; the module of each container format fills
-it. `NumberLabels` and `label_columns` store labels; `expand_shards` expands wildcards and
+`RecordColumns` holds the locations and labels of all records; the module of each container format
+fills it. `NumberLabels` and `label_columns` store labels; `expand_shards` expands wildcards and
 braces in a path.
 """
 
@@ -22,6 +22,7 @@ from ...errors import DataError
 from ...memory import Array
 from ..io.filesystem import is_url, join_path, list_files, local_path
 from ..io.reader import Reader
+from ..io.responses import FileVersion
 from ..records import Label, Record, records_of
 from .base import Index, Partition
 
@@ -77,7 +78,9 @@ class NumberLabels:
         Raises DataError if the number of labels varies.
         """
         if self._starts is not None:
-            raise DataError("records differ in how many labels they have, which are no array then")
+            raise DataError(
+                "records differ in how many labels they have, so the labels are not an array"
+            )
         rows: Array = self._values[numbers]
         return rows[:, 0] if self.width == 1 else rows
 
@@ -146,7 +149,7 @@ Unwrap = Callable[[bytes, str, int], Any]
 Explain = Callable[[str, int], Exception]
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """The locations and labels of all records of a source, in order.
 
     files            the files; `file` is each record's index in them, None if there is one file
@@ -167,7 +170,7 @@ class Columns(NamedTuple):
     numbers: NumberLabels | None = None
     skipped: int = 0
 
-    def chosen(self, partition: Partition) -> Columns:
+    def chosen(self, partition: Partition) -> RecordColumns:
         """Return copies of a partition's columns."""
         if partition.parts == 1:
             return self
@@ -182,11 +185,16 @@ class Columns(NamedTuple):
         return self._replace(**rows)
 
 
+# The versions of the remote files of a source, by URL; filled while they are read.
+Versions = dict[str, FileVersion]
+
+
 class RangedIndex(Index):
     """Records that are byte ranges in files.
 
-    `load` returns their Columns; it is called at the first access to more than the attributes that
-    are known without reading.
+    `load` returns their Columns, and enters the versions of remote files into the dict that it
+    gets; it is called at the first access to more than the attributes that are known without
+    reading.
     """
 
     def __init__(
@@ -194,7 +202,7 @@ class RangedIndex(Index):
         kind: str,
         url_prefix: str | None,
         partition: Partition,
-        load: Callable[[], Columns],
+        load: Callable[[Versions], RecordColumns],
         unwrap: Unwrap,
         explain: Explain,
     ) -> None:
@@ -202,6 +210,7 @@ class RangedIndex(Index):
         self.url_prefix = url_prefix
         self._partition = partition
         self._load = load
+        self._versions: Versions = {}
         self._unwrap = unwrap
         self._explain = explain
 
@@ -293,15 +302,20 @@ class RangedIndex(Index):
         return self._data_columns.codes
 
     @cached_property
-    def _data_columns(self) -> Columns:
-        return self._load().chosen(self._partition)
+    def _data_columns(self) -> RecordColumns:
+        return self._load(self._versions).chosen(self._partition)
+
+    def file_version(self, url: str) -> FileVersion | None:
+        """Return the version that a remote file had when its records were located."""
+        return self._versions.get(url)
 
     def _read_record(self, reader: Reader, record: Record) -> Any:
         url = str(record.url)
         offset = record.offset or 0
         if record.length is None:
             raise self._explain(url, offset)
-        return self._unwrap(reader.read(url, offset, record.length), url, offset)
+        data = reader.read(url, offset, record.length, self.file_version(url))
+        return self._unwrap(data, url, offset)
 
     def _extents(self, numbers: Array) -> tuple[Any, Any]:
         """Return offsets and lengths; None for unknown ones."""
@@ -336,7 +350,7 @@ _EXACT = 1 << 24  # float32 represents every integer up to this one
 
 
 class LabelColumns(NamedTuple):
-    """The label columns of `Columns`."""
+    """The label columns of `RecordColumns`."""
 
     names: Sequence[Label] = ()
     codes: Array | None = None
@@ -352,9 +366,11 @@ def label_columns(values: Sequence[Any]) -> LabelColumns:
     for place, value in enumerate(values):
         noun = _label_noun(value)
         if noun is None and value is not None:
-            raise ValueError(place, f"{value!r} is no label; it is a number, a word, or numbers")
+            raise ValueError(
+                place, f"{value!r} is not a label; it must be a number, a word or numbers"
+            )
         if noun is not None and common not in (None, noun):
-            raise ValueError(place, f"{value!r} is no {common}, as the labels before it are")
+            raise ValueError(place, f"{value!r} is not a {common}, as the labels before it are")
         common = common or noun
     if common is None:
         return LabelColumns()
@@ -448,5 +464,5 @@ def _matching(path: str) -> list[str]:
             return [path]
         paths = sorted(glob.glob(path.removeprefix("file://")))  # noqa: PTH207  # absolute ones, too
     if not paths:
-        raise DataError(f"{path} names no file; check the path")
+        raise DataError(f"{path} matches no file; check the path")
     return paths

@@ -28,7 +28,14 @@ from ..io.recordio import (
     unpack_frames,
 )
 from .base import Partition
-from .ranged import Columns, NumberLabels, RangedIndex, concatenated_ranges, expand_shards
+from .ranged import (
+    NumberLabels,
+    RangedIndex,
+    RecordColumns,
+    Versions,
+    concatenated_ranges,
+    expand_shards,
+)
 
 _NEWLINE, _SPACE, _ZERO = b"\n 0"
 _DIGITS = 18  # maximum digits of an offset, so that it fits int64
@@ -74,8 +81,8 @@ def _offsets(path: str, text: bytes, lines: int) -> Array:
         row = int(wrong[0])
         line = text.split(b"\n")[row][:80].decode(errors="replace")
         raise DataError(
-            f"{path}, line {lines + row + 1}: {line!r} is no key, tab and number of bytes, as a "
-            "line of an index is"
+            f"{path}, line {lines + row + 1}: {line!r} is not a line of an index: a key, "
+            "a tab and a number of bytes"
         )
     return offsets
 
@@ -137,7 +144,7 @@ def read_image_list(path: str) -> ImageList:
 def _id(cell: str) -> int:
     digits = cell.strip()
     if not (digits.isascii() and digits.isdigit()) or int(digits) >> 64:
-        raise ValueError(f"{cell!r} is no id; it is a whole number")
+        raise ValueError(f"{cell!r} is not an id; it must be a whole number")
     return int(digits)
 
 
@@ -147,7 +154,7 @@ def _label(cell: str) -> float:
             raise ValueError
         return float(cell)
     except ValueError:
-        raise ValueError(f"{cell!r} is no label; it is a number") from None
+        raise ValueError(f"{cell!r} is not a label; it must be a number") from None
 
 
 def open_record_file(
@@ -171,15 +178,17 @@ def open_record_file(
     return result
 
 
-def _columns(files: list[str], kind: str, index: str | None, lst: str | None) -> Columns:
+def _columns(
+    files: list[str], kind: str, index: str | None, lst: str | None, versions: Versions
+) -> RecordColumns:
     labels = None if lst is None else (lst, _by_id(read_image_list(lst)))
-    parts = [_part(file, kind, index, labels) for file in files]
+    parts = [_part(file, kind, index, labels, versions) for file in files]
     columns = zip(*(part.spans for part in parts), strict=True)
     spans = Spans(*(np.concatenate(column) for column in columns))
     counts = [len(part.spans.offsets) for part in parts]
     file = None if len(files) == 1 else np.repeat(np.arange(len(files), dtype=np.int32), counts)
     if kind == "raw":
-        return Columns(files, file, *spans)
+        return RecordColumns(files, file, *spans)
     kept = np.concatenate([part.kept for part in parts])
     numbers = NumberLabels(
         np.concatenate([part.widths[part.kept] for part in parts]),
@@ -191,7 +200,7 @@ def _columns(files: list[str], kind: str, index: str | None, lst: str | None) ->
         spans = Spans(*(column[kept] for column in spans))
         file = None if file is None else file[kept]
     skipped = len(kept) - int(kept.sum())
-    return Columns(files, file, *spans, positions, names, codes, numbers, skipped)
+    return RecordColumns(files, file, *spans, positions, names, codes, numbers, skipped)
 
 
 class _Part(NamedTuple):
@@ -203,8 +212,9 @@ class _Part(NamedTuple):
     values: Any
 
 
-def _part(path: str, kind: str, index: str | None, labels: Any) -> _Part:
+def _part(path: str, kind: str, index: str | None, labels: Any, versions: Versions) -> _Part:
     with RangeFile(path) as file:
+        file.note_version(versions)
         idx_path = index if index is not None else _default_idx(path)
         width = HEAD + (HEADER if kind == "image" else 0)
         if idx_path is None:

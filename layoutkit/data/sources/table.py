@@ -25,7 +25,7 @@ from ..records import Record, records_of
 from .base import Index, NamePolicy, Partition
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """The positions of the columns in a row."""
 
     number: int
@@ -48,7 +48,7 @@ class TableRows:
     names: dict[str, str] = field(default_factory=dict)
     naming: NamePolicy = field(kw_only=True)
 
-    def add(self, cells: list[str], columns: Columns) -> None:
+    def add(self, cells: list[str], columns: TableColumns) -> None:
         """Append a row; ValueError if it is invalid."""
         name = cells[columns.filename]
         if not name:
@@ -175,7 +175,7 @@ def _read(path: str, delimiter: str, naming: NamePolicy) -> TableRows:
                 rows.add(_pad_row(cells, columns), columns)
         except UnicodeDecodeError as error:  # in a block of many lines
             raise DataError(
-                f"{path}, line {_first_invalid_line(path)}: it is no utf-8 text"
+                f"{path}, line {_first_invalid_line(path)}: it is not UTF-8 text"
             ) from error
         except (ValueError, csv.Error) as error:
             line = max(reader.line_num, 1)
@@ -199,7 +199,7 @@ def _nonblank(reader: Any) -> Iterator[list[str]]:
     return (cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
 
 
-def _columns(header: list[str] | None) -> Columns:
+def _columns(header: list[str] | None) -> TableColumns:
     names = [name.strip() for name in header or ()]
     if "filename" not in names:
         text = ", ".join(names) or "an empty file"
@@ -210,14 +210,14 @@ def _columns(header: list[str] | None) -> Columns:
             raise ValueError(f"the header row has {len(columns)} columns {name}; it may have one")
     offset, length = (next(iter(unique[name]), None) for name in ("offset", "length"))
     labels = tuple(pos for pos, name in enumerate(names) if name.startswith("label"))
-    return Columns(len(names), names.index("filename"), offset, length, labels)
+    return TableColumns(len(names), names.index("filename"), offset, length, labels)
 
 
 _MAX = (1 << 63) - 1
 _UNIQUE = ("filename", "offset", "length")
 
 
-def _pad_row(cells: list[str], columns: Columns) -> list[str]:
+def _pad_row(cells: list[str], columns: TableColumns) -> list[str]:
     """Return the cells of a row, with empty ones added to a short row."""
     missing = columns.number - len(cells)
     if missing < 0 and any(cells[columns.number :]):
@@ -230,7 +230,7 @@ def _number(cells: list[str], column: int | None, name: str) -> int | None:
         return None
     digits = cells[column].strip()
     if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX:
-        raise ValueError(f"{name} {cells[column]!r} is no number of bytes")
+        raise ValueError(f"{name} {cells[column]!r} is not a number of bytes")
     return int(digits)
 
 

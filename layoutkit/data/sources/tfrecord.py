@@ -18,7 +18,7 @@ from ..io.crc32c import library, masked, masked_of_length
 from ..io.filesystem import local_path, parent_folder
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
-from .ranged import Columns, RangedIndex, expand_shards
+from .ranged import RangedIndex, RecordColumns, Versions, expand_shards
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -36,7 +36,7 @@ def open_tfrecord(path: str, kind: str, partition: Partition) -> RangedIndex:
     return index
 
 
-def _columns(files: list[str]) -> Columns:
+def _columns(files: list[str], versions: Versions) -> RecordColumns:
     offsets = array("q")
     lengths = array("q")
     counts = []
@@ -44,9 +44,10 @@ def _columns(files: list[str]) -> Columns:
         before = len(offsets)
         with RangeFile(path) as file:
             _walk(file, offsets, lengths)
+            file.note_version(versions)
         counts.append(len(offsets) - before)
     column = np.repeat(np.arange(len(files), dtype=np.int32), counts) if len(files) > 1 else None
-    return Columns(files, column, np.array(offsets, np.int64), np.array(lengths, np.int64))
+    return RecordColumns(files, column, np.array(offsets, np.int64), np.array(lengths, np.int64))
 
 
 def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
@@ -97,7 +98,9 @@ def _record_error(url: str, offset: int) -> DataError:
     if head.startswith(b"\x1f\x8b"):
         return DataError(f"{url} is compressed (gzip); unpack it, as records are read one by one")
     if len(head) < _HEAD.size:
-        return DataError(f"{url} is cut: it ends inside the record that begins at byte {offset}")
+        return DataError(
+            f"{url} is truncated: it ends inside the record that begins at byte {offset}"
+        )
     return DataError(
         f"{url}: no record of TFRecord begins at byte {offset}, as the checksum of its length is "
         "another; it and what lies behind cannot be read"

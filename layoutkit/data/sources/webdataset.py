@@ -22,10 +22,12 @@ from ...errors import DataError
 from ..io.filesystem import local_path, parent_folder
 from ..io.reader import RangeFile
 from .base import Partition
-from .ranged import Columns, LabelColumns, RangedIndex, expand_shards, label_columns
+from .ranged import LabelColumns, RangedIndex, RecordColumns, Versions, expand_shards, label_columns
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp", "npy")
-_MAX_LABEL = 1 << 24  # bytes of a member that is a label
+_MAX_LABEL = 1 << 24  # bytes of a member that is a label, and of an extended header
+_MAX_READS = 200  # between two members: a hundred extended headers
+_MAX_MEMBER = 1 << 62  # bytes, so that offsets fit int64
 _BUFFER = 1 << 13  # bytes read with a header of a local archive: enough to include a label
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -55,12 +57,12 @@ def open_tar(
 class _ColumnSpec:
     """The suffixes of the members that are a sample's image and label.
 
-    picture    in order of preference
+    image    in order of preference
     label      None: `cls`, or else `txt`
     key        the key of the label in a JSON member
     """
 
-    picture: tuple[str, ...]
+    image: tuple[str, ...]
     label: str | None
     key: str | None = None
 
@@ -89,13 +91,13 @@ def _parse_columns(columns: Any) -> _ColumnSpec:
             f"columns={columns!r}; it is a mapping of image, label or both to suffixes of members, "
             "as in {'image': ('jpg', 'png'), 'label': 'cls'}"
         )
-    pictures = columns.get("image", IMAGE_SUFFIXES)
+    images = columns.get("image", IMAGE_SUFFIXES)
     label = columns.get("label")
-    pictures = tuple(pictures) if isinstance(pictures, list | tuple) else (pictures,)
-    for suffix in (*pictures, "cls" if label is None else label):
+    images = tuple(images) if isinstance(images, list | tuple) else (images,)
+    for suffix in (*images, "cls" if label is None else label):
         if not isinstance(suffix, str) or not suffix:
-            raise DataError(f"columns has {suffix!r}, which is no suffix; give one as in 'jpg'")
-    suffixes = tuple(suffix.lstrip(".").lower() for suffix in pictures)
+            raise DataError(f"columns has {suffix!r}, which is not a suffix; give one as in 'jpg'")
+    suffixes = tuple(suffix.lstrip(".").lower() for suffix in images)
     if label is None:
         return _ColumnSpec(suffixes, None)
     suffix, _, key = label.lstrip(".").partition(":")
@@ -127,18 +129,18 @@ class _Sample:
 
     key: str
     suffixes: set[str] = field(default_factory=set)
-    picture: tuple[int, int, int] | None = None  # rank of the suffix, offset, size
+    image: tuple[int, int, int] | None = None  # rank of the suffix, offset, size
     labels: dict[str, Any] = field(default_factory=dict)
     broken: bool = False
 
 
-def _columns(files: list[str], spec: _ColumnSpec) -> Columns:
+def _columns(files: list[str], spec: _ColumnSpec, versions: Versions) -> RecordColumns:
     samples = _Samples()
     skipped = array("q")
     position = 0
     for number, path in enumerate(files):
-        for sample in _samples(path, spec):
-            if sample.picture is None or not sample.picture[2]:
+        for sample in _samples(path, spec, versions):
+            if sample.image is None or not sample.image[2]:
                 skipped.append(position)
             else:
                 _add(samples, number, sample, spec)
@@ -150,11 +152,11 @@ def _columns(files: list[str], spec: _ColumnSpec) -> Columns:
     offsets = np.array(samples.offsets, np.int64)
     lengths = np.array(samples.lengths, np.int64)
     labels = _labels(samples, files, spec)
-    return Columns(files, column, offsets, lengths, positions, *labels, len(skipped))
+    return RecordColumns(files, column, offsets, lengths, positions, *labels, len(skipped))
 
 
 def _add(samples: _Samples, number: int, sample: _Sample, spec: _ColumnSpec) -> None:
-    _, offset, size = sample.picture or (0, 0, 0)
+    _, offset, size = sample.image or (0, 0, 0)
     first, *rest = spec.labels
     samples.files.append(number)
     samples.offsets.append(offset)
@@ -177,16 +179,17 @@ def _labels(samples: _Samples, files: list[str], spec: _ColumnSpec) -> LabelColu
         raise DataError(f"{location}: the label {text}") from error
 
 
-def _samples(path: str, spec: _ColumnSpec) -> Iterator[_Sample]:
+def _samples(path: str, spec: _ColumnSpec, versions: Versions) -> Iterator[_Sample]:
     """Yield the samples of an archive."""
     sample: _Sample | None = None
     with RangeFile(path) as file:
+        file.note_version(versions)
         _check_uncompressed(file)
-        stream = io.BufferedReader(file, _BUFFER if local_path(path) is not None else file.max_gap)
+        stream = _ArchiveStream(file, _BUFFER if local_path(path) is not None else file.max_gap)
         for member, offset in _members(stream, file):
             if member is None:
                 yield from [] if sample is None else [sample]
-                yield _Sample("", picture=(0, offset, 1), broken=True)
+                yield _Sample("", image=(0, offset, 1), broken=True)
                 return
             key, suffix = _key_and_suffix(member.name)
             if not key:
@@ -200,19 +203,26 @@ def _samples(path: str, spec: _ColumnSpec) -> Iterator[_Sample]:
 
 
 def _take(
-    sample: _Sample, suffix: str, member: tarfile.TarInfo, stream: Any, spec: _ColumnSpec, path: str
+    sample: _Sample,
+    suffix: str,
+    member: tarfile.TarInfo,
+    stream: _ArchiveStream,
+    spec: _ColumnSpec,
+    path: str,
 ) -> None:
     """Add a member to its sample, if it is an image or a label."""
     sample.suffixes.add(suffix)
-    if suffix in spec.picture:
-        rank = spec.picture.index(suffix)
-        if sample.picture is None or rank < sample.picture[0]:
-            sample.picture = rank, member.offset_data, member.size
+    if suffix in spec.image:
+        rank = spec.image.index(suffix)
+        if sample.image is None or rank < sample.image[0]:
+            sample.image = rank, member.offset_data, member.size
             sample.broken |= member.issparse()
     elif suffix in spec.labels:
         name = f"{path}, {member.name}"
         if member.size > _MAX_LABEL:
-            raise DataError(f"{name}: {member.size} bytes are no label; the most is {_MAX_LABEL}")
+            raise DataError(
+                f"{name}: {member.size} bytes are not a label; the maximum is {_MAX_LABEL}"
+            )
         stream.seek(member.offset_data)
         data = stream.read(member.size)
         if len(data) < member.size:
@@ -221,22 +231,41 @@ def _take(
         try:
             sample.labels[suffix] = spec.value(suffix, data)
         except (ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
-            raise DataError(f"{name} is no label: {error}") from error
+            raise DataError(f"{name} is not a label: {error}") from error
 
 
-def _members(stream: Any, file: RangeFile) -> Iterator[tuple[Any, int]]:
-    """Yield (member, offset) of the files in an archive; (None, offset) at an unreadable one."""
+class _ArchiveStream(io.BufferedReader):
+    """A stream that refuses reads of headers that are too large, or too many for one member."""
+
+    reads = 0  # since the last member
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return `size` bytes; raise tarfile.ReadError beyond the limits."""
+        self.reads += 1
+        if size is None or not 0 <= size <= _MAX_LABEL or self.reads > _MAX_READS:
+            raise tarfile.ReadError("the headers of a member are too large")
+        return super().read(size)
+
+
+def _members(stream: _ArchiveStream, file: RangeFile) -> Iterator[tuple[Any, int]]:
+    """Yield (member, offset) of the files in an archive; (None, offset) at an unreadable one.
+
+    tarfile accepts negative sizes, which lead it back to an earlier member.
+    """
     end = 0
     try:
         with tarfile.open(fileobj=stream, mode="r:", errorlevel=2) as archive:
             while (member := archive.next()) is not None:
                 archive.members = []  # type: ignore[attr-defined]  # else it keeps them all
+                stream.reads = 0
+                if not 0 <= member.size < _MAX_MEMBER or not end < archive.offset < _MAX_MEMBER:
+                    raise tarfile.ReadError(f"a member has {member.size} bytes")
                 end = archive.offset
                 if member.isreg():
                     yield member, member.offset_data
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         if not end:
-            raise DataError(f"{file.url} is no tar archive: {error}") from error
+            raise DataError(f"{file.url} is not a tar archive: {error}") from error
     # An archive ends with zeros, or its last member; tarfile takes unreadable data for the end.
     if any(file.read_at(end, tarfile.BLOCKSIZE)):
         yield None, end
@@ -256,7 +285,7 @@ def _check_uncompressed(file: RangeFile) -> None:
         if head.startswith(magic):
             raise DataError(
                 f"{file.url} is compressed ({name}), so that members cannot be read one by one; "
-                "unpack it to a plain .tar, as pictures hardly become smaller anyway"
+                "unpack it to a plain .tar; compression makes images hardly smaller"
             )
 
 
@@ -266,6 +295,6 @@ def _unchanged(data: bytes, url: str, offset: int) -> bytes:
 
 def _record_error(url: str, offset: int) -> DataError:
     return DataError(
-        f"{url}: no member that can be read lies at byte {offset}; the archive is cut or damaged "
-        "there, or the member is sparse"
+        f"{url}: no member that can be read lies at byte {offset}; the archive is truncated or "
+        "damaged there, or the member is sparse"
     )

@@ -466,7 +466,7 @@ def test_the_layout_of_a_list_is_that_of_its_rows():
         Dataset([np.zeros(3), np.zeros(5)], layout="bwc")
 
 
-# ---- what is no source -----------------------------------------------------------------------
+# ---- invalid sources -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_overlapping_windows_overlap_after_pickling_and_copying():
 
 
 def test_names_that_python_reads_as_others_are_refused():
-    # Python takes the micro sign in `sample.µ` for the Greek letter, which is no such name.
+    # Python reads the micro sign in `sample.µ` as the Greek letter, which is another name.
     with pytest.raises(DataError, match="\N{GREEK SMALL LETTER MU}"):
         Sample({"\N{MICRO SIGN}": np.ones(2)})
     sample = Sample({"\N{GREEK SMALL LETTER MU}": np.ones(2)})

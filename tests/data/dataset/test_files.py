@@ -2,6 +2,7 @@
 
 import pickle
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,6 +128,32 @@ def test_what_cannot_be_opened(tmp_path):
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(DataError):
         Dataset(tmp_path)
+
+
+class Payload:
+    """An object whose pickle creates a file when it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "pt"])
+def test_no_pickle_is_loaded(tmp_path, suffix):
+    loaded, path = tmp_path / "loaded", tmp_path / f"x.{suffix}"
+    if suffix == "pt":
+        torch = pytest.importorskip("torch")
+        torch.save(Payload(loaded), path)
+    elif suffix == "npz":
+        np.savez(path, x=np.array([Payload(loaded)]))
+    else:
+        np.save(path, np.array([Payload(loaded)]), allow_pickle=True)
+    for opened in (Dataset, open_index):
+        with pytest.raises(DataError):
+            opened(path)
+    assert not loaded.exists()
 
 
 def test_a_mapping_of_files(npy, npz):

@@ -22,6 +22,8 @@ from layoutkit.data import Dataset, sampler
 from layoutkit.data.dataset import stores
 from layoutkit.spaces import convert
 
+pytestmark = pytest.mark.budget(8)
+
 RNG = np.random.default_rng(0)
 N = 10
 PHOTOS = RNG.integers(0, 255, (N, 4, 5, 3), np.uint8)

@@ -94,6 +94,16 @@ def test_mini_batches_write_through():
     assert x[0].tolist() == [-1, -1]
 
 
+def test_mini_batches_of_another_size_are_other_data():
+    """Assigning mini-batches to themselves writes nothing; these do not fit."""
+    x = np.arange(24)
+    four, six = (Dataset(x)._minibatches(size)[:2] for size in (4, 6))
+    four[:] = four
+    with pytest.raises(ShapeError):
+        four[:] = six
+    assert x.tolist() == list(range(24))
+
+
 def test_mini_batches_of_other_data():
     like = Like(np.arange(10.0))
     batch = Dataset(like)._minibatches(4)[1]

@@ -468,7 +468,7 @@ def test_an_empty_key_is_all_of_the_data():
     dataset[()] = 1
     assert (array == 1).all()
     assert np.array_equal(dataset._minibatches(2)[()](), array.reshape(2, 2, 3))
-    with pytest.raises(DataError, match="does not take the key"):
+    with pytest.raises(DataError, match="does not support the key"):
         Sample([np.arange(2), np.arange(3)])[()]
 
 

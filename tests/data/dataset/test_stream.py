@@ -58,6 +58,18 @@ def test_an_infinite_dataset_is_selected_from_lazily():
     assert d[0:0]().shape == (0, 2)
 
 
+def test_a_key_is_copied():
+    """An element is read later, when the list may have changed."""
+    key = [1, 0]
+    part = Dataset(Squares(mapping=False))[4][key]
+    key[:] = [0, 0]
+    assert part().tolist() == [16, 4]
+    key = np.array([1, 0])
+    part = Dataset(Squares(mapping=False))[4][key]
+    key[:] = 0
+    assert part().tolist() == [16, 4]
+
+
 def test_only_the_elements_of_a_run_that_are_selected_are_read():
     squares = Squares(mapping=False)
     run = Dataset(squares)[10:20]

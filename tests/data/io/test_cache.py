@@ -4,12 +4,17 @@ import errno
 import logging
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from loopback import serving
 
+from layoutkit.data import sampled_batcher
 from layoutkit.data.io import cache as cache_module
 from layoutkit.data.io.cache import DiskCache
+from layoutkit.data.io.filesystem import Remote
 from layoutkit.data.io.reader import Reader
 from layoutkit.errors import DataError
 
@@ -50,6 +55,17 @@ def test_a_file_is_asked_for_once(site, home, folder):
     assert site.asked == ["/a", "/b"]
     reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "ab")  # and it stays
     assert site.asked == ["/a", "/b"]
+
+
+def test_nothing_is_kept_unless_a_folder_is_named(home, tmp_path, monkeypatch):
+    """Let every new cache fail; only the Batcher with `cache_dir` makes one."""
+    (tmp_path / "x.csv").write_text(f"filename\n{home}/a\n")
+    options = {"batch_size": 1, "processor": lambda data, out: np.frombuffer(data, np.uint8)}
+    monkeypatch.setattr(DiskCache, "__init__", None)
+    with sampled_batcher(tmp_path / "x.csv", **options) as batches:
+        assert [batch.input.input.shape for batch in batches] == [(1, SIZE)]
+    with pytest.raises(TypeError):
+        sampled_batcher(tmp_path / "x.csv", cache_dir=tmp_path / "kept", **options)
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(2999, "ac"), (3000, "acd"), (3001, "acd")])
@@ -181,13 +197,15 @@ def test_a_folder_that_cannot_be(home, tmp_path, caplog):
 
 
 def test_a_file_that_somebody_removed_comes_back(site, home, folder):
-    reader = Reader(cache=DiskCache(folder, 10 * SIZE))
+    reader = Reader(cache=DiskCache(folder, 2 * SIZE))
     reads(reader, home, "a")
     for path in folder.iterdir():
         path.unlink()
     reads(reader, home, "aaa")
     assert stored(folder) == [SIZE]
     assert len(site.asked) == 2
+    reads(reader, home, "b")
+    assert contents(folder) == ["a", "b"]  # its room came back, too
 
 
 def test_threads_share_a_download_and_the_limit(site, home, folder):
@@ -285,7 +303,7 @@ def test_what_somebody_put_into_the_place_of_an_entry_is_a_miss(site, home, fold
     assert not (folder.parent / "authorized_keys").exists()
 
 
-@pytest.mark.parametrize("trick", [cut, emptied, link, dangling, pipe])
+@pytest.mark.parametrize("trick", [cut, emptied, link, dangling, hard_link, pipe])
 def test_an_entry_that_is_replaced_while_it_is_used_is_a_miss(site, home, folder, trick):
     reader = Reader(cache=DiskCache(folder, 10 * SIZE))
     reads(reader, home, "a")
@@ -293,6 +311,36 @@ def test_an_entry_that_is_replaced_while_it_is_used_is_a_miss(site, home, folder
     reads(reader, home, "aa")
     assert site.asked == ["/a", "/a"]
     assert not (folder.parent / "authorized_keys").exists()
+
+
+def test_the_digest_is_checked_once_in_a_process(home, folder, monkeypatch):
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "ab")
+    checked, has_digest = [], cache_module.has_digest
+
+    def noted(file, entry):
+        checked.append(entry.size)
+        return has_digest(file, entry)
+
+    monkeypatch.setattr(cache_module, "has_digest", noted)
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "aabba")
+    assert checked == [SIZE] * 2
+
+
+def test_a_link_at_a_name_that_can_be_guessed_is_not_written_through(home, folder):
+    """Whoever writes the folder knows the URLs, and so all parts of names that depend on them."""
+    folder.mkdir(parents=True)
+    target = folder.parent / "authorized_keys"
+    names = [cache_module.url_key(f"{home}/a"), cache_module.url_key("")]
+    for name in names:
+        (folder / f"{name}.record").symlink_to(target)
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "a")
+    assert not target.exists()
+
+
+def test_an_answer_without_a_length_is_not_kept(site, home, folder):
+    site.script["/a"] = ["unannounced"] * 3
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "aa")
+    assert stored(folder) == []
 
 
 def test_a_file_of_another_user_is_a_miss(site, home, folder, monkeypatch):
@@ -310,3 +358,60 @@ def test_entries_of_earlier_versions_go_first(home, folder):
     reads(Reader(cache=DiskCache(folder, 2 * SIZE)), home, "ab")
     assert not old.exists()
     assert stored(folder) == [SIZE, SIZE]
+
+
+def test_threads_that_open_a_folder_together_share_one_cache(folder, monkeypatch):
+    scan = DiskCache._scan
+
+    def slow(cache):
+        time.sleep(0.02)  # the other threads look for the cache meanwhile
+        scan(cache)
+
+    monkeypatch.setattr(DiskCache, "_scan", slow)
+    barrier = threading.Barrier(8)
+
+    def work(_):
+        barrier.wait()
+        return DiskCache.at(folder, SIZE)
+
+    with ThreadPoolExecutor(8) as executor:
+        caches = list(executor.map(work, range(8)))
+    assert len({id(cache) for cache in caches}) == 1
+
+
+class SlowNumber(int):
+    """A number whose addition takes a while, in which other threads run."""
+
+    def __radd__(self, other):
+        time.sleep(0.002)
+        return other + int(self)
+
+
+def test_bytes_that_threads_reserve_together_are_all_counted(folder):
+    cache = DiskCache(folder, 10 * SIZE)
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(lambda _: cache._reserve(SlowNumber(100)), range(40)))
+    assert cache._total == 40 * 100
+
+
+def test_threads_that_want_a_file_together_download_it_once(site, home, folder):
+    site.script["/a"] = [lambda: time.sleep(0.1) or "ok"]  # the other threads come meanwhile
+    reader = Reader(cache=DiskCache(folder, 10 * SIZE))
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(lambda _: reads(reader, home, "a"), range(4)))
+    assert site.asked == ["/a"]
+
+
+def test_the_total_is_that_of_the_files_after_a_replacement(site, home, folder):
+    """A file that is downloaded again, in another size, is counted once."""
+    cache = DiskCache(folder, 3 * SIZE)
+    reader = Reader(cache=cache)
+    reads(reader, home, "ab")
+    remote = Remote()
+    for size in (SIZE // 2, SIZE - 1, SIZE):
+        site.files["/a"] = b"a" * size
+        cache.store(f"{home}/a", remote.open(f"{home}/a", 0, None, 5))
+        assert cache._total == sum(stored(folder)) == SIZE + size
+    remote.close()
+    reads(reader, home, "c")
+    assert contents(folder) == ["a", "b", "c"]

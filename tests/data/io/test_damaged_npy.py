@@ -6,12 +6,13 @@ import zipfile
 
 import numpy as np
 import pytest
+from damage import damaged, through_index, through_sample
 from numpy.lib import format as npy
 
 from layoutkit import LayoutkitError
 from layoutkit.cli import main
-from layoutkit.data import Sample, open_index
-from layoutkit.data.io.npy import StoredArray
+from layoutkit.data import Sample
+from layoutkit.data.io.npy import StoredArray, read_npy
 
 FILES = 2000
 X = np.arange(48, dtype="<f4").reshape(4, 3, 2, 2)
@@ -32,39 +33,9 @@ def wholes():
     yield ".npz", saved(np.savez_compressed, x=X)
 
 
-def damaged(content, chance):
-    """One to five bytes changed, some bytes lost or doubled, or a number in them made large."""
-    content = bytearray(content)
-    for _ in range(chance.randint(1, 5)):
-        at, kind = chance.randrange(len(content)), chance.randrange(5)
-        # Headers and directories are where damage has most to say.
-        at = chance.choice([at, at % 200, len(content) - 1 - at % 200]) % len(content)
-        if kind < 2:
-            content[at] = chance.choice([chance.randrange(256), *b"()[]{},:'L-0 9\\\0\xff"])
-        elif kind == 2:
-            del content[at : at + chance.randint(1, 30)]
-        elif kind == 3:
-            content[at:at] = content[at : at + 8] * chance.choice([1, 2, 50])
-        else:
-            content[at : at + 4] = chance.choice([b"\xff\xff\xff\xff", b"9999", b"\x7f\0\0\0"])
-    return bytes(content)
-
-
-def through_sample(path):
-    found = Sample(path)
-    for _, field in found._iter_fields():
-        field()
-    found()
-
-
-def through_index(path):
-    index = open_index(str(path))
-    for number in range(min(len(index), 3)):
-        index.record(number)
-
-
 def through_command(path):
     code = main(["convert", str(path), str(path.with_name("y.npy")), "bhwc->bchw", "--quiet"])
+    assert code in (0, 2)
     if code:
         raise LayoutkitError
 
@@ -72,6 +43,7 @@ def through_command(path):
 DOORS = [through_sample, through_index, through_command]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("door", DOORS)
 def test_mutated_files(tmp_path, door, capsys):
     """None gives another exception; what is whole by chance is read."""
@@ -118,6 +90,7 @@ HEADERS = {
     "an array a dtype": with_shape("(2,)", "('<f4', (3,))"),
     "records in records": with_shape("(2,)", "[('a'," * 60 + "'<f4'" + ")]" * 60),
     "words": with_shape("(2,)", "__import__('os').abort()"),
+    "20,000 blanks": with_shape("(1," + " " * 20_000 + ")"),
     "2 GiB of header": b"\x93NUMPY\x02\x00" + (1 << 31).to_bytes(4, "little") + b" " * 99,
 }
 
@@ -132,6 +105,18 @@ def test_hostile_headers(tmp_path, door, name):
         archive.writestr("x.npy", HEADERS[name])
     with pytest.raises(LayoutkitError):
         door(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("compression", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_shape_beyond_the_file_is_refused_before_it_is_read(tmp_path, compression):
+    path = tmp_path / "x"
+    if compression is None:
+        path.write_bytes(HEADERS["larger than the file"])
+    else:
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            archive.writestr("x.npy", HEADERS["larger than the file"])
+    with pytest.raises(LayoutkitError, match="it is truncated"):
+        read_npy(str(path))
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -151,6 +136,14 @@ def test_hostile_archives(tmp_path, door):
         with pytest.raises(LayoutkitError):
             door(tmp_path / "x.npz")
             pytest.fail(name)
+
+
+@pytest.mark.parametrize("missing", [1, 100])
+def test_a_compressed_member_that_is_too_short_is_refused_at_once(tmp_path, missing):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", saved(np.save)[:-missing])
+    with pytest.raises(LayoutkitError, match="truncated"):
+        StoredArray(tmp_path / "x.npz", "x.npy")
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])

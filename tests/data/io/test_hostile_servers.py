@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import threading
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from lying import BODY, SLOW, answering, head, sent
 
 from layoutkit import DataError
 from layoutkit.data import sampled_batcher
-from layoutkit.data.io import filesystem
+from layoutkit.data.io import filesystem, http
 from layoutkit.data.io.cache import DiskCache
 from layoutkit.data.io.reader import Reader
 
@@ -46,7 +47,10 @@ def test_a_file_is_whole_or_an_error(reader, answer, tmp_path):
 ])  # fmt: skip
 def test_an_open_part_goes_to_the_end(more):
     answer = sent(206, DATA[100:110], *(f"{key}: {value}" for key, value in more.items()))
-    with answering(answer) as url, pytest.raises(DataError, match="another part"):
+    with (
+        answering(answer) as url,
+        pytest.raises(DataError, match="byte range that was not"),
+    ):
         Reader().read(url, 100)
 
 
@@ -73,6 +77,7 @@ def test_a_chunked_part_that_ends_early_is_asked_for_again():
 # ---- bounds ----------------------------------------------------------------------------------
 
 
+@pytest.mark.budget(6)
 @pytest.mark.parametrize("case", SLOW)
 def test_an_answer_has_an_end(reader, case, monkeypatch):
     monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
@@ -84,6 +89,36 @@ def test_an_answer_has_an_end(reader, case, monkeypatch):
     ):
         reader.read(url)
     assert time.monotonic() - began < 8
+
+
+def test_each_64_kib_extend_the_deadline_by_a_second(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(http, "monotonic", lambda: now[0])
+    deadline = http.Deadline(30)
+    deadline.extend(5 << 16, 0)
+    now[0] = 34.5
+    assert deadline.remaining() == 0.5
+    deadline.extend(0, 60)  # a pause of the consumer is not the server's time
+    assert deadline.remaining() == 30
+    now[0] = 95.5
+    with pytest.raises(TimeoutError, match="takes too long"):
+        deadline.remaining()
+
+
+def test_a_deadline_is_that_of_its_thread():
+    mine, seen = http.Deadline(30), []
+
+    def respond():
+        seen.append(getattr(http._thread_state, "deadline", None))
+        with http.Deadline(5).active():
+            pass
+
+    with mine.active():
+        thread = threading.Thread(target=respond)
+        thread.start()
+        thread.join()
+        assert http._thread_state.deadline is mine
+    assert seen == [None]
 
 
 @pytest.mark.parametrize("case", BODY)

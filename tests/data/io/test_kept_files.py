@@ -2,11 +2,15 @@
 
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from layoutkit import DataError
+from layoutkit.data.io.filesystem import open_regular_file, read_at
 from layoutkit.data.io.image_record import extract_image, pack_image, unpack_image
 from layoutkit.data.io.reader import CachedFileReader
 from layoutkit.data.io.recordio import pack_frames, unpack_frames
@@ -56,6 +60,63 @@ def test_threads_read_their_own_places(path):
     assert wrong == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what is open")
+def test_closing_during_a_read_does_not_change_its_file(path, tmp_path, monkeypatch):
+    """A closed descriptor's number is free for the next file, whose bytes the read would return."""
+    other = tmp_path / "b.bin"
+    other.write_bytes(bytes(200))
+    reader, before = CachedFileReader(), open_files()
+    with ExitStack() as files:
+
+        def close_then_read(descriptor, size, start):
+            reader.close()
+            files.enter_context(other.open("rb"))
+            return read_at(descriptor, size, start)
+
+        monkeypatch.setattr("layoutkit.data.io.reader.read_at", close_then_read)
+        assert reader.read(str(path), 7, 2) == b"\x07\x08"
+        assert open_files() == before + 1  # the other file's
+    assert open_files() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_has_a_lock_of_its_own():
+    reader = CachedFileReader()
+    reader._lock.acquire()  # by a thread, when a fork happens
+    pid = os.fork()
+    if pid == 0:
+        os._exit(reader._lock.locked())
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_threads_open_a_file_once(path, monkeypatch):
+    opened = []
+
+    def slow(name):
+        opened.append(name)
+        time.sleep(0.02)  # the other threads wait for the lock meanwhile
+        return open_regular_file(name)
+
+    monkeypatch.setattr("layoutkit.data.io.filesystem.open_regular_file", slow)
+    reader = CachedFileReader()
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(lambda start: reader.read(str(path), start, 5), range(8)))
+    reader.close()
+    assert opened == [str(path)]
+
+
+@pytest.mark.parametrize("has_pread", [True, False])
+def test_threads_share_a_descriptor(path, monkeypatch, has_pread):
+    """Without `pread`, as on Windows, a thread may not read at the position of another one."""
+    if not has_pread:
+        monkeypatch.delattr(os, "pread", raising=False)
+    seek = os.lseek
+    monkeypatch.setattr(os, "lseek", lambda *words: (seek(*words), time.sleep(0.001)))
+    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(8) as executor:
+        found = list(executor.map(lambda start: read_at(file.fileno(), 1, start), range(40)))
+    assert b"".join(found) == bytes(range(40))
+
+
 def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
     reader = CachedFileReader()
     assert reader.read(str(path)) == bytes(range(200))
@@ -71,7 +132,7 @@ def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
 
 @pytest.mark.parametrize("label", [3, [1, 2, 0.5]])
 @pytest.mark.parametrize("size", range(5))
-def test_the_picture_in_one_frame(label, size):
+def test_the_image_in_one_frame(label, size):
     frame = pack_frames(pack_image(b"x" * size, label, 9))
     assert extract_image(frame) == unpack_image(unpack_frames(frame))[1] == b"x" * size
 

@@ -11,7 +11,8 @@ from loopback import serving
 from layoutkit import DataError
 from layoutkit.data import open_index
 from layoutkit.data.io import filesystem
-from layoutkit.data.io.reader import Reader
+from layoutkit.data.io import reader as reader_module
+from layoutkit.data.io.reader import CachedFileReader, RangeFile, Reader, gather_bytes
 
 DATA = bytes(range(200)) * 3
 
@@ -80,9 +81,12 @@ def test_what_may_pass_is_tried_again(site, home, answer, part):
     assert len(site.asked) == 3
 
 
-def test_an_answer_without_announced_length_is_known_to_be_cut_by_the_records_length(site, home):
-    site.script["/a.bin"] = ["open"]
-    assert Reader().read(f"{home}/a.bin", 10, 50) == DATA[10:60]
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_answer_without_announced_length_is_known_to_be_cut_by_the_records_length(
+    site, home, ranges
+):
+    site.ranges, site.script["/a.bin"] = ranges, ["open"]
+    assert Reader().read(f"{home}/a.bin", 10, 500) == DATA[10:510]
     assert len(site.asked) == 2
 
 
@@ -266,3 +270,39 @@ def npy_bytes(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+@pytest.mark.parametrize("reader", [Reader, CachedFileReader])
+def test_every_part_of_a_small_file(tmp_path, size, reader):
+    data = b"abc"[:size]
+    path = str(tmp_path / "small")
+    (tmp_path / "small").write_bytes(data)
+    reading = reader()
+    assert reading.read(path) == data
+    with RangeFile(path) as file:
+        for start in range(size + 2):
+            for length in range(size + 2):
+                assert file.read_at(start, length) == data[start : start + length]
+                if start + length <= size:
+                    assert reading.read(path, start, length) == data[start : start + length]
+                elif length:
+                    with pytest.raises(DataError, match="the file is truncated"):
+                        reading.read(path, start, length)
+    reading.close()
+
+
+@pytest.mark.parametrize("block", [1, 7, 16, 17, 64, 1000])
+def test_bytes_at_offsets_in_any_order(tmp_path, monkeypatch, block):
+    """Also at the end of the file and behind it, where they are zeros."""
+    data = bytes(range(1, 201))
+    (tmp_path / "x").write_bytes(data)
+    monkeypatch.setattr(reader_module, "BLOCK", block)
+    offsets = np.concatenate([np.random.default_rng(0).permutation(210), [0, 199, 200, 1 << 40]])
+    for max_gap in (1 << 15, 1):
+        with RangeFile(str(tmp_path / "x")) as file:
+            file.max_gap = max_gap
+            for width in (1, 8):
+                rows = gather_bytes(file, offsets, width)
+                wanted = [data[at : at + width].ljust(width, b"\0") for at in offsets.tolist()]
+                assert [row.tobytes() for row in rows] == wanted

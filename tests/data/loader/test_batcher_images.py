@@ -1,4 +1,4 @@
-"""`size=` makes batches of pictures; without it their bytes are refused, with what to do."""
+"""`size=` makes batches of images; without it their bytes are refused, with what to do."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from layoutkit.images import Decoder, fit, read
 
 @pytest.fixture
 def photos(tmp_path):
-    """Five pictures of different sizes, in folders of two labels."""
+    """Five images of different sizes, in folders of two labels."""
     for number in range(5):
         label = "ab"[number % 2]
         save(tmp_path / "photos" / label / f"{number}.png", noise(number, 20 + number, 30, 3))
@@ -24,15 +24,15 @@ def photos(tmp_path):
 
 
 @pytest.mark.parametrize("how", [None, "cover", "pad", "stretch"])
-def test_pictures_of_one_size(photos, how):
+def test_images_of_one_size(photos, how):
     options = {} if how is None else {"fit": how}
     with sampled_batcher(photos, batch_size=3, size=(8, 12), **options) as batches:
         found = list(batches)
     assert repr(found[0].input) == "ImageView(bhwc (3, 8, 12, 3) uint8)"
-    pictures = np.concatenate([batch.input.forward_get("bhwc") for batch in found])
+    images = np.concatenate([batch.input.forward_get("bhwc") for batch in found])
     names = [record.url for batch in found for record in batch.item]
     assert len(names) == 5
-    for pixels, name in zip(pictures, names, strict=True):
+    for pixels, name in zip(images, names, strict=True):
         np.testing.assert_array_equal(pixels, fit(read(name), (8, 12), how or "cover"))
     assert [rank for batch in found for rank in batch.target.input] == [0, 0, 0, 1, 1]
 
@@ -44,7 +44,7 @@ def test_layouts_and_formulas_are_a_get_away(photos):
     np.testing.assert_array_equal(planes, batch.input.forward_get("bhwc").transpose(0, 3, 1, 2))
 
 
-def test_a_table_of_pictures(photos, tmp_path):
+def test_a_table_of_images(photos, tmp_path):
     (tmp_path / "list.csv").write_text("filename,label\nphotos/a/0.png,x\nphotos/b/1.png,y\n")
     with sampled_batcher(tmp_path / "list.csv", batch_size=2, size=(8, 8)) as batches:
         (batch,) = batches
@@ -53,7 +53,7 @@ def test_a_table_of_pictures(photos, tmp_path):
 
 
 def test_a_damaged_one_is_left_out_and_named(photos, caplog):
-    (photos / "a" / "9.jpg").write_bytes(b"no picture")
+    (photos / "a" / "9.jpg").write_bytes(b"not an image")
     with sampled_batcher(photos, batch_size=8, size=(8, 8)) as batches:
         (batch,) = batches
     assert (batch.count, len(batch.dropped)) == (5, 1)
@@ -63,14 +63,14 @@ def test_a_damaged_one_is_left_out_and_named(photos, caplog):
 
 def test_nothing_but_damaged_ones_is_an_error(tmp_path):
     for number in range(3):
-        (tmp_path / f"{number}.jpg").write_bytes(b"no picture")
+        (tmp_path / f"{number}.jpg").write_bytes(b"not an image")
     batches = sampled_batcher(tmp_path, batch_size=2, size=(8, 8))
     words = r"none of the 3 records .*0\.jpg and 2 more: DataError"
     with batches, pytest.raises(DataError, match=words):
         list(batches)
 
 
-def test_bytes_of_pictures_are_no_rows(photos):
+def test_bytes_of_images_are_no_rows(photos):
     for options in ({}, {"layout": "bhwc", "input_dims": (8, 8, 3), "dtype": "uint8"}):
         with pytest.raises(DataError, match=r"0\.png is an image.*size=\(height, width\)"):
             sampled_batcher(photos, batch_size=2, **options)

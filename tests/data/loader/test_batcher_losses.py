@@ -1,5 +1,6 @@
 """An epoch in which no record can be used is an error with the reasons, not batches of nothing."""
 
+import itertools
 import logging
 
 import numpy as np
@@ -91,6 +92,20 @@ def test_with_refill_too():
         list(batches)
     with sampled_batcher(X, processor=failing(*range(29)), **options) as batches:
         assert counts(batches) == [([29], 29)]
+
+
+def test_drawing_gives_up_only_after_as_many_failures_as_records():
+    """Failures are counted from the last record that could be used."""
+    calls = itertools.count()
+
+    def process(x, out):
+        if next(calls) in (1, 2, 3):
+            raise ValueError("it is bad")
+        return x
+
+    options = {"batch_size": 4, "num_batches": 1, "refill": True, "num_workers": 0}
+    with sampled_batcher(X[:4], sampler="random-uniform", processor=process, **options) as batches:
+        assert counts(batches) == [([0, 4, 5, 6], 3)]
 
 
 def test_a_loop_that_goes_on_in_an_epoch_ends_as_it_does(caplog):

@@ -17,8 +17,8 @@ FILLED = Collator("hwc->bchw", h=5, w=6, fill=255)
 RANDOM = {"offset": "random", "flip": "random"}
 
 
-def picture(number, height, width):
-    """A picture whose pixels say where they were, and of which number."""
+def image(number, height, width):
+    """An image whose pixels say where they were, and of which number."""
     made = np.empty((height, width, 3), np.uint8)
     made[..., 0] = np.arange(height)[:, None]
     made[..., 1] = np.arange(width)
@@ -31,7 +31,7 @@ def sizes(number):
 
 
 def of_record(record):
-    return picture(int(record.array), *sizes(int(record.array)))
+    return image(int(record.array), *sizes(int(record.array)))
 
 
 def batcher(source=None, *, get=of_record, **arguments):
@@ -40,7 +40,7 @@ def batcher(source=None, *, get=of_record, **arguments):
 
 
 def windows_of(batch, layout="bchw"):
-    """By number of the picture: where its window begins, and whether it is turned around."""
+    """By number of the image: where its window begins, and whether it is turned around."""
     found = {}
     for planes in batch.input.forward_get("bchw").astype(int):
         rows, columns, numbers = planes
@@ -63,6 +63,14 @@ def epoch_of(*args, **arguments):
 
 
 # ---- what is drawn -----------------------------------------------------------------------
+
+
+def test_the_axes_of_a_window_are_drawn_independently():
+    """Rows and columns with equally many places do not begin at the same place."""
+    found = epoch_of(get=lambda record: image(int(record.array), 15, 16))
+    rows, columns, _ = zip(*found.values(), strict=True)
+    assert len(found) == N
+    assert sum(row == column for row, column in zip(rows, columns, strict=True)) < N / 2
 
 
 def test_windows_lie_inside_and_are_those_of_collate():
@@ -134,7 +142,7 @@ def test_a_loop_goes_on_to_the_bit(refill):
 
 def test_every_window_comes_equally_often_and_so_does_every_flip():
     count = 3000
-    source = np.broadcast_to(picture(0, 8, 8), (count, 8, 8, 3))
+    source = np.broadcast_to(image(0, 8, 8), (count, 8, 8, 3))
     with batcher(source, get=None, batch_size=count, collate=Collator("hwc->bchw", h=5, w=6)) as b:
         (batch,) = b
     rows, columns = batch.input.input[:, 0, 0, 0], batch.input.input[:, 1].min((1, 2))
@@ -148,7 +156,7 @@ def test_every_window_comes_equally_often_and_so_does_every_flip():
 
 def test_smaller_results_lie_anywhere_in_their_windows():
     count = 400
-    source = np.broadcast_to(picture(7, 3, 6), (count, 3, 6, 3))
+    source = np.broadcast_to(image(7, 3, 6), (count, 3, 6, 3))
     with batcher(source, get=None, batch_size=count, collate=FILLED, flip=None) as batches:
         (batch,) = batches
     planes = batch.input.input
@@ -182,7 +190,7 @@ def test_part_files_draw_by_file_and_line(tmp_path):
     def get(record):
         with Path(record.url).open("rb") as file:
             file.seek(record.offset)
-            return picture(int(file.read(record.length)), 40, 40)
+            return image(int(file.read(record.length)), 40, 40)
 
     words = {"get": get, "sampler": "part-linear"}
     whole = epoch_of(open_index(tmp_path, kind="parts"), **words)
@@ -290,7 +298,7 @@ def test_memory_of_results_may_be_used_again():
 
 
 def test_rows_of_an_array_are_read_where_they_lie(tmp_path):
-    photos = np.stack([picture(n, 8, 9) for n in range(N)])
+    photos = np.stack([image(n, 8, 9) for n in range(N)])
     np.save(tmp_path / "x.npy", photos)
     found = []
     for source in (photos, tmp_path / "x.npy", {"x": photos, "y": np.arange(N) % 3}):
@@ -361,7 +369,7 @@ def test_channels_make_results_alike():
         assert drawn(batches) == epoch_of()
 
 
-def test_pictures_are_decoded_by_threads(tmp_path):
+def test_images_are_decoded_by_threads(tmp_path):
     pytest.importorskip("PIL.Image")
     from photographs import noise, save
 
@@ -390,16 +398,16 @@ COLUMNS = Collator("xc->bxc", x=3)
     ("options", "error", "words"),
     [
         ({"offset": "rnadom"}, ArgumentError, "offset is 'rnadom'.*did you mean \"random\""),
-        ({"offset": "centre"}, ArgumentError, 'it is "random", or a dict by axis$'),
-        ({"offset": 3}, ArgumentError, "offset=3; it is"),
+        ({"offset": "centre"}, ArgumentError, 'it must be "random", or a dict by axis$'),
+        ({"offset": 3}, ArgumentError, "offset=3; it must be"),
         ({"offset": {"h": "randm"}}, ArgumentError, r"offset\['h'\] is 'randm'.*did you mean"),
         ({"offset": {"h": [1, 2]}}, ArgumentError, "or a whole number"),
         ({"offset": {"q": "random"}}, ArgumentError, "'q' is not an axis .* h, w, c"),
         ({"offset": {"c": "random"}}, ArgumentError, "no window along c"),
-        ({"collate": NO_WINDOW}, ArgumentError, "has no window along h, w, c, .* h=224"),
+        ({"collate": NO_WINDOW}, ArgumentError, "has no window along h, w, c; .* h=224"),
         ({"flip": "both"}, ArgumentError, "flip is 'both'"),
         ({"flip": "Random"}, ArgumentError, 'did you mean "random"'),
-        ({"flip": {"w": 0.5}}, ArgumentError, r"flip\['w'\] is 0.5; it is \"random\", or True"),
+        ({"flip": {"w": 0.5}}, ArgumentError, r"flip\['w'\] is 0.5; it must be \"random\", or"),
         ({"flip": True}, ArgumentError, "flip=True"),
         ({"collate": COLUMNS, "offset": None}, ArgumentError, "along w, but .* one of x, c"),
         ({"collate": None}, ArgumentError, "offset='random' applies to the windows"),

@@ -38,6 +38,7 @@ class UnportableError(Exception):
         self.call = call
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("start", [None, "forkserver", "spawn"])
 def test_batches_come_out_of_workers(start):
     workers = {"num_workers": 2, "multiprocessing_context": start, "timeout": 120}

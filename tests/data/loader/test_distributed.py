@@ -274,6 +274,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.budget(0)
 def test_two_processes_of_torchrun_train_and_four_ranks_go_on(tmp_path):
     dist = pytest.importorskip("torch.distributed")
     if not dist.is_available() or not dist.is_gloo_available():

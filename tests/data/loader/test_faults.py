@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,14 @@ def _no_thread_stays():
     while our_threads() and time.monotonic() < deadline:
         time.sleep(0.001)
     assert our_threads() == []
+
+
+def test_the_consumer_wakes_for_the_record_that_began_first():
+    pool = worker_pool.WorkerPool(3, 60.0)
+    now = time.perf_counter()
+    for worker, seconds in zip(pool._workers, (1, 50), strict=False):
+        worker.assignment = None, SimpleNamespace(current=(0, now - seconds))
+    assert 0 < pool._wait_seconds() <= 10
 
 
 def warnings(caplog):

@@ -1,7 +1,9 @@
 """Rows of numbers in text: strict, by line, of any size, in every layout and order."""
 
 import math
+import os
 import re
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -137,22 +139,22 @@ def test_any_text_is_what_a_slow_reader_finds(tmp_path_factory, text, block):
 @pytest.mark.parametrize(
     ("text", "dtype", "message"),
     [
-        ("a,b,c\n1,2,3\n", "f4", "line 1: cell 1 is 'a', which is no number; leave a header out"),
-        ("1,2,3\n\r\n 4,5x,6\n", "f4", "line 3: cell 2 is '5x', which is no number"),
+        ("a,b,c\n1,2,3\n", "f4", "line 1: cell 1 is 'a', which is not a number; remove the header"),
+        ("1,2,3\n\r\n 4,5x,6\n", "f4", "line 3: cell 2 is '5x', which is not a number"),
         ("1,,3\n", "f4", "line 1: cell 2 is empty"),
         ("1,2,3\n4,5,6,,\n", "f4", "line 2: cell 4 is empty"),
         ("1,2,3\n,\n", "f4", "line 2: cell 1 is empty"),
-        ("1,2,3\n4,5\n", "f4", "line 2: it has 2 numbers, but a row has 3"),
-        ("1,2\n3,4\n", "f4", "line 1: it has 2 numbers, but a row has 3"),
-        ("1,2,1e39\n", "f4", "line 1: cell 3 is 1e39, which is no float32"),
-        ("1,2,-1e400\n", "f8", "line 1: cell 3 is -1e400, which is no float64"),
-        ("1,2,65520\n", "f2", "line 1: cell 3 is 65520, which is no float16"),
-        ("inf,2,3.4e38\n", "bfloat16", "line 1: cell 3 is 3.4e38, which is no bfloat16"),
-        ("1,2,3.0\n", "i8", "line 1: cell 3 is '3.0', which is no whole number"),
-        ("1,2,nan\n", "i4", "cell 3 is 'nan', which is no whole number"),
-        ("1,2,256\n", "u1", "cell 3 is 256, which is no uint8"),
-        ("1,2,9223372036854775808\n", "i8", "cell 3 is 9223372036854775808, which is no int64"),
-        ("1,2\r3,4,5\n", "f4", r"line 1: cell 2 is '2\\r3', which is no number"),
+        ("1,2,3\n4,5\n", "f4", "line 2: it has 2 numbers, but a row must have 3"),
+        ("1,2\n3,4\n", "f4", "line 1: it has 2 numbers, but a row must have 3"),
+        ("1,2,1e39\n", "f4", "line 1: cell 3 is 1e39, which float32 cannot hold"),
+        ("1,2,-1e400\n", "f8", "line 1: cell 3 is -1e400, which float64 cannot hold"),
+        ("1,2,65520\n", "f2", "line 1: cell 3 is 65520, which float16 cannot hold"),
+        ("inf,2,3.4e38\n", "bfloat16", "line 1: cell 3 is 3.4e38, which bfloat16 cannot hold"),
+        ("1,2,3.0\n", "i8", "line 1: cell 3 is '3.0', which is not a whole number"),
+        ("1,2,nan\n", "i4", "cell 3 is 'nan', which is not a whole number"),
+        ("1,2,256\n", "u1", "cell 3 is 256, which uint8 cannot hold"),
+        ("1,2,9223372036854775808\n", "i8", "9223372036854775808, which int64 cannot hold"),
+        ("1,2\r3,4,5\n", "f4", r"line 1: cell 2 is '2\\r3', which is not a number"),
     ],
 )  # fmt: skip
 def test_what_is_no_row_is_named_by_its_line(csv, text, dtype, message):
@@ -173,7 +175,7 @@ def test_an_error_comes_with_its_batch_and_leaves_a_state_before_it(csv, prefetc
 def test_line_numbers_count_from_the_file_not_from_the_batch(csv, monkeypatch):
     monkeypatch.setattr(csvrows, "_BLOCK", 5)
     text = "\n\n" + "1,2,3\n\n" * 9 + "1,2,z\n"
-    with pytest.raises(DataError, match=r"line 21: cell 3 is 'z', which is no number$"):
+    with pytest.raises(DataError, match=r"line 21: cell 3 is 'z', which is not a number$"):
         table(csv(text))
 
 
@@ -283,14 +285,35 @@ def test_files_that_cannot_be_read(csv, tmp_path):
             CSVProvider(path, (), batch_size=1)
 
 
-def test_a_file_that_changes_is_noticed(csv):
+@pytest.mark.parametrize("text", ["1\n2\n3\n", "5\n6\n7\n8\n"])
+def test_a_file_that_changes_is_noticed(csv, text):
     path = csv("1\n2\n3\n4\n")
     provider = CSVProvider(path, (), batch_size=2)
     loop = iter(provider)
     next(loop)
-    path.write_text("1\n2\n3\n")
-    with pytest.raises(DataError, match=r"^\S+x\.csv has changed since it was opened; make a new"):
+    path.write_text(text)
+    os.utime(path, (0, 0))  # the clock of a file system may not have advanced
+    with pytest.raises(
+        DataError, match=r"^\S+x\.csv has changed since it was opened; create a new"
+    ):
         next(loop)
+
+
+def test_closing_during_a_read_does_not_change_its_file(csv, tmp_path, monkeypatch):
+    """A closed descriptor's number is free for the next file, whose rows the read would return."""
+    other = tmp_path / "other.csv"
+    other.write_text("5\n6\n7\n8\n")
+    rows = csvrows.CSVRows(str(csv("1\n2\n3\n4\n")))
+    read_at = csvrows.read_at
+    with ExitStack() as files:
+
+        def close_then_read(descriptor, size, start):
+            rows.close()
+            files.enter_context(other.open("rb"))
+            return read_at(descriptor, size, start)
+
+        monkeypatch.setattr(csvrows, "read_at", close_then_read)
+        assert rows.read(np.array([1, 2]), 1, np.dtype("float32")).tolist() == [[2], [3]]
 
 
 def test_of_a_large_file_only_places_are_kept(csv):

@@ -1,4 +1,4 @@
-"""ImageRecordProvider: every picture in its place, whatever the threads, the parts, the tail."""
+"""ImageRecordProvider: every image in its place, whatever the threads, the parts, the tail."""
 
 import inspect
 import logging
@@ -46,9 +46,9 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Records 2 and 7 are no pictures; 2 is none at all, 7 is cut."""
+    """Records 2 and 7 cannot be decoded: 2 is not an image, 7 is truncated."""
     payloads = [encoded(photo) for photo in PHOTOS]
-    payloads[2], payloads[7] = b"not a picture", payloads[7][:100]
+    payloads[2], payloads[7] = b"not an image", payloads[7][:100]
     path = tmp_path / "damaged.rec"
     return path, write(path, payloads)
 
@@ -61,13 +61,13 @@ def epoch(path, shape=SHAPE, *, of=None, **options):
 
 
 def middle(photo):
-    """What is cut out of a picture where nothing is random."""
+    """The crop of an image without random augmentation."""
     top, left = (photo.shape[0] - 6) // 2, (photo.shape[1] - 7) // 2
     return photo[top : top + 6, left : left + 7]
 
 
 def real(batches):
-    """The rows and labels that are no padding."""
+    """The rows and labels that are not padding."""
     data = np.concatenate([data[:count] for data, _, count in batches])
     return data, np.concatenate([labels[:count] for _, labels, count in batches])
 
@@ -156,7 +156,7 @@ def test_batches_are_not_written_to_again(path):
     st.sampled_from(["pad", "wrap", "drop"]), st.integers(0, 2), st.booleans(),
 )  # fmt: skip
 @settings(deadline=None, max_examples=25)
-def test_a_record_is_one_picture_an_epoch(path, size, workers, parts, shuffle, tail, of, varies):
+def test_a_record_is_one_image_an_epoch(path, size, workers, parts, shuffle, tail, of, varies):
     """Whatever the threads, the parts, the order and the tail."""
     options = {**RANDOM, "max_random_illumination": 3.0} if varies else RANDOM
     augment = Augmenter(SHAPE, **options)
@@ -187,7 +187,7 @@ def test_a_record_is_one_picture_an_epoch(path, size, workers, parts, shuffle, t
         assert sorted(seen) == list(range(COUNT))
 
 
-def test_epochs_differ_in_order_and_pictures(path):
+def test_epochs_differ_in_order_and_images(path):
     first, again, second = (epoch(path, shuffle=True, of=n, **RANDOM) for n in (0, 0, 1))
     assert real(first)[1].tolist() == real(again)[1].tolist() != real(second)[1].tolist()
     np.testing.assert_array_equal(real(first)[0], real(again)[0])
@@ -229,7 +229,7 @@ def test_resuming_gives_the_same_bits(damaged, workers, behind):
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_a_damaged_picture_is_left_out_counted_and_named(damaged, workers, caplog):
+def test_a_damaged_image_is_left_out_counted_and_named(damaged, workers, caplog):
     path, offsets = damaged
     with ImageRecordProvider(path, SHAPE, batch_size=4, num_workers=workers) as provider:
         with caplog.at_level(logging.WARNING, "layoutkit.data"):
@@ -248,7 +248,7 @@ def test_a_damaged_picture_is_left_out_counted_and_named(damaged, workers, caplo
     for number in (2, 7):
         (line,) = [each for each in lines if f"byte {offsets[number]}:" in each]
         assert str(path) in line
-        assert f"the picture with the id {100 + number}: " in line
+        assert f"the image with the id {100 + number}: " in line
 
 
 def test_wrapped_rows_that_fail_are_filled_and_not_counted(damaged):
@@ -268,7 +268,7 @@ def test_a_batch_that_lost_all_rows_is_left_out(damaged):
         assert provider.dropped == 2
 
 
-def test_errors_can_be_raised_and_an_epoch_without_pictures_is_one(damaged, tmp_path):
+def test_errors_can_be_raised_and_an_epoch_without_images_is_one(damaged, tmp_path):
     path, offsets = damaged
     with ImageRecordProvider(path, SHAPE, batch_size=4, on_error="raise") as provider:
         with pytest.raises(DataError, match=rf"byte {offsets[2]}.*id 102") as caught:
@@ -281,7 +281,7 @@ def test_errors_can_be_raised_and_an_epoch_without_pictures_is_one(damaged, tmp_
         list(provider)
 
 
-def test_pictures_that_are_too_small_or_too_large(path):
+def test_images_that_are_too_small_or_too_large(path):
     small = [n for n, photo in enumerate(PHOTOS) if photo.shape[0] >= 10]
     assert real(epoch(path, (3, 10, 7)))[1].tolist() == small
     assert len(real(epoch(path, (3, 10, 7), pad=1))[1]) == COUNT
@@ -380,10 +380,10 @@ def test_memory_stays_flat_over_epochs(tmp_path):
     assert most[-1] - most[3] < 8_000  # kB; what 20 epochs have is 80,000
 
 
-# ---- mean pictures ----------------------------------------------------------------------------
+# ---- mean images ------------------------------------------------------------------------------
 
 
-def test_a_mean_picture_is_computed_once_and_written(path, tmp_path):
+def test_a_mean_image_is_computed_once_and_written(path, tmp_path):
     mean_img = tmp_path / "mean.bin"
     options = {
         "mean_img": mean_img,
@@ -404,13 +404,13 @@ def test_a_mean_picture_is_computed_once_and_written(path, tmp_path):
     np.testing.assert_allclose(data, plain - 7)
 
 
-def test_a_mean_picture_of_another_shape(path, tmp_path):
+def test_a_mean_image_of_another_shape(path, tmp_path):
     write_mean(tmp_path / "mean.bin", np.zeros((3, 5, 5), np.float32))
     with pytest.raises(ValueError, match=r"mean_img has shape \(3, 5, 5\)"):
         ImageRecordProvider(path, SHAPE, batch_size=4, mean_img=tmp_path / "mean.bin")
 
 
-def test_a_mean_of_damaged_pictures_is_that_of_the_others(damaged, tmp_path):
+def test_a_mean_of_damaged_images_is_that_of_the_others(damaged, tmp_path):
     path, _ = damaged
     data, _ = real(epoch(path, mean_img=tmp_path / "mean.bin"))
     np.testing.assert_allclose(data.mean(axis=0), np.zeros(SHAPE), atol=1e-4)

@@ -1,7 +1,8 @@
-"""Pictures and labels of idx files: every type and rank, checked, mapped, normalised."""
+"""Images and labels of idx files: every type and rank, checked, mapped, normalised."""
 
 import gzip
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from layoutkit.data import MNISTProvider, Provider
 from layoutkit.data.io.idx import IdxFile
 
 CODES = {"u1": 8, "i1": 9, ">i2": 11, ">i4": 12, ">f4": 13, ">f8": 14}
-PICTURES = np.random.default_rng(0).integers(0, 256, (61, 4, 5), np.uint8)
+IMAGES = np.random.default_rng(0).integers(0, 256, (61, 4, 5), np.uint8)
 DIGITS = np.random.default_rng(1).integers(0, 10, 61, np.uint8)
 
 
@@ -26,7 +27,7 @@ def idx(array):
 
 @pytest.fixture
 def files(tmp_path):
-    def write(image=PICTURES, label=DIGITS, packed=False):
+    def write(image=IMAGES, label=DIGITS, packed=False):
         paths = []
         for name, array in (("image", image), ("label", label)):
             data = array if isinstance(array, bytes) else idx(array)
@@ -82,32 +83,43 @@ def test_the_golden_file(files):
 @pytest.mark.parametrize(
     ("image", "label", "message"),
     [
-        (b"", None, "image is no idx file: it begins with nothing"),
-        (b"\0\0\7\3" + bytes(12), None, "image is no idx file: it begins with 00 00 07 03"),
-        (b"\x89PNG" + bytes(9), None, "image is no idx file: it begins with 89 50 4e 47"),
-        (idx(PICTURES)[:9], None, "image ends inside of its head"),
-        (idx(PICTURES)[:-1], None, r"uint8 \(61, 4, 5\), 1220 bytes, but there are 1219 of them"),
-        (idx(PICTURES) + b"x", None, "1220 bytes, but there are more"),
+        (b"", None, "image is not an idx file: it begins with nothing"),
+        (b"\0\0\7\3" + bytes(12), None, "image is not an idx file: it begins with 00 00 07 03"),
+        (b"\x89PNG" + bytes(9), None, "image is not an idx file: it begins with 89 50 4e 47"),
+        (idx(IMAGES)[:9], None, "image ends inside of its head"),
+        (idx(IMAGES)[:-1], None, r"uint8 \(61, 4, 5\), 1220 bytes, but there are 1219 of them"),
+        (idx(IMAGES) + b"x", None, "1220 bytes, but there are more"),
         (b"\0\0\x08\x03" + b"\xff" * 12, None, "but there are 0 of them"),
-        (gzip.compress(idx(PICTURES))[:-20], None, "image cannot be read"),
-        (gzip.compress(idx(PICTURES)[:-1]), None, "but there are 1219 of them"),
-        (gzip.compress(idx(PICTURES) + bytes(1 << 20)), None, "1220 bytes, but there are more"),
-        (None, DIGITS[1:], "image has 61 pictures, but .*label has 60 labels"),
-        (DIGITS, PICTURES, "labels of 3 axes.* Are image and label exchanged"),
+        (gzip.compress(idx(IMAGES))[:-20], None, "image cannot be read"),
+        (gzip.compress(idx(IMAGES)[:-1]), None, "but there are 1219 of them"),
+        (gzip.compress(idx(IMAGES) + bytes(1 << 20)), None, "1220 bytes, but there are more"),
+        (None, DIGITS[1:], "image has 61 images, but .*label has 60 labels"),
+        (DIGITS, IMAGES, "labels of 3 axes.* Are image and label exchanged"),
         (np.zeros((61, 1, 1, 1, 1), "u1"), None, "image has 5 axes; give flat=True"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_files_is_said_at_once(files, image, label, message):
-    image, label = PICTURES if image is None else image, DIGITS if label is None else label
+    image, label = IMAGES if image is None else image, DIGITS if label is None else label
     with pytest.raises(DataError, match=message):
         MNISTProvider(*files(image, label))
+
+
+def test_a_compressed_file_is_unpacked_up_to_the_size_in_its_header(files):
+    """64 MiB of zeros after the images, in 64 KiB."""
+    image, label = files(gzip.compress(idx(IMAGES) + bytes(1 << 26)), DIGITS)
+    tracemalloc.start()
+    with pytest.raises(DataError, match="1220 bytes, but there are more"):
+        MNISTProvider(image, label)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 << 20
 
 
 def test_missing_files_have_the_names_of_mnist(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"\./train-images-idx3-ubyte cannot be read: No such file"):
         MNISTProvider()
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(PICTURES))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(IMAGES))
     with pytest.raises(DataError, match=r"\./train-labels-idx1-ubyte cannot be read: No such file"):
         MNISTProvider()
     with pytest.raises(DataError, match="is a URL"):
@@ -126,13 +138,13 @@ def test_a_file_cut_later_is_an_error(files):
         next(loop)
 
 
-# ---- pictures ----------------------------------------------------------------------------
+# ---- images ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("layout", ["bchw", "bhwc", "bhw"])
-def test_pictures_are_normalised_in_every_layout(files, layout, packed):
-    wanted = np.float32(PICTURES[:, None]) * np.float32(1 / 255)
+def test_images_are_normalised_in_every_layout(files, layout, packed):
+    wanted = np.float32(IMAGES[:, None]) * np.float32(1 / 255)
     wanted = wanted[:, 0] if layout == "bhw" else wanted.transpose(*map("bchw".index, layout))
     provider = MNISTProvider(*files(packed=packed), batch_size=16, shuffle=False, layout=layout)
     assert isinstance(provider, Provider)
@@ -152,7 +164,7 @@ def test_batches_may_be_along_any_axis(files):
     how = {"batch_size": 16, "shuffle": False, "layout": "chwb", "scale": None, "dtype": "uint8"}
     provider = MNISTProvider(*files(), **how)
     batches = list(provider)
-    np.testing.assert_array_equal(batches[1].input.input[0], PICTURES[16:32].transpose(1, 2, 0))
+    np.testing.assert_array_equal(batches[1].input.input[0], IMAGES[16:32].transpose(1, 2, 0))
     assert not batches[-1].input.input[..., 13:].any()
     assert provider.provide_data == [("data", (1, 4, 5, 16))]
 
@@ -189,9 +201,9 @@ def test_numbers_with_the_highest_byte_first(files):
 def test_raw_bytes_are_copies(files):
     provider = MNISTProvider(*files(), batch_size=61, shuffle=False, scale=None, dtype="uint8")
     found = next(iter(provider)).input.input
-    np.testing.assert_array_equal(found[:, 0], PICTURES)
+    np.testing.assert_array_equal(found[:, 0], IMAGES)
     found[...] = 7  # memory of its own
-    np.testing.assert_array_equal(rows(provider)[:, 0], PICTURES)
+    np.testing.assert_array_equal(rows(provider)[:, 0], IMAGES)
 
 
 def test_wide_labels_and_none(files):
@@ -219,8 +231,8 @@ def test_wrong_arguments_are_refused_at_once(files, how, error):
         MNISTProvider(*files(), **how)
 
 
-def test_every_epoch_has_a_new_order_of_all_pictures(files):
-    marked = PICTURES.copy()
+def test_every_epoch_has_a_new_order_of_all_images(files):
+    marked = IMAGES.copy()
     marked[:, 0, 0] = np.arange(61)
     provider = MNISTProvider(*files(marked), batch_size=16, scale=None)
     epochs = [rows(provider)[:, 0, 0, 0].astype(int).tolist() for _ in range(3)]
@@ -249,5 +261,26 @@ def test_pickles_name_the_file(files):
     provider = MNISTProvider(*files(), batch_size=16)
     next(iter(provider))
     stored = pickle.dumps(provider)
-    assert PICTURES[:8].tobytes() not in stored
+    assert IMAGES[:8].tobytes() not in stored
     np.testing.assert_array_equal(rows(pickle.loads(stored)), rows(provider))
+
+
+@pytest.mark.parametrize("options", [{}, {"tail": "wrap"}, {"num_parts": 2, "part_index": 1}])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_long_epoch_goes_on_at_any_batch(files, shuffle, options):
+    """Orders of 8192 rows and groups of batches end at other batches."""
+    count = 40_000
+    pictures = np.arange(count, dtype=">i4").reshape(count, 1, 1)
+    paths = files(pictures, np.zeros(count, np.uint8))
+    options = {"batch_size": 999, "shuffle": shuffle, "seed": 3, "scale": None, **options}
+    provider = MNISTProvider(*paths, dtype="f8", **options)
+    provider._group_size = 3
+    whole = [batch.input.input.copy() for batch in provider]
+    numbers = np.concatenate(whole).ravel()[: provider._samples]
+    assert len(set(numbers.tolist())) == provider._samples
+    state = MNISTProvider(*paths, dtype="f8", **options).state_dict()
+    for position in range(provider.num_batches):
+        other = MNISTProvider(*paths, dtype="f8", **options)
+        other._group_size = 3
+        other.load_state_dict({**state, "position": position})
+        np.testing.assert_array_equal(next(iter(other)).input.input, whole[position])

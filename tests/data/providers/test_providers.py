@@ -1,6 +1,8 @@
 """The provider's interface: names, padding, tails, shuffling, slices for several devices."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from layoutkit import (
     ShapeError,
 )
 from layoutkit.data import ArrayProvider, Provider
+from layoutkit.data.providers import base
 
 N = 15
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
@@ -260,6 +263,31 @@ def test_a_state_of_another_provider(options):
 # ---- load_data, load_label ---------------------------------------------------------------
 
 
+def test_closing_begins_no_more_batches(monkeypatch):
+    """Of the batches ahead, only the one that is being made is waited for."""
+    made, begun, closing = [], threading.Event(), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, **how):
+            super().shutdown(wait=False, **how)
+            closing.set()
+            super().shutdown()
+
+    def make(number):
+        if number == 1:
+            begun.set()
+            assert closing.wait(10)
+        made.append(number)
+        return number
+
+    monkeypatch.setattr(base, "ThreadPoolExecutor", Pool)
+    batches = base.prefetch_map(make, range(9), prefetch=4)
+    assert next(batches) == 0
+    assert begun.wait(10)
+    batches.close()
+    assert made == [0, 1]
+
+
 def test_loading_into_whole_arrays_and_slices():
     provider = ArrayProvider({"x": X, "w": -X[:, 0]}, Y, batch_size=6, padding=9)
     *_, last = provider
@@ -338,7 +366,7 @@ def test_any_whole_number_is_a_seed():
         ((X,), {"batch_size": True}, "batch_size"),
         ((X,), {"tail": "roll"}, "tail is 'roll'"),
         ((X,), {"seed": "x"}, "seed"),
-        ((X,), {"shuffle": "no"}, "shuffle='no'; it is True or False"),
+        ((X,), {"shuffle": "no"}, "shuffle='no'; it must be True or False"),
         (({},), {}, "at least one"),
         (({1: X},), {}, "str"),
         (({"a": X}, {"a": Y}), {}, "both data and label"),

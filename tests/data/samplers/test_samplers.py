@@ -603,7 +603,7 @@ def test_huge_weights(huge):
 
 
 def test_a_bool_is_no_seed():
-    with pytest.raises(DataError, match="seed=True; it is a whole number"):
+    with pytest.raises(DataError, match="seed=True; it must be a whole number"):
         sampler("permutation", 5, seed=True)
 
 

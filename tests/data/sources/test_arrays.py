@@ -114,8 +114,8 @@ def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
         ({"x": X, "z": X}, DataError, "has x, z"),
         (np.float32(1), ShapeError, "no axes"),
         (5, ShapeError, "no axes"),
-        (None, DataError, "no array"),
-        ({"x": [[1], [2, 3]]}, DataError, "x is no array"),
+        (None, DataError, "is not an array of numbers"),
+        ({"x": [[1], [2, 3]]}, DataError, "x is not an array"),
     ],
 )
 def test_what_is_no_source(source, error, says):

@@ -1,8 +1,13 @@
 """Tar archives, Parquet and TFRecord files as indexes."""
 
 import gzip
+import itertools
 import json
+import os
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +19,13 @@ from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io import crc32c as checksums
 from layoutkit.data.io import parquet as parquetfiles
 from layoutkit.data.io.reader import Reader
+from layoutkit.data.sources.base import Partition
+from layoutkit.data.sources.ranged import (
+    NumberLabels,
+    RecordColumns,
+    label_columns,
+    unique_ranks,
+)
 
 
 def read(index):
@@ -27,8 +39,8 @@ def read(index):
     return found
 
 
-def sample(key, picture=b"J", suffix="jpg", **more):
-    return [(f"{key}.{suffix}", picture), *((f"{key}.{name}", data) for name, data in more.items())]
+def sample(key, image=b"J", suffix="jpg", **more):
+    return [(f"{key}.{suffix}", image), *((f"{key}.{name}", data) for name, data in more.items())]
 
 
 # ---- tar -------------------------------------------------------------------------------------
@@ -38,7 +50,7 @@ def test_neighbours_with_one_key_are_a_sample(tmp_path):
     members = [
         *sample("a/1", b"one", cls=b" 7\n", txt=b"text"),
         *sample("a/2", b"two", "PNG", cls=b"3"),
-        ("a/2.seg.jpg", b"a mask, not the picture"),
+        ("a/2.seg.jpg", b"a mask, not the image"),
         *sample("b/2", b"three" * 300, "webp", cls=b"7"),
         ("b/none.cls", b"5"),
         ("b/empty.jpg", b""),
@@ -57,12 +69,12 @@ def test_neighbours_with_one_key_are_a_sample(tmp_path):
     assert [record.position for record in index] == [0, 1, 2, 5, 6, 7]
     assert (index.kind, index.labels, index.skipped) == ("tar", [3, 4, 7], 2)
     data = (tmp_path / "s.tar").read_bytes()
-    for record, picture in zip(index, expected, strict=True):
-        assert data[record.offset : record.offset + record.length] == picture
+    for record, image in zip(index, expected, strict=True):
+        assert data[record.offset : record.offset + record.length] == image
 
 
 @pytest.mark.parametrize(
-    ("columns", "pictures", "labels"),
+    ("columns", "images", "labels"),
     [
         (None, [b"j1", b"j2"], ["bee", "ant"]),
         ({"image": "png"}, [b"p1"], ["bee"]),
@@ -73,7 +85,7 @@ def test_neighbours_with_one_key_are_a_sample(tmp_path):
         ({"label": "json:half", "image": ".JPG"}, [b"j1", b"j2"], [None, 2]),
     ],
 )
-def test_columns_say_which_members_count(tmp_path, columns, pictures, labels):
+def test_columns_say_which_members_count(tmp_path, columns, images, labels):
     about = [{"n": 4, "word": "x", "half": 0.5}, {"n": -1, "word": "y", "half": 2}]
     first, second = (json.dumps(each).encode() for each in about)
     members = [
@@ -82,7 +94,7 @@ def test_columns_say_which_members_count(tmp_path, columns, pictures, labels):
     ]
     (tmp_path / "s.tar").write_bytes(tar(members))
     index = open_index(tmp_path / "s.tar", columns=columns)
-    assert read(index) == pictures
+    assert read(index) == images
     assert [record.label for record in index] == labels
     if columns and "half" in columns.get("label", ""):
         assert index.targets(np.arange(2)).tolist() == [0.5, 2.0]
@@ -102,7 +114,7 @@ def test_numbers_in_json_are_targets(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"picture": "jpg"}, "columns="),
+        ({"photo": "jpg"}, "columns="),
         ("jpg", "columns="),
         ({"image": 3}, "suffix"),
         ({"image": [""]}, "suffix"),
@@ -120,13 +132,13 @@ def test_columns_that_make_no_sense_are_refused(tmp_path, columns, words):
 @pytest.mark.parametrize(
     ("member", "columns", "words"),
     [
-        (("2.cls", b"bee"), None, r"s\.tar, 2\.cls is no label"),
-        (("2.txt", b"\xff"), None, r"s\.tar, 2\.txt is no label"),
-        (("2.json", b"{"), {"label": "json:a"}, r"2\.json is no label"),
+        (("2.cls", b"bee"), None, r"s\.tar, 2\.cls is not a label"),
+        (("2.txt", b"\xff"), None, r"s\.tar, 2\.txt is not a label"),
+        (("2.json", b"{"), {"label": "json:a"}, r"2\.json is not a label"),
         (("2.json", b"[]"), {"label": "json:a"}, "it has no 'a'"),
         (("2.json", b'{"a": {}}'), {"label": "json:a"}, r"s\.tar, sample 2: the label {}"),
-        (("2.json", b'{"a": "word"}'), {"label": "json:a"}, "'word' is no number"),
-        (("2.json", b"[" * 10_000), {"label": "json:a"}, r"2\.json is no label"),
+        (("2.json", b'{"a": "word"}'), {"label": "json:a"}, "'word' is not a number"),
+        (("2.json", b"[" * 10_000), {"label": "json:a"}, r"2\.json is not a label"),
     ],
 )
 def test_what_is_no_label_is_named(tmp_path, member, columns, words):
@@ -161,7 +173,7 @@ def test_a_damaged_header_costs_what_lies_behind(tmp_path):
     assert read(index) == [b"a", None]
     assert (index[1].offset, index[1].length) == (1024, None)
     (tmp_path / "s.tar").write_bytes(b"\1" * 5000)
-    with pytest.raises(DataError, match=r"s\.tar is no tar"):
+    with pytest.raises(DataError, match=r"s\.tar is not a tar"):
         open_index(tmp_path / "s.tar")
 
 
@@ -211,6 +223,74 @@ def test_large_and_small_records_are_found(tmp_path, monkeypatch):
     assert read(open_index(tmp_path / "a.tfrecord")) == payloads
 
 
+@pytest.mark.parametrize("bound", [-(1 << 24), 1 << 24])
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+def test_integer_labels_are_exact_at_the_bound_of_float32(bound, beside):
+    label = bound + beside
+    assert list(label_columns([3, label, None, label]).names) == sorted([3, label])
+    assert label_columns([3, label, None, label]).codes.tolist().count(-1) == 1
+
+
+@pytest.mark.parametrize("numbers", [[5, 3, 5], [-2, 4, -2, 1], [1 << 61, -(1 << 61), 7, 7]])
+def test_ranks_of_dense_and_of_sparse_numbers(numbers):
+    labels, ranks = unique_ranks(np.array(numbers))
+    assert labels == sorted(set(numbers))
+    assert [labels[rank] for rank in ranks] == numbers
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 2])
+def test_labels_of_a_strided_part_are_those_of_the_records(width, step):
+    """Also beside records without labels, wherever they are."""
+    rows = [tuple(float(10 * n + k) for k in range(width)) for n in range(9)]
+    for without in itertools.combinations(range(9), 2):
+        kept = [() if n in without else row for n, row in enumerate(rows)]
+        widths = np.array([len(row) for row in kept])
+        whole = NumberLabels(widths, np.array(sum(kept, ()), np.float32))
+        for start in range(step):
+            part = whole.chosen(slice(start, None, step))
+            numbers = np.arange(len(kept[start::step]))
+            assert part.tuples(numbers) == kept[start::step]
+
+
+def test_a_partition_keeps_no_columns_of_the_whole():
+    """A view of a column would keep all of it in memory."""
+    column = np.arange(9)
+    whole = RecordColumns(["a.rec"], column, column, column, column, [0], column)
+    part = whole.chosen(Partition(1, 3))
+    for kept in (part.file, part.offsets, part.lengths, part.positions, part.codes):
+        assert kept.tolist() == [1, 4, 7]
+        assert not np.shares_memory(kept, column)
+    part = whole._replace(positions=None, file=None).chosen(Partition(1, 3))
+    assert (part.file, part.positions.tolist(), part.positions.base) == (None, [1, 4, 7], None)
+
+
+@pytest.mark.parametrize("damaged", [None, 6])
+def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damaged):
+    """Heads are cut by the end of a block at every place."""
+    payloads = [bytes([65 + n]) * size for n, size in enumerate([3, 0, 30, 8, 61, 1, 12, 5, 90, 4])]
+    data = bytearray(tfrecords(payloads))
+    if damaged is not None:
+        data[sum(16 + len(payload) for payload in payloads[:damaged])] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    expected = payloads if damaged is None else [*payloads[:damaged], None]
+    found = {}
+    for max_gap in (1 << 15, 0):  # read in blocks; head by head
+        monkeypatch.setattr("layoutkit.data.io.reader._MAX_GAP_LOCAL", max_gap)
+        for block in range(16, 65):
+            monkeypatch.setattr("layoutkit.data.sources.tfrecord.BLOCK", block)
+            found[max_gap, block] = read(open_index(tmp_path / "a.tfrecord"))
+    assert [key for key, records in found.items() if records != expected] == []
+
+
+def test_small_records_are_read_in_blocks(tmp_path, monkeypatch, read_lengths):
+    (tmp_path / "a.tfrecord").write_bytes(tfrecords([b"data"] * 500))
+    monkeypatch.setattr("layoutkit.data.sources.tfrecord.BLOCK", 2000)
+    assert len(open_index(tmp_path / "a.tfrecord")) == 500
+    assert read_lengths == [2000] * len(read_lengths)
+    assert len(read_lengths) == 5  # of 100 records of 20 bytes each
+
+
 def _head(size):
     data = size.to_bytes(8, "little")
     checksum = crc32c(data)
@@ -231,6 +311,15 @@ def test_checksums_are_looked_at(tmp_path, checked):
     index = open_index(path)
     assert len(index) == 2
     assert (index[1].offset, index[1].length, read(index)[1]) == (21, None, None)
+
+
+@pytest.mark.parametrize(("size", "length"), [(1 << 40, (1 << 40) + 16), ((1 << 40) + 1, None)])
+def test_a_length_of_more_than_a_tebibyte_is_no_length(tmp_path, size, length):
+    """Write a length with the right checksum and no data."""
+    (tmp_path / "a.tfrecord").write_bytes(tfrecords([b"hello"]) + _head(size))
+    index = open_index(tmp_path / "a.tfrecord")
+    assert [record.length for record in index] == [21, length]
+    assert read(index) == [b"hello", None]
 
 
 @pytest.mark.parametrize("cut", [1, 16, 20, 21, 22, 30])
@@ -273,12 +362,12 @@ def write_parquet(parquet, path, rows=3, **columns):
     parquet.write_table(pa.table(columns), path, row_group_size=rows)
 
 
-def test_pictures_as_a_hub_keeps_them_are_read(tmp_path, parquet):
-    pictures = [{"bytes": b"%d" % n, "path": f"{n}.jpg"} for n in range(10)]
-    pictures[4] = None
-    pictures[5] = {"bytes": None, "path": "5.jpg"}
+def test_images_as_a_hub_keeps_them_are_read(tmp_path, parquet):
+    images = [{"bytes": b"%d" % n, "path": f"{n}.jpg"} for n in range(10)]
+    images[4] = None
+    images[5] = {"bytes": None, "path": "5.jpg"}
     labels = [n % 3 for n in range(9)] + [None]
-    write_parquet(parquet, tmp_path / "a.parquet", image=pictures, label=labels)
+    write_parquet(parquet, tmp_path / "a.parquet", image=images, label=labels)
     index = open_index(tmp_path / "a.parquet")
     assert (index.kind, index.labels) == ("parquet", [0, 1, 2])
     assert read(index) == [None if n in (4, 5) else b"%d" % n for n in range(10)]
@@ -286,7 +375,7 @@ def test_pictures_as_a_hub_keeps_them_are_read(tmp_path, parquet):
     assert {(record.offset, record.length) for record in index} == {(None, None)}
     copy = pickle.loads(pickle.dumps(index))
     assert (read(copy), list(copy)) == (read(index), list(index))
-    with pytest.raises(DataError, match=r"a\.parquet, row 4: there is nothing in image"):
+    with pytest.raises(DataError, match=r"a\.parquet, row 4: column image is null"):
         index.getter(Reader())(index[4])
     with pytest.raises(DataError, match="size="):
         sampled_batcher(index, batch_size=1)
@@ -333,8 +422,8 @@ def test_labels_that_are_numbers_are_targets(tmp_path, parquet, labels, target):
 
 def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
     for name in "ab":
-        pictures = [f"{name}{n}".encode() for n in range(10)]
-        write_parquet(parquet, tmp_path / f"{name}.parquet", rows=4, image=pictures)
+        images = [f"{name}{n}".encode() for n in range(10)]
+        write_parquet(parquet, tmp_path / f"{name}.parquet", rows=4, image=images)
     asked, read_group = [], parquetfiles.RowGroups._read
 
     def counted(self, shard, group):
@@ -358,11 +447,40 @@ def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
     assert [record.position for record in part] == [2, 9, 16]
 
 
+def test_threads_that_read_row_groups_share_the_cache(monkeypatch):
+    """Columns that take a while to say their size, as the cache counts it under its lock."""
+
+    class Column:
+        @property
+        def nbytes(self):
+            time.sleep(0.001)
+            return 1
+
+    monkeypatch.setattr(parquetfiles.RowGroups, "_read", lambda *_: Column())
+    monkeypatch.setattr(parquetfiles, "MAX_CACHE_BYTES", 3)
+    groups = parquetfiles.RowGroups("image", Reader())
+    shard = SimpleNamespace(url="a.parquet")
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(lambda n: groups._read_group(shard, n), range(40)))
+    assert len(groups._cache) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_has_locks_and_a_cache_of_its_own_for_row_groups(parquet):
+    """All locks are new before the first read: two threads could replace them at the same time."""
+    groups = parquetfiles.RowGroups("image", Reader())
+    groups._lock.acquire()  # by a thread, when a fork happens
+    pid = os.fork()
+    if pid == 0:
+        os._exit(groups._lock.locked())
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
     path = tmp_path / "a.parquet"
     write_parquet(parquet, path, image=[b"a"], number=[1], words=["a"], lists=[[1]])
-    with pytest.raises(DataError, match="no column picture; give column= one of image, number"):
-        open_index(path, column="picture")
+    with pytest.raises(DataError, match="no column photo; give column= one of image, number"):
+        open_index(path, column="photo")
     with pytest.raises(DataError, match="no column class; give label="):
         open_index(path, label="class")
     for column in ("number", "words", "lists"):
@@ -373,6 +491,18 @@ def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
         open_index(tmp_path / "*.parquet")
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
+        open_index(path)
+
+
+def test_row_groups_have_the_rows_that_the_footer_names(tmp_path, parquet):
+    """Change the number of rows in the footer; the row groups follow it there."""
+    path = tmp_path / "a.parquet"
+    write_parquet(parquet, path, image=[b"a", b"b", b"c"])
+    data = path.read_bytes()
+    rows = bytes.fromhex("1606 191c")  # of Thrift: 3 as i64, then a list of one struct
+    assert data.count(rows) == 1
+    path.write_bytes(data.replace(rows, bytes.fromhex("1608 191c")))
+    with pytest.raises(DataError, match=r"row groups have \[3\] rows, the footer says 4"):
         open_index(path)
 
 

@@ -1,6 +1,10 @@
 """Part files, whose lines are records; each crash of the library they come from is absent."""
 
+import io
 import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -54,6 +58,16 @@ def test_lines_across_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(partfiles, "_BLOCK", 4)
     index = filled(tmp_path, b"abc\ndef\ng", b"\n\n\n\n\n", b"abcd")
     assert [read(record) for record in index] == [b"abc", b"def", b"g", *[b""] * 5, b"abcd"]
+
+
+def test_every_small_block_finds_the_same_lines(tmp_path, monkeypatch):
+    lines = [bytes([65 + n]) * size for n, size in enumerate([3, 0, 15, 16, 31, 1, 64, 0])]
+    for block in range(1, 65):
+        monkeypatch.setattr(partfiles, "_BLOCK", block)
+        folder = tmp_path / str(block)
+        folder.mkdir()
+        index = filled(folder, b"\n".join(lines), b"\n".join(lines) + b"\n")
+        assert [read(record) for record in index] == [*lines[:-1], *lines], block
 
 
 def test_every_url_of_files_that_are_not_hidden(tmp_path):
@@ -202,3 +216,58 @@ def test_numpy_integers_open_no_more_than_others(tmp_path, openings):
     index = filled(tmp_path / "parts", b"a\n", b"b\nc\n", b"d\n")
     assert read(index[np.int64(1)]) == b"b"
     assert openings == ["part-00000", "part-00001"]
+
+
+class SlowDict(dict):
+    """A dict whose assignments take a while, in which other threads run."""
+
+    def __setitem__(self, key, value):
+        time.sleep(0.01)
+        super().__setitem__(key, value)
+
+
+def test_the_first_scan_of_a_part_stays(tmp_path):
+    index = filled(tmp_path, b"")
+    index._versions = SlowDict()
+
+    def store(number):
+        return index._store_line_starts(0, np.arange(number), number)
+
+    with ThreadPoolExecutor(4) as executor:
+        found = list(executor.map(store, range(1, 5)))
+    assert len({id(starts) for starts in found}) == 1
+    assert index.file_version(index.parts[0]) == len(found[0])
+
+
+def test_line_starts_and_version_belong_together(tmp_path, monkeypatch):
+    """A server replaces a part between the scans of two threads, and the scans overlap."""
+    index = filled(tmp_path, b"")
+    contents = iter([b"n\ne\nw\n", b"old\n"])
+    scanned, done = threading.Event(), threading.Event()
+    other = threading.Thread(target=index.line_count, args=(0,))
+    scan = partfiles._scan_line_starts
+
+    @contextmanager
+    def opened(path):
+        yield io.BytesIO(next(contents))
+
+    def scan_beside_the_other(file):
+        starts = scan(file)
+        if len(starts) == 4:
+            other.start()
+            assert scanned.wait(10)
+        return starts
+
+    def version(file):
+        if file.getvalue() == b"old\n":
+            scanned.set()
+            assert done.wait(10)
+        return file.getvalue()
+
+    monkeypatch.setattr(partfiles, "open_binary", opened)
+    monkeypatch.setattr(partfiles, "stream_version", version)
+    monkeypatch.setattr(partfiles, "_scan_line_starts", scan_beside_the_other)
+    index.line_count(0)
+    done.set()
+    other.join()
+    assert (index.line_count(0), index.file_version(index.parts[0])) == (3, b"n\ne\nw\n")

@@ -15,7 +15,7 @@ from record_files import MAGIC, frames, image, write_rec
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.io.reader import RangeFile, Reader
+from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.views import ClassView
 
@@ -32,7 +32,7 @@ def read(index):
     return found
 
 
-def pictures(labels):
+def images(labels):
     """Image records whose bytes are of one length."""
     return [image(b"%04d" % n, label, 100 + n) for n, label in enumerate(labels)]
 
@@ -70,7 +70,7 @@ def test_a_record_spans_its_frames(tmp_path, with_index):
 
 def test_an_index_gives_the_order_and_the_choice(tmp_path):
     path = tmp_path / "a.rec"
-    offsets = write_rec(path, pictures([0, 1, 2, 3, 4]))
+    offsets = write_rec(path, images([0, 1, 2, 3, 4]))
     chosen = [4, 0, 2]
     lines = "".join(f"word{n} {offsets[n]}\r\n\n" for n in chosen)
     (tmp_path / "some.idx").write_text(lines)
@@ -84,26 +84,35 @@ def test_an_index_gives_the_order_and_the_choice(tmp_path):
 @pytest.mark.parametrize("line", ["0", "0\tx", "0\t1.5", "0\t-4", "0\t1\t2", "0\t" + "9" * 19])
 def test_a_line_that_is_none_is_named(tmp_path, line):
     path = tmp_path / "a.rec"
-    write_rec(path, pictures([0]))
+    write_rec(path, images([0]))
     (tmp_path / "a.idx").write_text(f"0\t0\n\n{line}\n1\t2\n")
     with pytest.raises(DataError, match=r"a\.idx, line 3"):
+        open_index(path)
+
+
+def test_a_line_of_more_than_a_mebibyte_is_named(tmp_path):
+    path = tmp_path / "a.rec"
+    write_rec(path, images([1]))
+    with path.with_suffix(".idx").open("ab") as file:
+        file.write(b" " * ((1 << 20) + 1))  # a blank line, if it were read
+    with pytest.raises(DataError, match=r"a\.idx, line 2 has more than 1048576 bytes"):
         open_index(path)
 
 
 def test_lines_are_read_across_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr("layoutkit.data.sources.recordio._BLOCK", 50)
     path = tmp_path / "a.rec"
-    offsets = write_rec(path, pictures(range(40)))
+    offsets = write_rec(path, images(range(40)))
     assert [record.offset for record in open_index(path)] == offsets
     (tmp_path / "a.idx").write_text("".join(f"{n}\t{o}\n" for n, o in enumerate(offsets)) + "x\n")
     with pytest.raises(DataError, match="line 41"):
         open_index(path)
 
 
-def test_pictures_without_bytes_are_left_out(tmp_path, with_index):
+def test_images_without_bytes_are_left_out(tmp_path, with_index):
     path = tmp_path / "a.rec"
     head = image(b"", [1.0, 5.0])
-    write_rec(path, [head, *pictures([1, 2]), image(b"", 7), *pictures([3])], with_index)
+    write_rec(path, [head, *images([1, 2]), image(b"", 7), *images([3])], with_index)
     index = open_index(path)
     assert (len(index), index.skipped) == (3, 2)
     assert [record.position for record in index] == [1, 2, 4]
@@ -113,7 +122,7 @@ def test_pictures_without_bytes_are_left_out(tmp_path, with_index):
 
 def test_several_files_are_one_source(tmp_path):
     for part in range(11):
-        write_rec(tmp_path / f"t.part{part:03}.rec", pictures([part, part + 1]), part % 2 == 0)
+        write_rec(tmp_path / f"t.part{part:03}.rec", images([part, part + 1]), part % 2 == 0)
     expected = [label for part in range(11) for label in (part, part + 1)]
     for pattern in ("t.part*.rec", "t.part{000..010}.rec", "t.par{t0,t1}{00..10}.rec"):
         if "," in pattern:
@@ -124,7 +133,7 @@ def test_several_files_are_one_source(tmp_path):
         assert read(index)[:4] == [b"0000", b"0001"] * 2
     backwards = open_index(tmp_path / "t.part{002..000}.rec")
     assert [record.label for record in backwards] == [2, 3, 1, 2, 0, 1]
-    with pytest.raises(DataError, match=r"no\*\.rec names no file"):
+    with pytest.raises(DataError, match=r"no\*\.rec matches no file"):
         open_index(tmp_path / "no*.rec")
 
 
@@ -132,7 +141,7 @@ def test_several_files_are_one_source(tmp_path):
 
 
 def test_one_integral_label_is_a_class(tmp_path, with_index):
-    write_rec(tmp_path / "a.rec", pictures([3, [-5.0], 1e6, 3]), with_index)
+    write_rec(tmp_path / "a.rec", images([3, [-5.0], 1e6, 3]), with_index)
     index = open_index(tmp_path / "a.rec")
     assert index.labels == [-5, 3, 1000000]
     assert [record.label for record in index] == [3, -5, 1000000, 3]
@@ -154,7 +163,7 @@ def test_one_integral_label_is_a_class(tmp_path, with_index):
     ],
 )
 def test_other_labels_are_numbers(tmp_path, with_index, labels, target):
-    write_rec(tmp_path / "a.rec", pictures(labels), with_index)
+    write_rec(tmp_path / "a.rec", images(labels), with_index)
     index = open_index(tmp_path / "a.rec")
     found = batches(index)[0].target
     assert found.input.tolist() == target
@@ -168,7 +177,7 @@ def test_other_labels_are_numbers(tmp_path, with_index, labels, target):
 
 
 def test_records_may_differ_in_how_many_labels_they_have(tmp_path, with_index):
-    write_rec(tmp_path / "a.rec", pictures([[1, 2, 3], 7, [4], [5.5, 6]]), with_index)
+    write_rec(tmp_path / "a.rec", images([[1, 2, 3], 7, [4], [5.5, 6]]), with_index)
     whole = [(1.0, 2.0, 3.0), (7,), (4,), (5.5, 6.0)]
     for parts in (1, 2, 3):
         for part in range(parts):
@@ -188,7 +197,7 @@ def test_headers_in_several_parts_are_read(tmp_path, with_index):
         image(b"", 9.0, 0xCED7230A),
         image(b"three", [1.0, np.frombuffer(MAGIC, "<f4")[0], 3.0], 5),
     ]
-    write_rec(tmp_path / "a.rec", [*odd, *pictures([4.0])], with_index)
+    write_rec(tmp_path / "a.rec", [*odd, *images([4.0])], with_index)
     index = open_index(tmp_path / "a.rec")
     assert [len(record.labels) for record in index] == [1, 1, 3, 1]
     assert [record.labels[0] for record in index] == [1, 2, 1.0, 4]
@@ -196,7 +205,7 @@ def test_headers_in_several_parts_are_read(tmp_path, with_index):
 
 
 def test_a_list_gives_the_labels(tmp_path, with_index):
-    write_rec(tmp_path / "a.rec", [*pictures([[9, 9], 8, 7]), image(b"", 1, 3)], with_index)
+    write_rec(tmp_path / "a.rec", [*images([[9, 9], 8, 7]), image(b"", 1, 3)], with_index)
     lines = (
         "\ufeff100\t3\tx.jpg\n101\t1\ta\tb.jpg\n\n102\t1\tz.jpg\r\n77\t0\tn.jpg\n100\t2\tlast.jpg\n"
     )
@@ -216,14 +225,14 @@ def test_a_list_gives_the_labels(tmp_path, with_index):
         ("100\t1\tx\n101\t1\tx\n", "no line with the id 102.* byte 72 of"),
         ("", "no line with the id 100"),
         ("100\t1\tx\n101\tx\n", "line 2: 2 columns"),
-        ("100\t1\tx\n101\tone\tx\n", "line 2: 'one' is no label"),
-        ("100\t1_0\tx\n", "line 1: '1_0' is no label"),
-        ("x\t1\tx\n", "line 1: 'x' is no id"),
-        ("-1\t1\tx\n", "line 1: '-1' is no id"),
+        ("100\t1\tx\n101\tone\tx\n", "line 2: 'one' is not a label"),
+        ("100\t1_0\tx\n", "line 1: '1_0' is not a label"),
+        ("x\t1\tx\n", "line 1: 'x' is not an id"),
+        ("-1\t1\tx\n", "line 1: '-1' is not an id"),
     ],
 )
 def test_a_list_that_does_not_fit_is_named(tmp_path, text, words):
-    write_rec(tmp_path / "a.rec", pictures([1, 2, 3]))
+    write_rec(tmp_path / "a.rec", images([1, 2, 3]))
     (tmp_path / "a.lst").write_text(text)
     with pytest.raises(DataError, match=r"a\.lst.*" + words):
         open_index(tmp_path / "a.rec", list=tmp_path / "a.lst")
@@ -233,15 +242,15 @@ def test_a_list_that_does_not_fit_is_named(tmp_path, text, words):
     "options", [{"list": "x.lst", "kind": "raw"}, {"columns": {}}, {"column": "x"}, {"index": 3}]
 )
 def test_options_of_other_kinds_are_refused(tmp_path, options):
-    write_rec(tmp_path / "a.rec", pictures([1]))
+    write_rec(tmp_path / "a.rec", images([1]))
     with pytest.raises(DataError, match=next(iter(options))):
         open_index(tmp_path / "a.rec", **options)
     with pytest.raises(DataError, match="index= is for an index of kind image, raw"):
         open_index(np.zeros(3), index="x.idx")
 
 
-def test_bytes_of_pictures_are_no_rows(tmp_path):
-    write_rec(tmp_path / "a.rec", pictures([1]))
+def test_bytes_of_images_are_no_rows(tmp_path):
+    write_rec(tmp_path / "a.rec", images([1]))
     with pytest.raises(DataError, match="size="):
         sampled_batcher(tmp_path / "a.rec", batch_size=1)
 
@@ -251,7 +260,7 @@ def test_bytes_of_pictures_are_no_rows(tmp_path):
 
 @pytest.mark.parametrize("parts", [1, 2, 7, 61])
 def test_partitions_are_disjoint_and_complete(tmp_path, parts):
-    write_rec(tmp_path / "a.rec", [image(b"", 0), *pictures(n % 5 for n in range(61))])
+    write_rec(tmp_path / "a.rec", [image(b"", 0), *images(n % 5 for n in range(61))])
     each = [open_index(tmp_path / "a.rec", partition=p, partitions=parts) for p in range(parts)]
     whole = list(open_index(tmp_path / "a.rec"))
     assert [list(part) for part in each] == [whole[p::parts] for p in range(parts)]
@@ -260,35 +269,38 @@ def test_partitions_are_disjoint_and_complete(tmp_path, parts):
 
 
 def test_an_index_goes_to_another_process(tmp_path):
-    write_rec(tmp_path / "a.rec", [*pictures([1, [2, 3]]), image(b"", 1)])
+    write_rec(tmp_path / "a.rec", [*images([1, [2, 3]]), image(b"", 1)])
     index = open_index(tmp_path / "a.rec")
     copy = pickle.loads(pickle.dumps(index))
     assert (list(copy), copy.labels, read(copy)) == (list(index), index.labels, read(index))
 
 
-def test_of_large_records_the_heads_alone_are_read(tmp_path, monkeypatch):
+def test_of_large_records_the_heads_alone_are_read(tmp_path, monkeypatch, read_lengths):
     path = tmp_path / "a.rec"
     with RecordWriter(path) as writer:
         offsets = [writer.write(image(bytes(100_000), n)) for n in range(30)]
-    read_at, sizes = RangeFile.read_at, []
-
-    def counted(self, start, length):
-        sizes.append(length)
-        return read_at(self, start, length)
-
-    monkeypatch.setattr(RangeFile, "read_at", counted)
     monkeypatch.setattr("layoutkit.data.io.recordio.BLOCK", 1 << 16)
     assert [record.offset for record in open_index(path)] == offsets
-    assert sum(sizes) < 2_000
+    assert sum(read_lengths) < 2_000
     path.with_suffix(".idx").unlink()
-    sizes.clear()
+    read_lengths.clear()
     assert [record.offset for record in open_index(path)] == offsets
-    assert sum(sizes) < 200_000
+    assert sum(read_lengths) < 200_000
+
+
+def test_small_records_are_read_in_blocks(tmp_path, monkeypatch, read_lengths, with_index):
+    path = tmp_path / "a.rec"
+    offsets = write_rec(path, images(range(500)), with_index)  # of 36 bytes each
+    for module in ("io.recordio", "io.reader"):
+        monkeypatch.setattr(f"layoutkit.data.{module}.BLOCK", 1800)
+    assert [record.offset for record in open_index(path)] == offsets
+    assert len(read_lengths) <= 25  # ten blocks, and their records' headers
+    assert sum(read_lengths) <= 3 * path.stat().st_size
 
 
 @pytest.mark.parametrize("kind", ["shuffle", "label-uniform"])
 def test_a_loop_goes_on_where_it_stopped(tmp_path, kind):
-    write_rec(tmp_path / "a.rec", pictures(n % 3 for n in range(20)))
+    write_rec(tmp_path / "a.rec", images(n % 3 for n in range(20)))
     options = {
         "sampler": kind,
         "seed": 4,
@@ -310,7 +322,7 @@ def test_a_loop_goes_on_where_it_stopped(tmp_path, kind):
 def test_a_damaged_head_costs_its_record(tmp_path, with_index):
     """With an index that record alone; without, the walk goes on at the next head."""
     path = tmp_path / "a.rec"
-    payloads = pictures(range(50))
+    payloads = images(range(50))
     offsets = write_rec(path, payloads, with_index)
     data = bytearray(path.read_bytes())
     data[offsets[20]] ^= 0xFF  # no head any more
@@ -336,12 +348,53 @@ def test_a_damaged_head_costs_its_record(tmp_path, with_index):
 @pytest.mark.parametrize("cut", range(1, 46, 4))
 def test_a_cut_file_gives_what_lies_before(tmp_path, with_index, cut):
     path = tmp_path / "a.rec"
-    write_rec(path, pictures([1, 2, 3]), with_index)  # of 36 bytes each
+    write_rec(path, images([1, 2, 3]), with_index)  # of 36 bytes each
     path.write_bytes(path.read_bytes()[:-cut])
     found = read(open_index(path))
     whole = (108 - cut) // 36
     assert found[:whole] == [b"0000", b"0001"][:whole]
     assert set(found[whole:]) == ({None} if with_index or cut != 36 else set())
+
+
+SMALL_BLOCKS = range(16, 65, 4)  # the scanner reads whole words
+
+
+@pytest.mark.parametrize("damage", ["none", "magic", "length", "first part", "two"])
+def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damage):
+    """Heads and parts are cut by the end of a block at every place."""
+    path = tmp_path / "a.rec"
+    sizes = [3, 0, 30, 8, 61, 1, 12, 5, 90, 4, 7]
+    payloads = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
+    payloads[3] = b"AAAA" + MAGIC + b"BBBB" + MAGIC
+    payloads[7] = MAGIC + b"CC"
+    offsets = write_rec(path, payloads, index=False)
+    data = bytearray(path.read_bytes())
+    for number in {"magic": [2], "length": [2], "first part": [3], "two": [1, 6]}.get(damage, []):
+        place = offsets[number] + (4 if damage == "length" else 0)
+        data[place] ^= 0x81
+    path.write_bytes(data)
+    expected = read(open_index(path, kind="raw"))
+    lost = {"none": 0, "two": 2}.get(damage, 1)
+    assert sum(record in expected for record in payloads) == len(payloads) - lost
+    found = {}
+    for max_gap in (1 << 15, 0):  # read in blocks; head by head
+        monkeypatch.setattr("layoutkit.data.io.reader._MAX_GAP_LOCAL", max_gap)
+        for block in SMALL_BLOCKS:
+            monkeypatch.setattr("layoutkit.data.io.recordio.BLOCK", block)
+            monkeypatch.setattr("layoutkit.data.io.reader.BLOCK", block)
+            found[max_gap, block] = read(open_index(path, kind="raw"))
+    assert [key for key, records in found.items() if records != expected] == []
+
+
+def test_every_small_block_reads_the_same_index(tmp_path, monkeypatch):
+    path = tmp_path / "a.rec"
+    offsets = write_rec(path, images(range(12)))
+    for block in range(1, 65):
+        monkeypatch.setattr("layoutkit.data.sources.recordio._BLOCK", block)
+        monkeypatch.setattr("layoutkit.data.io.reader.BLOCK", block)
+        index = open_index(path)
+        assert [record.offset for record in index] == offsets, block
+        assert read(index) == [b"%04d" % n for n in range(12)], block
 
 
 def test_offsets_where_no_frame_begins_fail_alone(tmp_path):
@@ -360,18 +413,18 @@ def test_offsets_where_no_frame_begins_fail_alone(tmp_path):
 
 def test_a_file_that_becomes_shorter_is_an_error(tmp_path, with_index):
     path = tmp_path / "a.rec"
-    write_rec(path, pictures(range(10)), with_index)
+    write_rec(path, images(range(10)), with_index)
     index = open_index(path)
-    path.write_bytes(path.read_bytes()[:100])
+    path.write_bytes(path.read_bytes()[:107])
     assert read(index) == [b"0000", b"0001", *[None] * 8]
     path.write_bytes(b"")
     assert read(index) == [None] * 10
 
 
-def test_records_that_are_none_of_pictures_fail_alone(tmp_path, with_index):
+def test_records_that_are_none_of_images_fail_alone(tmp_path, with_index):
     path = tmp_path / "a.rec"
     short, lying = b"x" * 23, image(b"", 1)[:24].replace(b"\0\0\0\0", b"\7\0\0\0", 1)
-    write_rec(path, [*pictures([4, 5]), short, lying], with_index)
+    write_rec(path, [*images([4, 5]), short, lying], with_index)
     index = open_index(path)
     assert [record.label for record in index] == [4, 5, None, None]
     assert [record.labels for record in index][2:] == [(), ()]
@@ -395,7 +448,7 @@ def test_files_of_something_else_have_no_records(tmp_path, size):
 @given(st.data())
 def test_whatever_is_in_a_file_nothing_but_records_fail(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damaged") / "a.rec"
-    payloads = pictures(range(6)) + [image(MAGIC * 3, [1, 2], 3)]
+    payloads = images(range(6)) + [image(MAGIC * 3, [1, 2], 3)]
     write_rec(path, payloads, data.draw(st.booleans()))
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -431,7 +484,7 @@ def remote(request, site):
 
 def test_files_at_urls_are_read_in_parts(tmp_path, remote, with_index):
     folder, put = remote
-    write_rec(tmp_path / "a.rec", [*pictures(range(9)), image(MAGIC * 2, 3)], with_index)
+    write_rec(tmp_path / "a.rec", [*images(range(9)), image(MAGIC * 2, 3)], with_index)
     for file in tmp_path.iterdir():
         put(file.name, file.read_bytes())
     (tmp_path / "a.lst").write_text(
@@ -449,7 +502,7 @@ def test_files_at_urls_are_read_in_parts(tmp_path, remote, with_index):
 
 
 def test_a_server_that_drops_answers_is_asked_again(tmp_path, site):
-    write_rec(tmp_path / "a.rec", pictures(range(9)), index=False)
+    write_rec(tmp_path / "a.rec", images(range(9)), index=False)
     site.files["/a.rec"] = (tmp_path / "a.rec").read_bytes()
     site.script["/a.rec"] = ["reset", "ok", "cut", 503, "ok", "reset", "cut"]
     with serving(site) as home:

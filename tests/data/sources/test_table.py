@@ -84,7 +84,7 @@ def test_a_label_that_is_not_there(table, ask, label):
 
 
 def test_a_position_that_is_no_number(table):
-    with pytest.raises(DataError, match="no whole number"):
+    with pytest.raises(DataError, match="is not a whole number"):
         open_index(table)["1"]
 
 
@@ -174,9 +174,9 @@ def test_a_meta_file_without_a_second_line(tmp_path):
         ("filename,filename\na,b\n", 1, "2 columns filename"),
         ("filename,offset,offset\na,1,2\n", 1, "2 columns offset"),
         ("filename,label\na,A\n\n,B\n", 4, "file name is empty"),
-        ("filename,offset\na,1\nb,x\n", 3, "offset 'x' is no number"),
-        ("filename,offset\na,-1\n", 2, "offset '-1' is no number"),
-        ("filename,length\na,1.5\n", 2, "length '1.5' is no number"),
+        ("filename,offset\na,1\nb,x\n", 3, "offset 'x' is not a number"),
+        ("filename,offset\na,-1\n", 2, "offset '-1' is not a number"),
+        ("filename,length\na,1.5\n", 2, "length '1.5' is not a number"),
         ("filename,label\na,A,B\n", 2, "3 cells under 2 columns"),
         ('filename,label\na,"A\n', 2, "unexpected end of data"),
     ],
@@ -190,7 +190,7 @@ def test_a_wrong_row_is_named_by_file_and_line(tmp_path, text, line, says):
 def test_bytes_that_are_no_utf8(tmp_path):
     path = tmp_path / "index.csv"
     path.write_bytes(b"filename\n\xff\xfe\n")
-    with pytest.raises(DataError, match=r"index\.csv, line \d+: .*utf-8"):
+    with pytest.raises(DataError, match=r"index\.csv, line \d+: .*UTF-8"):
         open_index(path)
 
 
@@ -244,7 +244,7 @@ def test_what_is_not_there(path, tmp_path):
 
 def test_urls_without_fsspec(monkeypatch):
     monkeypatch.setattr(
-        filesystem, "_url_to_fs", filesystem._url_to_fs.__wrapped__
+        filesystem, "_url_to_fs", filesystem._url_to_fs.__wrapped__.__wrapped__
     )  # as at its first use
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
     with pytest.raises(DataError, match=r"layoutkit\[data\]"):
@@ -294,7 +294,7 @@ def test_the_line_that_is_no_utf8(tmp_path, line):
     lines[line - 1] += b"\xff"
     path = tmp_path / "index.csv"
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(DataError, match=f"index.csv, line {line}: it is no utf-8 text"):
+    with pytest.raises(DataError, match=f"index.csv, line {line}: it is not UTF-8 text"):
         open_index(path)
 
 
@@ -303,5 +303,5 @@ def test_slices_that_are_none(tmp_path):
     assert [record.position for record in index[::-2]] == [2, 0]
     assert index[5:] == []
     for wrong in (slice(0, 2, 0), slice(0, 1.5)):
-        with pytest.raises(DataError, match="is no slice"):
+        with pytest.raises(DataError, match="is not a slice"):
             index[wrong]

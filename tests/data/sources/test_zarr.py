@@ -64,6 +64,17 @@ def test_groups_have_labels_and_pyramids_are_named_by_level(tmp_path):
     np.testing.assert_array_equal(targets.targets(np.array([3, 1])), X[[3, 1]])
 
 
+def test_a_partition_has_its_own_targets(tmp_path):
+    group = zarr.create_group(tmp_path / "xy.zarr")
+    y = np.arange(22.0)
+    group.create_array("x", data=X, chunks=(4, 3, 5, 3))
+    group.create_array("y", data=y, chunks=(5,))
+    index = open_index(tmp_path / "xy.zarr", partition=1, partitions=3)
+    assert index.targets(np.array([0, 6, 2])).tolist() == y[1::3][[0, 6, 2]].tolist()
+    batches = sampled_batcher(index, batch_size=7, num_workers=0, layout="bhwc")
+    assert [batch.target.input.tolist() for batch in batches] == [y[1::3].tolist()]
+
+
 def test_rows_in_order_read_each_chunk_once(store, reads):
     batches = sampled_batcher(store, batch_size=3, drop_last=False, layout="bhwc")
     with batches:
@@ -129,11 +140,11 @@ def _check(array):
 
 
 def test_mistakes(tmp_path, store):
-    with pytest.raises(DataError, match=r"none\.zarr: is no array of zarr"):
+    with pytest.raises(DataError, match=r"none\.zarr is not a zarr array"):
         open_index(tmp_path / "none.zarr")
     half = zarr.open_array(store)
     half.attrs["layoutkit"] = {"of": "x by y", "complete": False}
-    with pytest.raises(DataError, match="half written"):
+    with pytest.raises(DataError, match="is incomplete; repeat"):
         open_index(store)
     half.attrs["layoutkit"] = {"of": "x by y", "complete": True}
     index = open_index(store)

@@ -48,7 +48,7 @@ def _refused(capsys, *words):
 
 
 @pytest.mark.parametrize("fit_mode", ["cover", "pad", "stretch", None])
-def test_pictures_are_fitted_as_the_library_does(folder, fit_mode):
+def test_images_are_fitted_as_the_library_does(folder, fit_mode):
     words = [] if fit_mode is None else ["--fit", fit_mode]
     actual = _convert(folder, "--resize", "16x24", *words)
     names = sorted(folder.iterdir())
@@ -57,14 +57,14 @@ def test_pictures_are_fitted_as_the_library_does(folder, fit_mode):
 
 
 @pytest.mark.parametrize(("fill", "colour"), [("114", (114,) * 3), ("1,2,3", (1, 2, 3))])
-def test_what_lies_beside_a_picture_has_a_colour(folder, fill, colour):
+def test_what_lies_beside_an_image_has_a_colour(folder, fill, colour):
     actual = _convert(folder / "a.png", "--resize", "60x30", "--fit", "pad", "--fill", fill)
     assert (actual[0, :20] == colour).all()
     np.testing.assert_array_equal(actual[0, 20:40], noise(0, 20, 30, 3))
 
 
 @pytest.mark.parametrize("skip", [["--skip-bad"], []])
-def test_windows_of_pictures_of_any_size(folder, capsys, skip):
+def test_windows_of_images_of_any_size(folder, capsys, skip):
     message = _refused(capsys, folder, "out.npy", "bhwc->bchw", "--crop", "20x2000")
     assert "reaches beyond an image" in message
     assert ".png: " in message
@@ -95,8 +95,8 @@ def test_the_words_are_the_librarys():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--fit", "pad"], "--fit: says how images are brought to one size; give --resize HxW"),
-        (["--fill", "9"], "--fill: says how images are brought to one size; give --resize HxW"),
+        (["--fit", "pad"], "--fit: applies only to resized images; give --resize HxW, too"),
+        (["--fill", "9"], "--fill: applies only to resized images; give --resize HxW, too"),
         (["--resize", "8x8", "--fill", "9"], "give --fit pad, too"),
         (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "an integer in 0..255"),
         (["--resize", "8x8", "--fit", "crop"], "invalid choice: 'crop'"),
@@ -108,7 +108,7 @@ def test_options_that_do_not_go_together(folder, capsys, words, message):
 
 
 @pytest.mark.parametrize("option", [["--fit", "pad"], ["--skip-bad"], ["--max-pixels", "9"]])
-def test_options_of_pictures_are_not_for_arrays(folder, capsys, option):
+def test_options_of_images_are_not_for_arrays(folder, capsys, option):
     np.save("x.npy", np.zeros((2, 3)))
     message = _refused(capsys, "x.npy", "out.npy", "bf->fb", *option)
     assert f"{option[0]}: applies to images, but x.npy is an array" in message
@@ -119,7 +119,7 @@ def test_options_of_pictures_are_not_for_arrays(folder, capsys, option):
 
 def test_what_the_shell_makes_of_a_glob(folder, capsys):
     """Files that are not images are skipped, as with a glob; the order of SRC is kept."""
-    Path("photos/notes.txt").write_text("no picture")
+    Path("photos/notes.txt").write_text("not an image")
     words = [folder / "c.png", folder / "notes.txt", folder / "a.png"]
     actual = _convert(*words, "--resize", "8x8")
     expected = [fit(read(folder / name), (8, 8), "stretch") for name in ("c.png", "a.png")]
@@ -145,7 +145,7 @@ def test_several_arrays_are_refused(folder, capsys):
     np.save("x.npy", np.zeros((2, 3)))
     for words in (["x.npy", "x.npy"], ["photos/a.png", "x.npy"]):
         message = _refused(capsys, *words, "out.npy", "bhwc->bchw")
-        assert "x.npy: is an array, but several SRC must be images of one batch" in message
+        assert "x.npy: is an array file, but several SRC must all be images" in message
 
 
 def test_the_destination_is_none_of_the_sources(folder, capsys):
@@ -158,21 +158,21 @@ def test_sub_folders_are_hinted_at(folder, capsys):
     Path("empty").mkdir()
     folder.rename("empty/inside")
     message = _refused(capsys, "empty", "out.npy", "bhwc->bchw")
-    assert "empty: no images there" in message
-    assert "there are some in its sub-folders: give 'empty/**/*', in quotes" in message
+    assert "empty: no images found" in message
+    assert "its sub-folders contain images: give 'empty/**/*', in quotes" in message
     assert len(_convert("empty/**/*", "--resize", "8x8")) == 3
     Path("none/inside").mkdir(parents=True)
     assert "sub-folders" not in _refused_again(capsys, "none")
 
 
 @pytest.mark.parametrize("source", ["none", "none/*", "none/notes.txt*"])
-def test_a_source_without_pictures_is_not_passed_over(folder, capsys, source):
+def test_a_source_without_images_is_not_passed_over(folder, capsys, source):
     """A folder without images next to one with images; other named files are skipped."""
     Path("none/inside").mkdir(parents=True)
     Path("none/notes.txt").write_text("text")
     save(Path("none/inside/d.png"), noise(4, 20, 30, 3))
     message = _refused(capsys, "photos/a.png", source, "out.npy", "bhwc->bchw")
-    assert f"error: {source}: no images there" in message
+    assert f"error: {source}: no images found" in message
     assert ("give 'none/**/*'" in message) == (source == "none")
     assert len(_convert("photos/a.png", "none/notes.txt")) == 1
 
@@ -192,8 +192,8 @@ def _refused_again(capsys, name):
 
 
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->chwb"])
-def test_bad_pictures_are_left_out_and_named(folder, capsys, pattern):
-    Path("photos/aa.png").write_bytes(b"no picture")
+def test_bad_images_are_left_out_and_named(folder, capsys, pattern):
+    Path("photos/aa.png").write_bytes(b"not an image")
     Path("photos/bb.png").write_bytes(encoded(noise(0, 64, 64, 3))[:4000])
     Path("photos/cc.png").symlink_to("nowhere.png")
     words = ["photos", "out.npy", pattern, "--resize", "8x8"]
@@ -234,7 +234,7 @@ def test_many_of_them_in_chunks(folder):
 def test_sizes_are_those_of_the_good_ones(folder, capsys):
     for name in ("b", "c"):
         save(Path("same", f"{name}.png"), noise(1, 6, 4, 3))
-    Path("same/a.png").write_bytes(b"no picture")
+    Path("same/a.png").write_bytes(b"not an image")
     assert _convert("same", "--skip-bad").shape == (2, 6, 4, 3)
     save(Path("same/d.png"), noise(1, 4, 6, 3))
     Path("out.npy").unlink()
@@ -246,13 +246,13 @@ def test_sizes_are_those_of_the_good_ones(folder, capsys):
 def test_nothing_but_bad_ones_is_an_error(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
     for name in "ab":
-        Path(f"{name}.png").write_bytes(b"no picture")
+        Path(f"{name}.png").write_bytes(b"not an image")
     message = _refused(capsys, "a.png", "b.png", "out.npy", "bhwc->bchw", "--skip-bad", *words)
     assert message.count("left out") == 2
     assert "none of 2 images can be read; see the messages above" in message
 
 
-def test_a_picture_that_has_no_white(folder, capsys):
+def test_an_image_that_has_no_white(folder, capsys):
     save(Path("photos/d.tif"), np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4))
     message = _refused(capsys, "photos", "out.npy", "bhwc->bchw", "--resize", "8x8")
     assert "photos/d.tif: its gray values are floats from 0 to 1" in message
@@ -262,7 +262,7 @@ def test_a_picture_that_has_no_white(folder, capsys):
 
 
 @pytest.mark.parametrize("limit", [500, 200])
-def test_large_pictures_are_taken_on_purpose(folder, capsys, monkeypatch, limit):
+def test_large_images_are_taken_on_purpose(folder, capsys, monkeypatch, limit):
     """Sizes above Pillow's limit, where it warns, and above twice the limit, where it raises."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with warnings.catch_warnings():
