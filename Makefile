@@ -10,7 +10,8 @@
 #   make test-all       the same tests with every parameter set and full budgets
 #   make lint           ruff and mypy
 #   make fuzz           random conversions and sums between guard pages: MOVES=100000 from SEED=1;
-#                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64
+#                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64; then
+#                       damaged files of tests/corpus/ for SECONDS=60
 #   make test-lowest    the test suite with the lowest versions of the dependencies that
 #                       pyproject.toml allows, in its own environment; PYTHON=python3.11
 #   make wheel          an sdist and a wheel in dist/. The wheel contains compiled kernels for this
@@ -47,6 +48,7 @@ BENCH  ?=
 SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
+SECONDS ?= 60
 TESTS  ?=
 EXTRA  ?= test
 OBJECTS ?= all
@@ -74,6 +76,7 @@ test-lowest: $(LOWEST)/.testing
 
 fuzz: $(VENV)/.test
 	$(BIN)/python tests/helpers/fuzz.py --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"
+	$(BIN)/python tests/helpers/fuzz_files.py --seed $(SEED) --seconds $(SECONDS)
 
 ifeq ($(SYSTEM),)
 GPU_PYTHON := $(BIN)/python

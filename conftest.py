@@ -32,11 +32,14 @@ if find_spec("sybil"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make test-all`."""
-    parser.addoption("--all", action="store_true", help="run every parameter set of every test")
+    parser.addoption("--all", action="store_true", help="run every parameter set and 100 examples")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --all, keep at most n parameter sets of each test that is marked `budget(n)`."""
+    """Without --all, keep at most n parameter sets of each test that is marked `budget(n)`.
+
+    Tests that are marked `budget(0)` take several seconds and run with --all only.
+    """
     if config.getoption("--all"):
         return
     sets: dict[tuple[str, str], list[pytest.Item]] = {}
@@ -56,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in omitted]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Make test results independent of machine load and of running in the background."""
     # A shell script starts background commands with SIGINT ignored; Python then does not raise
     # KeyboardInterrupt, and child processes inherit the setting.
@@ -66,7 +69,8 @@ def pytest_configure() -> None:
         from hypothesis import settings
 
         # No deadline: the time of an example depends on the load of the machine.
-        settings.register_profile("layoutkit", deadline=None)
+        examples = 100 if config.getoption("--all") else 30
+        settings.register_profile("layoutkit", deadline=None, max_examples=examples)
         settings.load_profile("layoutkit")
 
 
@@ -105,6 +109,22 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     fake = install(monkeypatch)
     yield fake
     fake.check()
+
+
+@pytest.fixture
+def read_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the length of every `RangeFile.read_at`."""
+    from layoutkit.data.io.reader import RangeFile
+
+    lengths: list[int] = []
+    read_at = RangeFile.read_at
+
+    def counted(file: RangeFile, start: int, length: int) -> bytes:
+        lengths.append(length)
+        return read_at(file, start, length)
+
+    monkeypatch.setattr(RangeFile, "read_at", counted)
+    return lengths
 
 
 @pytest.fixture

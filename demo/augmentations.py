@@ -84,17 +84,17 @@ def painted() -> NDArray[np.uint8]:
     return np.clip(smooth + rng.normal(0, 1.5, smooth.shape), 0, 255).astype(np.uint8)
 
 
-def tiles(picture: NDArray[np.uint8], options: dict[str, Any]) -> list[Image.Image]:
+def tiles(image: NDArray[np.uint8], options: dict[str, Any]) -> list[Image.Image]:
     """Return some random results of an option, each at most the size of a tile."""
     shape = options.get("shape", (HEIGHT, WIDTH))
     known = {name: value for name, value in options.items() if name != "shape"}
     augment = Augmenter((3, *shape), layout="hwc", dtype="uint8", seed=SEED, **known)
-    return [Image.fromarray(augment(picture, position=number)) for number in range(DRAWS)]
+    return [Image.fromarray(augment(image, position=number)) for number in range(DRAWS)]
 
 
 def sheet(path: Path) -> None:
     """Draw all options into an image file."""
-    picture = np.asarray(Image.fromarray(painted()).resize((WIDTH, HEIGHT), Image.Resampling.BOX))
+    image = np.asarray(Image.fromarray(painted()).resize((WIDTH, HEIGHT), Image.Resampling.BOX))
     rows = -(-len(OPTIONS) // COLUMNS)
     across, down = DRAWS * (WIDTH + GAP) + 3 * GAP, HEIGHT + CAPTION + 2 * GAP
     page = Image.new("RGB", (COLUMNS * across, rows * down), PAPER)
@@ -102,7 +102,7 @@ def sheet(path: Path) -> None:
     for number, (name, options) in enumerate(OPTIONS.items()):
         left, top = number // rows * across + 2 * GAP, number % rows * down + GAP
         draw.text((left, top), name, INK, font)
-        for place, tile in enumerate(tiles(picture, options)[: 1 if name in FIXED else DRAWS]):
+        for place, tile in enumerate(tiles(image, options)[: 1 if name in FIXED else DRAWS]):
             page.paste(tile, (left + place * (WIDTH + GAP), top + CAPTION))
     page.save(path, quality=75, optimize=True)
 

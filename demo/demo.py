@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import layoutkit
+from chart import draw
 from layoutkit.bench.peers import Peer, available
 from layoutkit.bench.protocol import Budget, Variant, measure
 from layoutkit.bench.rows import MEAN, SCALE, STD, Row
-from picture import draw
 
 Array = NDArray[Any]
 Call = Callable[[], object]
@@ -86,7 +86,7 @@ def main() -> int:
     say("\ndrawing ...")
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     draw(OUTPUT, arrays, {step.name: row for step, row in zip(STEPS, times, strict=True)})
-    say(f"picture: {OUTPUT}")
+    say(f"figure: {OUTPUT}")
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOME = Path(__file__).parents[1]
-PICTURE = HOME / "docs" / "collate.svg"
+FIGURE = HOME / "docs" / "collate.svg"
 
 WINDOW = (84, 84)  # height, width
 # Of each sample: its size, where its window begins, whether that is flipped, and its sky.
@@ -30,9 +30,9 @@ STYLE = """
 """
 
 
-def picture() -> str:
+def figure() -> str:
     """Return the SVG: samples of three sizes with their windows, and the batch."""
-    title = "Windows of pictures of three sizes, one of them flipped, become one batch"
+    title = "Windows of images of three sizes, one of them flipped, become one batch"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" role="img">',
@@ -101,5 +101,5 @@ def _text(x: float, y: float, text: str, kind: str, size: int) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")
-    print(f"written: {PICTURE.relative_to(HOME)}")
+    FIGURE.write_text(figure(), encoding="utf-8")
+    print(f"written: {FIGURE.relative_to(HOME)}")

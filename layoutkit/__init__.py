@@ -8,16 +8,16 @@
                                                                     layout and dtype
     VectorSpace, Conv2DSpace, IndexSpace, CompositeSpace, ...       input formats of models
 
-Importing this package imports only NumPy. Views, spaces, `show_config` and the subpackages are
-imported on first use.
+Importing this package imports NumPy and no other library. Collators, views,
+spaces, `show_config` and the subpackages are imported on first use.
 """
 
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Installed, kernels/ and bench/ are inside this package. In a checkout they are beside it, as are
-# tests/ and others, which can then be imported under its name as well.
+# An installed package contains kernels/ and bench/. In a checkout they are beside the package, so
+# the package also imports submodules from the root of the checkout.
 if not Path(__file__).with_name("kernels").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
@@ -113,8 +113,8 @@ __all__ = [
     "warmup",
 ]
 
-# Imported on first use: to define all these classes would take a third of the time that
-# `import layoutkit` may take. The subpackages are imported lazily as well.
+# Subpackages and names that are imported on first use. Defining all these classes would take a
+# third of the time that `import layoutkit` may take.
 _SUBPACKAGES = ("data", "images")
 _LAZY = {
     "collator": ("Collator", "collate"),
@@ -136,7 +136,7 @@ _LAZY = {
     ),
     "views": ("ClassView", "DataView", "ImageView", "ListView", "SequenceView"),
 }
-# Modules that import another library: `layoutkit.keras.Convert`.
+# Modules that import another library, such as Keras for `layoutkit.keras.Convert`.
 _INTEGRATIONS = ("keras", "sklearn", "torch")
 
 

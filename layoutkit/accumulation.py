@@ -153,7 +153,7 @@ class Accumulator:
     def plan(self, parts: Sequence[Any], out: Any) -> SumRequest:
         """Return the request for the sum of parts with these strides; raise if they do not fit."""
         with fork.init_lock:
-            from .planning.accumulate import SumRequest, computed_dtype
+            from .planning.accumulate import SumRequest, sum_dtype
 
         dtypes = tuple(part.dtype for part in parts)
         moves, result = self.resolve([part.shape for part in parts], dtypes, out)
@@ -161,7 +161,7 @@ class Accumulator:
             check_out(out, moves[0].target_shape, f"the sum in {self._layout}")
         strides = tuple(part.strides for part in parts)
         to = None if out is None else out.strides
-        return SumRequest(moves, dtypes, strides, computed_dtype(dtypes, result), result, to)
+        return SumRequest(moves, dtypes, strides, sum_dtype(dtypes, result), result, to)
 
     def resolve(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 class Collator:
     """A collation of samples, planned once and called for batch after batch.
 
-    Takes the arguments of `collate`, except the samples and the arguments that may differ between
-    samples: `indices`, `offset` and `flip`.
+    A Collator takes the arguments of `collate`, except those of a single call: the samples,
+    `indices`, `offset`, `flip` and `out`.
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
@@ -86,14 +86,14 @@ class Collator:
             device=None if device is None else check_device(device),
             **sizes,
         )
-        self._start()
+        self._init_caches()
 
-    def _start(self) -> None:
-        self._gatherings: Cache[CollateProgram] = Cache()  # by rank, window and dtype
-        self._by_shape: Cache[CollateProgram] = Cache()  # by the shape of the first sample
-        self._on_gpus: DeviceCollateProgram | None = None
+    def _init_caches(self) -> None:
+        self._programs: Cache[CollateProgram] = Cache()  # by rank, window size and dtype
+        self._programs_by_shape: Cache[CollateProgram] = Cache()  # by the shape of the first sample
+        self._device_program: DeviceCollateProgram | None = None
         self._converters: dict[Pattern, Converter] = {}
-        self._is_away = self._options.options.device not in (None, CPU)
+        self._targets_gpu = self._options.options.device not in (None, CPU)
         self.graph_args = graph_args_of_collator(self._options)
 
     def __repr__(self) -> str:
@@ -110,11 +110,11 @@ class Collator:
         return hash(self._options.asked())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}  # without the caches, which have machine code
+        return {"_options": self._options}  # the caches contain machine code
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._start()
+        self._init_caches()
 
     @property
     def pattern(self) -> str:
@@ -140,52 +140,52 @@ class Collator:
         flip: Any = None,
         out: Any = None,
     ) -> Any:
-        """Return the batch of some samples; see `collate`."""
+        """Return the batch of `samples`; see `collate`."""
         if is_compiling():
             return batch_in_graph(self, samples, indices, offset, flip, out)
         arrays = self._as_sequence(samples, indices)
         is_numpy = {*map(type, arrays)} == {np.ndarray}
-        if self._is_away or not is_numpy or not (out is None or type(out) is np.ndarray):
-            return self._foreign(arrays, indices, offset, flip, out)
+        if self._targets_gpu or not is_numpy or not (out is None or type(out) is np.ndarray):
+            return self._batch_of_any_library(arrays, indices, offset, flip, out)
         return self._batch(arrays, indices, offset, flip, out)
 
     def plan(
         self, samples: Any, *, indices: Any = None, offset: Any = None, flip: Any = None
     ) -> Collation:
-        """Return the plan for the batch of some samples; `print` shows it."""
-        listed = self._as_sequence(samples, indices)
-        arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(listed)]
+        """Return the plan for the batch of `samples`; `print` shows it."""
+        sequence = self._as_sequence(samples, indices)
+        arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._sources(arrays, indices)
-        gathering = self._gathering(sources, None)
-        plans = gathering.plans(sources, offset, flip)
-        return Collation(gathering.frame, sources.count, tuple(plans))
+        program = self._find_program(sources, None)
+        plans = program.plans(sources, offset, flip)
+        return Collation(program.frame, sources.count, tuple(plans))
 
     # -- samples ---------------------------------------------------------------------------
 
     def _as_sequence(self, samples: Any, indices: Any) -> Sequence[Any]:
-        """Return the samples as a sequence, or a tuple of the one array that contains them."""
+        """Return the samples as a sequence, or the array that contains them in a tuple."""
         if self._options.whole:
             return (samples,)
         if indices is not None:
             raise ArgumentError(
-                f'indices= picks samples of one array, but "{self.pattern}" takes a sequence of '
-                "them; pick these, or name the axis of samples on the left"
+                f'indices= selects samples of one array, but "{self.pattern}" takes a sequence of '
+                "arrays; select these from the sequence, or name the axis of samples on the left"
             )
         try:
-            listed = samples if isinstance(samples, list | tuple) else list(samples)
+            sequence = samples if isinstance(samples, list | tuple) else list(samples)
         except TypeError:
             raise ArgumentError(
                 f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays'
             ) from None
-        if not listed:
+        if not sequence:
             raise ShapeError("there are no samples; a batch has at least one")
-        return listed
+        return sequence
 
     def _name(self, i: int) -> str:
         return "x" if self._options.whole else f"sample {i}"
 
     def _sources(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
-        """Return the memory of NumPy samples."""
+        """Return the SampleBatch of NumPy arrays."""
         if not self._options.whole:
             return samples_of_arrays(arrays)
         self._options.check_batch_rank(arrays[0].shape)
@@ -204,46 +204,44 @@ class Collator:
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
         sources = self._sources(arrays, indices)
-        gathering = self._gathering(sources, out)
-        then = gathering.frame.post_conversion
-        if then is None:
-            return gathering(sources, offset, flip, out)
+        program = self._find_program(sources, out)
+        post_conversion = program.frame.post_conversion
+        if post_conversion is None:
+            return program(sources, offset, flip, out)
         if out is not None:
             for i, array in enumerate(arrays):
                 check_writable(array, out, self._name(i))
-        memory = gathering(sources, offset, flip, None)
-        result: Array = self._after(then)(memory, out)
+        windows = program(sources, offset, flip, None)
+        result: Array = self._post_converter(post_conversion)(windows, out)
         return result
 
-    def _gathering(self, sources: SampleBatch, out: Array | None) -> CollateProgram:
-        """Return the cached program for samples like these; raise if they do not fit."""
+    def _find_program(self, sources: SampleBatch, out: Array | None) -> CollateProgram:
+        """Return the cached program for a batch; raise if its samples or `out` do not fit."""
         target = None if out is None else (out.shape, out.strides, out.dtype)
         key = (sources.shape, sources.dtype, sources.count, target)
-        gathering = self._by_shape.get(key)
-        if gathering is not None:
-            return gathering
+        program = self._programs_by_shape.get(key)
+        if program is not None:
+            return program
         with fork.init_lock:
             try:
-                gathering = self._make_gathering(sources, key, out)
+                program = self._make_program(sources, key, out)
             except LayoutkitError:
-                self._check_samples(sources)  # an error of the samples comes first
+                self._check_samples(sources)  # an error of a sample is raised instead
                 raise
-            cache_put(self._by_shape, key, gathering, 0)
-        return gathering
+            cache_put(self._programs_by_shape, key, program, 0)
+        return program
 
-    def _make_gathering(
+    def _make_program(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> CollateProgram:
         axes = self._options.completed(len(sources.shape))
         window = axes.window(self._options, np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
-        gathering = self._gatherings.get(window_key)
-        if gathering is None:
-            gathering = CollateProgram(
-                self._options, axes, sources.count, window, sources.dtype, out
-            )
-            cache_put(self._gatherings, window_key, gathering, PROGRAM_SIZE_ESTIMATE)
-        return gathering
+        program = self._programs.get(window_key)
+        if program is None:
+            program = CollateProgram(self._options, axes, sources.count, window, sources.dtype, out)
+            cache_put(self._programs, window_key, program, PROGRAM_SIZE_ESTIMATE)
+        return program
 
     def _check_samples(self, sources: SampleBatch) -> None:
         """Raise unless samples have one rank and dtype, and equal sizes along uncropped axes."""
@@ -268,42 +266,47 @@ class Collator:
             if adapter is None:
                 raise DeviceError(
                     f"sample {i} is a {type_name(sample)} on cpu, but sample 0 is on "
-                    f"{arrays[0].device}; bring all to one device first"
+                    f"{arrays[0].device}; move all samples to one device first"
                 )
             arrays.append(adapter.device_array(sample, self._name(i)))
         out_adapter = None if out is None else dispatch.get_device_adapter(out)
         target = None if out_adapter is None else out_adapter.device_array(out, "out")
-        self._on_gpus = self._on_gpus or DeviceCollateProgram(self._options)
-        result = self._on_gpus(arrays, indices, offset, flip, target, leader)
+        self._device_program = self._device_program or DeviceCollateProgram(self._options)
+        result = self._device_program(arrays, indices, offset, flip, target, leader)
         leader.keep(arrays)
-        return self._after(self._options.options)(leader.export(result.owner, samples[0]), out)
+        return self._post_converter(self._options.options)(
+            leader.export(result.owner, samples[0]), out
+        )
 
-    def _after(self, task: ConvertOptions) -> Converter:
-        """Return the cached Converter that is applied to the stacked windows."""
+    def _post_converter(self, task: ConvertOptions) -> Converter:
+        """Return the cached Converter of options, which is applied to the stacked windows."""
         converter = self._converters.get(task.pattern)
         return converter or self._converters.setdefault(task.pattern, Converter.from_options(task))
 
-    def _foreign(
+    def _batch_of_any_library(
         self, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, out: Any
     ) -> Any:
-        """Return the batch of samples of other libraries, or on a GPU."""
+        """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
         plain = numpy_views(samples)
         leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
-        if uses_library:  # the operations of the adapter's library, which it can trace
+        if uses_library:  # its own operations, which the library can trace
             windows = stack_windows(self._options, samples, indices, offset, flip, like)
-            return self._after(self._options.options)(windows, out)
+            return self._post_converter(self._options.options)(windows, out)
         if isinstance(leader, CudaAdapter):
             return self._batch_on_gpu(leader, samples, indices, offset, flip, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
-        if self._is_away:
+        if self._targets_gpu:
             sources = self._sources(arrays, indices)
-            gathering = self._gathering(sources, None)
-            frame = gathering.frame
+            program = self._find_program(sources, None)
+            layout = program.frame
             windows = DeferredArray(
-                frame.shape, frame.dtype, lambda target: gathering(sources, offset, flip, target)
+                layout.shape, layout.dtype, lambda target: program(sources, offset, flip, target)
             )
             return dispatch.convert_on_gpu(
-                self._after(frame.post_conversion or self._options.options), leader, windows, out
+                self._post_converter(layout.post_conversion or self._options.options),
+                leader,
+                windows,
+                out,
             )
         if out is None:
             return leader.from_numpy(self._batch(arrays, indices, offset, flip, None), like)
@@ -340,7 +343,7 @@ def collate(
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
-    >>> collate(photos, "hwc->bchw", h=24, w=32).shape                # the middle of each
+    >>> collate(photos, "hwc->bchw", h=24, w=32).shape                # center crops
     (2, 3, 24, 32)
     >>> batch = collate(photos, "hwc->bchw", h=24, w=32, offset={"h": [0, 6], "w": 1},
     ...                 flip={"w": [True, False]}, dtype="float32", scale=1 / 255)
@@ -352,22 +355,22 @@ def collate(
     ----------
     samples : sequence of arrays, or one array
         Arrays of one rank and dtype, with any strides; or one array, if the left side of the
-        pattern has an axis `b` (in names, `batch`). Never modified.
+        pattern has an axis `b` (or `batch`). The samples are never modified.
     pattern : str
-        Layout of a sample, or of the array of samples; `->`; layout of the batch, with an axis
-        `b` anywhere.
+        The layout of a sample, or of the array of samples; `->`; the layout of the batch, with an
+        axis `b` anywhere.
     indices : list or array of int, optional
         Indices along `b` of one array of samples, negative ones from the end; repeats are allowed.
         Default: all.
     offset : dict by axis, optional
-        Start of the windows in their samples: an int, or one per sample. With `fill` a window may
-        extend outside of the sample. Default: centered.
+        The start of the windows in their samples: an int, or one per sample. With `fill` a window
+        may extend outside of the sample. Default: centered.
     flip : str or dict by axis, optional
         Axes along which the cropped windows are reversed: `"w"`, for all samples, or
         `{"w": [True, False, ...]}`.
-    fill : number, or one number a channel of a sample, optional
-        The value outside of a sample, in its units: the formula is applied to it. By default a
-        window that extends outside is an error.
+    fill : number, or one number per channel of a sample, optional
+        The value outside of a sample, in the units of the sample: the formula is applied to it. By
+        default a window that extends outside is an error.
     channels : list of int, optional
         Channels of a sample in the order of the batch: `(2, 1, 0)` swaps red and blue, `(0, 0, 0)`
         repeats gray. The formula then has one constant per channel of the batch.
@@ -375,7 +378,7 @@ def collate(
         As for `convert`.
     **sizes : int
         Sizes of the windows along axes of samples, such as `h=224`, or sizes of folded axes. Along
-        other axes all samples must have one size, which is the window's.
+        any other axis all samples must have one size, which is also the size of the windows.
 
     Returns
     -------
@@ -387,7 +390,7 @@ def collate(
     Raises
     ------
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
-        An argument is invalid. Nothing has been written then.
+        An argument is invalid. Nothing has been written.
     """
     if is_compiling():
         return batch_call_in_graph(
@@ -406,9 +409,9 @@ def collate(
             device=device,
         )
     if device is not None:
-        device = check_device(device)  # resolved now: "cuda" is the current GPU, which may change
-    named = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [to_hashable(name, value) for name, value in named.items()]
+        device = check_device(device)  # resolve "cuda" now: the current GPU may change
+    formula = {"scale": scale, "mean": mean, "std": std, "clip": clip}
+    constants = [to_hashable(name, value) for name, value in formula.items()]
     options = (*constants, casting, device)
     arguments = (pattern, _as_hashable(fill), _as_hashable(channels), dtype, *options)
     try:
@@ -437,10 +440,10 @@ def _make(arguments: tuple[Any, ...], sizes: Mapping[str, int]) -> Collator:
     )
 
 
-# Typed, since True == 1 == 1.0: a valid call must not make a later invalid one pass.
+# Typed, since True == 1 == 1.0: an invalid call must not get the Collator of a valid one.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
 def _cached(pattern: str, *options: Any, **sizes: int) -> Collator:
-    """Return a cached Collator, so that a loop plans once."""
+    """Return the cached Collator of these arguments, so that a loop plans once."""
     if not all(map(is_hashable_constant, options)):
         raise TypeError("an array cannot be a cache key")
     return _make((pattern, *options), sizes)

@@ -157,11 +157,24 @@ def warmup(
     """
     device = check_device(device)
     if pattern is not None and shape is not None:
-        return _load([plan(pattern, shape, dtype, device=device, **keywords)])
+        conversion = plan(pattern, shape, dtype, device=device, **keywords)
+        if device != CPU and conversion.place is not None:
+            return [_warm_padding(conversion, pattern, **keywords)]
+        return _load([conversion])
     if pattern is not None or shape is not None or keywords:
         raise ArgumentError("warmup takes a pattern and a shape, or nothing; give both")
 
     return _load(image_plans(device))
+
+
+def _warm_padding(conversion: Plan, pattern: str, *, to_dtype: Any = None, **keywords: Any) -> str:
+    """Load the kernels of a padded conversion on a GPU, which also fill the borders."""
+    from .cuda.program import DevicePrograms, unallocated
+
+    options = parse_options(pattern, dtype=to_dtype, **keywords)
+    ordinal = device_ordinal(conversion.target.device)
+    source = unallocated(conversion.source.shape, conversion.source.dtype, ordinal)
+    return DevicePrograms(options).find(source, None).warm()
 
 
 def _load(plans: Iterable[Plan]) -> list[str]:
@@ -189,6 +202,9 @@ BETWEEN = ("bhwc->bchw", "bchw->bhwc", "bchw->chwb", "chwb->bchw", "bhwc->chwb",
 # Results in memory of our pool begin on cache lines. Other memory (`out=`), and rows that are not a
 # multiple of a cache line, are often aligned to 16 bytes only.
 ALIGNMENTS = (LINE, 16)
+# Larger results are streamed on CPUs with small caches. The kernels of both cases are listed, so
+# that the list does not depend on the CPU.
+MAY_STREAM = 1 << 20
 
 
 class Row(NamedTuple):
@@ -269,6 +285,7 @@ def image_plans(device: str) -> list[Plan]:
 def kernels() -> list[KernelSpec]:
     """Return the kernels of ROWS, WINDOWS and SUMS for this CPU and of the thread pool."""
     specs = [KernelSpec("threadpool", (part,)) for part in POOL_KERNELS]
+    specs.append(KernelSpec("direct", ()))
     specs += _conversion_kernels(ROWS)
     specs += _window_kernels()
     specs += _sum_kernels()
@@ -280,8 +297,9 @@ def _conversion_kernels(rows: Iterable[Row]) -> Iterator[KernelSpec]:
         for pattern, shape, dtype in product(patterns, shapes, dtypes):
             p = plan(pattern, _ordered(pattern, letters, shape), dtype, **keywords)
             if p.choice is not None:
-                for alignment in ALIGNMENTS:
-                    yield prepare(p.choice, p.epilogue, alignment).spec
+                streams = (False, True) if p.target.nbytes >= MAY_STREAM else (False,)
+                for alignment, stream in product(ALIGNMENTS, streams):
+                    yield prepare(p.choice, p.epilogue, alignment, stream).spec
 
 
 def _window_kernels() -> Iterator[KernelSpec]:

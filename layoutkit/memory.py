@@ -85,17 +85,21 @@ def _fast_address(array: Array) -> int:
 
 _word = ctypes.c_size_t
 _HEADER = object.__basicsize__
+WRITEABLE = 0x400  # NumPy's flag
 
 
 def _header_is_as_expected() -> bool:
-    """Return True if array objects have data, rank, sizes, strides, base and dtype in this order.
+    """Return True if array objects have the fields that machine code reads, in this order.
 
-    Machine code reads all of them (kernels/cpu/collate.py).
+    They are data, rank, sizes, strides, base, dtype and flags (kernels/cpu/collate.py, direct.py).
     """
     probe = np.arange(24, dtype=np.int16).reshape(4, 6)[1:, ::-2]
-    words = (ctypes.c_ssize_t * 6).from_address(id(probe) + _HEADER)
-    data, rank, sizes, strides, _, dtype = words
+    words = (ctypes.c_ssize_t * 7).from_address(id(probe) + _HEADER)
+    data, rank, sizes, strides, _, dtype, flags = words
     if (data, rank & 0xFFFFFFFF, dtype) != (_slow_address(probe), 2, id(probe.dtype)):
+        return False
+    probe.flags.writeable = False
+    if not flags & WRITEABLE or words[6] & WRITEABLE:
         return False
     pair = ctypes.c_ssize_t * 2
     fields = [tuple(pair.from_address(pointer)) for pointer in (sizes, strides)]

@@ -194,9 +194,9 @@ def shorten(text: str, length: int) -> str:
 def _bound(value: Any, absent: float) -> float:
     if value is None or (isinstance(value, float) and value == absent):
         return absent
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)
-    return parse_number("a bound of clip", value)
+    number = parse_number("a bound of clip", value)
+    is_int = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if is_int else number
 
 
 def _along(axis: str, constant: float | AxisConstants | Traced) -> float | AxisConstants | Traced:

@@ -45,8 +45,8 @@ def normalize_device(device: Any) -> str:
     match = _CUDA.fullmatch(device) if isinstance(device, str) else None
     if match is None:
         raise DeviceError(
-            f'device={device!r} is not a device that layoutkit knows; it is "cpu", "cuda" or one '
-            'of several GPUs, such as "cuda:1"'
+            f'device={device!r} is not a device that layoutkit knows; it must be "cpu", "cuda" or '
+            'one of several GPUs, such as "cuda:1"'
         )
     if match[1] is not None:
         return device_name(int(match[1]))
@@ -254,10 +254,12 @@ def check_casting(casting: str) -> None:
     """Raise ArgumentError unless `casting` is one of CASTINGS."""
     if not isinstance(casting, str) or casting not in CASTINGS:
         rules = ", ".join(f'"{rule}"' for rule in CASTINGS)
-        raise ArgumentError(f"casting is {casting!r}; it is one of {rules}")
+        raise ArgumentError(f"casting is {casting!r}; it must be one of {rules}")
 
 
 def _is_safe(source: DType, target: DType) -> bool:
+    if dtype_kind(source) in "fc" and dtype_kind(target) in "ui":
+        return False  # np.can_cast returns True from float8 to int4
     if _is_ml(target) and target.itemsize == 1 and dtype_kind(target) == "f":
         # np.can_cast returns True for any one-byte dtype, although values are lost.
         return dtype_kind(source) == "b"

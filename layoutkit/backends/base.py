@@ -1,12 +1,11 @@
 """The Adapter class, and the adapters of NumPy and of any library with `__dlpack__`.
 
 An adapter returns the NumPy array that shares the memory of a tensor, and the tensor that shares
-the memory of a NumPy result, without a copy. Ownership: the NumPy array keeps the tensor that it
-came from alive, and a returned tensor keeps the NumPy array alive, so a block of memory returns to
-the pool when the last of them is released.
+the memory of a NumPy result, without a copy. The NumPy array keeps its tensor alive, and a returned
+tensor keeps its NumPy array alive, so memory returns to the pool when the last of them is released.
 
-Adapters do not convert; `dispatch.py` decides when they are called. Every other library has a
-module of its own.
+Adapters do not convert layouts; `dispatch.py` decides when they are called. Every other library has
+a module of its own.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ if TYPE_CHECKING:
     from ..planning.plan import PaddedSource, Plan
     from .cupy import CudaAdapter
 
-_HOST = (1, 3, 11)  # DLPack device types with memory that the CPU can access: CPU and pinned
+_HOST = (1, 3, 11)  # DLPack device types whose memory the CPU can access: CPU and pinned
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
 
 
 class Adapter:
     """The adapter of one library's arrays. The base class adapts any array with `__dlpack__`."""
 
-    is_traced = False  # whether its arrays stand for data that does not exist yet
-    # Whether `pad_to` pads x before the conversion, rather than writing a region of the result.
+    is_traced = False  # whether arrays stand for data that is computed later
+    # Whether `pad_to` pads x before the conversion, instead of writing a region of the result.
     pads_input = False
-    is_container = False  # whether its objects are not arrays, but contain one
-    traces_constants = False  # whether constants traced by JAX may be combined with its arrays
+    is_container = False  # whether objects of the library contain an array and are not arrays
+    traces_constants = False  # whether arrays can be combined with constants that JAX traces
 
     # -- in --------------------------------------------------------------------------------
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
-        """Return the NumPy array that shares the memory of `x`; `arg_name` names x in errors."""
+        """Return the NumPy array that shares the memory of x, which is `arg_name` in errors."""
         device_type, ordinal = map(int, x.__dlpack_device__())
         if device_type not in _HOST:
             device = f"{_DEVICES.get(device_type, f'DLPack device {device_type}')}:{ordinal}"
@@ -61,16 +60,16 @@ class Adapter:
         return CPU
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
-        """Return shape and dtype, the latter as NumPy's; the array need not hold data."""
+        """Return the shape and the NumPy dtype of an array, which may not have data yet."""
         array = self.to_numpy(x, arg_name)
         return array.shape, array.dtype
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Return copies of the samples at validated positions, as an array of the library."""
+        """Return copies of the samples at validated positions, in an array of the same library."""
         return self.from_numpy(take(self.to_numpy(x, "x"), axis, positions), x)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x with its folds unfolded and padded to a larger shape."""
+        """Return a copy of x with unfolded axes, padded to a larger shape."""
         result = np.empty(padding.full, padding.fill.dtype)
         result[...] = padding.fill
         result[padding.window] = self.to_numpy(x, "x").reshape(padding.sizes)
@@ -84,9 +83,7 @@ class Adapter:
         return x.transpose(order) if namespace is None else namespace().permute_dims(x, order)
 
     def from_numpy(self, array: Array, like: Any) -> Any:
-        """Return the array of the library of `like` that shares the memory of `array`.
-        --*f"the result of dtype {array.dtype} does not go into a {kind_text(like)}; ask for "
-        """
+        """Return the array of the library of `like` that shares the memory of `array`."""
         namespace = getattr(like, "__array_namespace__", None)
         if namespace is None:
             return array
@@ -94,15 +91,16 @@ class Adapter:
             return namespace().from_dlpack(array)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DtypeError(
-                f"the result of dtype {array.dtype} does not go into a {type_name(like)}; ask for "
+                f"a {type_name(like)} cannot contain the result of dtype {array.dtype}; give a "
+                "dtype that its library supports, or pass a numpy.ndarray"
             ) from error
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
-        """Return the result if no element moves: `x` if results have its type, else `array`."""
+        """Return the result if no element moves: x if results have the type of x, else `array`."""
         return x if hasattr(x, "__array_namespace__") else array
 
     def target(self, out: Any) -> Array:
-        """Return the memory of the caller's output, an array of the same library."""
+        """Return the NumPy array that shares the memory of the caller's output."""
         exports = not isinstance(out, np.ndarray) and hasattr(type(out), "__dlpack__")
         return self.to_numpy(out, "out") if exports else as_numpy(out, "out")
 
@@ -111,11 +109,11 @@ class Adapter:
         return out
 
     def cuda_adapter(self) -> CudaAdapter | None:
-        """Return the adapter for arrays moved to a GPU, or None for CuPy's."""
+        """Return the adapter for arrays that are moved to a GPU; None: CuPy's adapter."""
         return None
 
     def plan(self, converter: Converter, x: Any) -> Plan | None:
-        """Return the plan of an array in chunks, or None to plan it as one array in memory."""
+        """Return the plan of a chunked array; None: the array is planned as one block of memory."""
         return None
 
     # -- recording: gradients and traces ---------------------------------------------------
@@ -123,7 +121,7 @@ class Adapter:
     def is_recorded(self, x: Any) -> bool:
         """Return True if the library records operations on x now, for a gradient or a trace.
 
-        Also True for arrays that have more than memory, such as names, or memory in parts.
+        Also return True if one block of memory does not describe x, such as for named axes.
         """
         return False
 
@@ -141,22 +139,22 @@ class Adapter:
 
 
 class NumpyAdapter(Adapter):
-    """The adapter of NumPy arrays: subclasses, and arrays summed with others or sent to a GPU."""
+    """The adapter of subclasses of ndarray, and of NumPy arrays in sums or copied to a GPU."""
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
-        """Return the array itself."""
+        """Return x as a base-class ndarray."""
         return as_numpy(x, arg_name)
 
     def from_numpy(self, array: Array, like: Any) -> Any:
-        """Return the array itself."""
+        """Return `array` itself."""
         return array
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
-        """Return `x` itself, also if it is of a subclass."""
+        """Return x itself, also for a subclass of ndarray."""
         return x
 
     def target(self, out: Any) -> Array:
-        """Return the output itself; raise if it is not a NumPy array."""
+        """Return `out` as a base-class ndarray; raise ArgumentError if it is not a NumPy array."""
         return as_numpy(out, "out")
 
 
@@ -164,13 +162,13 @@ NUMPY = NumpyAdapter()
 
 
 def device_error(arg_name: str, device: str, fix: str) -> DeviceError:
-    """Return the error for memory on a device that the operation cannot read."""
-    return DeviceError(f"{arg_name} is on {device}, which is not reached from here; {fix}")
+    """Return the error for memory on a device that the operation cannot access."""
+    return DeviceError(f"{arg_name} is on {device}, which this operation cannot access; {fix}")
 
 
 def memory_error(arg_name: str, x: Any, fix: str) -> ArgumentError:
     """Return the error for an array that does not export its memory."""
-    return ArgumentError(f"the memory of {arg_name}, a {type_name(x)}, cannot be reached; {fix}")
+    return ArgumentError(f"the memory of {arg_name}, a {type_name(x)}, cannot be accessed; {fix}")
 
 
 def on_device_of(x: Any) -> AbstractContextManager[Any]:

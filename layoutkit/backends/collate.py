@@ -1,6 +1,6 @@
-"""Collate samples in the operations of their library, for libraries that record or trace.
+"""Collate samples with the operations of their own library, for libraries that record or trace.
 
-Conversions of the stacked windows are then recorded by the library too.
+The library then also records the conversion of the stacked windows.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..planning.collate import (
 )
 from .base import Adapter
 from .dispatch import adapter_for_any
-from .registry import backend_of, library_of
+from .registry import backend_of, call_backend_hook, library_of
 from .symbolic import ArrayNamespace
 
 
 def choose_adapter(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
-    """Return the adapter that collates, its sample, and True if operations are recorded.
+    """Return the adapter to collate with, its sample, and True if operations are recorded.
 
-    The adapter is that of the first sample whose operations are recorded, else of the first. If
-    they are recorded, windows must be built in the operations of that library.
+    The adapter is that of the first sample whose operations are recorded, or else of the first
+    sample. Recorded windows must be built with the operations of the adapter's library.
     """
     adapters = [adapter_for_any(sample) for sample in samples]
     for adapter, sample in zip(adapters, samples, strict=True):
@@ -42,16 +42,16 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
 
 
 def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
-    """Return NumPy views of the samples if their library has a fast path to them, else None."""
-    memory_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
-    memory: list[Array] | None = None if memory_of is None else memory_of(samples)
-    return memory
+    """Return NumPy views of the samples if their library has a fast path for that, else None."""
+    views_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
+    views: list[Array] | None = None if views_of is None else views_of(samples)
+    return views
 
 
 def stack_windows(
     options: CollateOptions, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
 ) -> Any:
-    """Return the windows of the samples, stacked as one array of the library of `like`."""
+    """Return the windows of the samples as one stacked array of the library of `like`."""
     adapter = adapter_for_any(like)
     batch_axis = 0
     if options.whole:
@@ -65,7 +65,9 @@ def stack_windows(
             for index in normalize_indices(indices, count)
         ]
         if not samples:
-            raise ArgumentError("indices is empty, and samples are recorded; give one")
+            raise ArgumentError(
+                "indices is empty, but a recorded batch needs a sample; give an index"
+            )
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = options.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
@@ -75,11 +77,11 @@ def stack_windows(
         options, axes, sizes_in_sample, np.array(window), offset, flip, len(samples)
     )
     is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes_in_sample)
-    pixel = fill_array_of(options, axes, window, adapter.facts(like, "sample 0")[1])
+    fill = fill_array_of(options, axes, window, adapter.facts(like, "sample 0")[1])
     if options.fill is None:
         check_windows_inside(axes, placement.starts, sizes_in_sample, window, is_outside)
     channel = axes.places().get("c")
-    builder = _SymbolicWindows(adapter, like, pixel, channel)
+    builder = _SymbolicWindows(adapter, like, fill, channel)
     per_sample = (np.broadcast_to(fields, shapes.shape) for fields in placement)
     windows = [
         builder.window(sample, sizes, window, CropPlacement(*fields), options.channels)
@@ -98,15 +100,15 @@ def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
 
 
 class _SymbolicWindows:
-    """A builder of windows in the operations of a library whose arrays support NumPy's slicing."""
+    """A builder of windows with the operations of a library that slices arrays like NumPy."""
 
-    def __init__(self, adapter: Adapter, like: Any, pixel: Array, channel: int | None) -> None:
-        library = library_of(like)
+    def __init__(self, adapter: Adapter, like: Any, fill: Array, channel: int | None) -> None:
         package = type(like).__module__.partition(".")[0]
-        self.xp: Any = getattr(library, "xp", sys.modules[package])
+        xp = getattr(library_of(like), "xp", None) or call_backend_hook("array_namespace", like)
+        self.xp: Any = xp or sys.modules[package]
         self.adapter = adapter
         self.like = like
-        self.pixel = pixel
+        self.fill = fill
         self.channel = channel
 
     def window(
@@ -117,19 +119,18 @@ class _SymbolicWindows:
         placement: CropPlacement,
         channels: tuple[int, ...] | None,
     ) -> Any:
-        """Return one window of a sample that has `sizes` after channels were selected."""
+        """Return one window of the sample `x`, which has `sizes` after channels are selected."""
         if channels is not None and self.channel is not None:
             x = x[(slice(None),) * self.channel + (np.array(channels),)]
-        begins = placement.starts.tolist()
-        spans = zip(begins, window, sizes, strict=True)
-        inside = [
-            (min(size, max(0, begin)), max(0, min(size, begin + width)))
-            for begin, width, size in spans
+        starts = placement.starts.tolist()
+        overlaps = [
+            (min(size, max(0, start)), max(0, min(size, start + width)))
+            for start, width, size in zip(starts, window, sizes, strict=True)
         ]
-        x = x[tuple(slice(*span) for span in inside)]
-        shape = [stop - start for start, stop in inside]
+        x = x[tuple(slice(*overlap) for overlap in overlaps)]
+        shape = [stop - start for start, stop in overlaps]
         pads_before = [
-            min(width, max(0, -begin)) for begin, width in zip(begins, window, strict=True)
+            min(width, max(0, -start)) for start, width in zip(starts, window, strict=True)
         ]
         for axis in sorted(range(len(window)), key=lambda axis: axis == self.channel):
             before = pads_before[axis]
@@ -140,7 +141,7 @@ class _SymbolicWindows:
             else:
                 parts = [(channel_offset, before), x, (channel_offset, after)]
             if before or after:
-                x = self._joined(parts, axis, shape)
+                x = self._padded(parts, axis, shape)
             shape[axis] = window[axis]
         flipped_axes = tuple(np.flatnonzero(placement.flips).tolist())
         return self.xp.flip(x, flipped_axes) if flipped_axes else x
@@ -152,21 +153,20 @@ class _SymbolicWindows:
             return library.constant(values, self.like)
         return self.adapter.from_numpy(values, self.like)
 
-    def _joined(self, parts: list[Any], axis: int, inside: list[int]) -> Any:
-        """Return the array padded on both sides of `axis`.
+    def _padded(self, parts: list[Any], axis: int, sizes: list[int]) -> Any:
+        """Return an array of `sizes`, padded before and after along `axis`.
 
-        `parts` is (first channel, size) of the padding before, the array, and the padding after.
+        `parts` is [padding before, array, padding after]; a padding is (first channel, size).
         """
         for side in (0, 2):
             channel, count = parts[side]
-            shape = [*inside[:axis], count, *inside[axis + 1 :]]
-            pixel = self.pixel
-            if len(pixel) > 1 and self.channel is not None:
-                pixel = pixel[channel : channel + shape[self.channel]]
+            shape = [*sizes[:axis], count, *sizes[axis + 1 :]]
+            fill = self.fill
+            if len(fill) > 1 and self.channel is not None:
+                fill = fill[channel : channel + shape[self.channel]]
             broadcast_shape = [1] * len(shape)
             if self.channel is not None:
-                broadcast_shape[self.channel] = len(pixel)
-            parts[side] = self.xp.broadcast_to(
-                self._constant(pixel.reshape(broadcast_shape)), shape
-            )
+                broadcast_shape[self.channel] = len(fill)
+            constant = self._constant(fill.reshape(broadcast_shape))
+            parts[side] = self.xp.broadcast_to(constant, shape)
         return self.xp.concatenate(parts, axis)

@@ -1,4 +1,4 @@
-"""The adapter of cubed arrays, whose chunks all have one size, except for the last."""
+"""The adapter of cubed arrays; the chunks along an axis have one size, except for the last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Cubed(ChunkedAdapter):
-    """The adapter of cubed arrays: lazy arrays in, lazy arrays out."""
+    """The adapter of cubed arrays, whose results are lazy cubed arrays."""
 
     library = "cubed"
     store_call = 'cubed.to_zarr(convert(x, ...), "y.zarr")'
@@ -34,31 +34,30 @@ class Cubed(ChunkedAdapter):
         return _cubed().from_array(array, chunks=array.shape, spec=like.spec)
 
     def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
-        """Return x in the given chunks."""
+        """Return x rechunked to `chunks`."""
         return _cubed().rechunk(x, tuple(max(sizes, default=1) for sizes in chunks))
 
     def converter_blocks(
         self, converters: tuple[Converter, ...], like: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the indices of the converters, as cubed has no arrays of objects."""
+        """Return an array of indices, as cubed has no arrays of objects, and the converters."""
         numbers = _cubed().from_array(np.arange(len(converters)), chunks=(1,), spec=like.spec)
         return numbers, {"converters": converters}
 
     def allowed_chunks(self, cuts: dict[str, Chunks]) -> dict[str, Chunks]:
-        """Return chunks that are all as large as the largest of an axis."""
+        """Return chunks of the size of the largest along each axis; the last may be smaller."""
         result = {}
         for letter, sizes in cuts.items():
             step = max(max(sizes), 1)
             size = sum(sizes)
-            result[letter] = tuple(min(step, size - start) for start in range(0, size, step)) or (
-                0,
-            )
+            chunks = tuple(min(step, size - start) for start in range(0, size, step))
+            result[letter] = chunks or (0,)
         return result
 
     def compute_blockwise(
         self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
     ) -> Any:
-        """Return a blockwise operation."""
+        """Return the lazy result of a job on arrays, each paired with the names of its axes."""
         blockwise = sys.modules["cubed.core.ops"].blockwise
         first_axes = pairs[0][1]
         return blockwise(
@@ -73,23 +72,28 @@ class Cubed(ChunkedAdapter):
         )
 
     def count_tasks(self, result: Any, x: Any) -> int:
-        """Return the number of tasks in the plan of the result that the plan of x does not have."""
+        """Return the number of tasks that the plan of `result` has in addition to those of x."""
         before = x._plan.dag
         after = result._plan.dag
         added = [node for name, node in after.nodes(data=True) if name not in before]
         return sum(node["primitive_op"].num_tasks for node in added if "primitive_op" in node)
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
-        """Return a view of a result with its axes permuted."""
+        """Return x with its axes permuted, lazily."""
         return _cubed().permute_dims(x, order)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Return the samples at the positions, lazily."""
+        """Return the elements at `positions` along `axis`, lazily."""
         return _cubed().take(x, _cubed().asarray(positions, spec=x.spec), axis=axis)
 
     def padded(self, x: Any, padding: PaddedSource) -> NoReturn:
         """Raise ArgumentError: cubed.pad supports one constant value and few modes."""
         raise ArgumentError("pad_to= is not supported for cubed arrays; use cubed.pad first")
+
+
+def array_namespace(x: Any) -> Any:
+    """Return the module of the functions of cubed arrays."""
+    return _cubed()
 
 
 def _cubed() -> Any:

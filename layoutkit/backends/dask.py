@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Dask(ChunkedAdapter):
-    """The adapter of dask arrays: lazy arrays in, lazy arrays out."""
+    """The adapter of dask arrays, whose results are dask arrays."""
 
     library = "dask"
     compute_sizes_call = "compute_chunk_sizes()"
@@ -27,7 +27,7 @@ class Dask(ChunkedAdapter):
 
     @property
     def warning(self) -> Any:  # type: ignore[override]
-        """The class of dask's warnings about avoidable work."""
+        """The class of dask's performance warnings."""
         return _dask().PerformanceWarning
 
     def is_instance(self, x: Any) -> bool:
@@ -39,20 +39,20 @@ class Dask(ChunkedAdapter):
         return _dask().from_array(array)
 
     def rechunk(self, x: Any, chunks: tuple[Chunks, ...]) -> Any:
-        """Return x in the given chunks."""
+        """Return x rechunked to `chunks`."""
         return x.rechunk(chunks)
 
     def converter_blocks(
         self, converters: tuple[Converter, ...], like: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Return an array of Converters, so that a task holds only its own Converter."""
+        """Return a dask array with one Converter per chunk, so that a task loads only its own."""
         name = f"ways-{_token(*map(repr, converters))}"
         return _dask().from_array(np.array(converters), chunks=1, name=name, asarray=False), {}
 
     def compute_blockwise(
         self, job: BlockwiseJob, pairs: Sequence[tuple[Any, tuple[Hashable, ...]]]
     ) -> Any:
-        """Return a blockwise layer whose name is a hash of the job and its arrays."""
+        """Return a blockwise array whose name contains a hash of the job and its arrays."""
         da = _dask()
         (x, first_axes) = pairs[0]
         token = _token(*job.identity, *(array.name for array, _ in pairs))
@@ -70,34 +70,37 @@ class Dask(ChunkedAdapter):
         )
 
     def count_tasks(self, result: Any, x: Any) -> int:
-        """Return the number of tasks in the layers of the result that x does not have."""
+        """Return the number of tasks in the layers that `result` has and x does not have."""
         layers = result.dask.layers
         return sum(len(layers[name]) for name in layers.keys() - x.dask.layers)
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
-        """Return a view of a result with its axes permuted."""
+        """Return the lazy array x with its axes permuted."""
         return x.transpose(order)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Return the samples at the positions, lazily."""
+        """Return the lazy array of the samples at `positions`."""
         return _dask().take(x, positions, axis=axis)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x unfolded and padded, in one chunk along each axis that grows."""
+        """Return x unfolded and padded, in one chunk along each padded axis."""
         da = _dask()
-        spans = zip(padding.window, padding.full, strict=True)
-        widths = [(span.start, size - span.stop) for span, size in spans]
-        grown = {axis: -1 for axis, width in enumerate(widths) if width != (0, 0)}
+        regions = zip(padding.window, padding.full, strict=True)
+        widths = [(region.start, size - region.stop) for region, size in regions]
+        chunks = {axis: -1 for axis, width in enumerate(widths) if width != (0, 0)}
         x = x.reshape(padding.sizes)
-        inside = da.pad(
-            da.ones(x.shape, dtype=bool, chunks=x.chunks), widths, constant_values=False
-        )
-        padded = da.where(inside, da.pad(x, widths), padding.fill.astype(x.dtype))
-        return padded.rechunk(grown)
+        mask = da.pad(da.ones(x.shape, dtype=bool, chunks=x.chunks), widths, constant_values=False)
+        padded = da.where(mask, da.pad(x, widths), padding.fill.astype(x.dtype))
+        return padded.rechunk(chunks)
 
 
-def _token(*words: str) -> str:
-    return str(sys.modules["dask.base"].tokenize(*words))
+def _token(*texts: str) -> str:
+    return str(sys.modules["dask.base"].tokenize(*texts))
+
+
+def array_namespace(x: Any) -> Any:
+    """Return the module of the functions of dask arrays."""
+    return _dask()
 
 
 def _dask() -> Any:

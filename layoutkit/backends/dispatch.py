@@ -2,8 +2,8 @@
 
 `registry.py` maps an array's package to the module with its adapter. Arrays of unregistered
 libraries are imported by `__dlpack__` or `__cuda_array_interface__`, and objects that contain an
-array (`containers.py`) are tried last. Adapters only import and export arrays; which steps a
-conversion takes is decided here, in `dispatch_conversion` and `dispatch_sum`.
+array (`containers.py`) are tried last. Adapters only import and export arrays;
+`dispatch_conversion` and `dispatch_sum` select the steps.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 
 _CUDA = (2, 13)  # DLPack device types of GPU memory: CUDA and CUDA managed
-_dlpack = Adapter()
-_foreign = ForeignAdapter()
+_dlpack_adapter = Adapter()
+_foreign_adapter = ForeignAdapter()
 
 
 def get_adapter(x: Any) -> Adapter | None:
-    """Return the adapter of an array; None for NumPy arrays (none needed) and non-arrays."""
+    """Return the adapter of an array, or None for NumPy arrays and for other objects."""
     if isinstance(x, np.ndarray):
         return None
     adapter: Adapter | None = call_backend_hook("adapter_for", x)
@@ -56,9 +56,9 @@ def get_adapter(x: Any) -> Adapter | None:
 
 
 def adapter_for_any(x: Any) -> Adapter:
-    """Return the adapter of x; for an unsupported object NumPy's, which raises the error.
+    """Return the adapter of any array or object that contains an array.
 
-    Objects that contain an array have the adapter of a Container.
+    For an unsupported object it is NumPy's adapter, whose methods raise the error.
     """
     if isinstance(x, np.ndarray):
         return NUMPY
@@ -77,8 +77,8 @@ def _adapter_by_protocol(x: Any) -> Adapter | None:
     """Return the adapter of an array that supports DLPack or the CUDA array interface."""
     array_type = type(x)
     if hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
-        return _foreign if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack
-    return _foreign if hasattr(array_type, "__cuda_array_interface__") else None
+        return _foreign_adapter if int(x.__dlpack_device__()[0]) in _CUDA else _dlpack_adapter
+    return _foreign_adapter if hasattr(array_type, "__cuda_array_interface__") else None
 
 
 def get_device_adapter(x: Any) -> CudaAdapter | None:
@@ -91,12 +91,12 @@ _list_adapter = ListAdapter(adapter_for_any)
 
 
 def as_array(x: Any, arg_name: str = "x") -> Array:
-    """Return the NumPy array that shares the memory of x, or that a container holds."""
+    """Return the NumPy array that shares the memory of x, or that the container x holds."""
     return adapter_for_any(x).to_numpy(x, arg_name)
 
 
 def inspect(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
-    """Return shape, dtype and device of an array of any library; it need not hold data."""
+    """Return shape, dtype and device of an array of any library, traced or not."""
     adapter = adapter_for_any(x)
     return *adapter.facts(x, arg_name), adapter.device(x, arg_name)
 
@@ -123,23 +123,25 @@ def plan_conversion(converter: Converter, x: Any) -> Plan:
 
 
 def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
-    """Return `converter(x, out)` if x, out or the device is not plain NumPy's.
+    """Return `converter(x, out)` if x or out is not a NumPy array, or a GPU converts.
 
-    There are five cases: recorded by the array's library (for a gradient, or traced), on a GPU,
-    from a GPU to the CPU, from the CPU to a GPU, and on the CPU.
+    `memory=`, and channels and padding that the kernels do not handle, are separate steps around a
+    simpler conversion. The library of x records the simpler conversion (for a gradient or a trace),
+    or it runs on a GPU, from a GPU to the CPU, from the CPU to a GPU, or on the CPU.
     """
     task = converter.options
     adapter = adapter_for_any(x)
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.targets_gpu:
-        stays = isinstance(adapter, CudaAdapter) and converter.device != CPU
-        if (selected := take_channels(task, adapter, x)) is not None:
-            return _convert_padded(
-                converter.with_options(options_after_take), adapter, selected, out
-            )
-        if task.padding is not None and (not stays or adapter.is_recorded(x)):
+        stays_on_gpu = isinstance(adapter, CudaAdapter) and converter.device != CPU
+        selected = take_channels(task, adapter, x)
+        if selected is not None:
+            converter, x = converter.with_options(options_after_take), selected
+        if task.padding is not None and (not stays_on_gpu or adapter.is_recorded(x)):
             return _convert_padded(converter, adapter, x, out)
+        if selected is not None:
+            return converter(x, out)
     has_traced_constants = (
         task.formula is not None and task.formula.is_traced and adapter.traces_constants
     )
@@ -155,16 +157,14 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
 
 
 def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    """Convert x, padded before if `pad_to=` is given."""
-    if converter.options.padding is None:
-        return converter(x, out)
+    """Convert a padded copy of x."""
     padding = padded_source(converter.options, *adapter.facts(x, "x"))
     padded = adapter.padded(x, padding)
     return converter.with_options(options_for_padded_source)(padded, out)
 
 
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
-    """Return a permuted view of a result made with its axes in the order of `memory=`."""
+    """Convert to axes in the order of `memory=`, and return a permuted view of that result."""
     check_no_out(converter.options, out)
     result = converter.with_options(in_memory_order)(x)
     return adapter_for_any(result).permute(
@@ -202,7 +202,7 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
 def convert_on_gpu(
     converter: Converter, adapter: Adapter, array: Array | DeferredArray, out: Any
 ) -> Any:
-    """Return the conversion on a GPU of an array on the CPU, or of one that is not made yet."""
+    """Convert an array on the CPU, or a deferred one, on a GPU."""
     gpu_adapter = adapter.cuda_adapter() or CUPY
     result_device = DeviceArray(
         0, (), (), array.dtype, device_ordinal(converter.device or CPU), None
@@ -232,13 +232,16 @@ def _device_output(
 
 
 def output_adapter(adapter: Adapter, out: Any) -> Adapter:
-    """Return the adapter that can write to `out`: that of a container, else `adapter`."""
+    """Return the adapter that writes to `out`: its own if it is a container, else `adapter`."""
     out_adapter = adapter_for_any(out)
     return out_adapter if out_adapter.is_container else adapter
 
 
 def check_out_not_on_gpu(out: Any, name: str | None) -> None:
-    """Raise DeviceError if `out` is on a GPU while the array called `name` is on the CPU."""
+    """Raise DeviceError if `out` is on a GPU, but the result is computed on the CPU.
+
+    name    of the argument that is on the CPU; None: the caller passed device="cpu"
+    """
     adapter = None if out is None else get_device_adapter(out)
     if adapter is None:
         return
@@ -248,8 +251,8 @@ def check_out_not_on_gpu(out: Any, name: str | None) -> None:
             f'device="cpu", but out is on {device}; omit device=, or give an out on the CPU'
         )
     raise DeviceError(
-        f'{name} is on cpu, but out is on {device}; bring {name} over with device="{device}", or '
-        "give an out on the CPU"
+        f'{name} is on cpu, but out is on {device}; convert {name} with device="{device}", or give '
+        "an out on the CPU"
     )
 
 
@@ -257,9 +260,12 @@ def check_out_not_on_gpu(out: Any, name: str | None) -> None:
 
 
 def dispatch_sum(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-    """Return a sum with parts of other libraries, of the library of the first (traced) part."""
+    """Return a sum of arrays of any library.
+
+    The result is of the library of the first traced part, or of part 0 if no part is traced.
+    """
     adapters = [adapter_for_any(part) for part in parts]
-    traced = [a for a, part in zip(adapters, parts, strict=True) if a.is_traced]
+    traced = [adapter for adapter in adapters if adapter.is_traced]
     leader = traced[0] if traced else adapters[0]
     if not traced:
         _check_devices(parts, adapters)
@@ -319,12 +325,12 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
 
 
 def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
-    """Return the memory of a part of a sum; raise if a gradient is recorded for the part."""
+    """Return the memory of a part of a sum; raise ArgumentError if the part has a gradient."""
     part, adapter = pair
     if adapter.has_gradient(part):
         raise ArgumentError(
             f"part {number} requires a gradient, but the sum is not a torch tensor, because part "
-            f"0 is not; give a tensor first, or part {number}.detach()"
+            f"0 is not; pass a tensor as part 0, or pass part {number}.detach()"
         )
     if isinstance(adapter, CudaAdapter):
         return adapter.device_array(part, f"part {number}")

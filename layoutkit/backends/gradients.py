@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..normalize import Bounds
 from ..planning.channels import ChannelSelection, as_slice
 from ..spec import DType
 from .base import Adapter, on_device_of
+from .registry import call_backend_hook
 
 if TYPE_CHECKING:
     from ..planning.options import ConvertOptions
@@ -45,7 +45,7 @@ def scatter_channel_grad(
     move    of the selected channels; `gradient` has the layout of its left side
     dtype   of the result
     """
-    xp = _namespace_of(gradient)
+    xp = _namespace_of(gradient, "gradients of channels", "stack", "zeros_like")
     axis = picks.axis(move)
     before = (slice(None),) * axis
     sums: dict[int, Any] = {}
@@ -62,16 +62,19 @@ def scatter_channel_grad(
         return grad_x.astype(dtype)
 
 
-def _namespace_of(gradient: Any) -> Any:
-    """Return the module whose functions take the gradient: NumPy's, or its library's."""
+def _namespace_of(gradient: Any, purpose: str, *functions: str) -> Any:
+    """Return the module whose functions take the gradient: numpy, or that of its library.
+
+    Raises ArgumentError, which names the purpose, if the module lacks one of the functions.
+    """
     if isinstance(gradient, np.ndarray):
         return np
     library = type(gradient).__module__.partition(".")[0]
-    xp = import_module("jax.numpy") if library in ("jax", "jaxlib") else sys.modules[library]
-    if not hasattr(xp, "stack") or not hasattr(xp, "zeros_like"):
+    xp = call_backend_hook("array_namespace", gradient) or sys.modules[library]
+    if not all(hasattr(xp, name) for name in functions):
         raise ArgumentError(
-            f"gradients of channels are known of NumPy, torch, jax and CuPy, not of {library}; "
-            "convert them first"
+            f"{purpose} are supported for NumPy, torch, JAX and CuPy, not for {library}; convert "
+            "the gradient to one of them first"
         )
     return xp
 
@@ -96,11 +99,5 @@ def _mask_clipped(gradient: Any, x: Any, clip: Bounds, out: Any) -> Any:
     if out is not None:
         out[outside] = 0
         return out
-    library = type(gradient).__module__.partition(".")[0]
-    xp = import_module("jax.numpy") if library in ("jax", "jaxlib") else sys.modules[library]
-    if not hasattr(xp, "where"):
-        raise ArgumentError(
-            f"gradients under clip are known of NumPy, torch, jax and CuPy, not of {library}; "
-            "convert them first"
-        )
+    xp = _namespace_of(gradient, "gradients of clip=", "where")
     return xp.where(outside, 0, gradient)

@@ -14,7 +14,7 @@ from ..spec import DType
 
 
 def check_batch_size(value: Any) -> int:
-    """Return a batch size as an int of at least 1; raise ArgumentError for anything else."""
+    """Return a batch size as an int; raise ArgumentError if it is not an int of at least 1."""
     size = as_int(value)
     if size is None or size < 1:
         raise ArgumentError(f"batch_size is {value!r}; give an int of at least 1")
@@ -22,7 +22,7 @@ def check_batch_size(value: Any) -> int:
 
 
 def normalize_slice(start: Any, stop: Any, count: int) -> slice:
-    """Return the slice of `count` samples that Python's `start:stop` would select."""
+    """Return `start:stop` as a slice with bounds from 0 to `count`, as Python resolves it."""
     for name, value in (("start", start), ("stop", stop)):
         if value is not None and as_int(value) is None:
             raise ArgumentError(f"{name} is {value!r}; give an int or None, as in Python's slices")
@@ -31,26 +31,28 @@ def normalize_slice(start: Any, stop: Any, count: int) -> slice:
 
 
 def normalize_indices(indices: Any, count: int) -> Array:
-    """Return non-negative positions for indices from -count to count - 1.
+    """Return indices from -count to count - 1 as non-negative positions.
 
     Raises
     ------
     ArgumentError
         The indices are not ints.
     ShapeError
-        They are not one-dimensional, or one of them is out of range.
+        The indices are not one-dimensional, or one of them is out of range.
     """
     array = _as_array(indices)
     if array.ndim != 1:
-        raise ShapeError(f"indices have shape {array.shape}; give one axis of them, such as [0, 2]")
-    wrong = np.flatnonzero((array < -count) | (array >= count))
-    if wrong.size:
-        index = int(wrong[0])
         raise ShapeError(
-            f"index {array[index]} at position {index} is out of range: the view has {count} "
+            f"indices have shape {array.shape}; give a one-dimensional list or array, as [0, 2]"
+        )
+    invalid = np.flatnonzero((array < -count) | (array >= count))
+    if invalid.size:
+        position = int(invalid[0])
+        raise ShapeError(
+            f"index {array[position]} at position {position} is out of range: the view has {count} "
             f"samples; give indices from {-count} to {count - 1}"
             if count
-            else f"index {array[index]} at position {index} is out of range: the view has no "
+            else f"index {array[position]} at position {position} is out of range: the view has no "
             "samples"
         )
     positions = array.astype(np.intp)
@@ -59,22 +61,22 @@ def normalize_indices(indices: Any, count: int) -> Array:
 
 
 def take(array: Array, axis: int, positions: Array) -> Array:
-    """Return the samples at validated positions, contiguous and in pooled memory."""
+    """Return a contiguous copy of the samples at validated positions, in pooled memory."""
     shape = array.shape[:axis] + positions.shape + array.shape[axis + 1 :]
     out = empty(shape, array.dtype)
     if array.flags.c_contiguous and array.flags.aligned:
         # Modes other than "raise" write to out directly, without a temporary buffer.
         np.take(array, positions, axis=axis, out=out, mode="clip")
-    else:  # np.take would first copy all of the array
+    else:  # np.take would first copy the entire array
         out[...] = array[(slice(None),) * axis + (positions,)]
     return out
 
 
 def one_hot(columns: Array, width: int, dtype: DType) -> Array:
-    """Return rows of `width` numbers: 1 in the columns of each sample, 0 elsewhere; pooled memory.
+    """Return one row of `width` numbers per sample: 1 in the sample's columns, 0 elsewhere.
 
-    `columns` has shape (n,) or (n, k): one or k integers a sample; a repeated one counts once. The
-    caller has validated that all are from 0 to width - 1.
+    `columns` has shape (n,) or (n, k): one or k column indices per sample, which may repeat. The
+    caller has validated that all are from 0 to width - 1. The result is in pooled memory.
 
     >>> one_hot(np.array([[0, 2], [1, 1]]), 3, np.dtype("int8"))
     array([[1, 0, 1],
@@ -88,14 +90,14 @@ def one_hot(columns: Array, width: int, dtype: DType) -> Array:
 
 
 def _as_array(indices: Any) -> Array:
-    """Return indices as an array of ints; raise ArgumentError for anything else."""
+    """Return indices as an array of ints; raise ArgumentError if they are not ints."""
     if isinstance(indices, np.ndarray):
         array = as_numpy(indices, "indices")
     else:
         array = _from_items(indices)
     if array.dtype.kind not in "iu":
         raise ArgumentError(
-            f"indices have dtype {array.dtype}; give ints (of a mask: numpy.flatnonzero(mask))"
+            f"indices have dtype {array.dtype}; give ints (for a mask: numpy.flatnonzero(mask))"
         )
     return array
 
@@ -103,11 +105,11 @@ def _as_array(indices: Any) -> Array:
 def _from_items(indices: Any) -> Array:
     try:
         array = np.asarray(indices)
-    except (TypeError, ValueError):  # of different lengths
+    except (TypeError, ValueError):  # nested lists of different lengths
         raise ArgumentError("indices are not ints; give them as one list or array") from None
     if array.size == 0 and isinstance(indices, list | tuple | range):
-        return array.astype(np.intp)  # NumPy takes an empty list for floats
-    mixed = isinstance(indices, list | tuple) and array.dtype.kind in "iu"
-    if mixed and any(isinstance(index, bool | np.bool_) for index in indices):
-        raise ArgumentError("indices have bools among them; give ints")
+        return array.astype(np.intp)  # NumPy converts an empty list to floats
+    may_contain_bools = isinstance(indices, list | tuple) and array.dtype.kind in "iu"
+    if may_contain_bools and any(isinstance(index, bool | np.bool_) for index in indices):
+        raise ArgumentError("indices contain bools; give ints")
     return array

@@ -1,11 +1,10 @@
 """Shape, dtype and device of an array of any library for views, and access to its samples.
 
-NumPy arrays, and arrays that the CPU can access through an adapter, become NumPy arrays that share
-their memory; of arrays on a GPU only shape, strides and dtype are known. Samples and copies are of
-the library of the array.
+Views read arrays on the CPU as NumPy arrays that share their memory; of arrays on a GPU they read
+shape, strides and dtype. Samples and copies are arrays of the library of the array.
 
-Adapters are imported with the first array that is not NumPy's: they import GPU support, which a
-program that uses only NumPy should not pay for at start.
+Adapters import GPU support, so they are imported for the first array that is not NumPy's, not at
+start.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .indexing import take
 
 
 class ArrayInfo(Protocol):
-    """The shape and dtype that a view needs of an array."""
+    """The attributes of an array that a view reads."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -34,18 +33,19 @@ class ArrayInfo(Protocol):
 
 
 class TracedArrayInfo(NamedTuple):
-    """The shape and dtype of an array that a library traces, and that holds no data."""
+    """The shape and dtype of a traced array, which holds no data."""
 
     shape: tuple[int, ...]
     dtype: DType
 
 
 def inspect_array(x: Any, arg_name: str) -> tuple[Any, str]:
-    """Return the NumPy array, device array or shape and dtype of x, and its device.
+    """Return x as a NumPy array, DeviceArray or TracedArrayInfo, and the name of its device.
 
-    Raises ArgumentError for objects that are not arrays, or hold no data.
+    Raises ArgumentError if x is not an array, or its memory cannot be read.
     """
-    if isinstance(x, np.ndarray | list | tuple):  # views nest, so a list would be several arrays
+    # Lists of arrays are rejected here: a view of several arrays is a ListView.
+    if isinstance(x, np.ndarray | list | tuple):
         return as_numpy(x, arg_name), CPU
     dispatch = _adapters()
     adapter = dispatch.get_device_adapter(x)
@@ -60,12 +60,12 @@ def inspect_array(x: Any, arg_name: str) -> tuple[Any, str]:
 
 
 def unwrap_container(x: Any, array: Any) -> Any:
-    """Return `x`, or the array inside it if `x` is a container; `array` is `seen(x)`."""
+    """Return `array` if x is a container, else x; `array` is what `inspect_array(x)` returned."""
     return array if type(array) is np.ndarray and _adapters().adapter_for_any(x).is_container else x
 
 
 def take_samples(x: Any, axis: int, positions: Array) -> Any:
-    """Return contiguous copies of the samples at validated positions; NumPy's in pooled memory."""
+    """Return a contiguous copy of the samples at validated positions; NumPy's in pooled memory."""
     if isinstance(x, np.ndarray):
         return take(x, axis, positions)
     adapter = _adapters().get_adapter(x)
@@ -73,16 +73,16 @@ def take_samples(x: Any, axis: int, positions: Array) -> Any:
 
 
 def slice_samples(x: Any, axis: int, part: slice) -> Any:
-    """Return the samples of a slice as a view of the array."""
+    """Return the samples of the slice `part` as a view of x."""
     source = x if hasattr(x, "__getitem__") else inspect_array(x, "x")[0]
     return source[(slice(None),) * axis + (part,)]
 
 
 def to_cpu(x: Any, arg_name: str = "x") -> Array:
-    """Return any array as a NumPy array: a copy from a GPU, else one that shares its memory."""
+    """Return an array of any library as a NumPy array, which is a copy if x is on a GPU."""
     if isinstance(x, np.ndarray):
         return as_numpy(x, arg_name)
-    dispatch = _adapters()  # first, to import it and the module below under the fork lock
+    dispatch = _adapters()  # imports cuda.transfers, too, while it holds the fork lock
     from ..cuda.transfers import to_host
 
     adapter = dispatch.get_device_adapter(x)
@@ -93,10 +93,10 @@ def to_cpu(x: Any, arg_name: str = "x") -> Array:
 
 
 def asarray_like(array: Array, base: Any) -> Any:
-    """Return `array` as an array of the base's library and device; a copy on a GPU."""
+    """Return `array` as an array of the library and device of `base`; a copy if on a GPU."""
     if isinstance(base, np.ndarray):
         return array
-    dispatch = _adapters()  # first, to import it and the module below under the fork lock
+    dispatch = _adapters()  # imports cuda.transfers, too, while it holds the fork lock
     from ..cuda.transfers import to_device
 
     if (gpu := dispatch.get_device_adapter(base)) is not None:

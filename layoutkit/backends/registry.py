@@ -3,8 +3,8 @@
 A backend module has a function `adapter_for(x)`, which returns the adapter of an array, or
 `container_for(x)`, which returns the adapter of an object that holds an array; both return None for
 other objects. Optional functions: `library_of(x)` and `library()` return the library's
-`ArrayNamespace` (symbolic.py), and `numpy_views_of(arrays)` returns the memory of many arrays at
-once.
+`ArrayNamespace` (symbolic.py), `numpy_views_of(arrays)` returns the memory of many arrays at once,
+and `array_namespace(x)` the module of the functions of `x` if it is not the top-level package.
 
 Backends are imported when the first array of their package is seen. A package that is not imported
 has made no array, so it is never imported to find out.
@@ -66,7 +66,7 @@ def import_framework(name: str) -> ArrayNamespace:
         There is no framework of that name, or it is not installed.
     """
     if not isinstance(name, str) or name not in _FRAMEWORKS:
-        raise ArgumentError(f'framework={name!r}; it is "jax" or "torch"')
+        raise ArgumentError(f'framework={name!r}; it must be "jax" or "torch"')
     try:
         with fork.init_lock:
             library: ArrayNamespace = import_module(f".{name}", __package__).library()

@@ -1,12 +1,10 @@
-"""Operations on arrays in their own library, so that it can trace and differentiate them.
+"""Conversions in operations of JAX or PyTorch, so that the library can differentiate them.
 
-NumPy arrays are converted by layoutkit's kernels. Batches of JAX and PyTorch may be *symbolic*:
-their conversions consist of operations of the library, which the two frameworks name differently
-(jax/, torch/) or alike (here).
+An array that its library traces has no memory that layoutkit's kernels could read. Its conversion
+is validated by shape and dtype, and expressed as unfold, compute, permute, fold and cast, which the
+library compiles, maps and differentiates. Constants of a formula may be traced, too.
 
-An array that its library traces or differentiates has no memory to read. Its conversion is
-validated by shape and dtype, and expressed as unfold, compute, permute, fold and cast, which the
-library compiles, maps and differentiates. Constants of a formula may be traced themselves.
+Operations that JAX and PyTorch name alike are here, the others in jax/ and torch/.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import numpy as np
 from ..layout.pattern import Permutation
 from ..memory import Array
 from ..normalize import Traced
-from ..planning.accumulate import computed_dtype
+from ..planning.accumulate import sum_dtype
 from ..spec import DType, dtype_kind, integer_bounds
 
 if TYPE_CHECKING:
@@ -30,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Library:
-    """The access to shape and dtype of a library's arrays; this one is for NumPy and scipy."""
+    """The access to shape and dtype of arrays; the base class is for NumPy and scipy."""
 
     name = "NumPy"
 
     def shape(self, x: Any) -> tuple[Any, ...]:
-        """Return the shape; the sizes of a traced batch may be symbols."""
+        """Return the shape; the sizes of a traced array may be symbols."""
         return tuple(x.shape)
 
     def dtype(self, x: Any) -> DType:
@@ -55,7 +53,7 @@ NUMPY = Library()
 
 
 class ArrayNamespace(Library):
-    """The array operations common to JAX and PyTorch; `xp` is the library's module."""
+    """The operations on arrays of JAX or PyTorch; `xp` is the library's module."""
 
     def __init__(self) -> None:
         self.xp: Any = import_module(self.module)
@@ -67,7 +65,7 @@ class ArrayNamespace(Library):
         return False
 
     def check(self, dtype: DType) -> None:
-        """Raise DtypeError unless the framework has the dtype."""
+        """Raise DtypeError unless the library has the dtype."""
         raise NotImplementedError
 
     def to(self, x: Any, dtype: DType) -> Any:
@@ -75,7 +73,7 @@ class ArrayNamespace(Library):
         raise NotImplementedError
 
     def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Return an array without data."""
+        """Return an array of a shape and dtype that holds no data."""
         raise NotImplementedError
 
     def order(self, x: Any, order: Sequence[int]) -> Any:
@@ -89,11 +87,11 @@ class ArrayNamespace(Library):
         return self.xp.reshape(self.order(self.xp.reshape(x, sizes), order), shape)
 
     def unfold(self, x: Any, move: Permutation, given_sizes: Collection[str] = ()) -> Any:
-        """Return x with its folds unfolded; `given_sizes` are the axes sized by the caller."""
+        """Return x with its folds unfolded; `given_sizes` names axes whose size the caller gave."""
         return self.xp.reshape(x, move.sizes)
 
     def fold(self, x: Any, move: Permutation) -> Any:
-        """Return the target of a move from its unfolded source."""
+        """Return an unfolded x permuted and folded to the target of a move."""
         return self.xp.reshape(self.order(x, move.permutation), move.target_shape)
 
     def apply_move(self, x: Any, move: Permutation) -> Any:
@@ -109,7 +107,7 @@ class ArrayNamespace(Library):
         return values
 
     def contiguous(self, x: Any) -> Any:
-        """Return x contiguous in memory, if the library lets strides be chosen."""
+        """Return x contiguous in memory; x itself if arrays of the library have no strides."""
         return x
 
     def join(self, parts: Sequence[Any]) -> Any:
@@ -121,12 +119,12 @@ class ArrayNamespace(Library):
         raise NotImplementedError
 
     def width(self, dtype: DType) -> DType:
-        """Return the dtype that the framework uses in place of the given one."""
+        """Return the dtype that the library uses in place of `dtype`."""
         return dtype
 
     def cast_wrapping(self, x: Any, dtype: DType) -> Any:
         """Return floats as integers, truncated and wrapped, as NumPy does on most machines."""
-        # Frameworks clip values out of range, or leave the result undefined. NumPy casts via int32.
+        # NumPy casts to small integers via int32; a direct cast of the library may clip instead.
         return self.to(self.to(x, np.dtype(np.int32)) if dtype.itemsize < 4 else x, dtype)
 
     def cast(self, x: Any, dtype: DType, casting: str) -> Any:
@@ -142,26 +140,26 @@ class ArrayNamespace(Library):
             return self._float_to_int(x, source, dtype, casting)
         if casting == "saturate" and dtype_kind(dtype) in "ui" and dtype_kind(source) in "ui":
             low, high = integer_bounds(dtype)
-            limits = integer_bounds(source)
-            x = self.xp.clip(x, max(low, limits[0]), min(high, limits[1]))
+            source_low, source_high = integer_bounds(source)
+            x = self.xp.clip(x, max(low, source_low), min(high, source_high))
         return self.to(x, dtype)
 
     def _float_to_int(self, x: Any, source: DType, dtype: DType, casting: str) -> Any:
-        """Return floats as integers: rounded and clipped if saturating, else wrapped."""
+        """Return floats as integers: rounded and clipped for "saturate", else wrapped."""
         low, high = integer_bounds(dtype)
         if casting != "saturate":
             return self.cast_wrapping(x, dtype)
-        if source.itemsize < 4:  # The bounds are beyond float16.
+        if source.itemsize < 4:  # float16 cannot hold the bounds
             x = self.to(x, np.dtype(np.float32))
         x = self.xp.round(x)
         x = self.xp.where(self.xp.isnan(x), self.xp.zeros_like(x), x)
         in_range = self.xp.where(x >= float(high + 1), self.xp.zeros_like(x), x)
-        y = self.to(self.xp.clip(in_range, float(low), None), dtype)
-        return self.xp.where(x >= float(high + 1), self.xp.full_like(y, high), y)
+        result = self.to(self.xp.clip(in_range, float(low), None), dtype)
+        return self.xp.where(x >= float(high + 1), self.xp.full_like(result, high), result)
 
 
 def convert_symbolic(task: ConvertOptions, x: Any, namespace: ArrayNamespace) -> Any:
-    """Return the conversion of `x`, or raise the error of that shape and dtype."""
+    """Return the conversion of `x`; raise if its shape or dtype does not fit the task."""
     source = namespace.dtype(x)
     move, target = task.check_and_infer_dtype(namespace.shape(x), source)
     namespace.check(target)
@@ -180,11 +178,11 @@ def sum_symbolic(
     facts: Sequence[tuple[tuple[int, ...], DType]],
     namespace: ArrayNamespace,
 ) -> Any:
-    """Return the sum from left to right, computed in the accumulation dtype."""
+    """Return the sum of the parts from left to right, computed in the accumulation dtype."""
     shapes, dtypes = zip(*facts, strict=True)
     moves, result = accumulator.resolve(shapes, dtypes)
     namespace.check(result)
-    computed = computed_dtype(dtypes, result)
+    computed = sum_dtype(dtypes, result)
     given_sizes = accumulator.graph_args[3]
     terms = [
         namespace.to(namespace.fold(namespace.unfold(part, move, given_sizes), move), computed)
@@ -196,14 +194,14 @@ def sum_symbolic(
 def _computed(
     x: Any, formula: Normalization, move: Permutation, dtype: DType, namespace: ArrayNamespace
 ) -> Any:
-    """Return the formula of an unfolded x; its constants are prepared in float64 unless traced."""
+    """Return the formula applied to an unfolded x; untraced constants are prepared in float64."""
     x = _clipped(namespace.to(x, dtype), formula, dtype, namespace)
     if not formula.scales:
         return x
     letter = formula.letter(move)
-    inside = letter is not None and letter in move.axes
-    shape = [-1 if axis == letter else 1 for axis in move.axes] if inside else []
-    count = move.sizes[move.axes.index(letter)] if letter is not None and inside else None
+    x_has_axis = letter is not None and letter in move.axes
+    shape = [-1 if axis == letter else 1 for axis in move.axes] if x_has_axis else []
+    count = move.sizes[move.axes.index(letter)] if letter is not None and x_has_axis else None
     factors, terms = (
         constant.reshape(shape if constant.ndim else [])
         for constant in _coefficients(
@@ -216,7 +214,7 @@ def _computed(
 def _coefficients(
     x: Any, formula: Normalization, count: Any, namespace: ArrayNamespace
 ) -> tuple[Any, Any]:
-    """Return factors and terms, each a scalar or one number for each of `count` indices."""
+    """Return factors and terms, each a scalar or an array of one number per index."""
     dtype = namespace.dtype(x)
     if not formula.is_traced:
         factors, terms = formula.coefficients(count)
@@ -224,16 +222,16 @@ def _coefficients(
             np.array(terms, dtype), x
         )
     mean, std = (
-        namespace.to(v.value, dtype)
-        if isinstance(v, Traced)
-        else namespace.constant(np.array(v, dtype), x)
-        for v in (formula.mean, formula.std)
+        namespace.to(constant.value, dtype)
+        if isinstance(constant, Traced)
+        else namespace.constant(np.array(constant, dtype), x)
+        for constant in (formula.mean, formula.std)
     )
     return formula.scale / std, -mean / std
 
 
 def _clipped(x: Any, formula: Normalization, dtype: DType, namespace: ArrayNamespace) -> Any:
-    """Return x clipped; its gradient is 1 inside the bounds, bounds included, and 0 outside."""
+    """Return x clipped; its gradient is 1 within the bounds (inclusive) and 0 outside."""
     bounds = formula.bounds(dtype)
     if bounds is None:
         return x

@@ -1,9 +1,9 @@
-"""The adapter of xarray's DataArrays, which converts the array inside and carries dims and coords.
+"""The adapter of xarray's DataArrays, which converts the array inside and keeps dims and coords.
 
-Letters of a pattern are the axes in their order; names in one ("time lat lon -> lat lon time") are
-dimensions, in any order of the array's. An axis that a conversion only moves keeps its dimension
-and the coordinates of such dimensions. The dimension of a fold joins the names of its axes; a
-dimension that a fold is taken apart into, or that is new, has its name from the pattern.
+A pattern of letters ("bhwc->bchw") refers to axes by position. A pattern of names ("time lat lon
+-> lat lon time") refers to dimensions, whatever their order in the array. An axis that a conversion
+only moves keeps its dimension and coordinates. The name of a folded dimension is the joined names
+of its axes; the pattern names the dimensions of an unfolded axis, and new dimensions.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ if TYPE_CHECKING:
 
 
 class Xarray(Container):
-    """The adapter of DataArrays: a DataArray in, a DataArray out."""
+    """The adapter of DataArrays, whose results are DataArrays."""
 
     def read(self, x: Any, arg_name: str) -> Any:
-        """Return the NumPy array inside."""
+        """Return the NumPy array inside; raise ArgumentError if it is in chunks."""
         _refuse_chunks(x, arg_name)
         return x.to_numpy()
 
     def memory(self, out: Any) -> Array:
         """Return the memory of a DataArray that holds a NumPy array."""
         if not isinstance(out.data, np.ndarray):
-            raise ArgumentError(f"out holds a {type_name(out.data)}, no NumPy array; omit out=")
+            raise ArgumentError(f"out holds a {type_name(out.data)}, not a NumPy array; omit out=")
         return as_numpy(out.data, "out")
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
-        """Return a view of a result with its axes permuted."""
+        """Return a view of x with its axes permuted."""
         return x.transpose(*(x.dims[axis] for axis in order), transpose_coords=False)
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True: dimension names are more than memory."""
+        """Return True for a DataArray, whose dims and coords the result keeps."""
         return container_for(x) is not None
 
     def has_gradient(self, x: Any) -> bool:
-        """Return False: the array can be read alone."""
+        """Return False: layoutkit may read the array without its dims and coords."""
         return False
 
     def plan(self, converter: Converter, x: Any) -> Plan | None:
-        """Return the plan of the wrapped array if that is lazy, else None."""
+        """Return the plan of the array inside if that is lazy, else None."""
         if not _is_lazy(x):
             return None
         return converter.plan(_ordered(x, converter.options.pattern.completed(x.ndim)).data)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion of the array inside, with dims and coords."""
-        _refuse_chunks(x, "x", lazily=True)
+        _refuse_chunks(x, "x", allow_lazy=True)
         pattern = converter.options.pattern.completed(x.ndim)
         x = _ordered(x, pattern)
         data = x.data
@@ -77,8 +77,10 @@ class Xarray(Container):
         """Return the sum of the arrays inside, with the dims and coords of the first."""
         patterns = [converter.options.pattern for converter in accumulator.converters()]
         pairs = list(zip(parts, patterns, strict=True))
-        ordered = [_ordered(p, pattern) if self.is_recorded(p) else p for p, pattern in pairs]
-        arrays = [_inside(p) if self.is_recorded(p) else p for p in ordered]
+        ordered = [
+            _ordered(part, pattern) if self.is_recorded(part) else part for part, pattern in pairs
+        ]
+        arrays = [_inside(part) if self.is_recorded(part) else part for part in ordered]
         result = accumulator(arrays, out)
         if out is not None:
             return out
@@ -88,7 +90,7 @@ class Xarray(Container):
 
 
 def _ordered(x: Any, pattern: Pattern) -> Any:
-    """Return x transposed to the dimensions that a pattern names; x itself if it has letters.
+    """Return x with its dimensions in the order of a pattern of names, else x itself.
 
     Raises PatternError if the pattern names only some of the dimensions.
     """
@@ -121,7 +123,7 @@ def _ordered(x: Any, pattern: Pattern) -> Any:
 def _named(
     x: Any, result: Any, source: Layout, target: Layout, picks: ChannelSelection | None = None
 ) -> Any:
-    """Return a result as a DataArray with the dims, coords, name and attrs that still apply."""
+    """Return a result as a DataArray, with the dims, coords, name and attrs of x that apply."""
     names = dict(zip(source.groups, x.dims, strict=True))
     coords = x.coords.to_dataset()
     if picks is not None and picks.letter in names:
@@ -131,16 +133,14 @@ def _named(
         sizes_before |= {names[g]: -1 for g in source.groups if picks.letter in g and len(g) > 1}
     dims: list[str] = []
     for group in target.groups:
-        parts = (names.get(letter, target.name(letter)) for letter in group)
-        name = names.get(group) or "_".join(map(str, parts))
+        axis_names = (names.get(letter, target.name(letter)) for letter in group)
+        name = names.get(group) or "_".join(map(str, axis_names))
         if name == "1":
             name = f"dim_{len(dims)}"  # xarray's own default name
         while name in dims:  # a letter may equal the name of a dimension
             name += "_"
         dims.append(name)
-    sizes = dict(
-        zip(target.groups, result.shape, strict=True)
-    )  # differ from those of x with pad_to=
+    sizes = dict(zip(target.groups, result.shape, strict=True))  # pad_to= changes sizes
     unchanged_dims = {
         name for group, name in names.items() if sizes.get(group) == sizes_before[name]
     }
@@ -154,17 +154,17 @@ def _named(
 
 
 def _inside(x: Any) -> Any:
-    """Return the array of a part of a sum: the lazy array if it is dask's, else NumPy's."""
+    """Return the array of a part of a sum: lazy if its library is lazy, else NumPy's."""
     return x.data if _is_lazy(x) else _ADAPTER.to_numpy(x, "x")
 
 
 def _is_lazy(x: Any) -> bool:
-    """Return True if the array inside is one that conversions defer, such as dask's."""
+    """Return True if the array inside is lazy and has an adapter, such as dask's."""
     return x.chunks is not None and call_backend_hook("adapter_for", x.data) is not None
 
 
-def _refuse_chunks(x: Any, arg_name: str, lazily: bool = False) -> None:
-    if x.chunks is not None and not (lazily and _is_lazy(x)):
+def _refuse_chunks(x: Any, arg_name: str, allow_lazy: bool = False) -> None:
+    if x.chunks is not None and not (allow_lazy and _is_lazy(x)):
         raise ArgumentError(
             f"{arg_name} is in chunks, whose data is read or computed later; pass "
             f"{arg_name}.compute()"

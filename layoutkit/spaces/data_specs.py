@@ -86,7 +86,7 @@ def _check_source(space: Space, source: Any) -> None:
             f"str{fix}; only a CompositeSpace has several"
         )
     elif not isinstance(source, str):
-        raise SpaceError(f"the source of {space!r} is {source!r}; it is a str")
+        raise SpaceError(f"the source of {space!r} is {source!r}; it must be a str")
     elif (source == "") != isinstance(space, NullSpace):
         raise SpaceError(
             f"the source of {space!r} is {source!r}; '' is the source of NullSpace() only"

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from .._compile import insert_convert
+from .._utils.validation import check_bool
 from ..backends.inspection import ArrayInfo, inspect_array, slice_samples, take_samples
 from ..buffers import empty
-from ..errors import BackwardError, DtypeError
+from ..errors import ArgumentError, BackwardError, DtypeError
 from ..memory import Array
 from ..normalize import Normalization
 from ..spec import CPU, DType, as_dtype, dtype_kind
@@ -119,7 +120,7 @@ class BatchState:
     def part(self, window: slice, copy: bool) -> Any:
         """Return the samples of a window: copies, or a view of the base."""
         samples = slice_samples(self.source, self.plans.batch_axis, window)
-        if not copy:
+        if not check_bool("copy", copy, ArgumentError):
             return samples
         plain = isinstance(samples, np.ndarray)  # the copy keeps the byte order
         return self.plans.copied(samples, empty(samples.shape, samples.dtype) if plain else None)

@@ -239,7 +239,7 @@ class ClassView(DataView):
             index = tuple(int(i) for i in wrong[0])
             location = f"sample {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "")
             raise DataError(
-                f"label {labels[index]} of {location} is none of {self._max_labels} classes; "
+                f"label {labels[index]} of {location} is not one of {self._max_labels} classes; "
                 f"labels are ranks from 0 to {self._max_labels - 1}"
             )
         return self._max_labels

@@ -218,7 +218,7 @@ def test_lists_of_what_is_no_array(x):
 
 
 def test_what_cannot_be_read_says_why():
-    with pytest.raises(ArgumentError, match=r"cannot be reached.*\(no data here\)"):
+    with pytest.raises(ArgumentError, match=r"cannot be accessed.*\(no data here\)"):
         convert(Method(IMAGES, RuntimeError("no data here")), "bhwc->bchw")
     with pytest.raises(OSError, match="disk"):
         convert(Method(IMAGES, OSError("disk")), "bhwc->bchw")

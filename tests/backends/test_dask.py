@@ -135,8 +135,21 @@ def test_names_are_deterministic_here_and_in_another_process():
     assert made() == made() == other.stdout.strip()
     assert made() != convert(lazy(), "bhwc->bchw", dtype="float32", mean=(0.1, 0.2, 0.4)).name
     ways = [Converter("bhwc->bchw", mean=MEANS) for _ in range(2)]
-    ways[0](X)  # what it has kept is no part of it
+    ways[0](X)  # what it has cached does not change its token
     assert tokenize(ways[0]) == tokenize(ways[1]) != tokenize(Converter("bhwc->bchw", mean=1))
+
+
+def test_equal_conversions_of_different_arrays_are_different_tasks():
+    """Tasks of one graph with equal names would be computed once."""
+    other = 255 - X
+    x, y = convert(lazy(), "bhwc->bchw"), convert(lazy(x=other), "bhwc->bchw")
+    assert x.name != y.name
+    both = da.stack([x, y]).compute()
+    np.testing.assert_array_equal(both, np.stack([X, other]).transpose(0, 1, 4, 2, 3))
+    sums = da.stack(
+        [accumulate([(a, "bhwc"), (x, "bchw")], "bhwc") for a in (lazy(), lazy(x=other))]
+    )
+    np.testing.assert_array_equal(sums.compute(), np.stack([X + X, other + X]))
 
 
 def test_graphs_and_tasks_stay_small():
@@ -208,6 +221,7 @@ def test_mistakes_are_found_when_the_graph_is_built(kind, words, call):
         call(lazy())
 
 
+@pytest.mark.budget(0)
 def test_workers_plan_once_with_one_thread_each_on_a_cluster_of_processes():
     distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
     with (

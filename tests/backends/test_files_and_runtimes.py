@@ -41,15 +41,15 @@ def test_files_are_read_whole(opened):
         convert(PLANES, "bchw->bhwc", out=x)
 
 
-def test_pictures():
-    image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
-    pictures = [image.fromarray(item) for item in IMAGES]
-    np.testing.assert_array_equal(convert(pictures[0], "hwc->chw"), PLANES[0])
-    np.testing.assert_array_equal(convert(pictures, "bhwc->bchw"), PLANES)
-    gray = pictures[0].convert("L")
+def test_images():
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    images = [image.fromarray(item) for item in IMAGES]
+    np.testing.assert_array_equal(convert(images[0], "hwc->chw"), PLANES[0])
+    np.testing.assert_array_equal(convert(images, "bhwc->bchw"), PLANES)
+    gray = images[0].convert("L")
     np.testing.assert_array_equal(convert(gray, "hw->wh"), np.asarray(gray).T)
     with pytest.raises(ArgumentError, match="out is read-only"):  # the bytes are copies
-        convert(PLANES[0], "chw->hwc", out=pictures[0])
+        convert(PLANES[0], "chw->hwc", out=images[0])
 
 
 def test_tensors_of_onnx_runtime():

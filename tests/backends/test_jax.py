@@ -25,6 +25,8 @@ from layoutkit import (
 from layoutkit.backends import jax as jax_placing
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(4)
+
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((2, 4, 5, 3), np.float32)
 FORMULA = {"scale": 1.5, "mean": (0.1, 0.2, 0.3), "std": (0.5, 2.0, 4.0)}

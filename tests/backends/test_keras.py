@@ -22,6 +22,7 @@ FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.4, 0.3), "std":
 PLANES = reference_convert(IMAGES, "bhwc->bchw", **FORMULA)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("backend", [] if ALONE else {"jax", "torch"} - {BACKEND})
 def test_the_other_backend(backend):
     """Run all tests of this module in a process of that backend."""
@@ -101,11 +102,12 @@ def test_a_config_makes_the_layer():
         Convert(
             "...hwc->...chw", clip=(0, 9), mean={"h": [1, 2]}, pad_to={"w": 8}, fill=3, name="x"
         ),
-        Convert("bhwc->bchw", memory="bhwc", threads=1, name="x"),
+        Convert("bhwc->bchw", memory="bhwc", threads=1, name="x", trainable=True),
     ):
         config = json.loads(json.dumps(layer.get_config()))  # as a file holds it
         again = Convert.from_config(config)
         assert (again.converter, again.name) == (layer.converter, "x")
+        assert again.trainable == layer.trainable
     assert keras.saving.get_registered_name(Convert) == "layoutkit>Convert"
 
 

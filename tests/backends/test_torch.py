@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.budget(8)
+pytestmark = pytest.mark.budget(3)
 
 torch = pytest.importorskip("torch", reason="tests of tensors need torch")
 
@@ -297,6 +297,19 @@ def test_gradients_of_sums():
     total(a, b.detach()).sum().backward()
     assert a.grad is not None
     assert b.grad is None
+
+
+def test_gradients_that_torch_has_not_negated_or_conjugated_yet():
+    x = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(3, 2, dtype=torch.complex128).conj().imag
+    assert grad.is_neg()
+    convert(x, "bc->cb", scale=2.0).backward(grad)
+    assert torch.equal(x.grad, 2 * grad.resolve_neg().t())
+    z = torch.randn(2, 3, dtype=torch.complex128, requires_grad=True)
+    grad = torch.randn(3, 2, dtype=torch.complex128).conj()
+    assert grad.is_conj()
+    convert(z, "bc->cb").backward(grad)
+    assert torch.equal(z.grad, grad.resolve_conj().t())
 
 
 # ---- what is refused ---------------------------------------------------------------------

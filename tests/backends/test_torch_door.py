@@ -80,7 +80,7 @@ def test_a_module_among_transforms():
 
 
 @pytest.mark.skipif(find_spec("PIL") is None, reason="Pillow is not installed")
-def test_a_module_makes_tensors_of_pictures():
+def test_a_module_makes_tensors_of_images():
     from PIL import Image
 
     array = photos()[0].numpy()
@@ -89,6 +89,16 @@ def test_a_module_makes_tensors_of_pictures():
         result, label = module(x, 3)
         assert label == 3
         assert torch.equal(result, photos()[0].permute(2, 0, 1) * 2.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_module_does_not_make_memory_writable():
+    """A tensor is always writable, so an array that is not has to be copied."""
+    array = photos().numpy()
+    array.flags.writeable = False
+    result = Convert("bhwc->bhwc")(array)
+    assert np.array_equal(result, array)
+    assert not np.shares_memory(result.numpy(), array)
 
 
 def test_layoutkit_alone_imports_no_torch():
@@ -161,7 +171,7 @@ def test_samples_of_several_parts():
 
 
 @pytest.mark.skipif(find_spec("PIL") is None, reason="Pillow is not installed")
-def test_pictures_are_stacked():
+def test_images_are_stacked():
     from PIL import Image
 
     result = collate([(Image.fromarray(photo.numpy()), n) for n, photo in enumerate(photos())])

@@ -24,6 +24,8 @@ from layoutkit import (
 from layoutkit.accumulation import Accumulator
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(3)
+
 FORMULA = {"scale": 1.5, "mean": (0.1, 0.2, 0.3), "std": (0.5, 2.0, 4.0)}
 SIZES = [2, 3, 4]  # the second makes torch.compile take the size for a symbol
 TO = Converter("bhwc->bchw", **FORMULA)
@@ -189,6 +191,20 @@ def test_constants_are_operands_of_a_graph():
     torch.testing.assert_close(compiled(x), centred(x, array, 2.0))
     array += 1
     torch.testing.assert_close(compiled(x), centred(x, array, 2.0))
+
+
+def test_constants_of_a_graph_have_the_precision_of_float64():
+    x = 1e9 + torch.arange(120, dtype=torch.float64).reshape(2, 4, 5, 3) / 4
+    mean = torch.full((3,), 1e9, dtype=torch.float64)
+
+    def centred(x, mean):
+        return convert(x, "bhwc->bchw", mean=mean, dtype=torch.float32)
+
+    wanted = (x - 1e9).permute(0, 3, 1, 2).float()
+    for result in (centred(x, mean), followed(centred)(x, mean)):
+        torch.testing.assert_close(result, wanted, rtol=0, atol=0)
+    learned = mean.clone().requires_grad_()
+    torch.testing.assert_close(centred(x, learned).detach(), wanted, rtol=0, atol=0)
 
 
 def test_constants_may_be_learned():

@@ -218,5 +218,5 @@ def test_chunks_of_dask_stay_lazy_and_named():
 def test_mistakes():
     with pytest.raises(ShapeError, match="give an array of rank 3"):
         convert(scene(), "bhw->bwh")
-    with pytest.raises(ArgumentError, match="cannot be reached"):
+    with pytest.raises(ArgumentError, match="cannot be accessed"):
         convert(scene().to_dataset(), "bhwc->bchw")

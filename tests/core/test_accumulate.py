@@ -9,6 +9,8 @@ from arrays_of import BF16, LAYINGS, assert_same, laid
 from layoutkit import ShapeError, accumulate, accumulation
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(5)
+
 RNG = np.random.default_rng(0)
 G = [RNG.standard_normal((2, 3, 4, 5)).astype("f4") * 10**n for n in range(4)]  # bchw
 LAYOUTS = ["bchw", "bhwc", "chwb", "b(chw)"]

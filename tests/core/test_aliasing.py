@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from arrays_of import laid
 
-from layoutkit import ArgumentError, Converter, convert
+from layoutkit import ArgumentError, Converter, accumulate, convert
 
 X = np.arange(48, dtype="f4").reshape(2, 4, 2, 3)
 MOVES_NOTHING = [
@@ -116,6 +116,16 @@ def test_out_may_interleave_with_x_but_not_overlap():
         convert(line[:10], "b->b", out=line[9:19])
     convert(line[:10], "b->b", out=line[10:])
     assert (line[10:] == np.arange(10)).all()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_no_part_of_a_sum_shares_memory_with_out(number):
+    out = np.zeros((3, 4))
+    parts = [(np.ones((3, 4)), "bc") for _ in range(3)]
+    parts[number] = (out.T, "cb")
+    with pytest.raises(ArgumentError, match=f"out shares memory with part {number}"):
+        accumulate(parts, "bc", out=out)
+    assert not out.any()
 
 
 def test_overlap_is_asked_at_every_call():

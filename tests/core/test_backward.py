@@ -151,3 +151,24 @@ def test_another_batch_size_needs_no_other_converter(monkeypatch):
     assert len(made) == 2
     with pytest.raises(ShapeError, match="pass the gradient of that result"):
         to_rows.backward(np.ones((8, 60), "f4"), like=np.ones((7, 4, 5, 3)))
+
+
+@pytest.mark.parametrize("channels", [(2, 0), (1,), (0, 0, 1), (2, 1, 0), (2, 1, 0, 1)])
+@pytest.mark.parametrize(
+    ("pattern", "shape", "sizes"),
+    [
+        ("w(hc)->whc", (5, 12), {"c": 3}),
+        ("w(hc)->whc", (5, 12), {"h": 4}),
+        ("(wc)h->c(hw)", (6, 3), {"c": 3}),
+        ("b(hwc)->bchw", (2, 24), {"h": 2, "c": 3}),
+    ],
+)
+def test_gradients_of_selected_channels_of_a_folded_axis(pattern, shape, sizes, channels):
+    converter = Converter(pattern, channels=channels, **sizes)
+    x = np.arange(np.prod(shape), dtype="f8").reshape(shape)
+    y = converter(x)
+    grad = np.random.default_rng(0).integers(-9, 9, y.shape).astype("f8")
+    expected = np.zeros(x.size)
+    np.add.at(expected, y.ravel().astype(int), grad.ravel())  # the values of y are positions in x
+    result = converter.backward(grad, like=x)
+    np.testing.assert_array_equal(result, expected.reshape(shape))

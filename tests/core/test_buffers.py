@@ -587,6 +587,28 @@ def test_finalisers_at_every_allocation_in_every_thread():
     assert since(before)["held"] == 0
 
 
+def test_stats_while_garbage_returns_blocks():
+    """An allocation in `stats` may start a collection, whose callbacks change the pool."""
+    in_use = [filled() for _ in range(40)]
+    idle = [filled(n=3 * N) for _ in range(40)]
+    held = sum(size_class(array.nbytes) for array in in_use)
+    del idle
+    thresholds = gc.get_threshold()
+    try:
+        for threshold in range(1, 100):
+            gc.disable()
+            cycle_around(filled())
+            cycle_around(filled())
+            gc.set_threshold(threshold)
+            gc.enable()
+            assert buffers.stats()["held"] >= held
+            gc.set_threshold(*thresholds)
+            gc.collect()
+    finally:
+        gc.enable()
+        gc.set_threshold(*thresholds)
+
+
 def test_giving_back_while_this_thread_holds_the_lock_does_not_wait():
     array = filled()
     before = buffers.stats()

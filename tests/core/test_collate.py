@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
+from layoutkit.planning.collate import parse_collate_options, resolve_crops
+
+pytestmark = pytest.mark.budget(4)
 
 RNG = np.random.default_rng(0)
 IMAGENET = {
@@ -202,6 +205,7 @@ def test_thresholds_of_lines_streams_and_threads(n, side):
             layoutkit.set_num_threads(before)
 
 
+@pytest.mark.budget(2)
 @pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("width", [5, 16, 21, 64])
@@ -323,7 +327,7 @@ SAMPLES = [np.zeros((8, 9, 3), np.uint8), np.zeros((7, 9, 3), np.uint8)]
         ),
         ("hwc->bchw", {"h": 4, "offset": {"h": 4}}, layoutkit.ShapeError, "goes from 4 to 8"),
         ("hwc->bchw", {"h": 4, "offset": {"h": [4, 3, 2]}}, layoutkit.ShapeError, "3 values for 2"),
-        ("hwc->bchw", {"h": 4, "offset": 0}, layoutkit.ArgumentError, "it is a dict"),
+        ("hwc->bchw", {"h": 4, "offset": 0}, layoutkit.ArgumentError, "it must be a dict"),
         ("hwc->bchw", {"h": 4, "offset": {"h": 0.5}}, layoutkit.ArgumentError, "a whole number"),
         (
             "hwc->bchw",
@@ -338,7 +342,7 @@ SAMPLES = [np.zeros((8, 9, 3), np.uint8), np.zeros((7, 9, 3), np.uint8)]
             "hwc->bchw",
             {"h": 4, "indices": [0]},
             layoutkit.ArgumentError,
-            "indices= picks samples of one",
+            "indices= selects samples of one",
         ),
         ("hwc->bchw", {"h": 4, "channels": (0, 3)}, layoutkit.ShapeError, "has 3 channels"),
         ("hwc->bchw", {"h": 4, "channels": (-1,)}, layoutkit.ArgumentError, "counted from 0"),
@@ -397,6 +401,21 @@ def test_rows_that_are_none():
     for rows in ([0.5], [True], [[1]], "all", 3):
         with pytest.raises(layoutkit.ArgumentError, match="one list or array of whole numbers"):
             collate(x, "bhwc->bchw", indices=rows)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_numbers_that_int64_cannot_hold(number):
+    """Refuse uint64 values that would wrap to negative offsets and indices."""
+    x = photo((2, 8, 9, 3))
+    numbers = np.array([0, number], np.uint64)
+    with pytest.raises(layoutkit.ArgumentError, match=r"offset\['h'\] is array"):
+        collate(x, "bhwc->bchw", h=4, fill=0, offset={"h": numbers})
+    with pytest.raises(layoutkit.ArgumentError, match="indices is array"):
+        collate(x, "bhwc->bchw", indices=numbers)
+    small = np.array([3, 1], np.uint64)
+    assert_same(
+        collate(x, "bhwc->bhwc", h=4, offset={"h": small}), np.stack([x[0, 3:7], x[1, 1:5]])
+    )
 
 
 def test_an_output_is_of_its_own_memory():
@@ -505,7 +524,7 @@ def test_it_is_a_collate_fn():
     assert [tuple(batch.shape) for batch in batches] == [(2, 3, 8, 10)] * 2
 
 
-def test_pictures_of_pillow():
+def test_images_of_pillow():
     image = pytest.importorskip("PIL.Image")
     arrays = [photo((20 + n, 30, 3)) for n in range(3)]
     found = collate([image.fromarray(x) for x in arrays], "hwc->bchw", h=16, w=16)
@@ -513,7 +532,7 @@ def test_pictures_of_pillow():
     assert_same(found, collate(arrays, "hwc->bchw", h=16, w=16))
 
 
-def test_one_plan_serves_pictures_of_all_sizes_and_two_the_flipped():
+def test_one_plan_serves_images_of_all_sizes_and_two_the_flipped():
     to = Collator("hwc->bchw", h=8, w=40, **IMAGENET)
     samples = [photo((8 + n % 3, 41 + n, 3)) for n in range(120)]
     for flips in (False, np.arange(120) % 3 == 0):
@@ -574,3 +593,101 @@ def test_a_dtype_that_is_another_object_is_the_same():
     first, second = (photo((4, 5)).astype(np.dtype(">u2").newbyteorder(">")) for _ in range(2))
     second.dtype = pickle.loads(pickle.dumps(np.dtype(">u2")))
     assert_same(collate([first, second], "hw->bhw"), np.stack([first, second]))
+
+
+@pytest.mark.parametrize(("begin", "is_refused"), [(14, True), (15, True), (16, False)])
+def test_an_out_that_begins_within_the_last_element_of_a_sample_is_refused(begin, is_refused):
+    memory = np.zeros(64, np.uint8)
+    x = memory[:16].view("f4")
+    x[:] = 7
+    out = memory[begin : begin + 32].view("f4").reshape(2, 4)
+    if not is_refused:
+        assert (collate([x, x], "w->bw", out=out) == 7).all()
+        return
+    with pytest.raises(layoutkit.ArgumentError, match="out shares memory with sample 0"):
+        collate([x, x], "w->bw", out=out)
+    assert (x == 7).all()
+
+
+def test_windows_that_no_memory_can_hold_are_an_error():
+    for sizes in ({"h": 2**62}, {"h": 2**31, "w": 2**31}):
+        with pytest.raises(MemoryError, match="cannot allocate"):
+            collate([np.zeros((2, 2))], "hw->bhw", fill=0, **sizes)
+    names = " ".join(f"a{n}" for n in range(64))
+    with pytest.raises(layoutkit.ShapeError, match="65 axes, and NumPy allows 64"):
+        collate([np.zeros((1,) * 64)], f"{names} -> b {names}")
+
+
+# ---- every place of a window --------------------------------------------------------------
+
+
+@pytest.mark.budget(12)
+@pytest.mark.parametrize("fill", [None, 9])
+@pytest.mark.parametrize("axis", ["h", "w"])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_windows_at_every_place(axis, size, fill):
+    """Up to one element beyond both ends; the Python functions for GPUs have the same windows."""
+    x = photo((5, 6, 3))
+    length = x.shape["hwc".index(axis)]
+    options = {axis: size} if fill is None else {axis: size, "fill": fill}
+    collator = Collator("hwc->bhwc", **options)
+    for begin in range(-size - 1, length + 2):
+        call = {"offset": {axis: [begin, 0]}}
+        inside = 0 <= begin <= length - size
+        if fill is None and not inside:
+            with pytest.raises(layoutkit.ShapeError, match=f"{begin} to {begin + size}"):
+                collator([x, x], **call)
+            continue
+        assert_same(collator([x, x], **call), stacked([x, x], "hwc", **call, **options))
+
+
+@pytest.mark.parametrize("rows", [None, [2, 0, 2]])
+def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
+    """`resolve_crops`, which GPUs and traced functions use, against the compiled table."""
+    batch = photo((3, 9, 8, 3))
+    samples = batch if rows is None else batch[rows]
+    options = parse_collate_options("bhwc->bhwc", fill=None, channels=None, h=4, w=5)
+    axes = options.completed(3)
+    for number in range(40):
+        said = np.random.default_rng(number)
+        offset = {"h": said.integers(0, 6, 3)} if number % 3 else {}
+        offset |= {"w": int(said.integers(0, 4))} if number % 2 else {}
+        flip = {"w": said.random(3) < 0.5, "h": bool(number % 5)} if number % 4 else None
+        placed = resolve_crops(
+            options, axes, np.array([[9, 8, 3]]), np.array([4, 5, 3]), offset, flip, 3
+        )
+        windows = []
+        for x, (top, left, _), turned in zip(samples, placed.starts, placed.flips, strict=True):
+            window = x[top : top + 4, left : left + 5]
+            windows.append(np.flip(window, np.flatnonzero(turned)))
+        call = {"offset": offset or None, "flip": flip}
+        made = collate(batch, "bhwc->bhwc", indices=rows, h=4, w=5, **call)
+        assert_same(made, np.stack(windows))
+        assert_same(collate(list(samples), "hwc->bhwc", h=4, w=5, **call), made)
+
+
+@pytest.mark.budget(4)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_samples_whose_equal_dtypes_are_several_objects(count):
+    """The table is then filled from a list of addresses, with a row for each sample."""
+    samples = [photo((6 + n, 9 - n, 3), ">u2") for n in range(count)]
+    assert len({id(x.dtype) for x in samples}) == count
+    made = collate(samples, "hwc->bhwc", h=4, w=5)
+    np.testing.assert_array_equal(made, stacked(samples, "hwc", h=4, w=5))
+
+
+def test_channels_of_samples_whose_equal_dtypes_are_several_objects():
+    """Keep the sizes of samples in the list of addresses while they are checked."""
+    samples = [photo((6 + n, 9 - n, 4), ">u2") for n in range(2)]
+    assert len({id(x.dtype) for x in samples}) == 2
+    call = {"h": 4, "w": 5, "channels": (3, 1)}
+    made = collate(samples, "hwc->bhwc", **call)
+    np.testing.assert_array_equal(made, stacked(samples, "hwc", **call))
+
+
+@pytest.mark.budget(4)
+@pytest.mark.parametrize("channels", [(0, 1), (2, 0), (2, 1, 0), (1, 1, 2)])
+def test_a_fill_per_channel_with_channels(channels):
+    x = photo((3, 4, 3))
+    call = {"h": 6, "w": 7, "fill": (201, 202, 203), "channels": channels}
+    assert_same(collate([x, x], "hwc->bhwc", **call), stacked([x, x], "hwc", **call))

@@ -22,12 +22,12 @@ from layoutkit import (
 )
 from reference import reference_convert
 
-pytestmark = pytest.mark.budget(5)
+pytestmark = pytest.mark.budget(2)
 
 RNG = np.random.default_rng(0)
-PICTURES = RNG.integers(0, 256, (4, 9, 8, 3)).astype(np.uint8)
+IMAGES = RNG.integers(0, 256, (4, 9, 8, 3)).astype(np.uint8)
 FLOATS = RNG.normal(size=(2, 4, 5, 3)).astype(np.float32)
-SIZES = dict(zip("bhwc", PICTURES.shape, strict=True))
+SIZES = dict(zip("bhwc", IMAGES.shape, strict=True))
 IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 PATTERNS = ("bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(hwc)", "bhwc->cwhb")
 
@@ -51,9 +51,9 @@ def test_mean_and_std_along_any_axis(pattern, axis):
         {"mean": {axis: mean}, "std": {axis: std}},
         {"mean": 2.0, "std": {axis: std}, "scale": 0.5},
     ):
-        got = convert(PICTURES, pattern, **constants)
+        got = convert(IMAGES, pattern, **constants)
         np.testing.assert_allclose(
-            got, reference_convert(PICTURES, pattern, **constants), rtol=2e-6, atol=1e-5
+            got, reference_convert(IMAGES, pattern, **constants), rtol=2e-6, atol=1e-5
         )
 
 
@@ -70,8 +70,71 @@ def test_mean_along_any_axis_of_any_layout(order, axis, data):
     )
 
 
+@pytest.mark.budget(4)
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i8", "u8"])
+def test_clip_at_the_bounds_of_an_integer_dtype(dtype):
+    """Bounds at, beside and beyond the ends of the dtype; only clipped, so nothing is rounded."""
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    ends = [low, low + 1, low + 2, 5, high - 2, high - 1, high]
+    x = np.array(ends, dtype)
+    beyond = [low - 300, low - 1, high + 1, high + 300]
+    for bounds in itertools.combinations(sorted({*ends, *beyond}), 2):
+        wanted = [min(max(value, bounds[0]), bounds[1]) for value in ends]
+        wanted = [min(max(value, low), high) for value in wanted]
+        assert convert(x, "b->b", clip=bounds).tolist() == wanted, bounds
+
+
+REVERSED = [(), ("h",), ("w",), ("c",)]
+GAPS = [(), (..., slice(0, -1)), (slice(None), slice(None), slice(None, None, 2))]
+
+
+@pytest.mark.budget(3)
+@pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->bchw"])
+@pytest.mark.parametrize("axis", "bhwc")
+def test_constants_with_channels_reversal_and_gaps(axis, pattern):
+    """Every product of options; the memory between the elements of `out` is unchanged."""
+    products = itertools.product([None, (2, 1, 0), (0, 2)], REVERSED, GAPS)
+    x = RNG.integers(0, 99, (2, 3, 70, 3), dtype=np.uint8)
+    for order, backward, gaps in products:
+        seen = x[tuple(slice(None, None, -1 if name in backward else 1) for name in "bhwc")]
+        few = seen if order is None else seen[..., list(order)]
+        count = few.shape["bhwc".index(axis)]
+        along = np.arange(1.0, count + 1).reshape([-1 if name == axis else 1 for name in "bhwc"])
+        expected = (few - along).transpose(["bhwc".index(name) for name in pattern[-4:]])
+        room = np.full(shape_with_gaps(expected.shape, gaps), 777, np.float32)
+        wanted = room.copy()
+        wanted[gaps] = expected
+        mean = {axis: along.ravel().tolist()}
+        convert(seen, pattern, channels=order, mean=mean, dtype="f4", out=room[gaps])
+        np.testing.assert_array_equal(room, wanted, str((order, backward, gaps)))
+
+
+def shape_with_gaps(shape, gaps):
+    """Return the shape of an array of which `array[gaps]` has this shape."""
+    if gaps and gaps[0] is ...:
+        return (*shape[:-1], shape[-1] + 1)
+    return (*shape[:2], 2 * shape[2], *shape[3:]) if gaps else shape
+
+
+def test_constants_along_the_axis_around_a_short_run():
+    """Keep the short h of the result apart from c, beside it, along which constants vary."""
+    x = RNG.normal(size=(4, 8, 64)).astype(np.float32)
+    mean = np.arange(1, 5, dtype=np.float32)
+    np.testing.assert_array_equal(
+        convert(x, "chw->wch", mean=mean), (x - mean[:, None, None]).transpose(2, 0, 1)
+    )
+
+
+@pytest.mark.parametrize("gap", [0, 1])
+def test_constants_of_short_rows(gap):
+    """Store short rows one by one if each of them has its own constant."""
+    x = RNG.integers(0, 99, (64, 128, 49 + gap), dtype=np.int16)[..., :49]
+    mean = np.arange(128, dtype=np.float32)
+    np.testing.assert_array_equal(convert(x, "bcw->bcw", mean=mean), x - mean[:, None])
+
+
 def test_an_axis_by_its_name_and_in_capitals():
-    x = PICTURES[0, :, :, 0]
+    x = IMAGES[0, :, :, 0]
     wanted = x - np.arange(9, dtype=np.float32)[:, None]
     np.testing.assert_array_equal(
         convert(x, "time band -> time band", mean={"time": range(9)}), wanted
@@ -81,11 +144,11 @@ def test_an_axis_by_its_name_and_in_capitals():
 
 def test_one_constant_a_sample_in_folds_and_backward_memory():
     mean = {"b": [1, 2, 3, 4]}
-    wanted = PICTURES.astype("f4") - np.arange(1, 5, dtype="f4")[:, None, None, None]
-    np.testing.assert_array_equal(convert(PICTURES, "bhwc->bf", mean=mean), wanted.reshape(4, -1))
+    wanted = IMAGES.astype("f4") - np.arange(1, 5, dtype="f4")[:, None, None, None]
+    np.testing.assert_array_equal(convert(IMAGES, "bhwc->bf", mean=mean), wanted.reshape(4, -1))
     np.testing.assert_array_equal(
-        convert(PICTURES[::-1], "bhwc->bchw", mean=mean),
-        (PICTURES[::-1].astype("f4") - np.arange(1, 5, dtype="f4")[:, None, None, None]).transpose(
+        convert(IMAGES[::-1], "bhwc->bchw", mean=mean),
+        (IMAGES[::-1].astype("f4") - np.arange(1, 5, dtype="f4")[:, None, None, None]).transpose(
             0, 3, 1, 2
         ),
     )
@@ -192,6 +255,18 @@ def test_an_array_that_changes_is_read_anew():
     np.testing.assert_allclose((before - after)[:, 0], 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["scale", "mean", "std", "clip"])
+def test_a_tensor_that_changes_is_read_anew(name):
+    """Read the values on every call: tensors are hashable, but by identity."""
+    torch = pytest.importorskip("torch")
+    low, number = torch.tensor(1.0), torch.tensor(2.0)
+    constants = {name: (low, number) if name == "clip" else number}
+    convert(FLOATS + 5, "bhwc->bchw", **constants)
+    number += 2
+    wanted = convert(FLOATS + 5, "bhwc->bchw", **{name: (1, 4) if name == "clip" else 4})
+    np.testing.assert_array_equal(convert(FLOATS + 5, "bhwc->bchw", **constants), wanted)
+
+
 def test_a_mean_that_requires_a_gradient_gets_it_or_is_refused():
     torch = pytest.importorskip("torch")
     mean = torch.ones(3, requires_grad=True)
@@ -239,8 +314,8 @@ def test_constants_that_jax_traces_are_operands():
 )
 def test_jax_computes_the_same(constants):
     jax = pytest.importorskip("jax")
-    wanted = convert(PICTURES, "bhwc->bchw", **constants)
-    got = jax.jit(lambda x: convert(x, "bhwc->bchw", **constants))(PICTURES)
+    wanted = convert(IMAGES, "bhwc->bchw", **constants)
+    got = jax.jit(lambda x: convert(x, "bhwc->bchw", **constants))(IMAGES)
     assert got.dtype == wanted.dtype
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
@@ -318,16 +393,16 @@ def test_clip_saturates_and_rounds_as_casts_do():
 
 def test_whole_numbers_for_integers():
     with pytest.raises(DtypeError, match=r"clip=\(0\.5, 3\) of uint8 x.*give whole numbers"):
-        convert(PICTURES, "bhwc->bchw", clip=(0.5, 3))
-    got = convert(PICTURES, "bhwc->bchw", clip=(0.5, 3), dtype="float32")
-    np.testing.assert_array_equal(got, np.clip(PICTURES.astype("f4"), 0.5, 3).transpose(0, 3, 1, 2))
-    assert convert(PICTURES, "bhwc->bchw", clip=(0, 3), scale=1).dtype == np.float32
+        convert(IMAGES, "bhwc->bchw", clip=(0.5, 3))
+    got = convert(IMAGES, "bhwc->bchw", clip=(0.5, 3), dtype="float32")
+    np.testing.assert_array_equal(got, np.clip(IMAGES.astype("f4"), 0.5, 3).transpose(0, 3, 1, 2))
+    assert convert(IMAGES, "bhwc->bchw", clip=(0, 3), scale=1).dtype == np.float32
 
 
 def test_plans_and_converters_say_clip():
-    text = str(plan("bhwc->bchw", PICTURES.shape, "uint8", clip=(0, 9)))
+    text = str(plan("bhwc->bchw", IMAGES.shape, "uint8", clip=(0, 9)))
     assert "clip(x, 0, 9) in uint8, as it passes" in text
-    text = str(plan("bhwc->bchw", PICTURES.shape, "uint8", clip=(0, None), scale=2))
+    text = str(plan("bhwc->bchw", IMAGES.shape, "uint8", clip=(0, None), scale=2))
     assert "(clip(x, 0, inf) * scale - mean) / std in float32" in text
     converter = Converter("bhwc->bchw", clip=[0, None])
     assert repr(converter) == 'Converter("bhwc->bchw", clip=(0, None))'
@@ -438,11 +513,11 @@ def test_an_inverse_rounds_and_saturates():
 def test_what_an_inverse_leaves():
     assert Converter("bhwc->bchw", clip=(0, 1)).inverse().pattern == "bchw->bhwc"
     flat = Converter("bhwc->bf", scale=2.0, h=9, w=8)
-    np.testing.assert_array_equal(flat.inverse("uint8")(flat(PICTURES)), PICTURES)
+    np.testing.assert_array_equal(flat.inverse("uint8")(flat(IMAGES)), IMAGES)
     with pytest.raises(ArgumentError, match="scale is 0"):
         Converter("bc->cb", scale=0).inverse()
     plain = Converter("bhwc->bchw", dtype="float32").inverse("uint8")
-    np.testing.assert_array_equal(plain(convert(PICTURES, "bhwc->bchw", dtype="f4")), PICTURES)
+    np.testing.assert_array_equal(plain(convert(IMAGES, "bhwc->bchw", dtype="f4")), IMAGES)
 
 
 # --- pattern by keyword ---------------------------------------------------------------
@@ -450,9 +525,7 @@ def test_what_an_inverse_leaves():
 
 def test_a_pattern_by_keyword():
     to_planes = functools.partial(convert, pattern="bhwc->bchw", scale=1 / 255)
-    np.testing.assert_array_equal(
-        to_planes(PICTURES), convert(PICTURES, "bhwc->bchw", scale=1 / 255)
-    )
+    np.testing.assert_array_equal(to_planes(IMAGES), convert(IMAGES, "bhwc->bchw", scale=1 / 255))
     x = np.ones((2, 3, 1))
     assert convert(x, pattern="bhx->xbh", x=1).shape == (
         1,

@@ -14,14 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArgumentError, Converter, convert
-from layoutkit.kernels.cpu import launch
+from layoutkit.kernels.cpu import launch, tiling
 from reference import reference_convert
 
-pytestmark = pytest.mark.budget(8)
+pytestmark = pytest.mark.budget(3)
 
 BHWC = ("bhwc", "bchw", "chwb")
 quick = settings(
-    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,
@@ -117,6 +116,7 @@ def test_images(pair, channels):
 def streaming(monkeypatch):
     """Streaming stores for small outputs too."""
     monkeypatch.setattr(launch, "STREAM_BYTES", 256)
+    monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", ODD], ids=str)
@@ -197,11 +197,19 @@ def test_byte_order_of_the_result_is_native():
     assert_same(convert(x, "bc->cb", out=out), x.T.copy())
 
 
+def test_an_out_of_the_other_byte_order_has_the_dtype_of_the_option():
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    out = np.zeros((3, 2), x.dtype.newbyteorder())
+    assert convert(x, "bc->cb", dtype="float32", out=out) is out
+    np.testing.assert_array_equal(out, x.T)
+
+
 def test_elements_without_bytes():
     x = np.zeros((2, 3), np.dtype([]))
     assert convert(x, "bc->cb").shape == (3, 2)
 
 
+@pytest.mark.budget(0)
 def test_far_more_than_two_billion_elements():
     """Offsets beyond 2**31 in both arrays, seen from a broadcast source."""
     try:
@@ -279,6 +287,7 @@ def test_odd_classes_are_no_arrays(x):
         convert(x, "b->b")
 
 
+@pytest.mark.budget(0)
 def test_constants_of_many_channels_are_kept_within_bounds():
     """200,000 means took 22 MB a batch size, of 512 that a Converter keeps."""
     converter = Converter("bc->cb", mean=np.arange(200_000.0), dtype="float32")

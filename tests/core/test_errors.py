@@ -196,12 +196,12 @@ def test_a_keyword_that_is_misspelled():
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:-1", "CUDA", "", 3, []])
 def test_what_is_no_device(device):
-    refused(DeviceError, 'it is "cpu", "cuda"', device=device)
+    refused(DeviceError, 'it must be "cpu", "cuda"', device=device)
 
 
 @pytest.mark.parametrize("copy", [0, 1, "no", [], 1.0, np.True_])
 def test_copy_words(copy):
-    refused(ArgumentError, "it is None, True or False", copy=copy)
+    refused(ArgumentError, "it must be None, True or False", copy=copy)
 
 
 def test_refused_before_and_after_a_call_that_was_right():

@@ -9,11 +9,11 @@ from arrays_of import BF16, COMPLEX32, LAYINGS, assert_same, laid, random_array
 from every_value import assert_cast, every_value, numpys, thinned
 
 from layoutkit import Converter, convert
-from layoutkit.kernels.cpu import launch
+from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.planning.select import MAX_TABLE
 from reference import reference_convert
 
-pytestmark = pytest.mark.budget(8)
+pytestmark = pytest.mark.budget(3)
 
 NAMES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 KERNEL = [np.dtype(name) for name in NAMES] + [BF16]
@@ -124,6 +124,7 @@ def test_saturate_knows_the_last_bits_of_long_double():
 FEW, MANY = (2, 9, 8, 3), (3, 33, 5, 20)  # channels
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("pair", "shapes"),
     [(("f4", BF16), [FEW]), (("f4", "f2"), [MANY]), (("u1", "f4"), [FEW, MANY])],
@@ -163,6 +164,7 @@ def check_formula(x, pattern, dtype=None, out=None, scale=1 / 255, **sizes):
     return y
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("channels", [1, 3, 4, 16])
 @pytest.mark.parametrize(
     "pattern",
@@ -229,6 +231,7 @@ def test_about_the_longest_run_of_coefficients(around):
 
 def test_streamed_formula(monkeypatch):
     monkeypatch.setattr(launch, "STREAM_BYTES", 256)
+    monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
     x = random_array(np.random.default_rng(0), (2, 33, 9, 3), "u1")
     for offset in (0, 4, 60):
         raw = np.full(2 * 33 * 9 * 3 + 64, 7, "f4")
@@ -300,3 +303,22 @@ def test_constants_that_float32_cannot_hold(scale, mean, std):
 
 def test_empty_arrays_take_a_formula():
     assert convert(np.zeros((0, 2, 2, 3), "u1"), "bhwc->bchw", mean=[1, 2, 3]).dtype == np.float32
+
+
+@pytest.mark.budget(9)
+@pytest.mark.parametrize("source", ["f8", ">f8", "i8"])
+@pytest.mark.parametrize("target", ["f4", "f8", ">f4"])
+@pytest.mark.parametrize("how", ["plain"])
+def test_the_precision_of_a_formula(source, target, how):
+    """Differences that only float64 represents, in kernels and in NumPy's stages."""
+    base = 1e9
+    x = laid((base + np.arange(24.0).reshape(2, 3, 4)), "plain")
+    x = laid(x, how)
+    part = 0.0 if source == "i8" else 0.25
+    values = (np.asarray(x) + part).astype(source)
+    y = convert(values, "bwc->bcw", dtype=target, mean=base, casting="same_kind")
+    exact = np.asarray(x) - base + part
+    if "f8" in (source[-2:], target):
+        np.testing.assert_array_equal(y, exact.transpose(0, 2, 1).astype(y.dtype))
+    else:  # float32, in which the mean is rounded to a multiple of 64
+        assert abs(y.astype("f8") - exact.transpose(0, 2, 1)).max() <= 64

@@ -50,15 +50,19 @@ def hunted(moves, *, seed=0, kernels=24, plant="", **variables):
     return python(code, **variables).strip()
 
 
-def test_a_thousand_moves():
-    assert hunted(1000) == "right"
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("moves", [250, 1000])
+def test_random_moves(moves):
+    assert hunted(moves) == "right"
 
 
-def test_moves_on_another_cpu():
+@pytest.mark.budget(1)
+@pytest.mark.parametrize(("moves", "kernels"), [(60, 2), (150, 4)])
+def test_moves_on_another_cpu(moves, kernels):
     """Few kernels, as this CPU's are not that one's; `make fuzz CPU=sse2` has all of them."""
     if not X86 or lacking("avx2"):
         pytest.skip("this CPU has no AVX2")
-    assert hunted(150, seed=1, kernels=4, **named("avx2")) == "right"
+    assert hunted(moves, seed=1, kernels=kernels, **named("avx2")) == "right"
 
 
 @pytest.mark.parametrize(

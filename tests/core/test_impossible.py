@@ -69,5 +69,5 @@ def test_arrays_that_are_no_sequence(nothing):
 @pytest.mark.parametrize("copy", [np.array([1, 2]), np.array(1), [1, 2], 1, "no"], ids=repr)
 def test_copy_is_a_flag(copy):
     for run in (convert, lambda x, pattern, copy: layoutkit.Converter(pattern, copy=copy)(x)):
-        with pytest.raises(ArgumentError, match="it is None, True or False"):
+        with pytest.raises(ArgumentError, match="it must be None, True or False"):
             run(EMPTY, "bc->cb", copy=copy)

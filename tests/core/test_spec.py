@@ -333,6 +333,12 @@ def test_safe_to_a_float_loses_no_byte(source, target):
     np.testing.assert_array_equal(x.astype(target).astype("f8"), x.astype("f8"))
 
 
+@pytest.mark.parametrize("target", ["int2", "uint2", "int4", "uint4", "int8", "uint64"])
+def test_no_float_is_safe_to_an_integer(target):
+    floats = [np.dtype(char) for char in "efdF"] + ML_FLOATS
+    assert [str(x) for x in floats if can_cast(x, as_dtype(target), "safe")] == []
+
+
 # --- the reference itself -------------------------------------------------------------
 
 

@@ -221,7 +221,7 @@ def test_ones_are_dropped_and_added():
         convert(numbered(2, 3), "b1->b")
 
 
-# --- in pictures ----------------------------------------------------------------------
+# --- drawings -------------------------------------------------------------------------
 
 
 def test_examples_are_drawn_with_names():

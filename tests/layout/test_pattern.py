@@ -460,3 +460,8 @@ def test_any_text_is_read_or_refused_with_a_caret(text):
         again = parse_pattern(str(pattern))
         assert (again, str(again)) == (pattern, str(pattern))
         assert text.replace(" ", "").count("->") == 1
+
+
+def test_sizes_of_single_letters_are_case_insensitive():
+    move = parse_pattern("bf->bhwc").resolve((2, 12), {"H": 2, "w": 3})
+    assert move.target_shape == (2, 2, 3, 2)

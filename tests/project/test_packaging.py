@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,50 @@ def test_typing_and_command():
     assert (command.name, command.value) == ("layoutkit", "layoutkit.cli:main")
 
 
+# The first releases of the newest versions that are not supported.
+DROPPED = {"python": ((3, 10), date(2021, 10, 4)), "numpy": ((2, 1), date(2024, 8, 18))}
+MONTHS = {"python": 36, "numpy": 24}  # SPEC 0
+
+
+def test_no_version_is_dropped_earlier_than_spec_0_allows():
+    requirements = ["python" + PROJECT["project"]["requires-python"]]
+    requirements += PROJECT["project"]["dependencies"]
+    lowest = dict(text.split(">=") for text in requirements)
+    for name, (dropped, released) in DROPPED.items():
+        major, minor = map(int, lowest[name].split(".")[:2])
+        assert (major, minor) == (dropped[0], dropped[1] + 1)
+        assert released + timedelta(days=MONTHS[name] * 30.5) <= date.today()
+
+
+def test_python_versions_are_the_same_everywhere():
+    pattern = r"Programming Language :: Python :: (3\.\d+)"
+    classified = re.findall(pattern, "\n".join(PROJECT["project"]["classifiers"]))
+    script = (HOME / ".ci" / "versions").read_text()
+    tested = set(re.findall(r"python(3\.\d+)", script))
+    assert f">={classified[0]}" == PROJECT["project"]["requires-python"]
+    assert f"make test-lowest PYTHON=python{classified[0]}" in script
+    assert set(classified) <= tested
+    assert PROJECT["tool"]["ruff"]["target-version"] == "py" + classified[0].replace(".", "")
+
+
+def test_the_steps_of_a_release_name_files_and_targets_that_there_are():
+    text = (HOME / "RELEASING.md").read_text()
+    targets = set(re.findall(r"^make (\w+)", text, re.MULTILINE))
+    assert targets == {"wheel"}
+    makefile = (HOME / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    names = re.findall(
+        r"`(?:bash |python )?([\w./-]+/[\w./-]+|\w+\.(?:md|toml))(?:::(\w+))?`", text
+    )
+    names = [(file, name) for file, name in names if "*" not in file]
+    assert len(names) > 6
+    for file, name in names:
+        assert (HOME / file).exists(), file
+        assert f"def {name}" in (HOME / file).read_text() if name else True
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (HOME / link).exists(), link
+
+
 def test_what_is_imported_is_declared():
     """Every import of the installed code is the standard library's or a declared package's."""
     requirements = PROJECT["project"]["dependencies"]
@@ -175,12 +220,12 @@ def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
     assert drawn == chart(page), "python demo/speed.py draws it anew"
 
 
-def test_the_picture_of_windows_is_what_draws_it():
-    picture = runpy.run_path(HOME / "demo" / "windows.py")["picture"]
+def test_the_figure_of_windows_is_what_draws_it():
+    figure = runpy.run_path(HOME / "demo" / "windows.py")["figure"]
     drawn = (HOME / "docs" / "collate.svg").read_text(encoding="utf-8")
-    assert drawn == picture(), "python demo/windows.py draws it anew"
+    assert drawn == figure(), "python demo/windows.py draws it anew"
 
 
-def test_the_picture_in_the_docs_is_what_explain_draws():
+def test_the_figure_in_the_docs_is_what_explain_draws():
     drawn = (HOME / "docs" / "bhwc-bchw.svg").read_text()
     assert drawn == draw_svg("bhwc->bchw")

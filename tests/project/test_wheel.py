@@ -1,6 +1,8 @@
 """A wheel as the build makes it, installed elsewhere: its kernels run without a compiler."""
 
+import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -51,9 +53,14 @@ def copied(folder):
     return source
 
 
-def build(folder, what, objects):
-    """What pip makes of the repository without a network; `what`: options of pip."""
+def build(folder, what, objects, date=None):
+    """What pip makes of the repository without a network; `what`: options of pip.
+
+    `date`: days after 2000 that all files of the sources are from.
+    """
     source = copied(folder)
+    for path in source.rglob("*") if date is not None else ():
+        os.utime(path, (946684800 + date * 86400,) * 2)
     offline = "--no-build-isolation", "--no-deps", "--no-index"
     command = [sys.executable, "-m", "pip", what[0], *offline]
     done = subprocess.run(
@@ -102,6 +109,7 @@ needs_avx2 = pytest.mark.skipif(not X86 or bool(lacking("avx2")), reason="no AVX
 needs_avx512 = pytest.mark.skipif(not X86 or bool(lacking("avx512")), reason="no AVX-512 here")
 
 
+@pytest.mark.budget(0)
 def test_the_wheel_is_for_this_machine_and_any_python(wheel):
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
     assert not wheel.name.endswith("any.whl")
@@ -112,6 +120,7 @@ def test_the_wheel_is_for_this_machine_and_any_python(wheel):
         assert not any("building" in name for name in archive.namelist())
 
 
+@pytest.mark.budget(0)
 @needs_avx2
 def test_a_first_conversion_takes_the_kernel_of_the_wheel(site, tmp_path):
     cache = tmp_path / "cache"
@@ -119,6 +128,7 @@ def test_a_first_conversion_takes_the_kernel_of_the_wheel(site, tmp_path):
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.budget(0)
 @needs_avx2
 def test_pip_installs_it(wheel, tmp_path):
     site = tmp_path / "site"
@@ -127,12 +137,14 @@ def test_pip_installs_it(wheel, tmp_path):
     assert first(site) == SHIPPED
 
 
+@pytest.mark.budget(0)
 @needs_avx2
 def test_every_level_of_this_machine_has_its_own(site):
     assert len(objects(site)) == len([x for x in object_cache.LEVELS if x.machine == "x86_64"])
     assert first(site, **of_level("x86-64-v3")) == SHIPPED
 
 
+@pytest.mark.budget(0)
 @needs_avx512
 def test_avx512_takes_v4_and_avx2_takes_v3(site):
     """Each with the other's objects away."""
@@ -151,6 +163,7 @@ def test_avx512_takes_v4_and_avx2_takes_v3(site):
     assert first(site, **of_level("x86-64-v3")) == SHIPPED
 
 
+@pytest.mark.budget(0)
 @needs_avx2
 def test_a_damaged_object_is_compiled_anew(site):
     for path in objects(site):
@@ -177,12 +190,54 @@ def test_show_config_says_where_a_kernel_is_from(site):
     assert "-u1-f4-run-0-0-0 (shipped)" in first(site, "layoutkit.show_config()")
 
 
+def test_the_bill_of_materials_lists_the_objects_and_their_compilers(wheel):
+    """PEP 770: a folder of the metadata; the format is CycloneDX."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if "/sboms/" in name)
+        assert name == "layoutkit-0.1.0.dist-info/sboms/layoutkit.cdx.json"
+        sbom = json.loads(archive.read(name))
+        objects = {name for name in archive.namelist() if "/objects/" in name}
+        digests = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in objects}
+        assert f"{name},sha256=" in archive.read("layoutkit-0.1.0.dist-info/RECORD").decode()
+    assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.6")
+    assert {part["name"]: part["hashes"][0]["content"] for part in sbom["components"]} == digests
+    assert len(digests) > 0
+    tools = {tool["name"]: tool for tool in sbom["metadata"]["tools"]["components"]}
+    for package in ("numba", "llvmlite"):
+        assert tools[package]["version"] == importlib.metadata.version(package)
+    assert tools["LLVM"]["licenses"] == [{"expression": "Apache-2.0 WITH LLVM-exception"}]
+    assert sbom["metadata"]["component"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+
+
+def built_twice(folder, objects):
+    """The bytes of two builds: another folder, other dates of the files and another umask."""
+    wheels = []
+    for number, umask in enumerate((0o022, 0o077)):
+        home = folder / str(number)
+        home.mkdir()
+        before = os.umask(umask)
+        try:
+            build(home, ["wheel", "--wheel-dir", str(home / "dist")], objects, date=number)
+        finally:
+            os.umask(before)
+        (wheel,) = (home / "dist").iterdir()
+        wheels.append((wheel.name, wheel.read_bytes()))
+    return wheels
+
+
+@pytest.mark.budget(0)
+@pytest.mark.parametrize("objects", ["none", ONE], ids=["pure", "compiled"])
+def test_two_builds_give_identical_bytes(tmp_path, objects):
+    first, second = built_twice(tmp_path, objects)
+    assert first == second
+
+
 def test_without_objects_the_wheel_is_for_every_machine(tmp_path):
     build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], "none")
     (wheel,) = (tmp_path / "dist").iterdir()
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert not any("/objects/" in name for name in archive.namelist())
+        assert not any("/objects/" in name or "/sboms/" in name for name in archive.namelist())
 
 
 def test_an_editable_installation_has_none(tmp_path):

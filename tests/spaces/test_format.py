@@ -28,7 +28,7 @@ from layoutkit import (
 from layoutkit.spaces import base
 from layoutkit.spaces import convert as moves
 
-pytestmark = pytest.mark.budget(8)
+pytestmark = pytest.mark.budget(3)
 
 V, SV, C = VectorSpace(24), VectorSpace(24, sparse=True), Conv2DSpace((2, 3), 4, "bchw")
 INDEX, VS, IS, N = (

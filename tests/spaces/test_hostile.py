@@ -13,6 +13,7 @@ from layoutkit import (
     LayoutkitError,
     ShapeError,
     VectorSpace,
+    collate,
 )
 from layoutkit.backends.indexing import normalize_indices, take
 
@@ -125,9 +126,11 @@ def test_labels_indices_and_windows(dtype, outside):
             make()
     if outside != -1:  # the last sample, as in Python's lists
         with pytest.raises(ShapeError, match="out of range"):
-            normalize_indices(labels[:, 0], 2)
+            normalize_indices(labels[:, 0], 4)
         with pytest.raises(ShapeError, match="out of range"):
-            DataView("bf", DENSE[:2]).index(labels[:, 0])
+            DataView("bf", np.zeros((4, 2))).index(labels[:, 0])
+    with pytest.raises(LayoutkitError):
+        collate([DENSE.repeat(2, axis=0)[:5]], "hw->bhw", h=2, offset={"h": labels[1]})
 
 
 def test_rows_are_taken_from_inside_whatever_is_asked():

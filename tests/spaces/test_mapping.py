@@ -61,20 +61,20 @@ WRONG = [
     # The same, one level down.
     (CompositeSpace((TARGETS, PAIR)), (T, F), SpaceError, r"component \[1\]: .*2 components"),
     (CompositeSpace((TARGETS, PAIR)), (T, (F,)), ShapeError, r"component \[1\]: .*1 parts"),
-    # The traps: a text is no sequence of sources, and one source is not in a tuple.
+    # A string is not a sequence of sources; a tuple needs all of its sources.
     (PAIR, "xy", SpaceError, "has 2 components"),
     (CompositeSpace((TARGETS, PAIR)), (T, "xy"), SpaceError, r"component \[1\]: "),
     (VECTORS, (F,), SpaceError, "single space.*write 'features'"),
     (VECTORS, (F, F), SpaceError, "single space"),
     (VECTORS, [F], SpaceError, "single space"),
-    (VECTORS, None, SpaceError, "it is a str"),
-    (VECTORS, 3, SpaceError, "it is a str"),
-    (PAIR, (F, 3), SpaceError, r"component \[1\]: .*it is a str"),
+    (VECTORS, None, SpaceError, "it must be a str"),
+    (VECTORS, 3, SpaceError, "it must be a str"),
+    (PAIR, (F, 3), SpaceError, r"component \[1\]: .*it must be a str"),
     (PAIR, None, SpaceError, "has 2 components"),
     (VECTORS, "", SpaceError, "NullSpace"),
     (N, F, SpaceError, "NullSpace"),
     (CompositeSpace((N, VECTORS)), (F, F), SpaceError, r"component \[0\]: .*NullSpace"),
-    (N, None, SpaceError, "it is a str"),
+    (N, None, SpaceError, "it must be a str"),
     # Not a space at all, or the other way around.
     (F, VECTORS, SpaceError, "swap"),
     ((F, T), PAIR, SpaceError, "swap"),

@@ -9,7 +9,7 @@ from spaces_of import assert_batches_equal, leaves, random_batch, relaid, rows, 
 from layoutkit import CompositeSpace, DataSpecsMapping, NullSpace, VectorSpace, is_flat_specs
 
 quick = settings(
-    max_examples=80, deadline=None, derandomize=True, database=None,
+    deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 NS = st.sampled_from([0, 1, 2, 7])

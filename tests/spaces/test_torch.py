@@ -23,6 +23,8 @@ from layoutkit import (
     VectorSpace,
 )
 
+pytestmark = pytest.mark.budget(4)
+
 IMAGES, VECTORS, N = Conv2DSpace((2, 3), 4, "chwb"), VectorSpace(24), NullSpace()
 PAIR = CompositeSpace((Conv2DSpace((2, 3), 3, "wbch"), CompositeSpace((N, VectorSpace(6)))))
 LABELS = np.array([[0, 2], [3, 3], [1, 0]])

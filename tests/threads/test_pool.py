@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from children import python
 
 import layoutkit
 from layoutkit import Converter, set_num_threads
+from layoutkit.kernels.cpu import threadpool_state
 from layoutkit.kernels.cpu.threadpool_state import (
     ASLEEP,
     BUSY,
@@ -363,3 +365,27 @@ print(threading.stack_size())
 def test_workers_have_the_stack_that_kernels_need():
     """Also where a program gives its threads less: sums ended it."""
     assert python(LITTLE_STACK) == "32768\n"
+
+
+def test_threads_that_load_the_pool_together_share_its_state(monkeypatch):
+    """A second state would leave the workers of the first one without work."""
+    made = []
+
+    class Counted(PoolState):
+        def __init__(self, *arguments):
+            made.append(1)
+            time.sleep(0.02)  # the other threads wait for the lock meanwhile
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(threadpool_state, "PoolState", Counted)
+    fresh = workers.Pool()
+    barrier = threading.Barrier(8)
+
+    def work(_):
+        barrier.wait()
+        fresh.load()
+
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(work, range(8)))
+    assert len(made) == 1
+    assert fresh._state_address == fresh.state.address

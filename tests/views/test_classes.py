@@ -20,6 +20,8 @@ from layoutkit import (
 from layoutkit.views.classview import FirstColumn
 from reference import reference_convert
 
+pytestmark = pytest.mark.budget(6)
+
 NAMES = ["cat", "dog", "emu", "fox"]
 ONE = np.array([3, 0, 2, 3, 0, 1, 2, 0])
 TWO = np.array([[3, 1], [2, 0], [1, 2], [2, 2]])
@@ -229,8 +231,8 @@ def test_bool_labels_and_no_samples():
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (np.array([0, 4, 9]), "label 4 of sample 1.* is none of 4 classes; .* from 0 to 3"),
-        (np.array([0, 1, -1]), "label -1 of sample 2.* is none of 4 classes"),
+        (np.array([0, 4, 9]), "label 4 of sample 1.* is not one of 4 classes; .* from 0 to 3"),
+        (np.array([0, 1, -1]), "label -1 of sample 2.* is not one of 4 classes"),
         (np.array([2**63], "u8"), "label 9223372036854775808 of sample 0"),
     ],
 )
@@ -245,7 +247,7 @@ def test_places_of_labels_out_of_range():
     labels = TWO.copy()
     labels[2, 1] = 7
     view = ClassView("bt", labels, NAMES)
-    with refused(DataError, "label 7 of sample 2, column 1 is none of 4 classes", view):
+    with refused(DataError, "label 7 of sample 2, column 1 is not one of 4 classes", view):
         view.many_hot()
     assert view.one_hot().sum() == 4  # the primary classes are all in order
 

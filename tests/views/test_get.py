@@ -29,7 +29,7 @@ from layoutkit import (
 )
 from reference import reference_convert
 
-pytestmark = pytest.mark.budget(6)
+pytestmark = pytest.mark.budget(4)
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((8, 3, 4, 2))

@@ -33,6 +33,22 @@ def wanted(x, factor):
     return ((x * np.float32(2 * factor)).astype("f8") + factor).astype("f4")
 
 
+@pytest.mark.parametrize(
+    ("layout", "shapes"),
+    [("chwb", [(3, 4, 5, 2), (1, 4, 5, 2), (1, 2, 5, 7)]), ("hbwc", [(3, 2, 4, 5), (6, 2, 4, 5)])],
+)
+def test_batches_may_differ_in_axes_before_the_batch_axis(layout, shapes):
+    view = ImageView()
+    for shape in shapes:
+        x = RNG.standard_normal(shape)
+        view.forward_put(layout, x)
+        for target in ("bf", "bchw"):
+            result = view.forward_get(target)
+            assert_same(result, ImageView(layout, x).forward_get(target))
+            view.backward_put(target, result)
+        np.testing.assert_array_equal(view.backward_get(), 2 * x)
+
+
 # ---- a thousand batches ------------------------------------------------------------------
 
 

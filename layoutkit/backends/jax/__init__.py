@@ -316,6 +316,11 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
         return export_on_stream(owner, self.namespace.jax.dlpack.from_dlpack)
 
 
+def array_namespace(x: Any) -> Any:
+    """Return `jax.numpy`."""
+    return import_module("jax.numpy")
+
+
 def adapter_for(x: Any) -> Adapter | None:
     """Return the adapter of a JAX array, or None, also for a ShapeDtypeStruct."""
     host, traced, on_gpu, sharded = _adapters()

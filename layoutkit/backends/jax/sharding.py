@@ -1,7 +1,7 @@
 """The adapter of JAX arrays sharded over several CPU devices, converted shard by shard.
 
-That is correct along axes that a conversion only moves, which b usually is. Along other axes a
-shard alone is not enough, and only XLA could exchange data between devices.
+Arrays may be sharded along axes that a conversion only moves, as it usually moves b. Along other
+axes a shard needs data of other shards, which only XLA can exchange between devices.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..base import Adapter, device_error
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
 
-_FIX = "run it under jax.jit, or put x in shards along b alone"
+_FIX = "run the conversion under jax.jit, or shard x along b only"
 
 
 class ShardedAdapter(Adapter):
-    """The adapter of arrays on several devices. `namespace` is the namespace of JAX."""
+    """The adapter of arrays on several devices; `namespace` is the ArrayNamespace of JAX."""
 
-    def __init__(self, words: Any) -> None:
-        self.namespace = words
+    def __init__(self, namespace: Any) -> None:
+        self.namespace = namespace
 
     def to_numpy(self, x: Any, arg_name: str) -> Any:
         """Raise DeviceError: the array has memory on several devices."""
@@ -38,7 +38,7 @@ class ShardedAdapter(Adapter):
         return self.namespace.shape(x), self.namespace.dtype(x)
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True: its memory is in parts."""
+        """Return True: the memory of x is on several devices."""
         return True
 
     def has_gradient(self, x: Any) -> bool:
@@ -46,15 +46,15 @@ class ShardedAdapter(Adapter):
         return False
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
-        """Return the conversion of every shard on its device, sharded along the same axes."""
+        """Convert every shard on its device; the result is sharded along the same axes."""
         if out is not None:
             raise ArgumentError("out= is given, but arrays of jax are immutable; omit out=")
         if converter.targets_gpu:
-            raise ArgumentError("x is in shards on several devices; omit device=")
+            raise ArgumentError("x is sharded over several devices; omit device=")
         jax = self.namespace.jax
         target = converter.plan(converter.spec_of(x)).target
         if not isinstance(x.sharding, jax.sharding.NamedSharding):
-            raise ArgumentError(f"x is in shards by {x.sharding}, which names no axes; {_FIX}")
+            raise ArgumentError(f"x is sharded by {x.sharding}, which names no axes; {_FIX}")
         spec = _result_axes(converter.options, _mesh_axes(x))
         sharding = jax.sharding.NamedSharding(x.sharding.mesh, jax.sharding.PartitionSpec(*spec))
         shard_converter = _shard_converter(converter, _mesh_axes(x))
@@ -63,21 +63,22 @@ class ShardedAdapter(Adapter):
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Raise ArgumentError: the parts may be sharded differently."""
-        raise ArgumentError(f"part 0 of a sum is in shards on several devices; {_FIX}")
+        raise ArgumentError(f"part 0 of a sum is sharded over several devices; {_FIX}")
 
 
 def _mesh_axes(x: Any) -> list[Any]:
-    """Return the mesh axis for each axis of an array; None for axes that are not sharded."""
+    """Return the mesh axis for each axis of x, or None for axes that are not sharded."""
     mesh_axes = [None if entry == () else entry for entry in x.sharding.spec]
     return mesh_axes + [None] * (x.ndim - len(mesh_axes))
 
 
-def _result_axes(task: ConvertOptions, axes: list[Any]) -> list[Any]:
-    """Return the mesh axis for each axis of the result; raise if shards do not suffice."""
-    pattern = task.pattern.completed(len(axes))
+def _result_axes(task: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
+    """Return the mesh axis for each axis of the result; raise if a shard needs other shards."""
+    pattern = task.pattern.completed(len(mesh_axes))
     source = pattern.source.groups
     target = pattern.target.groups
-    sharded = {group: axis for group, axis in zip(source, axes, strict=True) if axis is not None}
+    pairs = zip(source, mesh_axes, strict=True)
+    sharded = {group: mesh_axis for group, mesh_axis in pairs if mesh_axis is not None}
     unsharded_axes = set() if task.padding is None else set(dict(task.padding.sizes))
     if task.formula is not None and task.formula.per_channel:
         unsharded_axes.add(task.formula.axis)
@@ -87,17 +88,17 @@ def _result_axes(task: ConvertOptions, axes: list[Any]) -> list[Any]:
         names = " ".join(map(pattern.source.name, group))
         if group not in target or len(group) > 1 or names in unsharded_axes:
             raise ShapeError(
-                f'x is in shards along axis {names}, which "{task.pattern.text}" does not move as '
-                f"a whole, so that a shard alone is not enough; {_FIX}"
+                f'x is sharded along axis {names}, but "{task.pattern.text}" does not only move '
+                f"this axis, so a shard needs data of other shards; {_FIX}"
             )
     return [sharded.get(group) for group in target]
 
 
-def _shard_converter(converter: Converter, axes: list[Any]) -> Converter:
-    """Return the Converter of a shard, without sizes of sharded axes, which differ there."""
-    named = converter.options.pattern.completed(len(axes)).source.named
-    pairs = zip(named, axes, strict=True)
-    sharded_names = {name for (name, *_), axis in pairs if axis is not None} & set(
+def _shard_converter(converter: Converter, mesh_axes: list[Any]) -> Converter:
+    """Return the Converter of a shard, without the sizes of sharded axes, which are global."""
+    named = converter.options.pattern.completed(len(mesh_axes)).source.named
+    pairs = zip(named, mesh_axes, strict=True)
+    sharded_names = {name for (name, *_), mesh_axis in pairs if mesh_axis is not None} & set(
         converter.options.sizes
     )
     if not sharded_names:

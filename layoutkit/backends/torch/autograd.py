@@ -1,6 +1,6 @@
 """Conversions as nodes of the autograd graph; `Converter.backward` is their backward.
 
-Imported with the first tensor that requires a gradient.
+This module is imported for the first tensor that requires a gradient.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torc
 class _TransformableFunction(_torch.autograd.Function):  # type: ignore[misc]
     """The autograd function for torch.func, which requires `setup_context`.
 
-    torch inspects the signature of `forward` in each call of such a function, which takes as many
-    Python calls as everything else.
+    It is used only there: torch inspects the signature of its `forward` in each call, which doubles
+    the number of Python calls.
     """
 
     @staticmethod
@@ -54,7 +54,7 @@ class _TransformableFunction(_torch.autograd.Function):  # type: ignore[misc]
 
 
 def _apply(run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: Any) -> Any:
-    """Call an autograd function: `run(tensors)` with `backward_fn(grad, n)` for tensor n."""
+    """Return `run(tensors)`, recorded with the gradient `backward_fn(grad, n)` for tensor n."""
     active = _torch._C._are_functorch_transforms_active()
     function = _TransformableFunction if active else _RecordedFunction
     return function.apply(run, backward_fn, *tensors)
@@ -63,37 +63,37 @@ def _apply(run: Callable[..., Any], backward_fn: Callable[..., Any], *tensors: A
 def convert_with_gradient(converter: Converter, x: Any, spec: ArraySpec) -> Any:
     """Return the converted tensor, whose gradient flows through `converter.backward`."""
     backward_fn = _backward(converter, x, spec)
-    # Detached, so that the fast path of plain tensors converts it.
+    # The tensor is detached, so that the fast path of plain tensors converts it.
     return _apply(
         lambda tensors: converter(tensors[0].detach()), lambda grad, _: backward_fn(grad), x
     )
 
 
 def sum_with_gradient(accumulator: Accumulator, parts: Sequence[Any]) -> Any:
-    """Return the sum, whose gradient flows to every tensor in the layout of that tensor."""
+    """Return the sum, whose backward returns the gradient of each part in the part's layout."""
     pairs = zip(accumulator.converters(), parts, strict=True)
     backwards = [_backward(converter, x, converter.spec_of(x)) for converter, x in pairs]
     return _apply(accumulator, lambda grad, n: backwards[n](grad), *parts)
 
 
 def _clipped_backward(converter: Converter, x: Any) -> Callable[[Any], Any]:
-    """Return the backward of a clipped `x`, which must not change until it is called."""
-    kept = x.detach()
+    """Return the backward of a conversion with clip; it raises if x was changed in place."""
+    detached = x.detach()
     version = x._version
 
     def backward_fn(grad: Any) -> Any:
-        if kept._version != version:
+        if detached._version != version:
             raise RuntimeError(
-                "x was changed in place since it was converted with clip, whose gradient needs it; "
+                "x was changed in place after a conversion with clip, whose gradient depends on x; "
                 "convert x.clone()"
             )
-        return converter.backward(grad, like=kept)
+        return converter.backward(grad, like=detached)
 
     return backward_fn
 
 
 def _backward(converter: Converter, x: Any, spec: ArraySpec) -> Callable[[Any], Any]:
-    """Return the backward of `x`, which keeps only its spec unless `x` is clipped."""
+    """Return the backward of a conversion of x; it keeps the data of x alive only for clip."""
     is_real = dtype_kind(spec.dtype) != "c"
     formula = converter.options.formula
     if formula is not None and formula.clip is not None:

@@ -1,13 +1,14 @@
-"""Custom torch operators that run our kernels in graphs executed later.
+"""Custom torch operators that run layoutkit's kernels in traced graphs.
 
     layoutkit::convert(x, pattern, keywords, names, sizes)
     layoutkit::accumulate(parts, layouts, layout, dtype, names, sizes)
 
 Both allocate their result. They have gradients of any order, a fake implementation (also for
-symbolic sizes), and a vmap rule. Keywords are JSON, since a graph holds only plain values; sizes
-are separate arguments beside their axes' names, since torch may pass symbols for them.
+symbolic sizes), and a vmap rule. `keywords` is JSON, because a graph holds only plain values.
+`names` and `sizes` are axes and their sizes, separate from `keywords` because torch may pass
+symbols as sizes.
 
-Imported with the first tensor that is traced.
+This module is imported for the first traced tensor.
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ from ...normalize import Bounds
 from ...planning.gradient import channel_scatter, folded_sizes, gradient_arguments, without_channels
 from ...planning.options import ConvertOptions, parse_options
 from ...spec import DType, dtype_kind
-from ..gradients import mask_clipped_grad
-from ..gradients import scatter_channel_grad as spread_out
+from ..gradients import mask_clipped_grad, scatter_channel_grad
 from .symbolic import library, options_from_json
 from .tensors import concrete_adapter
 
 _torch: Any = import_module("torch")
-_words = library()
+_namespace = library()
 
 
 # ---- one tensor --------------------------------------------------------------------------
@@ -52,8 +52,8 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
 
 def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
     task = _task(pattern, keywords, names, sizes)
-    move, target = task.check_and_infer_dtype(tuple(x.shape), _words.dtype(x))
-    if task.formula is not None:  # validates one constant for each index, as the kernels will
+    move, target = task.check_and_infer_dtype(tuple(x.shape), _namespace.dtype(x))
+    if task.formula is not None:  # raises unless there is one constant per index
         task.formula.coefficients(task.formula.indices(move))
     return _empty(move.target_shape, target, task.device or x.device)
 
@@ -80,10 +80,10 @@ def _map_convert(
     source, target = (
         str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target)
     )
-    mapped = (
+    batch_pattern = (
         f"{_with_batch_axis(source, source + target)}->{_with_batch_axis(target, source + target)}"
     )
-    return convert(x.movedim(axes[0], 0), mapped, keywords, names, sizes), 0
+    return convert(x.movedim(axes[0], 0), batch_pattern, keywords, names, sizes), 0
 
 
 # ---- a sum -------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _fake_accumulate(
     sizes: list[int],
 ) -> Any:
     accumulator = _accumulator_of(layouts, layout, dtype, names, sizes)
-    facts = [(tuple(part.shape), _words.dtype(part)) for part in parts]
+    facts = [(tuple(part.shape), _namespace.dtype(part)) for part in parts]
     moves, result = accumulator.resolve(*zip(*facts, strict=True))
     return _empty(moves[0].target_shape, result, parts[0].device)
 
@@ -132,7 +132,7 @@ def _accumulate_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
         _gradient(converter.options, part, grad) if part.is_differentiable else None
         for converter, part in zip(converters, ctx.parts, strict=True)
     ]
-    # torch takes an empty list for one of tensors, and expects a list of gradients for it.
+    # torch takes an empty list for a list of tensors, and expects a list of gradients.
     return grads, *([] if argument == [] else None for argument in ctx.arguments)
 
 
@@ -143,29 +143,31 @@ def _map_accumulate(
         part.expand(info.batch_size, *part.shape) if axis is None else part.movedim(axis, 0)
         for part, axis in zip(parts, axes[0], strict=True)
     ]
-    mapped = [_with_batch_axis(name, "".join((*layouts, layout))) for name in (*layouts, layout)]
-    return accumulate(moved, mapped[:-1], mapped[-1], *rest), 0
+    used_letters = "".join((*layouts, layout))
+    batch_layouts = [_with_batch_axis(name, used_letters) for name in layouts]
+    batch_layout = _with_batch_axis(layout, used_letters)
+    return accumulate(moved, batch_layouts, batch_layout, *rest), 0
 
 
 # ---- common to both ----------------------------------------------------------------------
 
 
 class _TensorInfo:
-    """The properties of a tensor that its gradient needs; the data is not kept alive."""
+    """The properties of a tensor that its gradient depends on, without its data."""
 
     def __init__(self, x: Any) -> None:
         self.shape = tuple(x.shape)
         self.device = x.device
-        self.dtype: DType = _words.dtype(x)
+        self.dtype: DType = _namespace.dtype(x)
         self.is_differentiable = dtype_kind(self.dtype) in "fc"
 
 
 def _gradient(task: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
-    """Return the gradient of x from that of the result, by a conversion in the other direction."""
+    """Return the gradient of x, for the gradient of the result, by the reverse conversion."""
     if dtype_kind(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
     selection = channel_scatter(
-        task, (tuple(grad.shape), _words.dtype(grad), ""), (x.shape, x.dtype, "")
+        task, (tuple(grad.shape), _namespace.dtype(grad), ""), (x.shape, x.dtype, "")
     )
     move = task.select_channels(x.shape)[0]
     dtype = x.dtype
@@ -180,7 +182,7 @@ def _gradient(task: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     grad_x = convert(
         grad.contiguous(), pattern, options_json, list(axis_sizes), list(axis_sizes.values())
     )
-    return grad_x if selection is None else spread_out(grad_x, *selection[1:], x.dtype)
+    return grad_x if selection is None else scatter_channel_grad(grad_x, *selection[1:], x.dtype)
 
 
 def _clip_of(task: ConvertOptions) -> Bounds | None:
@@ -188,7 +190,7 @@ def _clip_of(task: ConvertOptions) -> Bounds | None:
 
 
 def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
-    _words.check(dtype)
+    _namespace.check(dtype)
     return _torch.empty(shape, dtype=getattr(_torch, dtype.name), device=device)
 
 
@@ -216,7 +218,7 @@ _accumulator = lru_cache(maxsize=MAX_KEPT)(_accumulator_of)
 
 
 def _with_batch_axis(layout: str, used_letters: str) -> str:
-    """Return the layout with one more axis in front, of a letter not in `used_letters`."""
+    """Return the layout with a new first axis, named by a letter not in `used_letters`."""
     name = next(letter for letter in ascii_lowercase if letter not in used_letters + "fc")
     return f"{name} {layout}" if " " in layout else f"{name}{layout}"
 

@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 class _Recorded(NamedTuple):
     """The cached plan of a conversion that autograd records."""
 
-    view: Permutation | None  # None: the conversion moves elements
+    view: Permutation | None  # None if the conversion moves elements
     spec: ArraySpec  # of x, for the backward
 
 
 class TensorMixin:
-    """The methods common to tensors on the CPU and on a GPU, recorded by autograd if needed."""
+    """The methods common to the adapters of tensors, with the recording by autograd."""
 
     traces_constants = True
 
-    def __init__(self, words: Torch) -> None:
-        self.namespace = words
-        self.torch = words.xp
+    def __init__(self, namespace: Torch) -> None:
+        self.namespace = namespace
+        self.torch = namespace.xp
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
-        """Return shape and dtype, which need no memory."""
+        """Return shape and dtype; the tensor need not hold data."""
         return self.namespace.shape(x), self.namespace.dtype(x)
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Return copies of the samples at validated positions."""
+        """Return a copy of the samples at validated positions."""
         return x.index_select(axis, self.torch.as_tensor(positions, device=x.device))
 
     def unchanged_result(self, x: Any, array: Any) -> Any:
@@ -57,23 +57,23 @@ class TensorMixin:
 
     def written(self, out: Any) -> Any:
         """Return the caller's output after its memory was written."""
-        # Then autograd detects the write if the graph saved the tensor for its backward.
+        # With a new version, autograd detects the write if a graph saved the tensor.
         if not out.is_inference():
             self.torch.autograd.graph.increment_version(out)
         return out
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
-        """Return a view of a result with its axes permuted."""
+        """Return a view of x with its axes permuted."""
         return x.permute(order)
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True if autograd records operations on a tensor now."""
+        """Return True if autograd records operations on x now."""
         return bool(
             isinstance(x, self.torch.Tensor) and x.requires_grad and self.torch.is_grad_enabled()
         )
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
-        """Return `converter(x, out)`, recorded in the graph of `x`."""
+        """Return `converter(x, out)`, recorded in the autograd graph of x."""
         check_no_out(out, "x")
         if converter.options.formula is not None and converter.options.formula.is_traced:
             return symbolic.convert_symbolic(converter.options, x, self.namespace).contiguous()
@@ -87,11 +87,11 @@ class TensorMixin:
             cache_put(converter.recorded, key, recorded, PROGRAM_SIZE_ESTIMATE)
         if recorded.view is None:
             return _autograd().convert_with_gradient(converter, x, recorded.spec)
-        # In torch operations, so that autograd knows the base of the view.
+        # torch operations make the view, so that autograd knows its base.
         return self.namespace.apply_move(x, recorded.view)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """Return the sum, recorded in the graph of its parts."""
+        """Return the sum, recorded in the autograd graph of its parts."""
         first = next(n for n, part in enumerate(parts) if self.is_recorded(part))
         check_no_out(out, f"part {first}")
         return _autograd().sum_with_gradient(accumulator, parts)
@@ -117,7 +117,7 @@ class TensorMixin:
         """Raise ArgumentError if autograd records operations on the output."""
         if self.is_recorded(out):
             raise ArgumentError(
-                "out requires a gradient, which writing into it would falsify; omit out=, "
+                "out requires a gradient, which a write to out would invalidate; omit out=, "
                 "or call under torch.no_grad()"
             )
 
@@ -183,7 +183,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
 
     def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Return the address, strides and dtype of a tensor made by `empty`, `view` or a kernel."""
+        """Return the address, strides and dtype of a tensor that layoutkit created."""
         return self.device_array(x, "the result")
 
     def device(self, x: Any, arg_name: str) -> str:
@@ -203,11 +203,11 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         return self.device_array_of(self._empty(shape, dtype, ordinal))
 
     def empty_temporary(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """Allocate a temporary; a CUDA graph of torch has a private pool, so it stays reserved."""
+        """Allocate a temporary tensor; a captured CUDA graph keeps it in torch's private pool."""
         return self.empty(shape, dtype, ordinal)
 
     def view(self, array: DeviceArray, move: Permutation) -> Any:
-        """Return torch's view of a tensor whose elements need not move."""
+        """Return a torch view of the tensor of `array`, with `move` applied."""
         return self.namespace.apply_move(array.owner, move)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
@@ -218,7 +218,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         out.owner.detach().copy_(source)
 
     def cache_key(self, x: Any, out: Any) -> Any:
-        """Return the cache key of plain tensors in the fast path."""
+        """Return the cache key of plain tensors for the fast path."""
         key = (x.device.index, x.shape, x.stride(), x.dtype)
         if out is None:
             return key
@@ -267,7 +267,7 @@ def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
 
 
 def concrete_adapter(x: Any) -> TorchAdapter | TorchCudaAdapter:
-    """Return the adapter of a tensor that has memory."""
+    """Return the adapter of a tensor that holds data."""
     return _adapters()[x.is_cuda]
 
 
@@ -277,14 +277,14 @@ def cuda_adapter() -> TorchCudaAdapter:
 
 
 def check_no_out(out: Any, name: str) -> None:
-    """Raise ArgumentError if there is an output, through which no gradient would flow."""
+    """Raise ArgumentError if `out` is given, because no gradient flows through it."""
     if out is not None:
         raise ArgumentError(
             f"{name} requires a gradient, which does not pass through out=; omit out=, or "
-            f"call under torch.no_grad()"
+            "call under torch.no_grad()"
         )
 
 
 def _is_ml_dtype(dtype: DType) -> bool:
-    """Return True for a float dtype of ml_dtypes, exchanged with torch as its bits."""
+    """Return True for a float dtype of ml_dtypes, whose bits are exchanged with torch."""
     return dtype.type.__module__ == "ml_dtypes" and dtype_kind(dtype) == "f"

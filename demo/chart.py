@@ -115,16 +115,16 @@ def _round_trip(area: Any, arrays: Sequence[Array]) -> None:
     difference = np.abs(batch.astype(int) - back)
     area.suptitle("The round trip", color=INK, **HEADING)
     left, middle, right, nothing = area.subplots(1, 4, width_ratios=(3, 1.12, 3, 3))
-    _picture(left, batch[0], "the photograph", "uint8 bhwc")
+    _show_image(left, batch[0], "the photograph", "uint8 bhwc")
     _planes(middle, planes[0])
-    _picture(right, back[0], "back again", "uint8 bhwc")
-    _picture(
+    _show_image(right, back[0], "back again", "uint8 bhwc")
+    _show_image(
         nothing, difference[0].max(2), "the difference", f"of {len(batch)} photographs", "gray"
     )
     nothing.text(112, 112, difference.max(), fontsize=44, color="white", ha="center", va="center")
 
 
-def _picture(axes: Any, image: Array, title: str, text: str, colours: str | None = None) -> None:
+def _show_image(axes: Any, image: Array, title: str, text: str, colours: str | None = None) -> None:
     axes.imshow(image, cmap=colours, vmin=0, vmax=255)
     axes.set_title(title, fontsize=13, color=INK)
     axes.text(0.5, -0.03, text, transform=axes.transAxes, ha="center", va="top", fontsize=12,

@@ -1,0 +1,104 @@
+"""Every function and class of the reference, called from eight threads that switch at any step.
+
+`sys.setswitchinterval(1e-6)` lets Python switch threads about every microsecond.
+"""
+
+import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from children import python
+
+from layoutkit.threads import limits
+
+pytest.importorskip("PIL", reason="Pillow is not installed")
+pytest.importorskip("cv2", reason="OpenCV is not installed")
+
+from public_calls import CALLS, Shared, all_calls, comparable
+
+HOME = Path(__file__).parents[2]
+THREADS = 8
+# Layers, transformers and loaders of other libraries, which decide in which threads they run.
+FRAMEWORKS = ("torch.", "keras.", "sklearn.")
+
+
+@pytest.fixture
+def switching():
+    """Threads that switch as often as Python allows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def usual_threads():
+    before = limits._threads, limits.threading_layer
+    yield
+    limits._threads, limits.threading_layer = before
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    return all_calls(Shared(tmp_path_factory.mktemp("shared")))
+
+
+@pytest.fixture(scope="module")
+def calls_of_one(tmp_path_factory):
+    """Calls of other objects, so that threads make what shared objects cache."""
+    return all_calls(Shared(tmp_path_factory.mktemp("one")))
+
+
+def test_every_name_of_the_reference_is_called():
+    pages = (page.read_text() for page in sorted((HOME / "docs" / "reference").glob("*.md")))
+    named = {name for page in pages for name in re.findall(r"^::: layoutkit\.(.+)$", page, re.M)}
+    covered = [name for names in CALLS for name in names]
+    assert len(covered) == len(set(covered))
+    assert {name for name in named if not name.startswith(FRAMEWORKS)} == {*covered, "errors"}
+
+
+@pytest.mark.usefixtures("usual_threads", "switching")
+@pytest.mark.parametrize("names", CALLS, ids=lambda names: names[0])
+def test_eight_threads_get_the_result_of_one(calls, calls_of_one, names):
+    call = calls[names]
+    expected = [comparable(calls_of_one[names](number)) for number in range(THREADS)]
+    barrier = threading.Barrier(THREADS)
+
+    def work(number):
+        barrier.wait()
+        return [comparable(call(number)) == expected[number] for _ in range(2)]
+
+    with ThreadPoolExecutor(THREADS) as executor:
+        assert list(executor.map(work, range(THREADS))) == [[True] * 2] * THREADS
+
+
+FIRST = """
+import sys, tempfile, threading
+sys.path[:0] = {paths!r}
+from public_calls import Shared, all_calls, comparable
+sys.setswitchinterval(1e-6)
+with tempfile.TemporaryDirectory() as folder:
+    calls = list(all_calls(Shared(folder)).values())
+    barrier = threading.Barrier(8)
+    results = {{}}
+    def work(number):
+        barrier.wait()
+        turned = range(number * 2, number * 2 + len(calls))
+        results[number] = {{n % len(calls): comparable(calls[n % len(calls)]()) for n in turned}}
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    serial = {{n: comparable(call()) for n, call in enumerate(calls)}}
+    print("equal:", [results.get(number) == serial for number in range(8)])
+"""
+
+
+def test_the_first_calls_of_a_process_in_eight_threads():
+    """Each thread begins with other calls: imports, caches and the pool are made by all of them."""
+    output = python(FIRST.format(paths=[str(HOME / "tests" / "helpers")]), PYTHONPATH=HOME)
+    assert output.splitlines()[-1] == f"equal: {[True] * 8}"
