@@ -213,7 +213,7 @@ class Tiling:
     def pitch(self, positions: int) -> int:
         """Return the bytes between rows of the scratch area, for `positions` of the run."""
         if self.rows_contiguous:
-            return positions * self.src_itemsize
+            return positions * self.width * self.src_itemsize
         positions += self._line_positions() if self.stream else 0
         # One more line, so that rows of full pages do not share cache sets.
         return -(-positions * self.width * self.src_itemsize // LINE) * LINE + LINE

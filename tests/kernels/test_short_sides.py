@@ -1,10 +1,13 @@
 """Transposes with a side shorter than a 16-byte lane, and short contiguous runs."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from guarded import guarded, why_not
 
 from layoutkit import Converter, plan
+from layoutkit.kernels.cpu.tiling import JOINED_BYTES
 from layoutkit.memory import contiguous_strides
 from reference import reference_convert
 
@@ -63,6 +66,18 @@ def test_runs_of_every_length(nbytes):
     check("abn->ban", (5, 7, nbytes), "uint8")
     check("abn->ban", (70, 3, nbytes), "uint8", dtype="float32")
     check("abcn->cban", (3, 4, 5, nbytes), "int16")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+@pytest.mark.usefixtures("streaming")
+def test_runs_that_fill_a_block_of_joined_rows(count):
+    """Runs that are grouped up to JOINED_BYTES leave other loops among the rows of the block."""
+    casts = [("float32", "float32"), ("float32", "float64"), ("float64", "float16")]
+    for (dtype, target), off in product(casts, (-1, 0, 1)):
+        largest = max(np.dtype(dtype).itemsize, np.dtype(target).itemsize)
+        length = JOINED_BYTES // largest // count + off
+        check("bch->cbh", (count, 3, length), dtype, dtype=target, scale=2.0)
+        check("bch->cbh", (count, 70, length), dtype, dtype=target, scale=2.0)
 
 
 @pytest.mark.usefixtures("streaming")
