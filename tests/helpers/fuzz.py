@@ -37,6 +37,10 @@ CASTS = [
 ]  # fmt: skip
 FORMULAS = [("u1", "f4"), ("u1", "bfloat16"), ("f4", "f4"), ("f8", "f8")]
 ADDED = [("f4",), ("f2", "f4"), ("bfloat16",), ("f8", "f4"), ("i4",), ("u1", "i4")]
+BLOCK_BYTES = {
+    name: getattr(tiling, name)
+    for name in ("RUN_BYTES", "ROW_BYTES", "JOINED_BYTES", "PIECE_BYTES", "REPEAT_BYTES")
+}
 USUAL = ["bhwc", "bchw", "chwb", "bwc", "bcw", "bc"]
 LETTERS = "abcdhwz"
 
@@ -154,7 +158,9 @@ def draw(seed, number):
         "threads": int(rng.integers(1, 4)),
     }
     make = draw_sum if rng.random() < 0.2 else draw_conversion
-    return make(rng), policy
+    move = make(rng)
+    policy["divisor"] = int(rng.choice([1, 2, 8]))
+    return move, policy
 
 
 def draw_conversion(rng):
@@ -327,6 +333,8 @@ def once(seed, number):
     move, policy = draw(seed, number)
     launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
     tiling.STREAMED_RUN = 64 if number % 2 else 512
+    for constant, nbytes in BLOCK_BYTES.items():  # smaller blocks, so that small arrays have many
+        setattr(tiling, constant, nbytes // policy["divisor"])
     pool.KEEP_GIL_BYTES = pool.SERIAL_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:
