@@ -73,12 +73,13 @@ def make_plan_for_device(
 # NotImplemented.
 FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
 # Attributes with caches or state of this process, which are not pickled or copied.
-# Calls of a Converter with out= before it loads the kernel "direct", which takes some milliseconds.
+# Calls of a Converter before it loads the kernel "direct", which takes some milliseconds.
 FEWEST_CALLS = 64
 
 _NOT_PICKLED = (
     "_calls",
     "_direct",
+    "_direct_new",
     "cuda_programs",
     "recorded",
     "_programs",
@@ -163,6 +164,7 @@ class Converter:
         self.graph_args = graph_args_of(task)
         self._calls = 0
         self._direct: Callable[[Array, Array], int] | None = None
+        self._direct_new: Callable[[Array], Array | None] | None = None
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -223,9 +225,14 @@ class Converter:
             return late.load("dispatch").dispatch_conversion(self, x, out)
         array = x if type(x) is np.ndarray else as_numpy(x)
         if out is None:
+            if self._direct_new is not None and (new := self._direct_new(x)) is not None:
+                return new
             key: Any = (array.shape, array.strides, array.dtype)
             program = self._programs.get(key) or self._prepare(key, array, None)
-            return program(x, array, None)
+            result = program(x, array, None)
+            if x is array:
+                self._count_calls(program, x, None)
+            return result
         if self._direct is not None and self._direct(x, out):
             return out
         target = out if type(out) is np.ndarray else as_numpy(out, "out")
@@ -237,10 +244,14 @@ class Converter:
             self._count_calls(program, x, out)
         return out
 
-    def _count_calls(self, program: Any, x: Array, out: Array) -> None:
+    def _count_calls(self, program: Any, x: Array, out: Array | None) -> None:
         """Convert arrays like these without Python from now on, after some calls."""
         self._calls += 1
-        if self._calls >= FEWEST_CALLS and not self._task.is_composed:
+        if self._calls < FEWEST_CALLS or self._task.is_composed:
+            return
+        if out is None:
+            self._direct_new = program.direct_new_call(x)
+        else:
             self._direct = program.direct_call(x, out)
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:

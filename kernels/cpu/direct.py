@@ -1,7 +1,7 @@
 """The kernel "direct": runs a conversion straight from two array objects.
 
-A call of a conversion with `out=` takes 3 us of Python, which finds the program for the shapes,
-strides and dtypes, and checks that the arrays do not overlap. This kernel does the same with the
+A call of a conversion takes 3 us of Python, which finds the program for the shapes, strides and
+dtypes, and checks that the arrays do not overlap. This kernel does the same with the
 headers of the arrays, in less than 0.1 us, for arrays that are like those of an earlier call. For
 others it does nothing and returns 0, and the call goes through Python.
 

@@ -1,4 +1,4 @@
-"""Calls with out= that machine code takes over after some calls (kernels/cpu/direct.py)."""
+"""Calls that machine code takes over after some calls (kernels/cpu/direct.py)."""
 
 import pickle
 import threading
@@ -6,9 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from layoutkit import ArgumentError, Converter, ShapeError, convert
+from layoutkit import ArgumentError, Converter, ShapeError, buffers, convert
 from layoutkit.buffers import empty
 from layoutkit.converter import FEWEST_CALLS
+from layoutkit.cpu.program import NUMPY_BYTES
 from layoutkit.memory import HAS_KNOWN_HEADER
 
 pytestmark = pytest.mark.skipif(
@@ -195,3 +196,78 @@ def test_options_of_several_steps_go_through_python():
     for _ in range(FEWEST_CALLS + 2):
         converter(x, out=out)
     np.testing.assert_array_equal(out[:, :, 1:9, 1:7], expected(x))
+
+
+# ---- new results -------------------------------------------------------------------------
+
+
+def after_many_calls(converter, x):
+    """Return the function that the Converter calls first without out=, after some calls."""
+    for _ in range(FEWEST_CALLS):
+        converter(x)
+    return converter._direct_new
+
+
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "float16", "scale": 0.5}], ids=["move", "cast"])
+def test_new_results_are_of_the_call(keywords):
+    converter = Converter("bhwc->bchw", **keywords)
+    to_new = after_many_calls(converter, values())
+    results = [to_new(values(seed)) for seed in range(3)]
+    assert len({result.ctypes.data for result in results}) == 3
+    for seed, result in enumerate(results):
+        wanted = (expected(values(seed)) * keywords.get("scale", 1)).astype(result.dtype)
+        assert result.flags.c_contiguous
+        assert result.flags.writeable
+        assert result.dtype == converter.resolve(converter.spec_of(values())).dtype
+        np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: x.view(np.int32),
+        lambda x: x.view(">f4"),
+        lambda x: x[:1],
+        lambda x: x[0],
+        lambda x: x[:, :, ::-1],
+        lambda x: x.view(Special),
+        lambda x: [x],
+    ],
+    ids=["dtype", "byte order", "size", "rank", "strides", "subclass", "no array"],
+)
+def test_other_arrays_are_left_to_python_without_out(other):
+    assert after_many_calls(Converter("bhwc->bchw"), values())(other(values())) is None
+
+
+def test_x_at_any_address():
+    converter = Converter("bhwc->bchw")
+    to_new = after_many_calls(converter, values())
+    x = np.empty(BYTES + 1, np.uint8)[1:].view(np.float32).reshape(SHAPE)
+    x[...] = values(7)
+    np.testing.assert_array_equal(to_new(x), expected(values(7)))
+
+
+@pytest.mark.parametrize(("count", "is_new"), [(-1, True), (0, True), (1, False)])
+def test_large_results_come_from_the_pool(count, is_new):
+    x = np.arange(NUMPY_BYTES // 8 + count, dtype=np.float64).reshape(1, -1, 1)
+    converter = Converter("abc->cba", scale=2.0)
+    assert (after_many_calls(converter, x) is not None) == is_new
+    held = buffers.stats()["held"]
+    result = converter(x)
+    assert (buffers.stats()["held"] == held) == is_new
+    np.testing.assert_array_equal(result, 2 * x.transpose())
+
+
+def test_reversed_results():
+    """The last item of the output is the first that the kernel visits."""
+    x = values()[:, ::-1, ::-1]
+    converter = Converter("bhwc->bchw")
+    to_new = after_many_calls(converter, x)
+    np.testing.assert_array_equal(to_new(x), expected(x))
+
+
+def test_views_of_x_stay_views():
+    x = values()
+    converter = Converter("bhwc->b(hwc)", copy=False)
+    assert after_many_calls(converter, x) is None
+    assert np.shares_memory(converter(x), x)
