@@ -24,7 +24,7 @@ def gather_microkernel(itemsize, channels, literal, streaming):
     """Make a microkernel that copies items one by one, from the first to the last of the run."""
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
@@ -114,7 +114,7 @@ def runs_microkernel(itemsize, channels, literal, streaming):
     )
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         sources = params + uintp(8 * i64_at(params, RUN_TABLE))
         targets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         nbytes = i64_at(params, OUT_STRIDE)

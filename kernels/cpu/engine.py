@@ -9,8 +9,9 @@ and written once.
 A microkernel `k` is made by the function `k_microkernel(itemsize, channels, literal, streaming)` in
 the module `k` of this folder (or the module in SHARED_MODULES). `literal` comes from the kernel's
 Tiling (tiling.py); `streaming` is true if full aligned cache lines bypass the caches. It returns an
-inlined function move(params, src, end, dst, n, m), which reorders a block for the output. The block
-has m rows and n positions along the run; `end` is the address behind the last readable byte.
+inlined function move(params, src, end, dst, n, m, ahead), which reorders a block for the output. A
+block has m rows and n positions along the run; `end` is the address behind the last readable byte.
+The source of the next block is `ahead` bytes further, so that it can be prefetched.
 
 params.py describes the parameter block.
 """
@@ -32,6 +33,7 @@ from .params import (
     OUT_OFFSETS,
     OUT_STRIDE,
     PITCH,
+    PREFETCH,
     ROWS_CONTIGUOUS,
     ROWS_LOOP,
     ROWS_TABLE,
@@ -98,6 +100,12 @@ def extent(params, state, axis):
 
 
 @inline
+def next_block(params, state, src, x):
+    """Return the bytes from `x`, the source of a block, to that of the block of the state."""
+    return (src + uintp(i64_at(state, SRC)) - x) * uintp(i64_at(params, PREFETCH))
+
+
+@inline
 def to_next_line(address, item):
     """Return the items from an address to the next cache line; 0 at the beginning of a line."""
     return (LINE - address % LINE) % LINE // item
@@ -115,8 +123,8 @@ def direct(move, streaming):
             y = dst + uintp(i64_at(state, DST))
             n = extent(params, state, RUN_LOOP)
             m = extent(params, state, ROWS_LOOP)
-            move(params, x, end, y, n, m)
             advance(params, state)
+            move(params, x, end, y, n, m, next_block(params, state, src, x))
         if streaming:
             fence()
 
@@ -184,7 +192,9 @@ def staged(move, convert, item, out_item, coef_step, streaming):
             number = i64_at(state, i64_at(params, RUN_LOOP))
             is_first = number == 0 or halo == 0
             is_last = number == i64_at(params, RUN_LAST) or halo == 0
-            move(params, x, end, scratch, n if is_last else n + halo, m)
+            advance(params, state)
+            ahead = next_block(params, state, src, x)
+            move(params, x, end, scratch, n if is_last else n + halo, m, ahead)
             n, m = (n * m, 1) if rows_contiguous else (n, m)
             for q in range(m):
                 to = y + uintp(i64_at(outs, q))
@@ -196,7 +206,6 @@ def staged(move, convert, item, out_item, coef_step, streaming):
                 line = scratch + uintp(q * pitch + first * item)
                 to += uintp(first * out_item)
                 convert(line, to, stop - first, factor + shift, term + shift, bounds)
-            advance(params, state)
         if streaming:
             fence()
 

@@ -187,7 +187,7 @@ def split_lines(itemsize, channels, width, streaming, backward):
                     move_item(x, dst + uintp(i64_at(dst_offsets, c) + p * itemsize), itemsize)
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
@@ -234,7 +234,7 @@ def merge_microkernel(itemsize, channels, literal, streaming):
     )
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         if n < count:
             for p in range(n):
@@ -288,7 +288,7 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
                     move_item(x, dst + uintp(p * out_pixel + c * itemsize), itemsize)
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
         while n > 0:

@@ -25,6 +25,8 @@ and continues, from word `HEAD`, with
                     to the end of a cache line, from which the next block continues
     SRC_BYTES       bytes from the source address to the end of the last item that is read
     RUN_REACH       the largest source offset of a position of a block, or more
+    PREFETCH        1 if the source of the next block is prefetched, 0 if it would evict that of the
+                    current block
 
 This module imports nothing: the launcher must not load Numba, and kernels need no launcher.
 """
@@ -35,7 +37,8 @@ RUN_LOOP, RUN_TOTAL, RUN_BLOCK, RUN_LAST, RUN_TABLE, RUN_PERIOD, RUN_STEP = rang
 ROWS_LOOP, ROWS_TOTAL, ROWS_BLOCK, ROWS_LAST, ROWS_TABLE = range(HEAD + 7, HEAD + 12)
 PITCH, OUT_OFFSETS, COEF_OFFSETS, BOUNDS, FACTOR, TERM = range(HEAD + 12, HEAD + 18)
 OUT_STRIDE, ROWS_CONTIGUOUS, SRC_BYTES, HALO, RUN_REACH = range(HEAD + 18, HEAD + 23)
-WORDS = HEAD + 23
+PREFETCH = HEAD + 23
+WORDS = HEAD + 24
 
 LANE = 16  # bytes of a 128-bit lane, the widest unit within which every CPU shuffles at full speed
 LINE = 64  # bytes of a cache line

@@ -43,6 +43,7 @@ from .simd import (
     i64_at,
     move_item,
     move_vector,
+    prefetch_line,
     stack,
     transpose_short_rows,
     transpose_short_runs,
@@ -59,12 +60,12 @@ def transpose_microkernel(itemsize, channels, literal, streaming):
     transpose = tiles(itemsize, lanes, depth, squares, streaming)
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
-        transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)
+        transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead)
 
     return move
 
@@ -82,16 +83,50 @@ def item_transpose(itemsize):
     return items
 
 
+def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
+    """Build tile(src, src_offsets, dst, dst_offsets, ahead): see `transpose_tile`."""
+
+    @inline
+    def tile(src, src_offsets, dst, dst_offsets, ahead):
+        transpose_tile(
+            src,
+            src_offsets,
+            dst,
+            dst_offsets,
+            itemsize,
+            lanes,
+            depth,
+            squares,
+            streaming,
+            pitch,
+            ahead,
+        )
+
+    return tile
+
+
 def tiles(itemsize, lanes, depth, squares, streaming):
-    """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m)."""
+    """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead).
+
+    `ahead`: the bytes from the source to that of the next block, which is prefetched.
+    """
     side = LANE // itemsize
     deep = side * lanes * depth
     wide = side * squares
     packed = deep * PACKED_ROW
     items = item_transpose(itemsize)
+    square = tile_transpose(itemsize, 1, 1, 1, 0)
+    narrow = tile_transpose(itemsize, lanes, depth, 1, 0)
+    # A tile that overlaps its neighbor begins within a cache line, and cannot be streamed.
+    plain, streamed = (
+        tile_transpose(itemsize, lanes, depth, squares, flag) for flag in (0, streaming)
+    )
+    packed_plain, packed_streamed = (
+        tile_transpose(itemsize, lanes, depth, 1, flag, PACKED_ROW) for flag in (0, streaming)
+    )
 
     @inline
-    def lines(src, src_offsets, dst, dst_offsets, m, aligned):
+    def lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
         """Transpose the full cache lines of `deep` source rows via a packed copy."""
         packed_rows = stack(packed)
         q = 0
@@ -101,6 +136,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                 x = src + uintp(i64_at(src_offsets, i) + q)
                 y = packed_rows + uintp(i * PACKED_ROW)
                 for line in range(count):
+                    prefetch_line(x + uintp(line * LINE) + ahead)
                     move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
                 for line in range(count):
@@ -108,48 +144,34 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                     x = packed_rows + uintp(pos)
                     table = dst_offsets + uintp(8 * (q + pos))
                     if streaming and not aligned:
-                        transpose_tile(
-                            x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, PACKED_ROW
-                        )
+                        packed_plain(x, src_offsets, dst, table, ahead)
                     else:
-                        transpose_tile(
-                            x,
-                            src_offsets,
-                            dst,
-                            table,
-                            itemsize,
-                            lanes,
-                            depth,
-                            1,
-                            streaming,
-                            PACKED_ROW,
-                        )
+                        packed_streamed(x, src_offsets, dst, table, ahead)
             q += count * LINE
         return q
 
     @inline
-    def band(src, src_offsets, dst, dst_offsets, m, aligned):
+    def band(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
         """Transpose `deep` source rows, all m items of each."""
-        q = lines(src, src_offsets, dst, dst_offsets, m, aligned) if itemsize == 1 else 0
+        q = 0
+        if itemsize == 1:
+            q = lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead)
         while q + wide <= m:
             x = src + uintp(q * itemsize)
             table = dst_offsets + uintp(8 * q)
-            if streaming and not aligned:  # a tile that overlaps its neighbor begins within a line
-                transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, squares, 0, 0)
+            if streaming and not aligned:
+                plain(x, src_offsets, dst, table, ahead)
             else:
-                transpose_tile(
-                    x, src_offsets, dst, table, itemsize, lanes, depth, squares, streaming, 0
-                )
+                streamed(x, src_offsets, dst, table, ahead)
             q += wide
         while q < m:
             q = min(q, m - side)
             x = src + uintp(q * itemsize)
-            table = dst_offsets + uintp(8 * q)
-            transpose_tile(x, src_offsets, dst, table, itemsize, lanes, depth, 1, 0, 0)
+            narrow(x, src_offsets, dst, dst_offsets + uintp(8 * q), ahead)
             q += side
 
     @inline
-    def small(src, src_offsets, dst, dst_offsets, n, m):
+    def small(src, src_offsets, dst, dst_offsets, n, m, ahead):
         """Transpose fewer rows than a tile, by squares or by items."""
         q = 0
         while q < m:
@@ -157,13 +179,13 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             x = src + uintp(q * itemsize)
             table = dst_offsets + uintp(8 * q)
             if n >= side and m >= side:
-                transpose_tile(x, src_offsets, dst, table, itemsize, 1, 1, 1, 0, 0)
+                square(x, src_offsets, dst, table, ahead)
             else:
                 items(x, src_offsets, dst, table, min(side, n), min(side, m))
             q += side
 
     @inline
-    def transpose(src, src_offsets, period, step, n, dst, dst_offsets, m):
+    def transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead):
         large = n >= deep and m >= side
         reach = deep if large else side
         for first in range(0, n, reach):
@@ -174,9 +196,9 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             y = dst + uintp(r * itemsize)
             table = src_offsets + pos * uintp(8)
             if large:
-                band(x, table, y, dst_offsets, m, r == first)
+                band(x, table, y, dst_offsets, m, r == first, ahead)
             else:
-                small(x, table, y, dst_offsets, n, m)
+                small(x, table, y, dst_offsets, n, m, ahead)
 
     return transpose
 
@@ -189,7 +211,7 @@ def shortrows_microkernel(itemsize, channels, literal, streaming):
     items = item_transpose(itemsize)
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         period = i64_at(params, RUN_PERIOD)
@@ -255,7 +277,7 @@ def shortruns_microkernel(itemsize, channels, literal, streaming):
     items = item_transpose(itemsize)
 
     @inline
-    def move(params, src, end, dst, n, m):
+    def move(params, src, end, dst, n, m, ahead):
         src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         reach = side * lanes if m >= side * lanes else side

@@ -39,7 +39,7 @@ FORMULAS = [("u1", "f4"), ("u1", "bfloat16"), ("f4", "f4"), ("f8", "f8")]
 ADDED = [("f4",), ("f2", "f4"), ("bfloat16",), ("f8", "f4"), ("i4",), ("u1", "i4")]
 BLOCK_BYTES = {
     name: getattr(tiling, name)
-    for name in ("RUN_BYTES", "ROW_BYTES", "JOINED_BYTES", "PIECE_BYTES", "REPEAT_BYTES")
+    for name in ("STAGED_BYTES", "ROW_BYTES", "JOINED_BYTES", "PIECE_BYTES", "REPEAT_BYTES")
 }
 USUAL = ["bhwc", "bchw", "chwb", "bwc", "bcw", "bc"]
 LETTERS = "abcdhwz"
