@@ -46,8 +46,9 @@ def cache_put(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) 
         # list() copies the keys atomically; another thread could clear the cache during iteration.
         for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:
             cache.pop(oldest, None)
+        is_new = key not in cache
         kept = cache.setdefault(key, value)
-        if kept is value and isinstance(cache, Cache):
+        if is_new and isinstance(cache, Cache):
             _count(cache, key, nbytes)
     return kept
 

@@ -100,6 +100,16 @@ def test_a_hit_counts_nothing():
 
 
 @pytest.mark.usefixtures("room")
+@pytest.mark.parametrize("second", ["first", "second"])
+def test_a_key_that_is_present_counts_nothing(second):
+    """Threads that miss a key at the same time all store a value, some of them the same one."""
+    cache = Cache()
+    assert cache_put(cache, "key", "first", 100) == "first"
+    assert cache_put(cache, "key", second, 100) == "first"
+    assert (caching._total, len(caching._order)) == (100, 1)
+
+
+@pytest.mark.usefixtures("room")
 def test_many_threads_keep_the_sum_right():
     converters = [Converter("bc->cb") for _ in range(4)]
     work = [
