@@ -78,6 +78,17 @@ def test_folds_of_x_keep_the_chunks_of_their_first_axis(chunks):
     assert full.chunks == ((2, 2, 1), (3,), (3, 3, 2), (6,))
 
 
+@pytest.mark.parametrize("shape", [(0, 8, 6, 3), (5, 0, 6, 3), (5, 8, 6, 0), (0, 0, 6, 3)])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->b(chw)", "bhwc->(hb)wc"])
+@pytest.mark.filterwarnings("ignore:.*needs other chunks")
+def test_an_axis_of_size_zero_has_one_chunk(pattern, shape):
+    empty = np.zeros(shape, np.uint8)
+    converted = convert(lazy(x=empty), pattern, dtype="float32")
+    expected = convert(empty, pattern, dtype="float32")
+    assert converted.shape == converted.compute().shape == expected.shape
+    assert converted.dtype == expected.dtype
+
+
 def test_a_warning_says_how_many_bytes_move():
     with pytest.warns(da.PerformanceWarning, match="chunks along c: 720 bytes"):
         convert(lazy(), "bhwc->b(hwc)")

@@ -90,6 +90,16 @@ def test_names_of_features():
         Convert().get_feature_names_out()
 
 
+@pytest.mark.parametrize("channels", [(1, 0), (0, 0)])
+def test_selected_channels_do_not_have_the_names_of_x(channels):
+    pandas = pytest.importorskip("pandas", reason="names come in tables of pandas")
+    table = pandas.DataFrame({"red": [1.0, 2], "green": [3, 4]})
+    fitted = Convert("bc->bc", channels=channels).fit(table)
+    assert list(fitted.get_feature_names_out()) == ["convert0", "convert1"]
+    kept = Convert("bc->bc", channels=(0, 1)).fit(table)
+    assert list(kept.get_feature_names_out()) == ["red", "green"]
+
+
 def test_nan_passes_and_mistakes_are_layoutkits_own():
     x = np.array([[1, np.nan], [np.inf, 2]])
     np.testing.assert_array_equal(Convert("bf->fb").fit_transform(x), x.T)

@@ -7,8 +7,10 @@ import threading
 import numpy as np
 import pytest
 from arrays_of import laid
+from numpy.lib.stride_tricks import as_strided
 
-from layoutkit import ArgumentError, Converter, accumulate, convert
+from layoutkit import ArgumentError, Converter, accumulate, convert, memory
+from layoutkit.memory import overlaps
 
 X = np.arange(48, dtype="f4").reshape(2, 4, 2, 3)
 MOVES_NOTHING = [
@@ -217,3 +219,13 @@ def test_one_converter_in_many_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_an_overlap_that_is_too_hard_to_find_is_assumed(monkeypatch):
+    """NumPy gives up its exact search after some work, which is little here."""
+    memory_block = np.zeros(20_000, "u1")
+    first = as_strided(memory_block[40:], (8, 3, 5, 7), (782, 459, 663, 765))
+    other = as_strided(memory_block, (2, 3, 6, 2), (168, 204, 112, 28))
+    assert not overlaps(first, other)
+    monkeypatch.setattr(memory, "MAX_WORK", 1)
+    assert overlaps(first, other)

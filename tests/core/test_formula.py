@@ -96,6 +96,19 @@ def test_dtypes_that_kernels_do_not_know(source, casting):
             (np.testing.assert_array_equal if y.dtype.kind in "biu" else assert_like)(y, wanted)
 
 
+@pytest.mark.parametrize("source", ["c8", "c16", ">c8", ">c16", *COMPLEX32], ids=str)
+@pytest.mark.parametrize("casting", ["unsafe", "saturate"])
+@pytest.mark.filterwarnings("error")
+def test_a_complex_number_is_false_if_both_parts_are_zero(source, casting):
+    """Casts to other real dtypes take the real part."""
+    x = np.array([0, complex(-0.0, -0.0), 1j, -0.5j, 2, 3 + 4j, complex(0, np.nan)], "c8")
+    x = x.astype(source)
+    truth = convert(x, "b->b", dtype="bool", casting=casting)
+    assert truth.tolist() == [False, False, True, True, True, True, True]
+    real = convert(x, "b->b", dtype="int16", casting=casting)
+    assert real.tolist() == [0, 0, 0, 0, 2, 3, 0]
+
+
 def assert_like(got, wanted):
     wide = "c16" if got.dtype.kind in "cW" else "g"
     with np.errstate(all="ignore"):

@@ -81,6 +81,22 @@ def test_bfloat16_is_rounded_to_even_whatever_the_bits_are(kind, count):
     np.testing.assert_array_equal(found.view(np.uint16), expected)
 
 
+@pytest.mark.parametrize("source", ["f2", "bfloat16", "f4", "f8"])
+@pytest.mark.parametrize("channels", [None, 3])
+def test_a_formula_keeps_nan_whatever_its_payload_is(source, channels):
+    """Rounding a payload of all ones to bfloat16 must not carry into the sign."""
+    dtype = as_dtype(source)
+    x = np.ones((64, 3), dtype)
+    bits = x.view(f"u{dtype.itemsize}")
+    all_ones = np.iinfo(bits.dtype).max
+    bits[::7] = all_ones
+    bits[3::7] = all_ones >> 1
+    bits[5::7] = 1  # the smallest subnormal: the CPU then rounds in another way
+    std = 2.0 if channels is None else [2.0] * channels
+    converted = convert(x, "bc->bc", dtype="bfloat16", std=std)
+    np.testing.assert_array_equal(np.isnan(converted), np.isnan(x))
+
+
 def test_a_gpu_has_every_dtype_and_numbers_those_that_it_adds():
     text = source("accumulate")
     for name in DTYPES:

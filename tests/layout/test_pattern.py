@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit.errors import PatternError, ShapeError
-from layoutkit.layout.parsing import Layout, parse_layout
+from layoutkit.layout.parsing import Layout, identity_pattern, parse_layout
 from layoutkit.layout.pattern import as_shape, parse_pattern
 from reference import reference_convert
 
@@ -465,3 +465,15 @@ def test_any_text_is_read_or_refused_with_a_caret(text):
 def test_sizes_of_single_letters_are_case_insensitive():
     move = parse_pattern("bf->bhwc").resolve((2, 12), {"H": 2, "w": 3})
     assert move.target_shape == (2, 2, 3, 2)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 26])
+def test_the_identity_pattern_keeps_as_many_axes_as_there_are_letters(ndim):
+    pattern = parse_pattern(identity_pattern(ndim))
+    assert pattern.left == pattern.right
+    assert pattern.left.ndim == ndim
+
+
+def test_more_axes_than_letters_have_no_identity_pattern():
+    with pytest.raises(ShapeError, match="27 axes has no layout"):
+        identity_pattern(27)

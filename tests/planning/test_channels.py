@@ -72,6 +72,19 @@ def test_pixels_are_shuffled_in_registers(dtype, shuffles, width):
             assert_same(convert(seen, "bhwc->bhwc", channels=order), expected)
 
 
+@pytest.mark.parametrize("itemsize", [3, 6, 12, 24])
+@pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->bchw", "bchw->bhwc"])
+def test_channels_of_structs_of_any_size(pattern, itemsize):
+    """No register holds a whole number of these items."""
+    layout = pattern.partition("-")[0]
+    record = np.dtype([("field", "u1", itemsize)])
+    x = array(layout, 3, f"V{itemsize}").view(record)
+    for order in [(2, 1, 0), (1, 0), (2, 0, 0, 1)]:
+        for seen in (x, x[:, :, ::-1], x[..., ::-1]):
+            expected = reference_convert(taken(seen, layout, order), pattern)
+            assert convert(seen, pattern, channels=order).tobytes() == expected.tobytes()
+
+
 @pytest.mark.budget(1)
 @pytest.mark.parametrize("width", [224, 200])  # lines of whole cache lines, and others
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc"])

@@ -2,6 +2,9 @@
 
 import ctypes.util
 import platform
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from children import python
@@ -194,3 +197,15 @@ def test_libraries_are_found_in_the_map_of_the_process(tmp_path, monkeypatch):
     }
     monkeypatch.setattr(openmp, "_MAPS", tmp_path / "none")
     assert openmp.libraries() == set()
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="needs the threads in /proc")
+def test_a_team_that_is_no_longer_used_closes_its_file():
+    library = SimpleNamespace(GOMP_parallel=ctypes.CDLL(None).getpid)
+    open_files = Path("/proc/self/fd")
+    before = len(list(open_files.iterdir()))
+    teams = [openmp.Team(library, threading.get_native_id()) for _ in range(8)]
+    assert [team.state() for team in teams] == ["R"] * 8
+    assert len(list(open_files.iterdir())) == before + 8
+    teams.clear()
+    assert len(list(open_files.iterdir())) == before
