@@ -163,6 +163,14 @@ def test_equal_conversions_of_different_arrays_are_different_tasks():
     np.testing.assert_array_equal(sums.compute(), np.stack([X + X, other + X]))
 
 
+def test_sums_of_different_dtypes_are_different_tasks():
+    part = lazy(x=X.astype("float32") / 3)
+    dtypes = ("float32", "float64")
+    sums = [accumulate([(part, "bhwc")] * 2, "bhwc", dtype=dtype) for dtype in dtypes]
+    assert sums[0].name != sums[1].name
+    assert [total.dtype for total in da.compute(*sums)] == list(map(np.dtype, dtypes))
+
+
 def test_graphs_and_tasks_stay_small():
     x = da.zeros((10_000, 2, 2, 3), dtype="u1", chunks=(1, 2, 2, 3))
     y = convert(x, "bhwc->bchw", dtype="float32", mean=MEANS)

@@ -372,6 +372,20 @@ def test_small_images_grow_by_whole_numbers_and_large_ones_shrink(height, width,
     assert _place(sheet, (10, 200, 90))[2:] == cell[::-1]
 
 
+@pytest.mark.parametrize(
+    ("height", "width", "is_exact"),
+    [
+        (28, 20, True), (40, 80, True), (100, 160, True),
+        (100, 320, False), (320, 100, False), (161, 161, False),
+    ],
+)  # fmt: skip
+def test_only_images_that_shrink_are_smoothed(height, width, is_exact):
+    black_or_white = _noise(0, 1, height, width, 1) // 128 * np.uint8(255)
+    images = np.repeat(black_or_white, 3, axis=3)
+    sheet = np.asarray(contact_sheet(images, [Caption("", "", -1)], ""))
+    assert (set(np.unique(sheet)) == {0, 255}) == is_exact
+
+
 def test_a_caption_stays_within_its_cell():
     short = _sheet(2)
     long = _sheet(2, label="w" * 500, name="é" * 300 + "\n")

@@ -387,14 +387,21 @@ def test_pickles_make_the_same():
     np.testing.assert_array_equal(again(PHOTO, position=4), augment(PHOTO, position=4))
 
 
-def test_what_is_not_random():
-    augment = Augmenter(
-        (3, 8, 8), random_resized_crop=True, min_random_area=0.1, brightness=0.5, mean=9,
-        rand_mirror=True,
-    ).unaugmented()  # fmt: skip
-    first, second = (augment(noise(6, 20, 30, 3), position=p) for p in (0, 1))
-    np.testing.assert_array_equal(first, second)
-    assert first.dtype == np.uint8
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"random_resized_crop": True, "min_random_area": 0.1, "rand_mirror": True},
+        {"min_crop_size": 4, "max_crop_size": 18, "rand_crop": True},
+        {"resize": 16, "inter_method": 10, "max_rotate_angle": 40, "max_random_scale": 2},
+        {"brightness": 0.5, "random_h": 40, "pca_noise": 9, "max_random_contrast": 0.5},
+    ],
+)
+def test_what_is_not_random(options):
+    augment = Augmenter((3, 8, 8), mean=9, **options).unaugmented()
+    images = [augment(noise(6, 20, 30, 3), epoch=n, position=n) for n in range(4)]
+    for image in images:
+        np.testing.assert_array_equal(image, images[0])
+        assert image.dtype == np.uint8
 
 
 # ---- what is refused --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ Image = pytest.importorskip("PIL.Image")
 from photographs import encoded, noise, save
 
 from layoutkit import ArgumentError, DataError, images
+from layoutkit.images.decode import upright_size
 
 PIXELS = noise(0, 6, 4, 3)
 
@@ -45,6 +46,7 @@ def test_images_are_upright(orientation):
     }[orientation](PIXELS)
     data = encoded(np.ascontiguousarray(stored), exif=exif)
     np.testing.assert_array_equal(images.read(data), PIXELS)
+    assert upright_size(data) == PIXELS.shape[:2]
 
 
 def test_grey_alpha_and_palettes():

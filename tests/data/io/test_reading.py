@@ -2,6 +2,7 @@
 
 import io
 import uuid
+from contextlib import nullcontext
 
 import fsspec
 import numpy as np
@@ -13,6 +14,7 @@ from layoutkit.data import open_index
 from layoutkit.data.io import filesystem
 from layoutkit.data.io import reader as reader_module
 from layoutkit.data.io.reader import CachedFileReader, RangeFile, Reader, gather_bytes
+from layoutkit.data.io.responses import FileVersion
 
 DATA = bytes(range(200)) * 3
 
@@ -196,6 +198,41 @@ def test_what_will_not_pass_is_not_tried_again(first):
     with pytest.raises(DataError, match=str(first)):
         Reader().read("flaky://x/y")
     assert Flaky.failures == ("not reached",)
+
+
+class SizedFile(io.BytesIO):
+    """A file that says its size."""
+
+    size = len(DATA)
+
+
+class Sized(fsspec.AbstractFileSystem):
+    """Opens files that say their size, and holds them."""
+
+    protocol = "sized"
+    cachable = False
+    opened: tuple = ()
+
+    def _open(self, path, mode="rb", **_):
+        Sized.opened = (*Sized.opened, SizedFile(DATA))
+        return Sized.opened[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "version", "message"),
+    [
+        ({}, None, None),
+        ({"max_record_bytes": len(DATA) - 1}, None, "max_record_bytes"),
+        ({}, FileVersion(size=3), "changed on its server"),
+    ],
+)
+def test_files_of_other_file_systems_are_closed(options, version, message):
+    fsspec.register_implementation("sized", Sized, clobber=True)
+    Sized.opened = ()
+    reader = Reader(retries=0, **options)
+    with nullcontext() if message is None else pytest.raises(DataError, match=message):
+        assert reader.read("sized://x/y", version=version) == DATA
+    assert [file.closed for file in Sized.opened] == [True]
 
 
 def test_close_ends_a_pause(site, home, monkeypatch):

@@ -285,14 +285,20 @@ def test_files_that_cannot_be_read(csv, tmp_path):
             CSVProvider(path, (), batch_size=1)
 
 
-@pytest.mark.parametrize("text", ["1\n2\n3\n", "5\n6\n7\n8\n"])
-def test_a_file_that_changes_is_noticed(csv, text):
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [("1\n2\n3\n", 0), ("5\n6\n7\n8\n", 1_000_000), ("5\n6\n7\n8\n", -(10**12))],
+)
+def test_a_file_that_changes_is_noticed(csv, text, nanoseconds):
     path = csv("1\n2\n3\n4\n")
+    second = 1_600_000_000 * 10**9
+    os.utime(path, ns=(second, second))
     provider = CSVProvider(path, (), batch_size=2)
     loop = iter(provider)
     next(loop)
     path.write_text(text)
-    os.utime(path, (0, 0))  # the clock of a file system may not have advanced
+    # The clock of a file system may not have advanced.
+    os.utime(path, ns=(second, second + nanoseconds))
     with pytest.raises(
         DataError, match=r"^\S+x\.csv has changed since it was opened; create a new"
     ):
