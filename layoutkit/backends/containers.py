@@ -111,10 +111,7 @@ class ListAdapter(Container):
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Return the arrays stacked in new memory."""
-        arrays = [
-            self._whose(array).to_numpy(array, f"item {index} of {arg_name}")
-            for index, array in enumerate(x)
-        ]
+        arrays = [self._read_item(item, f"item {n} of {arg_name}") for n, item in enumerate(x)]
         return stack_arrays(arrays, arg_name)
 
     def from_numpy(self, array: Array, like: Any) -> Any:
@@ -127,10 +124,14 @@ class ListAdapter(Container):
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if the items' library stacks them: traced, with a gradient, or on a GPU."""
-        if not self.holds(x) or not isinstance(library_of(x[0]), ArrayNamespace):
+        if not self.holds(x) or not isinstance(library := library_of(x[0]), ArrayNamespace):
             return False
         adapter = self._whose(x[0])
-        return isinstance(adapter, CudaAdapter) or any(map(adapter.is_recorded, x))
+        if isinstance(adapter, CudaAdapter) or any(map(adapter.is_recorded, x)):
+            return True
+        # A traced array of jax has another type, and another adapter.
+        others = [item for item in x if type(item) is not type(x[0])]
+        return any(self._whose(y).is_recorded(y) for y in others if library_of(y) is library)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion of the array stacked by the library of the items."""
@@ -141,12 +142,37 @@ class ListAdapter(Container):
         return accumulator([self.stack(p) if self.is_recorded(p) else p for p in parts], out)
 
     def stack(self, x: Sequence[Any]) -> Any:
-        """Return the items stacked by the library of the first."""
-        shapes = {tuple(getattr(array, "shape", ())) for array in x}
+        """Return the items, of any libraries, stacked by the library of the first."""
+        namespace: Any = library_of(x[0])
+        items = [
+            item if library_of(item) is namespace else self._item_like(x[0], item, f"item {n} of x")
+            for n, item in enumerate(x)
+        ]
+        shapes = {tuple(item.shape) for item in items}
         if len(shapes) > 1:
             raise ShapeError(f"arrays of shapes {sorted(shapes)} are not stacked; give one shape")
-        namespace: Any = library_of(x[0])
-        return namespace.xp.stack(list(x))
+        dtypes = {namespace.dtype(item).name for item in items}
+        if len(dtypes) > 1:
+            raise DtypeError(f"arrays of {sorted(dtypes)} are not stacked; give one dtype")
+        return namespace.xp.stack(items)
+
+    def _item_like(self, first: Any, item: Any, arg_name: str) -> Any:
+        """Return an item of another library as an array of the library of the first item."""
+        array = self._read_item(item, arg_name)
+        # torch warns about read-only memory, such as that of jax.
+        return self._whose(first).from_numpy(
+            array if array.flags.writeable else array.copy(), first
+        )
+
+    def _read_item(self, item: Any, arg_name: str) -> Array:
+        """Return an item as a NumPy array; raise ArgumentError if its gradient would be lost."""
+        adapter = self._whose(item)
+        if not adapter.is_traced and adapter.has_gradient(item):
+            raise ArgumentError(
+                f"{arg_name} requires a gradient, but the result is not a torch tensor, because "
+                "item 0 is not; pass a tensor as item 0, or the detach() of this one"
+            )
+        return adapter.to_numpy(item, arg_name)
 
     def _is_array(self, x: Any) -> bool:
         known = isinstance(x, np.ndarray) or self._whose(x) is not NUMPY

@@ -308,6 +308,20 @@ def test_sums_of_halves_are_computed_in_float32():
     np.testing.assert_array_equal(np.asarray(total(parts)), np.full((2, 2), 2050, "f2"))
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_any_item_of_a_list_may_be_traced(place):
+    def planes(x):
+        items = [jax.numpy.asarray(IMAGES[0]), IMAGES[1]]
+        items.insert(place, x)
+        return convert(items, "bhwc->bchw")
+
+    traced = 2 * IMAGES[0]
+    wanted = np.insert(IMAGES, place, traced, axis=0).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(jax.jit(planes)(traced), wanted)
+    gradient = jax.grad(lambda x: (planes(x) * wanted).sum())(traced)
+    np.testing.assert_array_equal(gradient, traced)
+
+
 def test_a_traced_part_takes_no_tensor_of_torch():
     torch = pytest.importorskip("torch", reason="mixes JAX with torch")
     with pytest.raises(ArgumentError, match=r"part 1 is a torch.Tensor.*jax or NumPy"):

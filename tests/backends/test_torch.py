@@ -15,6 +15,7 @@ from layoutkit import (
     Converter,
     DeviceError,
     DtypeError,
+    ShapeError,
     accumulate,
     buffers,
     convert,
@@ -297,6 +298,53 @@ def test_gradients_of_sums():
     total(a, b.detach()).sum().backward()
     assert a.grad is not None
     assert b.grad is None
+
+
+@pytest.mark.parametrize("learned", [(), (0,), (1,), (0, 1)])
+def test_gradients_of_some_items_of_a_list(learned):
+    weights = torch.rand(2, 3, 4, 5)
+    for factor, call in (
+        (1, lambda items: convert(items, "bhwc->bchw")),
+        (2, lambda items: accumulate([(items, "bhwc"), (items, "bhwc")], "bchw")),
+    ):
+        items = [tensor(image, requires_grad=n in learned) for n, image in enumerate(IMAGES)]
+        result = call(items)
+        assert result.requires_grad == bool(learned)
+        if learned:
+            (result * weights).sum().backward()
+        for n, item in enumerate(items):
+            assert (item.grad is not None) == (n in learned)
+            if n in learned:
+                torch.testing.assert_close(item.grad, factor * weights[n].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize("learned", [0, 1, 2])
+def test_lists_of_tensors_and_other_arrays_keep_gradients(learned):
+    others = [IMAGES[0], IMAGES[0].copy(), memoryview(IMAGES[0])]
+    others[1].flags.writeable = False
+    items = [*others[:learned], tensor(IMAGES[1], requires_grad=True), *others[learned:]]
+    if learned:
+        with pytest.raises(ArgumentError, match=rf"item {learned} of x requires a gradient"):
+            convert(items, "bhwc->bchw")
+        with torch.no_grad():
+            assert type(convert(items, "bhwc->bchw")) is np.ndarray
+        items.insert(0, tensor(IMAGES[0]))
+    result = convert(items, "bhwc->bchw")
+    arrays = [item.detach().numpy() if isinstance(item, torch.Tensor) else item for item in items]
+    np.testing.assert_array_equal(
+        result.detach().numpy(), reference_convert(np.stack(arrays), "bhwc->bchw")
+    )
+    result.sum().backward()
+    item = next(item for item in items if getattr(item, "requires_grad", False))
+    assert torch.equal(item.grad, torch.ones(4, 5, 3))
+
+
+def test_lists_with_gradients_have_one_shape_and_dtype():
+    first = tensor(IMAGES[0], requires_grad=True)
+    for odd, error in ((tensor(IMAGES[0, 1:]), ShapeError), (first.double(), DtypeError)):
+        for items in ([first, odd], [odd, first]):
+            with pytest.raises(error, match="are not stacked; give one"):
+                convert(items, "bhwc->bchw")
 
 
 def test_gradients_that_torch_has_not_negated_or_conjugated_yet():
