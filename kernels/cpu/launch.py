@@ -89,7 +89,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
         _source_bytes(tiling.choice),
         tiling.halo(run),
         tiling.run_reach(run),
-        tiling.can_prefetch(run),
+        tiling.can_prefetch(run, rows),
     ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, count_iterations(loops)

@@ -209,7 +209,6 @@ def transpose_tile(
     squares: Any,
     streaming: Any,
     pitch: Any,
-    ahead: Any,
 ) -> Any:
     """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
@@ -217,8 +216,7 @@ def transpose_tile(
     the items of each row are contiguous. Both tables hold 64-bit byte offsets. Each lane has its
     own k rows, so that no item crosses a lane: lane l of vector i is filled from row l*k + i.
     `depth` vectors are adjacent in each output row and stored one after the other. With a `pitch`
-    other than 0 (a literal), row i begins at src + i * pitch, and `src_offsets` is not read; else
-    the cache line at `ahead` bytes from each row is prefetched.
+    other than 0 (a literal), row i begins at src + i * pitch, and `src_offsets` is not read.
     """
     literals = (itemsize, lanes, depth, squares, streaming, pitch)
     size, L, D, S, flag, step = (v.literal_value for v in literals)
@@ -233,8 +231,6 @@ def transpose_tile(
             near = ir.Constant(I64, number * step)
             offset = near if step else vload(b, src_table, 8 * number, I64, 8)
             row = b.add(source, offset)
-            if not step:
-                prefetch(b, b.add(row, args[-1]), 0)
             for square in range(S):
                 parts[d][square][i][lane] = vload(b, row, LANE * square, piece)
         tiles = [[transpose_lanes(b, [concat(b, p) for p in sq]) for sq in deep] for deep in parts]
@@ -244,7 +240,7 @@ def transpose_tile(
                 vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
         return context.get_dummy_value()
 
-    return types.void(*[types.uintp] * 4, *literals, types.uintp), codegen
+    return types.void(*[types.uintp] * 4, *literals), codegen
 
 
 @intrinsic(prefer_literal=True)

@@ -23,6 +23,7 @@ import numpy as np
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
 from ...planning.select import MAX_TABLE, KernelChoice, count_iterations
+from .caches import l2_cache_bytes
 from .compiler import KernelSpec, cpu_features
 from .params import LANE, LINE, SCRATCH
 
@@ -238,8 +239,8 @@ class Tiling:
         pairs = zip(counts, loops, strict=True)
         return sum((count - 1) * max(0, loop.src) for count, loop in pairs)
 
-    def can_prefetch(self, run: BlockAxis) -> bool:
-        """Return True if the L2 cache holds the source of two blocks, whatever their strides."""
+    def can_prefetch(self, run: BlockAxis, rows: BlockAxis) -> bool:
+        """Return True if the next block is prefetched, and the L2 cache holds both sources."""
         return False
 
     @property
@@ -533,7 +534,7 @@ class ShuffleTiling(FlipTiling):
 # items of 4 bytes took 1.2 times as long, and 64 rows at a distance of 256 KB 2.4 times.
 WAY_BYTES = 65536
 MAX_CONFLICTS = 8
-PREFETCHED_POSITIONS = 256  # that are examined
+EXAMINED_POSITIONS = 256  # at most, of a block
 ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
 # The squares of a tile by depth and item size.
 SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}
@@ -668,11 +669,20 @@ class BlockTiling(Tiling):
         """Return True for staged blocks, so that the source is read in its order."""
         return self.staged
 
-    def can_prefetch(self, run: BlockAxis) -> bool:
-        """Return True unless positions share cache sets, as those at powers of two do."""
-        offsets = np.resize(run.table, min(run.block, PREFETCHED_POSITIONS))
-        if len(self.run_loops()) == 1:
-            offsets = np.arange(len(offsets)) * self.run_loops()[0].src
+    def can_prefetch(self, run: BlockAxis, rows: BlockAxis) -> bool:
+        """Return True for large sources whose positions are apart, but not in the same cache sets.
+
+        The hardware prefetches a source that is read in order, except while the epilogue runs.
+        """
+        if self.choice.count * self.src_itemsize < l2_cache_bytes():
+            return False
+        count = min(run.block, EXAMINED_POSITIONS)
+        first, *others = self.run_loops()
+        offsets = np.array(run.table[:count]) if others else np.arange(count) * first.src
+        distance = np.ptp(offsets) / max(1, count - 1)
+        segment = rows.longest_block * self.width * self.src_itemsize
+        if distance < (LINE if self.staged else 2 * segment):
+            return False
         sets = offsets % WAY_BYTES // LINE
         return int(np.bincount(sets).max()) <= MAX_CONFLICTS
 

@@ -84,22 +84,12 @@ def item_transpose(itemsize):
 
 
 def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
-    """Build tile(src, src_offsets, dst, dst_offsets, ahead): see `transpose_tile`."""
+    """Build tile(src, src_offsets, dst, dst_offsets): see `transpose_tile`."""
 
     @inline
-    def tile(src, src_offsets, dst, dst_offsets, ahead):
+    def tile(src, src_offsets, dst, dst_offsets):
         transpose_tile(
-            src,
-            src_offsets,
-            dst,
-            dst_offsets,
-            itemsize,
-            lanes,
-            depth,
-            squares,
-            streaming,
-            pitch,
-            ahead,
+            src, src_offsets, dst, dst_offsets, itemsize, lanes, depth, squares, streaming, pitch
         )
 
     return tile
@@ -108,7 +98,7 @@ def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
 def tiles(itemsize, lanes, depth, squares, streaming):
     """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead).
 
-    `ahead`: the bytes from the source to that of the next block, which is prefetched.
+    `ahead`: the bytes from the source to that of the next block, which is prefetched; 0: it is not.
     """
     side = LANE // itemsize
     deep = side * lanes * depth
@@ -136,7 +126,8 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                 x = src + uintp(i64_at(src_offsets, i) + q)
                 y = packed_rows + uintp(i * PACKED_ROW)
                 for line in range(count):
-                    prefetch_line(x + uintp(line * LINE) + ahead)
+                    if ahead:
+                        prefetch_line(x + uintp(line * LINE) + ahead)
                     move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
                 for line in range(count):
@@ -144,11 +135,17 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                     x = packed_rows + uintp(pos)
                     table = dst_offsets + uintp(8 * (q + pos))
                     if streaming and not aligned:
-                        packed_plain(x, src_offsets, dst, table, ahead)
+                        packed_plain(x, src_offsets, dst, table)
                     else:
-                        packed_streamed(x, src_offsets, dst, table, ahead)
+                        packed_streamed(x, src_offsets, dst, table)
             q += count * LINE
         return q
+
+    @inline
+    def fetch(src, src_offsets):
+        """Prefetch a cache line of each row of a tile."""
+        for i in range(deep):
+            prefetch_line(src + uintp(i64_at(src_offsets, i)))
 
     @inline
     def band(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
@@ -158,20 +155,24 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             q = lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead)
         while q + wide <= m:
             x = src + uintp(q * itemsize)
+            if ahead:
+                fetch(x + ahead, src_offsets)
             table = dst_offsets + uintp(8 * q)
             if streaming and not aligned:
-                plain(x, src_offsets, dst, table, ahead)
+                plain(x, src_offsets, dst, table)
             else:
-                streamed(x, src_offsets, dst, table, ahead)
+                streamed(x, src_offsets, dst, table)
             q += wide
         while q < m:
             q = min(q, m - side)
             x = src + uintp(q * itemsize)
-            narrow(x, src_offsets, dst, dst_offsets + uintp(8 * q), ahead)
+            if ahead:
+                fetch(x + ahead, src_offsets)
+            narrow(x, src_offsets, dst, dst_offsets + uintp(8 * q))
             q += side
 
     @inline
-    def small(src, src_offsets, dst, dst_offsets, n, m, ahead):
+    def small(src, src_offsets, dst, dst_offsets, n, m):
         """Transpose fewer rows than a tile, by squares or by items."""
         q = 0
         while q < m:
@@ -179,7 +180,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             x = src + uintp(q * itemsize)
             table = dst_offsets + uintp(8 * q)
             if n >= side and m >= side:
-                square(x, src_offsets, dst, table, ahead)
+                square(x, src_offsets, dst, table)
             else:
                 items(x, src_offsets, dst, table, min(side, n), min(side, m))
             q += side
@@ -198,7 +199,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             if large:
                 band(x, table, y, dst_offsets, m, r == first, ahead)
             else:
-                small(x, table, y, dst_offsets, n, m, ahead)
+                small(x, table, y, dst_offsets, n, m)
 
     return transpose
 

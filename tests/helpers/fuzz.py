@@ -23,7 +23,7 @@ from instruction_sets import named
 
 import layoutkit
 from layoutkit import accumulation
-from layoutkit.kernels.cpu import accumulate_launch, compiler, launch, tiling
+from layoutkit.kernels.cpu import accumulate_launch, caches, compiler, launch, tiling
 from layoutkit.threads import pool
 from reference import reference_convert
 
@@ -335,6 +335,7 @@ def once(seed, number):
     tiling.STREAMED_RUN = 64 if number % 2 else 512
     for constant, nbytes in BLOCK_BYTES.items():  # smaller blocks, so that small arrays have many
         setattr(tiling, constant, nbytes // policy["divisor"])
+    tiling.l2_cache_bytes = caches.l2_cache_bytes if policy["divisor"] == 1 else lambda: 0
     pool.KEEP_GIL_BYTES = pool.SERIAL_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:

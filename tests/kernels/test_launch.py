@@ -226,3 +226,25 @@ def test_blocks_have_about_the_measured_size(kernel, staged, item):
     nbytes = run_axis.block * item * (rows_axis.block if staged else 1)
     nbytes *= 3 if staged and kernel == "merge" else 1
     assert MEASURED[kernel, staged] / 2 <= nbytes < 2 * MEASURED[kernel, staged]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "dtype", "staged", "expected"),
+    [
+        ("xy->yx", (4000, 4000), "float32", False, True),
+        ("xy->yx", (4001, 4001), "float32", True, True),
+        ("xy->yx", (96, 96), "float32", False, False),  # all of x fits a cache
+        ("xy->yx", (8192, 2048), "float32", False, False),  # 16 rows a cache set
+        ("xy->yx", (8192, 1024), "float32", False, True),  # 8 rows a cache set
+        ("bhwc->bchw", (32, 56, 56, 64), "float32", False, False),  # x is read in order
+        ("bhwc->bchw", (32, 57, 57, 64), "float32", True, True),  # but not during the epilogue
+        ("bhwc->bchw", (32, 57, 57, 15), "float32", True, False),  # several rows a cache line
+        ("bwhc->chwb", (64, 30, 40, 50), "float32", False, True),
+        ("bwhc->chwb", (64, 64, 64, 16), "float32", False, False),
+    ],
+)
+def test_rows_that_are_apart_are_prefetched(pattern, shape, dtype, staged, expected):
+    choice = plan(pattern, shape, dtype).choice
+    blocks = TILINGS[choice.kernel](choice, None, 16 if staged else LINE, stream=True)
+    assert blocks.staged == staged
+    assert blocks.can_prefetch(*blocks.axes()) == expected
