@@ -529,9 +529,10 @@ class ShuffleTiling(FlipTiling):
         return "x".join(map(str, numbers))
 
 
-# The L2 cache has at least 8 lines for each address modulo WAY_BYTES. If more positions of a run
-# have the same, prefetched lines are evicted before they are read: with prefetching, 4096 x 4096
-# items of 4 bytes took 1.2 times as long, and 64 rows at a distance of 256 KB 2.4 times.
+# Most L2 caches have 8 or 16 lines for the addresses that are equal modulo WAY_BYTES. If more
+# positions of a run have such addresses, prefetched lines are evicted before they are read: with
+# prefetching, 4096 x 4096 items of 4 bytes took 1.2 times as long, and 64 rows at a distance of
+# 256 KB 2.4 times.
 WAY_BYTES = 65536
 MAX_CONFLICTS = 8
 EXAMINED_POSITIONS = 256  # at most, of a block
