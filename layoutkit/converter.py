@@ -230,8 +230,9 @@ class Converter:
             key: Any = (array.shape, array.strides, array.dtype)
             program = self._programs.get(key) or self._prepare(key, array, None)
             result = program(x, array, None)
-            if x is array:
-                self._count_calls(program, x, None)
+            self._calls += 1
+            if self._calls >= FEWEST_CALLS and x is array:
+                self._load_direct(program, x, None)
             return result
         if self._direct is not None and self._direct(x, out):
             return out
@@ -240,19 +241,22 @@ class Converter:
         program = self._programs.get(key) or self._prepare(key, array, target)
         check_writable(array, target)
         program(x, array, target)
-        if x is array and out is target:
-            self._count_calls(program, x, out)
+        self._calls += 1
+        if self._calls >= FEWEST_CALLS and x is array and out is target:
+            self._load_direct(program, x, out)
         return out
 
-    def _count_calls(self, program: Any, x: Array, out: Array | None) -> None:
-        """Convert arrays like these without Python from now on, after some calls."""
-        self._calls += 1
-        if self._calls < FEWEST_CALLS or self._task.is_composed:
-            return
-        if out is None:
-            self._direct_new = program.direct_new_call(x)
+    def _load_direct(self, program: Any, x: Array, out: Array | None) -> None:
+        """Convert arrays like these without Python from now on, if that is possible."""
+        call = None
+        if not self._task.is_composed:
+            call = program.direct_new_call(x) if out is None else program.direct_call(x, out)
+        if call is None:
+            self._calls = 0  # asks again only after as many calls
+        elif out is None:
+            self._direct_new = call
         else:
-            self._direct = program.direct_call(x, out)
+            self._direct = call
 
     def backward(self, grad: Any, *, like: Any = None, out: Any = None) -> Any:
         """Return the gradient of x, in the layout and dtype of x, from the gradient of the result.

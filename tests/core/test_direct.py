@@ -271,3 +271,12 @@ def test_views_of_x_stay_views():
     converter = Converter("bhwc->b(hwc)", copy=False)
     assert after_many_calls(converter, x) is None
     assert np.shares_memory(converter(x), x)
+
+
+def test_large_arrays_in_between_keep_the_call():
+    small, large = values(), np.zeros((2, 200, 200, 4), np.float32)
+    converter = Converter("bhwc->bchw")
+    after_many_calls(converter, small)
+    for _ in range(2 * FEWEST_CALLS):
+        converter(large)
+    np.testing.assert_array_equal(converter._direct_new(small), expected(small))
