@@ -31,6 +31,8 @@ def found(distribution, pattern):
 
 
 NVRTC = found("nvidia-cuda-nvrtc", r"lib/libnvrtc\.so\.\d+$")
+# NVRTC opens this library by its name, and finds it if it is loaded already.
+BUILTINS = found("nvidia-cuda-nvrtc", r"lib/libnvrtc-builtins\.so\.[\d.]+$")
 NVDISASM = found("nvidia-cuda-nvdisasm", r"bin/nvdisasm$")
 needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="needs the wheel nvidia-cuda-nvrtc")
 needs_nvdisasm = pytest.mark.skipif(NVDISASM is None, reason="needs the wheel nvidia-cuda-nvdisasm")
@@ -40,6 +42,7 @@ class Compiled:
     """A launch compiled for a generation: `ptx`, `cubin` and the assembler's `log`."""
 
     def __init__(self, launch, generation, text=None):
+        ctypes.CDLL(str(BUILTINS))
         self._library, self._program = ctypes.CDLL(str(NVRTC)), ctypes.c_void_p()
         text = (text or source(launch.family)).encode()
         create = self._library.nvrtcCreateProgram
