@@ -239,6 +239,7 @@ def test_blocks_have_about_the_measured_size(kernel, staged, item):
         ("bhwc->bchw", (32, 56, 56, 64), "float32", False, False),  # x is read in order
         ("bhwc->bchw", (32, 57, 57, 64), "float32", True, True),  # but not during the epilogue
         ("bhwc->bchw", (32, 57, 57, 15), "float32", True, False),  # several rows a cache line
+        ("xy->yx", (8192, 2048), "float32", True, True),
         ("bwhc->chwb", (64, 30, 40, 50), "float32", False, True),
         ("bwhc->chwb", (64, 64, 64, 16), "float32", False, False),
     ],
