@@ -72,10 +72,10 @@ def make_plan_for_device(
 # Fast paths by the id of the array's class, as some classes are unhashable. A fast path may return
 # NotImplemented.
 FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
-# Attributes with caches or state of this process, which are not pickled or copied.
 # Calls of a Converter before it loads the kernel "direct", which takes some milliseconds.
 FEWEST_CALLS = 64
 
+# Attributes with caches or state of this process, which are not pickled or copied.
 _NOT_PICKLED = (
     "_calls",
     "_direct",
