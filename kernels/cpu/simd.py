@@ -203,6 +203,7 @@ def transpose_tile(
     src_offsets: Any,
     dst: Any,
     dst_offsets: Any,
+    skip: Any,
     itemsize: Any,
     lanes: Any,
     depth: Any,
@@ -215,15 +216,16 @@ def transpose_tile(
     Row i of the source begins at src + src_offsets[i], row j of the output at dst + dst_offsets[j];
     the items of each row are contiguous. Both tables hold 64-bit byte offsets. Each lane has its
     own k rows, so that no item crosses a lane: lane l of vector i is filled from row l*k + i.
-    `depth` vectors are adjacent in each output row and stored one after the other. With a `pitch`
-    other than 0 (a literal), row i begins at src + i * pitch, and `src_offsets` is not read.
+    `depth` vectors are adjacent in each output row and stored one after the other. The first `skip`
+    rows of the output are not stored. With a `pitch` other than 0 (a literal), row i begins at
+    src + i * pitch, and `src_offsets` is not read.
     """
     literals = (itemsize, lanes, depth, squares, streaming, pitch)
     size, L, D, S, flag, step = (v.literal_value for v in literals)
     k = LANE // size
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        source, src_table, target, dst_table = args[:4]
+        source, src_table, target, dst_table, skipped = args[:5]
         piece = lane_type(size, 1)
         parts = [[[[None] * L for _ in range(k)] for _ in range(S)] for _ in range(D)]
         for d, lane, i in product(range(D), range(L), range(k)):
@@ -235,12 +237,14 @@ def transpose_tile(
                 parts[d][square][i][lane] = vload(b, row, LANE * square, piece)
         tiles = [[transpose_lanes(b, [concat(b, p) for p in sq]) for sq in deep] for deep in parts]
         for square, j in product(range(S), range(k)):
-            offset = vload(b, dst_table, 8 * (square * k + j), I64, 8)
-            for d in range(D):
-                vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
+            number = square * k + j
+            with b.if_then(b.icmp_signed("<=", skipped, ir.Constant(I64, number)), likely=True):
+                offset = vload(b, dst_table, 8 * number, I64, 8)
+                for d in range(D):
+                    vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
         return context.get_dummy_value()
 
-    return types.void(*[types.uintp] * 4, *literals), codegen
+    return types.void(*[types.uintp] * 4, types.intp, *literals), codegen
 
 
 @intrinsic(prefer_literal=True)

@@ -33,6 +33,10 @@ TRANSPOSED_BYTES = 512  # likewise of transposes, which prefetch the source of t
 # 1.4 to 4 KB, at 0.84 with 8 KB, and at 0.80 with all 32 KB, which leaves no room for the source in
 # the first-level cache.
 NARROW_BYTES = 4096
+# Other staged blocks use SMALL_SCRATCH, or what rows of SEGMENT_BYTES need, for the same reason:
+# 11 float32 channels (bhwc -> bchw) ran at 50 GB/s on one thread with 8 KB, at 33 with 32 KB.
+SMALL_SCRATCH = 8192
+SEGMENT_BYTES = 768
 # Shorter runs of the output are not streamed, as most of their lines would be stored in two parts,
 # except for runs of two lines and more that begin on a line.
 STREAMED_RUN = 512
@@ -202,13 +206,14 @@ class Tiling:
 
     def _staged_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """Return the longest block whose longer last block also fits the scratch area."""
-        limit = self.scratch_bytes // (rows.longest_block * self.width * self.src_itemsize)
+        room = min(self.scratch_bytes, max(SMALL_SCRATCH, rows.longest_block * SEGMENT_BYTES))
+        limit = room // (rows.longest_block * self.width * self.src_itemsize)
         if self.coefficient_mode() == "each" and len(self.choice.run) > 1:
             limit = min(limit, REPEAT_BYTES // (self.width * self._coefficient_size()))
         block = limit // quantum * quantum
         while block > quantum:
             longest = BlockAxis(total, min(total, block)).longest_block
-            if self.pitch(longest) * rows.longest_block <= self.scratch_bytes:
+            if self.pitch(longest) * rows.longest_block <= room:
                 return block
             block -= quantum
         return quantum
@@ -360,7 +365,10 @@ COPY_BYTES = 32768  # bytes of one unit of a plain copy
 
 
 def group_short_runs(choice: KernelChoice) -> KernelChoice:
-    """Return `choice` with its last outer loop as rows if runs are short."""
+    """Return `choice` with outer loops as rows if runs are short: neighbors in the source.
+
+    If no loop continues the run in the source, the rows are neighbors in the output.
+    """
     run = count_iterations(choice.run) * max(choice.source_item, choice.target_item)
     if not choice.outer or run > COPY_BYTES // 2:
         return choice
@@ -537,14 +545,12 @@ WAY_BYTES = 65536
 MAX_CONFLICTS = 8
 EXAMINED_POSITIONS = 256  # at most, of a block
 ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
-# The squares of a tile by depth and item size.
-SQUARES = {1: {1: 1, 2: 4, 4: 4, 8: 4, 16: 4}, 2: {2: 2, 4: 4, 8: 4, 16: 4}}
 # Bytes of each source segment of a staged block; longer ones shorten its runs. Segments of single
 # bytes shorter than a cache line are not copied first, which takes longer than it saves here.
 STAGED_BYTES = 256
 STAGED_ROWS_OF_BYTES = 32
 ADDED_ROWS = 64  # rows of a staged block of a sum, whose runs are short
-JOINED_BYTES = 512  # shorter contiguous output rows are stored as one
+JOINED_BYTES = 2048  # shorter contiguous rows of the output are stored as one, in full lines
 SHORT_RUN_ROWS = 128  # rows of a staged block of short runs that are not contiguous in the output
 FUSED_ROWS = 64  # maximum rows if two axes are fused, or if short runs are copied
 
@@ -717,8 +723,8 @@ class RunsTiling(BlockTiling):
 
 def group_runs(choice: KernelChoice) -> KernelChoice:
     """Return `choice` with loops around its runs among the run (at least one) and the rows."""
-    run, rows, outer = choice.run, choice.rows, choice.outer
-    for loop in reversed(outer):
+    run = choice.run
+    for loop in reversed(choice.outer):
         size = count_iterations(run) * choice.target_item
         if size < ROW_BYTES and loop.dst == size and not loop.coef_stride:
             run = (loop, *run)
@@ -785,13 +791,22 @@ class TransposeTiling(BlockTiling):
         return bool(apart and np.bincount(sets).max() <= MAX_CONFLICTS)
 
     def _depth(self) -> int:
-        """Return the vectors per output row of a tile: 2 if possible, for pairs of cache lines."""
-        long = count_iterations(self.choice.run) * self.src_itemsize >= 2 * LANE * lanes()
-        return 2 if long and self.src_itemsize > 1 else 1
+        """Return the vectors per output row of a tile.
+
+        Direct tiles store full cache lines, because streamed parts of lines are slower than memory.
+        """
+        vector = LANE * lanes()
+        depth = LINE // vector if self.direct else min(2, self.src_itemsize)
+        long = count_iterations(self.choice.run) * self.src_itemsize >= depth * vector
+        return depth if long else 1
 
     def _squares(self) -> int:
-        """Return the squares of a tile side by side, as many as fit the registers."""
-        return SQUARES[self._depth()][self.src_itemsize]
+        """Return the squares of a tile side by side, of which more are slower for wide rows."""
+        if self.src_itemsize == 1:
+            return 1
+        if LANE * lanes() == LINE:
+            return 2 if self._depth() == 1 else 1
+        return 2 if self.src_itemsize == 2 else 4
 
 
 class ShortRowsTiling(BlockTiling):

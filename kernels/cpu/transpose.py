@@ -84,13 +84,41 @@ def item_transpose(itemsize):
 
 
 def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
-    """Build tile(src, src_offsets, dst, dst_offsets): see `transpose_tile`."""
+    """Build tile(src, src_offsets, dst, dst_offsets, skip, aligned): see `transpose_tile`.
+
+    A tile that is not `aligned` begins within a cache line of the output, and is not streamed.
+    """
 
     @inline
-    def tile(src, src_offsets, dst, dst_offsets):
-        transpose_tile(
-            src, src_offsets, dst, dst_offsets, itemsize, lanes, depth, squares, streaming, pitch
-        )
+    def tile(src, src_offsets, dst, dst_offsets, skip, aligned):
+        if streaming and not aligned:
+            transpose_tile(
+                src,
+                src_offsets,
+                dst,
+                dst_offsets,
+                skip,
+                itemsize,
+                lanes,
+                depth,
+                squares,
+                0,
+                pitch,
+            )
+        else:
+            transpose_tile(
+                src,
+                src_offsets,
+                dst,
+                dst_offsets,
+                skip,
+                itemsize,
+                lanes,
+                depth,
+                squares,
+                streaming,
+                pitch,
+            )
 
     return tile
 
@@ -105,15 +133,10 @@ def tiles(itemsize, lanes, depth, squares, streaming):
     wide = side * squares
     packed = deep * PACKED_ROW
     items = item_transpose(itemsize)
+    full = tile_transpose(itemsize, lanes, depth, squares, streaming)
+    narrow = tile_transpose(itemsize, lanes, depth, 1, streaming)
+    from_packed = tile_transpose(itemsize, lanes, depth, 1, streaming, PACKED_ROW)
     square = tile_transpose(itemsize, 1, 1, 1, 0)
-    narrow = tile_transpose(itemsize, lanes, depth, 1, 0)
-    # A tile that overlaps its neighbor begins within a cache line, and cannot be streamed.
-    plain, streamed = (
-        tile_transpose(itemsize, lanes, depth, squares, flag) for flag in (0, streaming)
-    )
-    packed_plain, packed_streamed = (
-        tile_transpose(itemsize, lanes, depth, 1, flag, PACKED_ROW) for flag in (0, streaming)
-    )
 
     @inline
     def lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
@@ -134,10 +157,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
                     pos = line * LINE + s
                     x = packed_rows + uintp(pos)
                     table = dst_offsets + uintp(8 * (q + pos))
-                    if streaming and not aligned:
-                        packed_plain(x, src_offsets, dst, table)
-                    else:
-                        packed_streamed(x, src_offsets, dst, table)
+                    from_packed(x, src_offsets, dst, table, 0, aligned)
             q += count * LINE
         return q
 
@@ -157,18 +177,15 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             x = src + uintp(q * itemsize)
             if ahead:
                 fetch(x + ahead, src_offsets)
-            table = dst_offsets + uintp(8 * q)
-            if streaming and not aligned:
-                plain(x, src_offsets, dst, table)
-            else:
-                streamed(x, src_offsets, dst, table)
+            full(x, src_offsets, dst, dst_offsets + uintp(8 * q), 0, aligned)
             q += wide
         while q < m:
-            q = min(q, m - side)
+            skip = max(0, q + side - m)  # rows that the tile before has stored
+            q -= skip
             x = src + uintp(q * itemsize)
             if ahead:
                 fetch(x + ahead, src_offsets)
-            narrow(x, src_offsets, dst, dst_offsets + uintp(8 * q))
+            narrow(x, src_offsets, dst, dst_offsets + uintp(8 * q), skip, aligned)
             q += side
 
     @inline
@@ -180,7 +197,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
             x = src + uintp(q * itemsize)
             table = dst_offsets + uintp(8 * q)
             if n >= side and m >= side:
-                square(x, src_offsets, dst, table)
+                square(x, src_offsets, dst, table, 0, True)
             else:
                 items(x, src_offsets, dst, table, min(side, n), min(side, m))
             q += side
