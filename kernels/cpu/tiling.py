@@ -362,6 +362,10 @@ class Tiling:
 
 PIECE_BYTES = 128  # shorter rows and runs are processed several at a time
 COPY_BYTES = 32768  # bytes of one unit of a plain copy
+# Source bytes of the rows of a block that are neighbors in the source. Copies of 128 to 2,048 bytes
+# per row reached the limit with these blocks, and half of it with neighbors in the output.
+NEIGHBOR_BYTES = 4096
+RUNS_BYTES = 1024  # likewise of shorter runs, whose rows are put together in the scratch area
 
 
 def group_short_runs(choice: KernelChoice) -> KernelChoice:
@@ -372,7 +376,23 @@ def group_short_runs(choice: KernelChoice) -> KernelChoice:
     run = count_iterations(choice.run) * max(choice.source_item, choice.target_item)
     if not choice.outer or run > COPY_BYTES // 2:
         return choice
-    return replace(choice, rows=choice.outer[-1:], outer=choice.outer[:-1])
+    rows = _source_neighbors(choice, NEIGHBOR_BYTES) or choice.outer[-1:]
+    return replace(choice, rows=rows, outer=_without(choice.outer, rows))
+
+
+def _source_neighbors(choice: KernelChoice, room: int) -> tuple[Loop, ...]:
+    """Return the outer loops that continue rows and run in the source, until they fill `room`."""
+    taken = choice.rows
+    for loop in sorted(choice.outer, key=lambda loop: loop.src):
+        size = count_iterations((*taken, *choice.run)) * choice.source_item
+        if size < room and loop.src == size:
+            taken = (loop, *taken)
+    return taken
+
+
+def _without(loops: tuple[Loop, ...], taken: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Return `loops` without those of `taken`, which are the same objects."""
+    return tuple(loop for loop in loops if not any(loop is other for other in taken))
 
 
 def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
@@ -385,8 +405,7 @@ def fuse_lines(choice: KernelChoice, room: int) -> KernelChoice:
         return choice
     for loop in choice.outer:
         if loop.dst == run[0].count * run[0].dst and not loop.coef_stride:
-            outer = tuple(other for other in choice.outer if other is not loop)
-            return replace(choice, run=(loop, *run), outer=outer)
+            return replace(choice, run=(loop, *run), outer=_without(choice.outer, (loop,)))
     return choice
 
 
@@ -399,8 +418,8 @@ def lengthen_rows(choice: KernelChoice) -> KernelChoice:
         return choice
     for loop in choice.outer:
         if (loop.src, loop.dst) == (rows, run):
-            outer = tuple(other for other in choice.outer if other is not loop)
-            return replace(choice, rows=(loop, *choice.rows), outer=outer)
+            rest = _without(choice.outer, (loop,))
+            return replace(choice, rows=(loop, *choice.rows), outer=rest)
     return choice
 
 
@@ -585,7 +604,8 @@ class RowsTiling(Tiling):
         if not loops:
             return super().rows()
         run = count_iterations(self.choice.run) * max(self.src_itemsize, self.dst_itemsize)
-        return make_row_axis(loops, max(1, min(FUSED_ROWS, COPY_BYTES // run)))
+        inner = count_iterations(loops[1:])
+        return make_row_axis(loops, max(1, min(FUSED_ROWS, COPY_BYTES // run) // inner) * inner)
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """Return a long block, as only repeated coefficients have to stay in a cache."""
@@ -698,7 +718,7 @@ class RunsTiling(BlockTiling):
         self.width = count_iterations(choice.run)
         super().__init__(group_runs(choice), epilogue, alignment, stream)
         self.tile = 1
-        self.max_rows = max(1, ROW_BYTES // (self.width * self.src_itemsize))
+        self.max_rows = max(1, RUNS_BYTES // (self.width * self.src_itemsize))
 
     def microkernel_name(self) -> str:
         """Return "runs"."""
@@ -728,15 +748,11 @@ def group_runs(choice: KernelChoice) -> KernelChoice:
         size = count_iterations(run) * choice.target_item
         if size < ROW_BYTES and loop.dst == size and not loop.coef_stride:
             run = (loop, *run)
-    for loop in sorted(outer, key=lambda loop: loop.src):
-        size = count_iterations((*rows, *choice.run)) * choice.source_item
-        if size < ROW_BYTES and loop.src == size and not any(loop is taken for taken in run):
-            rows = (loop, *rows)
+    choice = replace(choice, outer=_without(choice.outer, run))
+    rows = _source_neighbors(choice, RUNS_BYTES)
     if len(run) == len(choice.run):
         run = (Loop(1, 0, 0), *run)
-    taken_loops = (*run, *rows)
-    outer = tuple(loop for loop in outer if not any(loop is taken for taken in taken_loops))
-    return replace(choice, run=run, rows=rows, outer=outer)
+    return replace(choice, run=run, rows=rows, outer=_without(choice.outer, rows))
 
 
 def copy_tiling(
@@ -744,7 +760,7 @@ def copy_tiling(
 ) -> Tiling:
     """Return the tiling of a copy or a cast."""
     long = RowsTiling(choice, epilogue, alignment, stream)
-    if count_iterations(choice.run) * choice.target_item > JOINED_BYTES or long.lines:
+    if count_iterations(choice.run) * choice.target_item > ROW_BYTES or long.lines:
         return long
     short = RunsTiling(choice, epilogue, alignment, stream)
     grouped = count_iterations(short.run_loops()) > 1 or (short.direct and short.choice.rows)
