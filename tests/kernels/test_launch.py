@@ -8,7 +8,7 @@ import pytest
 
 from layoutkit import Converter, convert, plan
 from layoutkit.kernels.cpu import launch, tiling
-from layoutkit.kernels.cpu.params import HEAD, LINE, MAX_LOOPS, SCRATCH
+from layoutkit.kernels.cpu.params import HEAD, LANE, LINE, MAX_LOOPS, SCRATCH
 from layoutkit.kernels.cpu.tiling import TILINGS
 from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.loops import Loop
@@ -25,6 +25,13 @@ def numbers(shape, dtype):
 CASES = [
     # axes around one tile, two tiles, and one more or less
     *[("xy->yx", (m, n)) for m in (15, 16, 17, 33, 63, 64, 65, 129) for n in (4, 31, 64, 130)],
+    # every number of rows that the last tile of a direct transpose stores
+    *[("xy->yx", (64, n)) for n in (5, 6, 7, 9, 18, 19, 21)],
+    # rows that are stored as one, of up to 2 KB
+    *[("bpc->bcp", (3, p, c)) for p in (199, 299, 501, 513) for c in (5, 16, 21)],
+    # copies of runs in the order of the source: one and several loops of rows, and a remainder
+    *[("abc->bac", (a, b, c)) for a in (5, 70) for b in (2, 3, 16) for c in (256, 300, 1024)],
+    ("abcd->cabd", (3, 5, 4, 256)),
     # few channels, more and fewer pixels than a register holds
     *[("bpc->bcp", (3, p, c)) for p in (5, 15, 16, 17, 64, 65, 1000) for c in (2, 3, 4)],
     *[("bcp->bpc", (3, c, p)) for p in (5, 15, 16, 17, 64, 65, 1000) for c in (2, 3, 4)],
@@ -249,3 +256,29 @@ def test_rows_that_are_apart_are_prefetched(pattern, shape, dtype, staged, expec
     blocks = TILINGS[choice.kernel](choice, None, 16 if staged else LINE, stream=True)
     assert blocks.staged == staged
     assert blocks.can_prefetch(*blocks.axes()) == expected
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("lines", [1, 3, 4])
+def test_direct_tiles_are_full_cache_lines(lines, dtype):
+    """A line that is streamed in parts, or stored twice, costs more than a line of memory."""
+    pixels = lines * LINE // np.dtype(dtype).itemsize
+    choice = plan("bpc->bcp", (4000, pixels, 40), dtype).choice
+    blocks = TILINGS[choice.kernel](choice, None, LINE, stream=True)
+    lanes, depth, _ = map(int, blocks.literal().split("x"))
+    assert (blocks.direct, lanes * depth * LANE) == (True, LINE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "offsets"),
+    [
+        ((1000, 16, 256), range(0, 4096, 256)),
+        ((1000, 3, 512), range(0, 1536, 512)),
+        ((2, 1000, 256), range(0, 16384, 256)),
+    ],
+)
+def test_copies_read_neighbors_in_the_source(shape, offsets):
+    choice = plan("abc->bac", shape, "uint8").choice
+    blocks = TILINGS[choice.kernel](choice, None, LINE, stream=True)
+    _, rows = blocks.axes()
+    assert blocks.row_offsets(rows, 0)[: len(offsets)] == tuple(offsets)
