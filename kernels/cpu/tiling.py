@@ -789,6 +789,10 @@ class TransposeTiling(BlockTiling):
         """Return the lanes of a register, the depth and the squares of a tile."""
         return f"{lanes()}x{self._depth()}x{self._squares()}"
 
+    def outer_loops(self) -> list[Loop]:
+        """Return the loops around blocks in the order of the source, whose pages are read once."""
+        return sorted(super().outer_loops(), key=lambda loop: -abs(loop.src))
+
     def can_prefetch(self, run: BlockAxis, rows: BlockAxis) -> bool:
         """Return True for large sources whose positions are apart.
 

@@ -282,3 +282,10 @@ def test_copies_read_neighbors_in_the_source(shape, offsets):
     blocks = TILINGS[choice.kernel](choice, None, LINE, stream=True)
     _, rows = blocks.axes()
     assert blocks.row_offsets(rows, 0)[: len(offsets)] == tuple(offsets)
+
+
+def test_blocks_of_transposes_follow_the_source():
+    choice = plan("zyxwvu->uvwxyz", (28, 15, 15, 15, 5, 32), "float32").choice
+    blocks = TILINGS[choice.kernel](choice, None, LINE, stream=True)
+    steps = [loop.src for loop in blocks.outer_loops()]
+    assert steps == sorted(steps, reverse=True) != [loop.src for loop in choice.outer]
