@@ -116,6 +116,10 @@ def test_windows_want_axes_of_their_own(tmp_path, capsys):
     words = ["--size", "h=4", "--size", "w=5", "--crop", "2x2"]
     assert main(["convert", *paths, "b(hwc)->bchw", *words]) == 2
     assert "has no separate axes h and w" in capsys.readouterr().err
+    words = ["--size", "w=5", "--size", "c=3"]
+    for option in (["--crop", "2x2"], ["--flip"]):
+        assert main(["convert", *paths, "h(wc)->chw", *words, *option]) == 2
+        assert "has no separate axes" in capsys.readouterr().err
 
 
 # ---- right values --------------------------------------------------------------------------

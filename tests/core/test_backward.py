@@ -172,3 +172,11 @@ def test_gradients_of_selected_channels_of_a_folded_axis(pattern, shape, sizes, 
     np.add.at(expected, y.ravel().astype(int), grad.ravel())  # the values of y are positions in x
     result = converter.backward(grad, like=x)
     np.testing.assert_array_equal(result, expected.reshape(shape))
+
+
+def test_gradients_of_repeated_channels_of_integers_are_floats():
+    x = np.zeros((2, 3, 4), "i8")
+    grad = np.full((2, 3, 3), 0.25, "f4")
+    result = Converter("bwc->bcw", channels=(0, 0, 3), dtype="float32").backward(grad, like=x)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result[0, 0], [0.5, 0, 0, 0.25])

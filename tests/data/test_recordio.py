@@ -265,6 +265,27 @@ def test_older_mean_files_are_read(tmp_path):
         np.testing.assert_array_equal(recordio.read_mean(tmp_path / "mean"), VALUES)
 
 
+def test_a_mean_file_of_several_arrays_names_the_mean(tmp_path):
+    data = bytes.fromhex(MEAN)
+    head, array = data[:16], data[24:-24]
+    for names, found in (((b"std_imgs", b"mean_img"), True), ((b"std_imgs", b"variance"), False)):
+        tail = b"".join(struct.pack("<Q", len(name)) + name for name in names)
+        content = head + struct.pack("<Q", 2) + array * 2 + struct.pack("<Q", 2) + tail
+        (tmp_path / "mean").write_bytes(content)
+        if found:
+            np.testing.assert_array_equal(recordio.read_mean(tmp_path / "mean"), VALUES)
+            continue
+        with pytest.raises(DataError, match="std_imgs, variance, but none is named mean_img"):
+            recordio.read_mean(tmp_path / "mean")
+
+
+def test_a_sparse_mean_file_is_refused(tmp_path):
+    data = bytes.fromhex(MEAN)
+    (tmp_path / "mean").write_bytes(data[:28] + struct.pack("<i", 1) + data[32:])
+    with pytest.raises(DataError, match="storage type 1; it must be dense"):
+        recordio.read_mean(tmp_path / "mean")
+
+
 @pytest.mark.parametrize("change", range(0, 144, 9))
 def test_cut_mean_files_are_refused(change, tmp_path):
     (tmp_path / "mean").write_bytes(bytes.fromhex(MEAN)[:change])

@@ -221,9 +221,10 @@ def test_methods_are_those_of_opencv():
         expected = cv2.resize(PHOTO, (8, 6), interpolation=method)
         np.testing.assert_array_equal(found.transpose(1, 2, 0), expected)
     rng = ImageRng(0, 0, 0)
-    sizes = [((9, 12), (18, 24)), ((9, 12), (6, 8)), ((9, 12), (18, 8)), ((9, 12), (9, 24))]
-    assert [geometry.interpolation_for(9, rng, *each) for each in sizes] == [2, 3, 1, 1]
-    drawn = {geometry.interpolation_for(10, ImageRng(0, 0, each), *sizes[0]) for each in range(60)}
+    sizes = [(18, 24), (6, 8), (18, 8), (9, 24), (9, 8), (6, 24), (6, 12)]
+    found = [geometry.interpolation_for(9, rng, (9, 12), size) for size in sizes]
+    assert found == [2, 3, 1, 1, 1, 1, 1]
+    drawn = {geometry.interpolation_for(10, ImageRng(0, 0, each), (9, 12), sizes[0]) for each in range(60)}
     assert drawn == {0, 1, 2, 3, 4}
 
 

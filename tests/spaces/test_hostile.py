@@ -98,14 +98,19 @@ def test_lists_keys_and_diagonals():
     batch = matrix("lil")
     batch.data[0] = [1.0] * 50
     refused(batch)
-    batch = matrix("dok")
-    batch._dict[0, 9] = np.float32(1)
-    refused(batch)
+    for key in ((0, 4), (3, 0), (0, -1), (-1, 0)):
+        batch = matrix("dok")
+        assert batch.shape == (3, 4)
+        batch._dict[key] = np.float32(1)
+        refused(batch)
     batch = matrix("dia")
     batch.offsets[0] = -(1 << 31)
     refused(batch)
     batch = matrix("dia")
     batch.offsets = batch.offsets[:-1]
+    refused(batch)
+    batch = matrix("dia")
+    batch.offsets = batch.offsets + 0.5
     refused(batch)
 
 

@@ -399,6 +399,7 @@ def test_the_progress_bar_counts_records_and_drops(capfd):
         ({"on_error": "ignore"}, DataError, "ignore"),
         ({"refill": 1}, DataError, "refill"),
         ({"timeout": 0}, DataError, "timeout"),
+        ({"timeout": True}, DataError, "timeout"),
         ({"timeout": 1, "num_workers": 0}, DataError, "num_workers"),
         ({"retries": -1}, DataError, "retries"),
         ({"prefetch": None}, DataError, "prefetch"),

@@ -121,6 +121,7 @@ def test_slices_keep_their_size():
 @pytest.mark.parametrize("kind", ["uniform", "random_slice", "label-uniform"])
 def test_kinds_that_draw_give_every_rank_full_batches_of_one_order(kind):
     found = steps(ranks(20, 3, 2, kind))
+    assert [len(each) for each in ranks(20, 3, 2, kind)] == [4, 4, 4]
     assert len(found) == 4
     assert all(len(each) == 2 for step in found for each in step)
     index = open_index({"x": np.arange(20.0), "y": [7, 8] * 10})

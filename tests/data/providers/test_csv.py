@@ -240,6 +240,7 @@ def test_shapes_and_views(csv):
     [
         ((3, 4), None, PatternError), ((12,), "fb", PatternError), ((12,), "bchw", Exception),
         ((0,), None, DataError), ("12", None, DataError), ((2.5,), None, DataError),
+        (2.5, None, DataError),
     ],
 )  # fmt: skip
 def test_wrong_shapes_and_layouts_are_refused_at_once(csv, shape, layout, error):
