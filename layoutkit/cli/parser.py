@@ -433,7 +433,7 @@ _SWEEPS = {
     "hptt57": "the 57 permutations of HPTT's benchmark",
     "channels": "bhwc to bchw and back for 2 to 64 channels",
     "runs": "moves of contiguous runs of 8 to 4,096 bytes",
-    "floor": "a dozen rows that must reach a share of the limit",
+    "floor": "rows that must reach a share of the limit",
 }
 
 
