@@ -35,14 +35,13 @@ from .walk import inline
 
 
 def pick(b, parts, indices):
-    """Gather items of two or three vectors into one; `indices` refer to their concatenation."""
+    """Gather items of two or more vectors into one; `indices` refer to their concatenation."""
     n = parts[0].type.count
-    mask = [w if w < 2 * n else 0 for w in indices]
-    first = shuffle(b, parts[0], parts[1], mask)
-    if len(parts) == 2:
-        return first
-    mask = [i if w < 2 * n else w - 2 * n + n for i, w in enumerate(indices)]
-    return shuffle(b, first, parts[2], mask)
+    value = shuffle(b, parts[0], parts[1], [w if w < 2 * n else 0 for w in indices])
+    for number, part in enumerate(parts[2:], 2):
+        mask = [w % n + n if w // n == number else i for i, w in enumerate(indices)]
+        value = shuffle(b, value, part, mask)
+    return value
 
 
 def deinterleave(b, parts):

@@ -68,3 +68,12 @@ def test_lines_with_gaps_follow_each_other_in_large_results(width, channels, bac
         to = Converter("bhwc->bchw", **keywords)
         assert to.plan(x).kernel.endswith("split")
         assert_same(to(x), to(np.ascontiguousarray(x)))
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f8", "c16"])
+@pytest.mark.parametrize("selection", [(2, 1, 0), (3, 0, 1), (0, 2, 3), (3, 1), (3, 2, 1, 0)])
+def test_channels_are_selected(dtype, selection):
+    x = random_array(RNG, (3, 33, 4), dtype)
+    for pixels in (x, x[:, ::-1]):
+        result = Converter("bwc->bwc", channels=selection)(pixels)
+        assert_same(result, np.ascontiguousarray(pixels[..., list(selection)]))

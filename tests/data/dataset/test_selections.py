@@ -293,6 +293,14 @@ def test_what_is_written_is_broadcast_and_cast(value, row):
     assert x.tolist() == ([row, row] if row else [[7] * 3, [8] * 3])
 
 
+def test_a_part_of_one_source_is_written_to_another():
+    array, like = np.arange(6.0).reshape(2, 3), WritableLike(np.zeros((2, 3)))
+    Sample(like)[0] = Sample(array)[1]
+    assert like.array.tolist() == [[3, 4, 5], [0, 0, 0]]
+    Sample(array)[0] = Sample(like)[0]
+    assert array.tolist() == [[3, 4, 5], [3, 4, 5]]
+
+
 @pytest.mark.parametrize(
     ("dtype", "value", "error"),
     [
