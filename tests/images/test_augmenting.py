@@ -224,7 +224,8 @@ def test_methods_are_those_of_opencv():
     sizes = [(18, 24), (6, 8), (18, 8), (9, 24), (9, 8), (6, 24), (6, 12)]
     found = [geometry.interpolation_for(9, rng, (9, 12), size) for size in sizes]
     assert found == [2, 3, 1, 1, 1, 1, 1]
-    drawn = {geometry.interpolation_for(10, ImageRng(0, 0, each), (9, 12), sizes[0]) for each in range(60)}
+    random = [ImageRng(0, 0, each) for each in range(60)]
+    drawn = {geometry.interpolation_for(10, rng, (9, 12), (18, 24)) for rng in random}
     assert drawn == {0, 1, 2, 3, 4}
 
 
