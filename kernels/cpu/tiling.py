@@ -429,6 +429,14 @@ def lanes() -> int:
     return 4 if "avx512f" in features else 2 if "avx2" in features else 1
 
 
+def streams_single_lines() -> bool:
+    """Return True if single cache lines of many rows are streamed as fast as pairs of lines.
+
+    This holds for AMD (which alone has SSE4a) with AVX-512, and not for Intel.
+    """
+    return lanes() * LANE == LINE and "sse4a" in cpu_features()
+
+
 def vector_bytes(itemsize: int) -> int:
     """Return the bytes of the widest vector in which items are shuffled across lanes."""
     features = cpu_features()
@@ -813,19 +821,22 @@ class TransposeTiling(BlockTiling):
     def _depth(self) -> int:
         """Return the vectors per output row of a tile.
 
-        Direct tiles store full cache lines, because streamed parts of lines are slower than memory.
+        Direct tiles store full cache lines, because streamed parts of lines are slower than memory:
+        pairs of lines if tiles of pairs do not overlap, else single lines.
         """
-        vector = LANE * lanes()
-        depth = LINE // vector if self.direct else min(2, self.src_itemsize)
-        long = count_iterations(self.choice.run) * self.src_itemsize >= depth * vector
-        return depth if long else 1
+        size, vector = count_iterations(self.choice.run) * self.src_itemsize, LANE * lanes()
+        depth = LINE // vector if self.direct else 1
+        pairs = size % (2 * LINE) == 0 and not streams_single_lines()
+        if self.src_itemsize > 1 and (self.staged or pairs):
+            depth = max(2, depth)
+        return depth if size >= depth * vector else 1
 
     def _squares(self) -> int:
-        """Return the squares of a tile side by side, of which more are slower for wide rows."""
+        """Return the squares of a tile side by side."""
         if self.src_itemsize == 1:
             return 1
-        if LANE * lanes() == LINE:
-            return 2 if self._depth() == 1 else 1
+        if streams_single_lines():
+            return 2 if self.direct or self._depth() == 1 else 1
         return 2 if self.src_itemsize == 2 else 4
 
 
