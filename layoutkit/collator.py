@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ._compile import (
     CONSTRUCTORS,
     batch_call_in_graph,
     batch_in_graph,
+    check_no_crop_in_graph,
     graph_args_of_collator,
     is_compiling,
 )
@@ -23,6 +24,7 @@ from .backends.collate import choose_adapter, numpy_views, stack_windows
 from .backends.cupy import CudaAdapter
 from .converter import Converter
 from .cpu.collate import CollateProgram
+from .cpu.resize import ResizeProgram
 from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
 from .cuda.collate import DeviceCollateProgram
 from .cuda.runtime import check_device
@@ -30,7 +32,14 @@ from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .memory import Array, check_writable
 from .normalize import is_hashable_constant, to_hashable
-from .planning.collate import Collation, normalize_indices, parse_collate_options
+from .planning.collate import (
+    Collation,
+    CropArgs,
+    normalize_indices,
+    parse_collate_options,
+    parse_per_sample,
+)
+from .planning.resize import Placement, place_samples
 from .spec import CPU
 
 if TYPE_CHECKING:
@@ -39,12 +48,14 @@ if TYPE_CHECKING:
     from .planning.collate import CollateOptions
     from .planning.options import ConvertOptions
 
+_Program: TypeAlias = CollateProgram | ResizeProgram
+
 
 class Collator:
     """A collation of samples, planned once and called for batch after batch.
 
     A Collator takes the arguments of `collate`, except those of a single call: the samples,
-    `indices`, `offset`, `flip` and `out`.
+    `indices`, `offset`, `crop`, `flip` and `out`.
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
@@ -64,6 +75,11 @@ class Collator:
         *,
         fill: Any = None,
         channels: Sequence[int] | None = None,
+        resize: str | None = None,
+        antialias: bool = True,
+        fit: str = "stretch",
+        short_side: int | None = None,
+        pad_before: Mapping[str, int] | None = None,
         dtype: Any = None,
         scale: Any = None,
         mean: Any = None,
@@ -77,6 +93,11 @@ class Collator:
             pattern,
             fill=fill,
             channels=channels,
+            resize=resize,
+            antialias=antialias,
+            fit=fit,
+            short_side=short_side,
+            pad_before=pad_before,
             dtype=dtype,
             scale=scale,
             mean=mean,
@@ -89,8 +110,12 @@ class Collator:
         self._init_caches()
 
     def _init_caches(self) -> None:
-        self._programs: Cache[CollateProgram] = Cache()  # by rank, window size and dtype
-        self._programs_by_shape: Cache[CollateProgram] = Cache()  # by the shape of the first sample
+        self._programs: Cache[CollateProgram | ResizeProgram] = (
+            Cache()
+        )  # by rank, window size and dtype
+        self._programs_by_shape: Cache[CollateProgram | ResizeProgram] = (
+            Cache()
+        )  # by the shape of the first sample
         self._device_program: DeviceCollateProgram | None = None
         self._converters: dict[Pattern, Converter] = {}
         self._targets_gpu = self._options.options.device not in (None, CPU)
@@ -138,27 +163,68 @@ class Collator:
         indices: Any = None,
         offset: Any = None,
         flip: Any = None,
+        crop: Any = None,
         out: Any = None,
     ) -> Any:
         """Return the batch of `samples`; see `collate`."""
         if is_compiling():
+            check_no_crop_in_graph(crop)
             return batch_in_graph(self, samples, indices, offset, flip, out)
+        crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
         is_numpy = {*map(type, arrays)} == {np.ndarray}
         if self._targets_gpu or not is_numpy or not (out is None or type(out) is np.ndarray):
-            return self._batch_of_any_library(arrays, indices, offset, flip, out)
-        return self._batch(arrays, indices, offset, flip, out)
+            return self._batch_of_any_library(arrays, indices, crops, out)
+        return self._batch(arrays, indices, crops, out)
 
     def plan(
-        self, samples: Any, *, indices: Any = None, offset: Any = None, flip: Any = None
+        self,
+        samples: Any,
+        *,
+        indices: Any = None,
+        offset: Any = None,
+        flip: Any = None,
+        crop: Any = None,
     ) -> Collation:
         """Return the plan for the batch of `samples`; `print` shows it."""
         sequence = self._as_sequence(samples, indices)
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._sources(arrays, indices)
         program = self._find_program(sources, None)
-        plans = program.plans(sources, offset, flip)
-        return Collation(program.frame, sources.count, tuple(plans))
+        plans = program.plans(sources, CropArgs(offset, flip, crop))
+        return Collation(program.frame, sources.count, tuple(plans), self._options.resize)
+
+    def placement(self, shape: Sequence[int], *, offset: Any = None, crop: Any = None) -> Placement:
+        """Return the placement of a sample of `shape` in its window, to map points and boxes.
+
+        `offset` and `crop` are those of the call. The mapping does not include a flip.
+
+        >>> letterbox = Collator("hwc->bchw", h=640, w=640, resize="bilinear", fit="pad")
+        >>> letterbox.placement((480, 1280, 3))
+        Placement(scale=(0.5, 0.5), top=200.0, left=0.0)
+
+        Raises ArgumentError unless h and w are resized, and the errors of a call.
+        """
+        options = self._options
+        axes = options.completed(len(shape))
+        names = [name for name in axes.cropped_names if name is not None]
+        if options.resize is None or not {"h", "w"} <= {*names}:
+            raise ArgumentError(
+                f'placement needs resize= and sizes of h and w, and "{self.pattern}" resizes '
+                f"{', '.join(names) if options.resize else 'nothing'}"
+            )
+        places = {name: i for i, name in enumerate(names)}
+        sizes = [n for n, name in zip(shape, axes.cropped_names, strict=True) if name is not None]
+        placed = place_samples(
+            options.resize,
+            tuple(names),
+            np.array([sizes], np.int64),
+            tuple(options.options.sizes[name] for name in names),
+            parse_per_sample("crop", crop, places, 1),
+            parse_per_sample("offset", offset, places, 1),
+            options.fill is not None or options.resize.fit == "pad",
+        )
+        return placed.placement(places["h"], places["w"])
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -196,7 +262,7 @@ class Collator:
     # -- batches ---------------------------------------------------------------------------
 
     def _batch(
-        self, arrays: Sequence[Array], indices: Any, offset: Any, flip: Any, out: Array | None
+        self, arrays: Sequence[Array], indices: Any, crops: CropArgs, out: Array | None
     ) -> Array:
         """Return the batch of NumPy samples."""
         if out is not None and self._options.whole:
@@ -207,15 +273,15 @@ class Collator:
         program = self._find_program(sources, out)
         post_conversion = program.frame.post_conversion
         if post_conversion is None:
-            return program(sources, offset, flip, out)
+            return program(sources, crops, out)
         if out is not None:
             for i, array in enumerate(arrays):
                 check_writable(array, out, self._name(i))
-        windows = program(sources, offset, flip, None)
+        windows = program(sources, crops, None)
         result: Array = self._post_converter(post_conversion)(windows, out)
         return result
 
-    def _find_program(self, sources: SampleBatch, out: Array | None) -> CollateProgram:
+    def _find_program(self, sources: SampleBatch, out: Array | None) -> _Program:
         """Return the cached program for a batch; raise if its samples or `out` do not fit."""
         target = None if out is None else (out.shape, out.strides, out.dtype)
         key = (sources.shape, sources.dtype, sources.count, target)
@@ -233,13 +299,19 @@ class Collator:
 
     def _make_program(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
-    ) -> CollateProgram:
+    ) -> _Program:
         axes = self._options.completed(len(sources.shape))
         window = axes.window(self._options, np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
         if program is None:
-            program = CollateProgram(self._options, axes, sources.count, window, sources.dtype, out)
+            batch = axes, sources.count, window, sources.dtype, out
+            resize = self._options.resize
+            program = (
+                CollateProgram(self._options, *batch)
+                if resize is None
+                else ResizeProgram(self._options, resize, *batch)
+            )
             cache_put(self._programs, window_key, program, PROGRAM_SIZE_ESTIMATE)
         return program
 
@@ -255,8 +327,7 @@ class Collator:
         leader: CudaAdapter,
         samples: Sequence[Any],
         indices: Any,
-        offset: Any,
-        flip: Any,
+        crops: CropArgs,
         out: Any,
     ) -> Any:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
@@ -272,7 +343,7 @@ class Collator:
         out_adapter = None if out is None else dispatch.get_device_adapter(out)
         target = None if out_adapter is None else out_adapter.device_array(out, "out")
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
-        result = self._device_program(arrays, indices, offset, flip, target, leader)
+        result = self._device_program(arrays, indices, crops, target, leader)
         leader.keep(arrays)
         return self._post_converter(self._options.options)(
             leader.export(result.owner, samples[0]), out
@@ -284,23 +355,25 @@ class Collator:
         return converter or self._converters.setdefault(task.pattern, Converter.from_options(task))
 
     def _batch_of_any_library(
-        self, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, out: Any
+        self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any
     ) -> Any:
         """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
         plain = numpy_views(samples)
         leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
+        if self._options.resize is not None and (uses_library or isinstance(leader, CudaAdapter)):
+            raise _cannot_resize(like, uses_library)
         if uses_library:  # its own operations, which the library can trace
-            windows = stack_windows(self._options, samples, indices, offset, flip, like)
+            windows = stack_windows(self._options, samples, indices, crops, like)
             return self._post_converter(self._options.options)(windows, out)
         if isinstance(leader, CudaAdapter):
-            return self._batch_on_gpu(leader, samples, indices, offset, flip, out)
+            return self._batch_on_gpu(leader, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
             sources = self._sources(arrays, indices)
             program = self._find_program(sources, None)
             layout = program.frame
             windows = DeferredArray(
-                layout.shape, layout.dtype, lambda target: program(sources, offset, flip, target)
+                layout.shape, layout.dtype, lambda target: program(sources, crops, target)
             )
             return dispatch.convert_on_gpu(
                 self._post_converter(layout.post_conversion or self._options.options),
@@ -309,10 +382,10 @@ class Collator:
                 out,
             )
         if out is None:
-            return leader.from_numpy(self._batch(arrays, indices, offset, flip, None), like)
+            return leader.from_numpy(self._batch(arrays, indices, crops, None), like)
         dispatch.check_out_not_on_gpu(out, self._name(0))
         writer = dispatch.output_adapter(leader, out)
-        self._batch(arrays, indices, offset, flip, writer.target(out))
+        self._batch(arrays, indices, crops, writer.target(out))
         return writer.written(out)
 
 
@@ -329,6 +402,12 @@ def collate(
     flip: str | Mapping[str, Any] | None = None,
     fill: Any = None,
     channels: Sequence[int] | None = None,
+    resize: str | None = None,
+    crop: Mapping[str, Any] | None = None,
+    fit: str = "stretch",
+    short_side: int | None = None,
+    pad_before: Mapping[str, int] | None = None,
+    antialias: bool = True,
     dtype: Any = None,
     scale: Any = None,
     mean: Any = None,
@@ -339,7 +418,7 @@ def collate(
     device: str | None = None,
     **sizes: int,
 ) -> Any:
-    """Return one batch of many samples, cropped, flipped, stacked and converted in one pass.
+    """Return one batch of many samples: cropped, resized, flipped and converted in one pass.
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
@@ -347,6 +426,8 @@ def collate(
     (2, 3, 24, 32)
     >>> batch = collate(photos, "hwc->bchw", h=24, w=32, offset={"h": [0, 6], "w": 1},
     ...                 flip={"w": [True, False]}, dtype="float32", scale=1 / 255)
+    >>> collate(photos, "hwc->bchw", h=24, w=32, resize="bicubic", short_side=32).shape
+    (2, 3, 24, 32)
     >>> images = np.zeros((100, 32, 32, 3), np.uint8)
     >>> collate(images, "bhwc->bchw", indices=[5, 99, 7]).shape          # samples of one array
     (3, 3, 32, 32)
@@ -374,6 +455,22 @@ def collate(
     channels : list of int, optional
         Channels of a sample in the order of the batch: `(2, 1, 0)` swaps red and blue, `(0, 0, 0)`
         repeats gray. The formula then has one constant per channel of the batch.
+    resize : "nearest", "bilinear", "bicubic", "lanczos" or "area", optional
+        The filter with which samples are resized to `sizes`, before the formula is applied. By
+        default they are cropped to `sizes`.
+    crop : dict by axis, optional
+        With `resize`: the size of the part of a sample that is resized, which begins at `offset`:
+        an int, or one per sample. Default: the whole sample.
+    fit : "stretch", "cover" or "pad"
+        With `resize`: "stretch" ignores the aspect ratio; "cover" resizes the largest central part
+        that has the aspect ratio of the result; "pad" scales the sample to lie inside the result,
+        centered or behind `pad_before`, and fills the rest (0 by default).
+    short_side : int, optional
+        With `resize`: scale samples so that their shorter side has this size, then take the
+        central `sizes`.
+    antialias : bool
+        Whether the filter widens with the scale of samples that shrink, as in Pillow, or has a
+        fixed width, as in OpenCV.
     dtype, scale, mean, std, clip, casting, out, device
         As for `convert`.
     **sizes : int
@@ -383,16 +480,26 @@ def collate(
     Returns
     -------
     array
-        `out`, or a new contiguous array of the first sample's library. It is bitwise equal to
-        `convert` of the stacked windows. Memory outside of samples is not read, and no reference
-        to a sample is kept after the call.
+        `out`, or a new contiguous array of the first sample's library. Without `resize` it is
+        bitwise equal to `convert` of the stacked windows. Resized values are computed in float32
+        and not rounded before the formula; if the result has an integer dtype, they are rounded to
+        the nearest integer and limited to its range. Memory outside of samples is not read, and no
+        reference to a sample is kept after the call.
 
     Raises
     ------
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
+    resizing = {
+        "resize": resize,
+        "antialias": antialias,
+        "fit": fit,
+        "short_side": short_side,
+        "pad_before": pad_before,
+    }
     if is_compiling():
+        check_no_crop_in_graph(crop)
         return batch_call_in_graph(
             samples,
             pattern,
@@ -400,6 +507,7 @@ def collate(
             sizes,
             fill=fill,
             channels=channels,
+            **resizing,
             dtype=dtype,
             scale=scale,
             mean=mean,
@@ -411,42 +519,38 @@ def collate(
     if device is not None:
         device = check_device(device)  # resolve "cuda" now: the current GPU may change
     formula = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [to_hashable(name, value) for name, value in formula.items()]
-    options = (*constants, casting, device)
-    arguments = (pattern, _as_hashable(fill), _as_hashable(channels), dtype, *options)
+    options: dict[str, Any] = {name: to_hashable(name, c) for name, c in formula.items()}
+    options |= {"fill": _as_hashable(fill), "channels": _as_hashable(channels)}
+    options |= {"dtype": dtype, "casting": casting, "device": device, **resizing}
     try:
-        collator = _cached(*arguments, **sizes)
+        collator = _cached(pattern, **options, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable
-        collator = _make(arguments, sizes)
-    return collator(samples, indices=indices, offset=offset, flip=flip, out=out)
-
-
-def _make(arguments: tuple[Any, ...], sizes: Mapping[str, int]) -> Collator:
-    pattern, fill, channels, dtype, scale, mean, std, clip, casting, device = arguments
-    return Collator(
-        pattern,
-        fill=fill,
-        channels=channels,
-        dtype=dtype,
-        scale=scale,
-        mean=mean,
-        std=std,
-        clip=clip,
-        casting=casting,
-        device=device,
-        **sizes,
-    )
+        collator = Collator(pattern, **options | sizes)
+    return collator(samples, indices=indices, offset=offset, flip=flip, crop=crop, out=out)
 
 
 # Typed, since True == 1 == 1.0: an invalid call must not get the Collator of a valid one.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _cached(pattern: str, *options: Any, **sizes: int) -> Collator:
+def _cached(pattern: str, **options: Any) -> Collator:
     """Return the cached Collator of these arguments, so that a loop plans once."""
-    if not all(map(is_hashable_constant, options)):
+    if not all(map(is_hashable_constant, options.values())):
         raise TypeError("an array cannot be a cache key")
-    return _make((pattern, *options), sizes)
+    return Collator(pattern, **options)
+
+
+def _cannot_resize(like: Any, is_recorded: bool) -> ArgumentError:
+    """Return the error for samples that the CPU kernels cannot resize."""
+    if is_recorded:
+        return ArgumentError(
+            f"resize= does not record operations of {type_name(like)}, which requires a gradient "
+            "or is traced; resize the samples with its own library, or detach them"
+        )
+    return ArgumentError(
+        f"resize= takes samples on the CPU, and sample 0 is a {type_name(like)} on a GPU; give "
+        'samples on the CPU and device="cuda"'
+    )
 
 
 def _as_hashable(value: Any) -> Any:

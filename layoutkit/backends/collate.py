@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..memory import Array
 from ..planning.collate import (
     CollateOptions,
+    CropArgs,
     CropPlacement,
     check_windows_inside,
     fill_array_of,
@@ -49,7 +50,7 @@ def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
 
 
 def stack_windows(
-    options: CollateOptions, samples: Sequence[Any], indices: Any, offset: Any, flip: Any, like: Any
+    options: CollateOptions, samples: Sequence[Any], indices: Any, crops: CropArgs, like: Any
 ) -> Any:
     """Return the windows of the samples as one stacked array of the library of `like`."""
     adapter = adapter_for_any(like)
@@ -73,9 +74,7 @@ def stack_windows(
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
     window = axes.window(options, shapes)
     sizes_in_sample = select_channel_sizes(options, axes, shapes)
-    placement = resolve_crops(
-        options, axes, sizes_in_sample, np.array(window), offset, flip, len(samples)
-    )
+    placement = resolve_crops(options, axes, sizes_in_sample, np.array(window), crops, len(samples))
     is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes_in_sample)
     fill = fill_array_of(options, axes, window, adapter.facts(like, "sample 0")[1])
     if options.fill is None:

@@ -24,11 +24,12 @@ from ..planning.channels import as_slice
 from ..planning.collate import (
     BatchLayout,
     CollateOptions,
+    CropArgs,
     SampleAxes,
     check_windows_inside,
     fill_array_of,
     make_batch_layout,
-    parse_crop_and_flip,
+    parse_offset_and_flip,
 )
 from ..planning.plan import Plan
 from ..spec import DType
@@ -77,7 +78,7 @@ class CollateProgram:
         self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
         self._copies, self._kept_alive = self._copy_params()
 
-    def __call__(self, sources: SampleBatch, offset: Any, flip: Any, out: Array | None) -> Array:
+    def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
         """Return the converted windows of a batch, in `out` or new memory."""
         span = 0, 0
         if out is None:
@@ -87,7 +88,7 @@ class CollateProgram:
             # From the first address at which an element reaches into the output.
             first = dst + self._byte_span[0] - self._source.itemsize + 1
             span = first, dst + self._byte_span[1]
-        args, plan_table = self._fill_table(sources, offset, flip, dst, span)
+        args, plan_table = self._fill_table(sources, crops, dst, span)
         try:
             if args.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
                 for number, array in enumerate(sources.arrays):
@@ -99,24 +100,24 @@ class CollateProgram:
                 self._free_args.append(args)
         return out
 
-    def plans(self, sources: SampleBatch, offset: Any, flip: Any) -> list[Plan]:
+    def plans(self, sources: SampleBatch, crops: CropArgs) -> list[Plan]:
         """Return the distinct plans of the windows of a batch."""
         if self._is_empty:
             return []
-        args, plan_table = self._fill_table(sources, offset, flip, LINE, (0, 0))
+        args, plan_table = self._fill_table(sources, crops, LINE, (0, 0))
         return [plan_table.kinds[number].plan for number in dict.fromkeys(args.states.tolist())]
 
     # -- the table of windows --------------------------------------------------------------
 
     def _fill_table(
-        self, sources: SampleBatch, offset: Any, flip: Any, dst: int, span: tuple[int, int]
+        self, sources: SampleBatch, crops: CropArgs, dst: int, span: tuple[int, int]
     ) -> tuple[CollateArgs, WindowPlanTable]:
         """Return the argument block of a batch, with its table, and the window plans.
 
         Raises ShapeError or DtypeError if samples are invalid.
         """
-        offsets, flips = parse_crop_and_flip(
-            self._options, self._axis_indices, offset, flip, self._count
+        offsets, flips = parse_offset_and_flip(
+            self._options, self._axis_indices, crops, self._count
         )
         alignment = self._alignment(dst)
         plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())

@@ -18,6 +18,7 @@ from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
+    CropArgs,
     SampleAxes,
     check_same_rank_and_dtype,
     check_windows_inside,
@@ -45,8 +46,7 @@ class DeviceCollateProgram:
         self,
         arrays: Sequence[DeviceArray],
         indices: Any,
-        offset: Any,
-        flip: Any,
+        crops: CropArgs,
         out: DeviceArray | None,
         adapter: DeviceAdapter,
     ) -> DeviceArray:
@@ -65,7 +65,7 @@ class DeviceCollateProgram:
             shapes = np.delete(shapes, sample_axis, axis=1)
         window = axes.window(options, shapes)
         sizes = select_channel_sizes(options, axes, shapes)
-        cropped = resolve_crops(options, axes, sizes, np.array(window), offset, flip, len(samples))
+        cropped = resolve_crops(options, axes, sizes, np.array(window), crops, len(samples))
         outside = (cropped.starts < 0) | (cropped.starts + np.array(window) > sizes)
         pixel = fill_array_of(options, axes, window, first.dtype)
         if options.fill is None:

@@ -15,8 +15,9 @@ augment/       random augmentation
 Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """
 
+from ..planning.resize import Placement
 from .augment import Augmenter
 from .decode import read
-from .resize import Decoder, Placement, fit, placement
+from .resize import Decoder, fit, placement
 
 __all__ = ["Augmenter", "Decoder", "Placement", "fit", "placement", "read"]

@@ -18,6 +18,7 @@ from .._utils.validation import as_int, check_choice
 from ..backends.dispatch import as_array
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
+from ..planning.resize import Placement
 from .decode import decode_pixels, pillow
 
 FIT_MODES = ("cover", "pad", "stretch")
@@ -25,54 +26,6 @@ LIBRARIES = ("opencv", "pillow")
 
 _DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 _OPENCV_CHANNELS = 4  # that OpenCV averages in one call
-
-
-class Placement(NamedTuple):
-    """The scale and offset of an image in the result of `fit`.
-
-    scale : (float, float)    vertical and horizontal
-    top, left : float         offset in pixels of the result; negative where the image is cropped
-
-    The image's point (x, y) is at (x * scale[1] + left, y * scale[0] + top).
-    """
-
-    scale: tuple[float, float]
-    top: float
-    left: float
-
-    def to_fitted(self, points: Any) -> Array:
-        """Map points or boxes of the image to the result.
-
-        points : array (..., 2) of x, y, or (..., 4) of x1, y1, x2, y2, in pixels
-        """
-        values, scale, offset = self._as_floats(points)
-        result: Array = values * scale + offset
-        return result
-
-    def to_image(self, points: Any) -> Array:
-        """Map points or boxes of the result back to the image; the inverse of `to_fitted`.
-
-        >>> where = placement((480, 640), (640, 640), "pad")
-        >>> where
-        Placement(scale=(1.0, 1.0), top=80.0, left=0.0)
-        >>> where.to_image([[10, 90, 20, 100]]).tolist()
-        [[10.0, 10.0, 20.0, 20.0]]
-        """
-        values, scale, offset = self._as_floats(points)
-        result: Array = (values - offset) / scale
-        return result
-
-    def _as_floats(self, points: Any) -> tuple[Array, Array, Array]:
-        """Return the points as floats, and the scale and offset of each coordinate."""
-        array = as_array(np.asarray(points) if isinstance(points, list | tuple) else points)
-        if not array.ndim or array.shape[-1] not in (2, 4):
-            raise ShapeError(
-                f"points have shape {array.shape}; the last axis is (x, y) or (x1, y1, x2, y2)"
-            )
-        dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
-        pair = np.array([self.scale[::-1], (self.left, self.top)], dtype)
-        scale, offset = np.tile(pair, array.shape[-1] // 2)
-        return array.astype(dtype), scale, offset
 
 
 def fit(

@@ -30,6 +30,7 @@ from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
 from .plan import Part, Plan, make_single_plan
+from .resize import ResizeOptions, parse_resize
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
 
@@ -42,6 +43,7 @@ class CollateOptions(NamedTuple):
     whole       whether samples are one array that has this axis
     fill        the values outside of samples; None: windows must lie inside
     channels    the channels of samples, in result order; None: all
+    resize      how samples are resized to the size of windows; None: they are only cropped
     """
 
     options: ConvertOptions
@@ -49,6 +51,7 @@ class CollateOptions(NamedTuple):
     whole: bool
     fill: tuple[float, ...] | None
     channels: tuple[int, ...] | None
+    resize: ResizeOptions | None = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
@@ -57,11 +60,13 @@ class CollateOptions(NamedTuple):
             keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
         if self.channels is not None:
             keywords["channels"] = self.channels
+        if self.resize is not None:
+            keywords |= self.resize.keywords()
         return keywords | self.options.keywords()
 
     def asked(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
-        return (self.options.asked(), self.letter, self.whole, self.fill, self.channels)
+        return (self.options.asked(), *self[1:])
 
     def check_batch_rank(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError unless an array of all samples has the rank of the left side."""
@@ -122,7 +127,16 @@ class SampleAxes(NamedTuple):
 
 
 def parse_collate_options(
-    pattern: str, *, fill: Any, channels: Any, **keywords: Any
+    pattern: str,
+    *,
+    fill: Any,
+    channels: Any,
+    resize: Any = None,
+    antialias: Any = True,
+    fit: Any = "stretch",
+    short_side: Any = None,
+    pad_before: Any = None,
+    **keywords: Any,
 ) -> CollateOptions:
     """Return the checked options of user arguments.
 
@@ -137,9 +151,28 @@ def parse_collate_options(
     stacked, letter, is_whole = _stack_pattern(task.pattern)
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(channels, stacked, task)
+    resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
+    if resizing is not None:
+        _check_resized_axes(task)
     return CollateOptions(
-        task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order
+        task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order, resizing
     )
+
+
+def _check_resized_axes(task: ConvertOptions) -> None:
+    """Raise unless there is a size for an axis that can be resized, and none for channels."""
+    source = task.pattern.source
+    single = [source.name(group) for group in source.groups if len(group) == 1]
+    if CHANNEL in task.sizes:
+        raise ArgumentError(
+            f"c={task.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
+            "channels=(0, 1, 2)"
+        )
+    if not any(name in task.sizes for name in single):
+        raise ArgumentError(
+            f'resize= without a size of the result along an axis of "{task.pattern.left}" that is '
+            "not folded; give one, as in h=224, w=224"
+        )
 
 
 def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
@@ -274,43 +307,61 @@ def normalize_indices(indices: Any, count: int) -> Array:
 PerSampleArgs: TypeAlias = dict[int, Array]
 
 
-def parse_crop_and_flip(
-    options: CollateOptions, places: Mapping[str, int], offset: Any, flip: Any, count: int
+class CropArgs(NamedTuple):
+    """The unchecked arguments of one call that place windows; `crop` is of resized samples."""
+
+    offset: Any = None
+    flip: Any = None
+    crop: Any = None
+
+
+def parse_offset_and_flip(
+    options: CollateOptions, places: Mapping[str, int], args: CropArgs, count: int
 ) -> tuple[PerSampleArgs, PerSampleArgs]:
-    """Return `offset` and `flip` of one call as int64 arrays by axis.
+    """Return `offset` and `flip` of one call; see `parse_per_sample`."""
+    if args.crop is not None:
+        raise ArgumentError(
+            f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
+            "size of windows by axis, as in h=224"
+        )
+    if args.offset is args.flip is None:
+        return {}, {}
+    movable = places
+    if options.channels is not None:
+        movable = {name: axis for name, axis in places.items() if name != CHANNEL}
+    return (
+        parse_per_sample("offset", args.offset, movable, count),
+        parse_per_sample("flip", args.flip, places, count),
+    )
+
+
+def parse_per_sample(
+    arg_name: str, value: Any, places: Mapping[str, int], count: int
+) -> PerSampleArgs:
+    """Return the argument `crop`, `offset` or `flip` of one call as int64 arrays by axis.
 
     An array has one value, or one per sample. Axes that are not named are omitted. `places` are the
-    axes that windows can be cropped along.
+    axes that may be named.
 
     Raises
     ------
     ArgumentError
-        `offset` or `flip` is malformed, or names an axis that samples do not have.
+        The argument is malformed, or names an axis that samples do not have.
     ShapeError
         The number of values is not `count`.
     """
-    offsets: PerSampleArgs = {}
-    flips: PerSampleArgs = {}
-    if offset is flip is None:
-        return offsets, flips
-    if flip is not None:
-        flipped = {flip: True} if isinstance(flip, str) else flip
-        if not isinstance(flipped, Mapping):
-            raise ArgumentError(
-                f'flip={flip!r}; it must be an axis, or a dict such as {{"w": [True]}}'
-            )
-        for name, value in flipped.items():
-            flips[_crop_axis("flip", flip, name, places)] = _parse_flags(name, value, count)
-    if offset is not None:
-        if not isinstance(offset, Mapping):
-            raise ArgumentError(
-                f'offset={offset!r}; it must be a dict, such as {{"h": 0, "w": [4, 7]}}'
-            )
-        if options.channels is not None:
-            places = {name: axis for name, axis in places.items() if name != CHANNEL}
-        for name, value in offset.items():
-            offsets[_crop_axis("offset", offset, name, places)] = _parse_offsets(name, value, count)
-    return offsets, flips
+    if value is None:
+        return {}
+    by_axis = {value: True} if arg_name == "flip" and isinstance(value, str) else value
+    if not isinstance(by_axis, Mapping):
+        form = 'an axis, or a dict such as {"w": [True]}'
+        form = form if arg_name == "flip" else 'a dict, such as {"h": 0, "w": [4, 7]}'
+        raise ArgumentError(f"{arg_name}={value!r}; it must be {form}")
+    parse = _parse_flags if arg_name == "flip" else _parse_positions
+    return {
+        _crop_axis(arg_name, value, name, places): parse(f"{arg_name}[{name!r}]", values, count)
+        for name, values in by_axis.items()
+    }
 
 
 def resolve_crops(
@@ -318,12 +369,11 @@ def resolve_crops(
     axes: SampleAxes,
     shapes: Array,
     window: Array,
-    offset: Any,
-    flip: Any,
+    args: CropArgs,
     count: int,
 ) -> CropPlacement:
     """Return the start and flips of every window; axes without an offset are center-cropped."""
-    offsets, flips = parse_crop_and_flip(options, axes.places(), offset, flip, count)
+    offsets, flips = parse_offset_and_flip(options, axes.places(), args, count)
     begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
     for axis, values in offsets.items():
@@ -344,28 +394,28 @@ def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) 
     return axis
 
 
-def _parse_offsets(name: str, value: Any, count: int) -> Array:
+def _parse_positions(arg_name: str, value: Any, count: int) -> Array:
     if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
     if number is None or abs(number) <= _FAR:
         numbers = _as_int_array(value) if number is None else np.array(number, np.int64)
         if numbers is not None and numbers.ndim <= 1:
-            _check_count(f"offset[{name!r}]", numbers, count)
+            _check_count(arg_name, numbers, count)
             return numbers
-    raise _argument_error(f"offset[{name!r}]", value, "a whole number, or one for each sample")
+    raise _argument_error(arg_name, value, "a whole number, or one for each sample")
 
 
-def _parse_flags(name: str, value: Any, count: int) -> Array:
+def _parse_flags(arg_name: str, value: Any, count: int) -> Array:
     if value is True or value is False:
         return np.array(value, np.int64)
     flags = _as_array(value)
     if flags is None:
-        raise _argument_error(f"flip[{name!r}]", value, "a bool, or one for each sample")
+        raise _argument_error(arg_name, value, "a bool, or one for each sample")
     flags = flags.astype(bool) if flags.shape == (0,) else flags
     if flags.dtype.kind != "b" or flags.ndim > 1:
-        raise _argument_error(f"flip[{name!r}]", value, "a bool, or one for each sample")
-    _check_count(f"flip[{name!r}]", flags, count)
+        raise _argument_error(arg_name, value, "a bool, or one for each sample")
+    _check_count(arg_name, flags, count)
     return flags.astype(np.int64)
 
 
@@ -458,6 +508,7 @@ class Collation(NamedTuple):
     frame: BatchLayout
     samples: int
     plans: tuple[Plan, ...]
+    resize: ResizeOptions | None = None
 
     def __str__(self) -> str:
         plan = self.frame.plan
@@ -467,6 +518,9 @@ class Collation(NamedTuple):
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
         kinds_text = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
         lines.append(f"  samples   {self.samples}, in {kinds_text} of windows: {shown}")
+        if self.resize is not None:
+            shown = ", ".join(f"{k}={v!r}" for k, v in self.resize.keywords().items())
+            lines.append(f"  resize    {shown}: rows, then columns of blocks, as float32")
         if post_conversion is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
         lines += str(plan).splitlines()[1:]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
-from layoutkit.planning.collate import parse_collate_options, resolve_crops
+from layoutkit.planning.collate import CropArgs, parse_collate_options, resolve_crops
 
 pytestmark = pytest.mark.budget(4)
 
@@ -654,7 +654,7 @@ def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
         offset |= {"w": int(said.integers(0, 4))} if number % 2 else {}
         flip = {"w": said.random(3) < 0.5, "h": bool(number % 5)} if number % 4 else None
         placed = resolve_crops(
-            options, axes, np.array([[9, 8, 3]]), np.array([4, 5, 3]), offset, flip, 3
+            options, axes, np.array([[9, 8, 3]]), np.array([4, 5, 3]), CropArgs(offset, flip), 3
         )
         windows = []
         for x, (top, left, _), turned in zip(samples, placed.starts, placed.flips, strict=True):

@@ -272,7 +272,7 @@ if dist.get_rank() == 0:
     with open(sys.argv[1], "w") as file:
         json.dump(every, file)
 dist.destroy_process_group()
-# Threads of gloo remain after that; the process aborts if one of them needs the interpreter as it ends.
+# Threads of gloo remain after that, and abort the process if they need the interpreter as it ends.
 os._exit(0)
 """
 

@@ -1,0 +1,198 @@
+"""Prepare the resizing of samples: the parameter block of the kernel "rows" (resize.py).
+
+launch.py prepares the conversion of each block of resampled rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+
+from ...layout.parsing import Layout
+from ...layout.pattern import Pattern
+from ...memory import Array, data_pointer
+from ...normalize import CHANNEL
+from ...planning.collate import BatchLayout
+from ...planning.plan import Part, Plan, make_single_plan
+from ...planning.resize import AxisRoles
+from ...spec import CPU
+from . import resize_params as t
+from .compiler import KernelSpec, LoadedKernel, load
+from .launch import STREAM_BYTES, prepare
+from .params import LINE
+
+F4 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class BlockLaunch:
+    """The prepared kernel "rows" for samples of one memory order.
+
+    plan            the conversion of a block of resampled rows
+    slots           the axes that have tap tables
+    units           blocks per sample
+    inner           elements of a source column
+    result_bytes    bytes of a block of resampled rows in a scratch area
+    """
+
+    plan: Plan
+    kernel: LoadedKernel
+    params: bytes
+    slots: tuple[str, ...]
+    units: int
+    inner: int
+    result_bytes: int
+    keep: tuple[Array, ...] = field(repr=False)  # arrays that `params` points to
+
+
+def prepare_blocks(
+    layout: BatchLayout,
+    sizes: Mapping[str, int],
+    roles: AxisRoles,
+    channels: tuple[int, ...] | None,
+    source_channels: int,
+    fill: Array,
+    source: str,
+    alignment: int,
+    has_half: Any,
+) -> BlockLaunch:
+    """Return the launch for samples whose axes have certain roles.
+
+    Parameters
+    ----------
+    sizes : the size of the window along each axis of a sample, in the order of the left side
+    channels : the channels of a sample that are selected from inner elements; None: all
+    source_channels : the number of channels of a sample
+    fill : the fill values as float32: one, or one for each channel of the window
+    source : the kernels' name of the dtype of samples
+    alignment : a power of two, at most a cache line, that divides the output's address
+    has_half : returns whether the CPU supports float16
+    """
+    pattern, region = layout.options.pattern, layout.sample_region
+    targets = "".join(pattern.target.groups)
+    steps = dict(zip(targets, region.strides, strict=True))  # an axis `1` has none
+    planes = _plane_axes(layout, sizes, steps, roles)
+    outer = [x for x in roles.outer if x not in planes]
+    lanes = min(t.VECTOR, sizes.get(roles.rows, 1))
+    block = dict.fromkeys(sizes, 1)
+    block_steps = dict.fromkeys(sizes, LINE)
+    size = LINE
+    for x in reversed((*planes, *roles.columns, *roles.inner)):
+        block[x], block_steps[x] = sizes[x], size
+        size *= sizes[x]
+    if roles.rows:
+        block[roles.rows], block_steps[roles.rows] = lanes, F4.itemsize
+    letters = Layout(tuple(sizes), pattern.source.names)
+    plan = make_single_plan(
+        layout.options._replace(pattern=Pattern(letters, pattern.target, pattern.text), sizes={}),
+        tuple(block.values()),
+        tuple(block_steps.values()),
+        F4,
+        CPU,
+        Part(tuple(block[x] for x in targets), region.strides, region.dtype),
+        has_half,
+    )
+    if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
+        raise RuntimeError(f"{plan.pattern}: a block needs one pass, but has several")
+    rows = sizes.get(roles.rows, 1)
+    row_step = steps.get(roles.rows, 0)
+    places = list(plan.launches())
+    offsets = [layout.step, lanes * row_step, (rows - lanes) * row_step]
+    offsets += [steps.get(x, 0) for x in outer] + [dst for _, dst in places]
+    stream = prod(layout.shape) * layout.dtype.itemsize >= STREAM_BYTES
+    launch = prepare(plan.choice, plan.epilogue, gcd(alignment, *offsets), stream)
+    conversion = np.frombuffer(launch.params, np.uint8)
+    groups, inner = _groups(sizes, roles, pattern.source, channels, source_channels)
+    pixels, fill_steps = _fill_columns(sizes, roles, pattern.source, fill)
+    words = [0] * t.WORDS
+    words[t.BLOCKS], words[t.PLANES] = -(-rows // lanes), prod(sizes[x] for x in planes)
+    words[t.UNITS] = words[t.BLOCKS] * prod(sizes[x] for x in outer)
+    words[t.ROWS], words[t.LANES] = rows, lanes
+    words[t.SAMPLE_STEP], words[t.ROW_STEP] = layout.step, row_step
+    words[t.AXES], words[t.COLUMNS] = len(roles.outer), sizes.get(roles.columns, 1)
+    words[t.INNER], words[t.INNER_OUT] = inner, prod(sizes[x] for x in roles.inner)
+    words[t.FILL], words[t.GROUPS] = data_pointer(pixels), len(groups)
+    words[t.LAUNCHES] = len(places)
+    for x in (*outer, *planes):
+        words += [sizes[x], 0 if x in planes else steps.get(x, 0), fill_steps.get(x, 0)]
+    for group in groups:
+        words += group
+    for src, dst in places:
+        code = load(launch.spec).address
+        words += [code, data_pointer(conversion), launch.units, src, dst]
+    return BlockLaunch(
+        plan,
+        load(KernelSpec("resize", ("rows", source))),
+        np.array(words, np.int64).tobytes(),
+        (*outer, *planes, roles.rows, roles.columns),
+        words[t.UNITS],
+        inner,
+        size,
+        (pixels, conversion),
+    )
+
+
+def _plane_axes(
+    layout: BatchLayout, sizes: Mapping[str, int], steps: Mapping[str, int], roles: AxisRoles
+) -> list[str]:
+    """Return the outer axes that a block includes, because its conversion has to see all of them.
+
+    They are the axis of the formula's constants, and the innermost axis of the output.
+    """
+    formula = layout.options.formula
+    along = formula.axis if formula is not None and formula.per_channel else None
+    long = [x for x in steps if sizes[x] > 1]
+    innermost = min(long, key=lambda x: abs(steps[x]), default="")
+    name = layout.options.pattern.source.name
+    return [x for x in roles.outer if x == innermost or name(x) == along]
+
+
+def _groups(
+    sizes: Mapping[str, int],
+    roles: AxisRoles,
+    source: Layout,
+    channels: tuple[int, ...] | None,
+    source_channels: int,
+) -> tuple[list[list[int]], int]:
+    """Return the elements of a result column, in groups that are contiguous in the source column.
+
+    A group is the first element and the number of elements. The second result is the number of
+    elements of a source column.
+    """
+    elements = np.zeros(1, np.int64)
+    count = 1
+    for x in reversed(roles.inner):
+        indices: Sequence[int] = range(sizes[x])
+        is_selected = channels is not None and source.name(x) == CHANNEL
+        if is_selected and channels is not None:
+            indices = channels
+        elements = np.add.outer(np.array(indices) * count, elements).ravel()
+        count *= source_channels if is_selected else sizes[x]
+    groups: list[list[int]] = []
+    for element in elements.tolist():
+        if groups and groups[-1][1] < t.WIDE and sum(groups[-1]) == element:
+            groups[-1][1] += 1
+        else:
+            groups.append([element, 1])
+    return groups, count
+
+
+def _fill_columns(
+    sizes: Mapping[str, int], roles: AxisRoles, source: Layout, fill: Array
+) -> tuple[Array, dict[str, int]]:
+    """Return the fill values of the elements of a column, and the steps along outer axes."""
+    inner_sizes = [sizes[x] for x in roles.inner]
+    count = prod(inner_sizes)
+    for x in roles.inner:
+        if source.name(x) == CHANNEL:
+            shape = [sizes[x] if y == x else 1 for y in roles.inner]
+            values = np.broadcast_to(fill, (sizes[x],)).reshape(shape)
+            return np.ascontiguousarray(np.broadcast_to(values, inner_sizes)).ravel(), {}
+    for x in roles.outer:
+        if source.name(x) == CHANNEL:
+            return np.repeat(np.broadcast_to(fill, (sizes[x],)), count), {x: count}
+    return np.repeat(fill[:1], count), {}

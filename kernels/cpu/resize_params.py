@@ -1,0 +1,58 @@
+"""The layout of the tables of a batch of resized windows, in 64-bit words.
+
+A *tap table* has, for each position of the result along an axis, the source positions (taps) that
+contribute to it and their float32 weights. It begins with PITCH, the number of bytes between the
+weights of two positions; then, for each position, the first tap and the number of taps (0: the
+position is outside of the image and is filled); then the weights.
+
+The kernel "taps" writes tap tables. Its requests have the address of the table, PITCH, the number
+of positions of the table, the size of the source, the size that it is scaled to, the first scaled
+position of the table, and flags: the filter, ANTIALIAS and REVERSED.
+
+The kernel "rows" resamples blocks of result rows. Its parameter block begins with the words
+UNITS to WORDS, which are followed by
+
+    for each outer axis    its size, its stride in the output, its step in the fill values
+    for each group         the first source element of a column, the number of elements (up to 4)
+    for each launch        code, parameters and units of a conversion kernel, and the offsets of its
+                           source and output
+
+Its call block, passed as the source, has the address of the first scratch area, the bytes of an
+area, and the number of areas; then one flag per area; then the number of source elements of a block
+of columns that fit the area; then one row per sample: the address of the first element, and the
+address of the tap table and the stride of every outer axis, of the rows, and of the columns.
+"""
+
+REQUEST = 7  # words of a request to the kernel "taps"
+T_TABLE, T_PITCH, T_COUNT, T_SIZE, T_SCALED, T_FIRST, T_FLAGS = range(REQUEST)
+NEAREST, BILINEAR, BICUBIC, LANCZOS, AREA = range(5)
+FILTER_BITS = 7
+ANTIALIAS = 8
+REVERSED = 16
+HEAD = 1  # words of a tap table before its positions
+POSITION = 2  # words of a position
+
+(
+    UNITS,  # per sample
+    BLOCKS,  # of rows
+    PLANES,  # indices of the last outer axes that a unit includes
+    ROWS,  # of the result
+    LANES,  # rows of a block
+    SAMPLE_STEP, ROW_STEP,  # in the output
+    AXES,  # outer axes
+    COLUMNS,  # of the result
+    INNER,  # elements of a source column
+    INNER_OUT,  # elements of a result column
+    FILL,  # the address of the fill values of a column
+    GROUPS, LAUNCHES,  # their numbers
+    WORDS,
+) = range(15)  # fmt: skip
+AXIS = 3  # words of an outer axis
+GROUP = 2  # words of a group
+LAUNCH = 5  # words of a launch
+
+AREAS = 3  # words of the call block before the flags
+SAMPLE = 1  # words of a sample before its axes
+
+VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded together
+WIDE = 4  # vectors of a row that are resampled together

@@ -1,0 +1,484 @@
+"""Collate resized samples on the CPU with one job: resample, convert and stack in one pass.
+
+The kernels of `kernels/cpu/resize.py` resample blocks of result rows into a scratch area of each
+thread, and call the conversion kernel of a block. The roles of the axes of a sample, which
+`planning/resize.py` describes, follow from the order of its memory. If the elements of a column are
+not contiguous, or crops reach outside of samples, the crops are copied first.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils import fork
+from ..buffers import empty, empty_with_address
+from ..errors import DtypeError
+from ..kernels.cpu import resize_params as t
+from ..kernels.cpu.caches import l2_cache_bytes
+from ..kernels.cpu.params import LINE
+from ..memory import Array, check_writable, data_pointer
+from ..normalize import CHANNEL
+from ..planning.collate import (
+    CollateOptions,
+    CropArgs,
+    SampleAxes,
+    fill_array_of,
+    make_batch_layout,
+    parse_per_sample,
+)
+from ..planning.epilogue import is_supported_dtype, kernel_dtype_name
+from ..planning.options import ConvertOptions
+from ..planning.plan import Plan
+from ..planning.resize import FILTERS, AxisRoles, ResizeOptions, assign_roles, place_samples
+from ..spec import DType, dtype_kind
+from ..threads.limits import get_num_threads
+from ..threads.pool import Job
+from .collate import CollateProgram
+from .program import supports_float16
+from .window_table import SampleBatch, samples_of_arrays, with_addresses
+
+F4 = np.dtype(np.float32)
+EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
+AVERAGED = (EXACT - {"b1"}) | {"f8"}
+RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
+COLUMN_SHARE = 4  # source columns are transposed into 1 / COLUMN_SHARE of the L2 cache at a time
+SHARES = 16  # minimum chunks of a thread, so that threads end together
+WORK = 8  # resampling a byte takes as long as converting so many bytes
+
+
+class PlacedSamples(NamedTuple):
+    """The samples of a batch along each axis: arrays with a row per sample, a column per axis.
+
+    order       the axes in the order of memory
+    channels    the number of channels of every sample
+    selects     whether the selected channels are still to be selected
+    starts      addresses of samples
+    lengths, strides    of the samples
+    begins, sizes, scaled, firsts    the placement (planning/resize.py)
+    reversed    flags of axes that are flipped
+    copies      the copied samples, if any
+    """
+
+    order: str
+    channels: int
+    selects: bool
+    starts: Array
+    lengths: Array
+    strides: Array
+    begins: Array
+    sizes: Array
+    scaled: Array
+    firsts: Array
+    reversed: Array
+    copies: tuple[Array, ...] = ()
+
+
+class TapTables(NamedTuple):
+    """The tap tables of a batch, and the requests (as bytes) that they were made for.
+
+    addresses       the table of each sample (a row) and slot (a column)
+    row_taps, column_taps   the largest number of taps of a row and of a column
+    outer_taps      the largest number of taps of all outer axes together
+    """
+
+    requests: bytes
+    memory: Array
+    addresses: Array
+    row_taps: int
+    column_taps: int
+    outer_taps: int
+
+
+class ResizeProgram:
+    """The executable collation of resized samples of one rank, window size and dtype.
+
+    Several threads may call it at once: a call changes only caches.
+    """
+
+    def __init__(
+        self,
+        options: CollateOptions,
+        resize: ResizeOptions,
+        axes: SampleAxes,
+        count: int,
+        window: tuple[int, ...],
+        source: DType,
+        out: Array | None,
+    ) -> None:
+        name = _checked_dtype(resize, source)
+        checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
+        self._moved: CollateProgram | None = None
+        if resize.filter == "nearest" and name not in EXACT:
+            plain = options._replace(resize=None, channels=None)
+            self._moved = CollateProgram(plain, axes, count, window, source, out)
+            self.frame = self._moved.frame
+        else:
+            task = _options_of_floats(options.options, checked.plan.target.dtype)
+            floats = options._replace(options=task)
+            self.frame = make_batch_layout(floats, axes, count, window, F4, out, supports_float16)
+        self._options = options
+        self._resize = resize
+        self._axes = axes
+        self._source = source
+        self._count = count
+        one = self.frame.options
+        move = one.pattern.resolve(window, one.sizes)
+        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        self._groups = move.source.groups
+        # An axis `1` is no axis of the move.
+        self._sizes = {letter: sizes.get(letter, 1) for letter in "".join(self._groups)}
+        self._names = {name: i for i, name in enumerate(axes.cropped_names) if name is not None}
+        self._resized = "".join(self._groups[axis] for axis in self._names.values())
+        self._channel = "".join(x for x in self._sizes if move.source.name(x) == CHANNEL)
+        formula = one.formula
+        along = formula.axis if formula is not None and formula.per_channel else CHANNEL
+        self._single = self._channel + "".join(
+            x for x in self._sizes if move.source.name(x) == along
+        )
+        self._is_empty = 0 in self.frame.shape
+        self._launches: dict[Any, Any] = {}  # by axis order, channels and alignment
+        self._tables = TapTables(b"", np.empty(0), np.empty(0), 0, 0, 0)  # of the last batch
+
+    def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
+        """Return the resized windows of a batch, in `out` or new memory."""
+        if self._count == 0:
+            return empty(self.frame.shape, self.frame.dtype) if out is None else out
+        samples = self._placed(sources, crops)
+        if self._moved is not None:
+            windows = [self._nearest(samples, number) for number in range(self._count)]
+            return self._moved(samples_of_arrays(windows), CropArgs(), out)
+        if out is None:
+            out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
+        else:
+            dst = data_pointer(out)
+            for number, array in enumerate(sources.arrays):
+                check_writable(array, out, f"sample {number}")
+        if not self._is_empty:
+            self._run(samples, dst)
+        return out
+
+    def plans(self, sources: SampleBatch, crops: CropArgs) -> list[Plan]:
+        """Return the plan of the conversion of a block of rows."""
+        if self._count == 0:
+            return []
+        samples = self._placed(sources, crops)
+        if self._moved is not None:
+            windows = [self._nearest(samples, number) for number in range(self._count)]
+            return self._moved.plans(samples_of_arrays(windows), CropArgs())
+        return [] if self._is_empty else [self._launch(samples, LINE).plan]
+
+    # -- samples ---------------------------------------------------------------------------
+
+    def _placed(self, sources: SampleBatch, args: CropArgs) -> PlacedSamples:
+        """Return the checked samples with their placement."""
+        places = with_addresses(sources).places
+        if places is None:
+            raise RuntimeError("samples without addresses")
+        options = self._options
+        shape = (self._count, len(self._groups))
+        lengths = np.broadcast_to(places.sizes, shape)
+        self._axes.window(options, lengths)
+        axes = list(self._names.values())
+        resized = {name: i for i, name in enumerate(self._names)}
+        placement = place_samples(
+            self._resize,
+            tuple(self._names),
+            lengths[:, axes],
+            tuple(self.frame.window[axis] for axis in axes),
+            parse_per_sample("crop", args.crop, resized, self._count),
+            parse_per_sample("offset", args.offset, resized, self._count),
+            self._may_fill,
+        )
+        fields = self._whole_samples(lengths, np.broadcast_to(places.strides, shape))
+        letters = "".join(self._sizes)
+        columns = [letters.index(self._groups[axis]) for axis in axes]
+        fields["lengths"][:, columns] = lengths[:, axes]
+        for name, values in placement._asdict().items():
+            fields[name][:, columns] = values
+        flips = parse_per_sample("flip", args.flip, self._axes.places(), self._count)
+        for axis, flags in flips.items():
+            fields["reversed"][:, letters.index(self._groups[axis])] = flags
+        channels = self._sizes.get(self._channel, 1)
+        if options.channels is not None:
+            column = letters.index(self._channel)
+            fields["lengths"][:, column] = lengths[:, self._axes.places()[CHANNEL]]
+            channels = int(fields["lengths"][0, column])
+        order = self._order(fields["strides"][0], fields["lengths"][0])
+        selects = options.channels is not None
+        samples = PlacedSamples(order, channels, selects, starts=places.starts, **fields)  # type: ignore[arg-type]  # all but copies
+        is_copied = self._moved is None and self._must_copy(samples)
+        return self._copied(samples) if is_copied else samples
+
+    @property
+    def _may_fill(self) -> bool:
+        return self._options.fill is not None or self._resize.fit == "pad"
+
+    def _whole_samples(self, lengths: Array, strides: Array) -> dict[str, Array]:
+        """Return the fields of samples that are neither cropped nor resized nor flipped."""
+        folded = [
+            (axis, prod(self._sizes[x] for x in group[i + 1 :]))
+            for axis, group in enumerate(self._groups)
+            for i in range(len(group))
+        ]
+        steps = strides[:, [axis for axis, _ in folded]] * [inside for _, inside in folded]
+        sizes = np.empty_like(steps)
+        sizes[:] = list(self._sizes.values())
+        return {
+            "lengths": sizes.copy(),
+            "strides": steps,
+            "begins": np.zeros_like(steps),
+            "sizes": sizes.copy(),
+            "scaled": sizes.copy(),
+            "firsts": np.zeros_like(steps),
+            "reversed": np.zeros(steps.shape, bool),
+        }
+
+    def _order(self, strides: Array, lengths: Array) -> str:
+        """Return the axes in the order of memory; those of size 1 keep their place."""
+        pairs = zip(self._sizes, strides.tolist(), lengths.tolist(), strict=True)
+        steps = {x: 0 if length == 1 else abs(stride) for x, stride, length in pairs}
+        moving = sorted((x for x in self._sizes if steps[x]), key=lambda x: -steps[x])
+        return "".join(moving.pop(0) if steps[x] else x for x in self._sizes)
+
+    def _roles(self, samples: PlacedSamples) -> AxisRoles:
+        return assign_roles(samples.order, self._resized, self._sizes, self._single, t.VECTOR)
+
+    def _must_copy(self, samples: PlacedSamples) -> bool:
+        """Return True if the kernels cannot read the samples where they are."""
+        if self._is_empty:
+            return False
+        begins, lengths = samples.begins, samples.lengths
+        cropped = ["".join(self._sizes).index(x) for x in self._resized]
+        outside = (begins < 0) | (begins + samples.sizes > lengths)
+        if outside[:, cropped].any():
+            return True
+        roles = self._roles(samples)
+        step = np.full(self._count, self._source.itemsize)
+        for x in reversed(roles.columns + roles.inner):
+            axis = list(self._sizes).index(x)
+            if ((samples.strides[:, axis] != step) & (lengths[:, axis] != 1)).any():
+                return True
+            if x in roles.inner and samples.reversed[:, axis].any():
+                return True
+            step = step * lengths[:, axis]
+        if not samples.selects:
+            return False
+        axis = list(self._sizes).index(self._channel)
+        is_inner = self._channel in roles.inner
+        return bool(not is_inner or (lengths[:, axis] != samples.channels).any())
+
+    def _copied(self, samples: PlacedSamples) -> PlacedSamples:
+        """Return the samples with copied crops, of the selected channels only."""
+        copies = tuple(self._copy(samples, number) for number in range(self._count))
+        resized = np.array([x in self._resized for x in self._sizes])
+        return samples._replace(
+            order="".join(self._sizes),
+            channels=self._sizes.get(self._channel, 1),
+            selects=False,
+            starts=np.array([data_pointer(copy) for copy in copies], np.int64),
+            lengths=np.array([copy.shape for copy in copies], np.int64),
+            strides=np.array([copy.strides for copy in copies], np.int64),
+            begins=np.zeros_like(samples.begins),
+            reversed=samples.reversed & resized,
+            copies=copies,
+        )
+
+    def _copy(self, samples: PlacedSamples, number: int) -> Array:
+        """Return a copy of a crop, filled outside of the sample, flipped along other axes."""
+        channels = self._options.channels
+        address, *rows = (samples.starts, samples.lengths, samples.strides, samples.begins)
+        lengths, strides, begins = (row[number].tolist() for row in rows)
+        x = array_at(int(address[number]), lengths, strides, self._source)
+        letters = list(self._sizes)
+        if channels is not None:
+            x = x.take(list(channels), letters.index(self._channel))
+        sizes = samples.sizes[number].tolist()
+        copy = empty(tuple(sizes), self._source)
+        inside, part = [], []
+        for begin, size, length in zip(begins, sizes, x.shape, strict=True):
+            first = min(size, max(0, -begin))
+            last = max(first, min(size, length - begin))
+            inside.append(slice(first, last))
+            part.append(slice(begin + first, begin + last))
+        if any(s != slice(0, size) for s, size in zip(inside, sizes, strict=True)):
+            copy[...] = self._pixel()
+        flips = samples.reversed[number].tolist()
+        axes = [a for a, y in enumerate(letters) if flips[a] and y not in self._resized]
+        copy[tuple(inside)] = np.flip(x[tuple(part)], tuple(axes))
+        return copy
+
+    def _nearest(self, samples: PlacedSamples, number: int) -> Array:
+        """Return the window of a sample whose dtype float32 does not contain; items are moved."""
+        window = self._copy(samples, number)
+        for axis, letter in enumerate(self._sizes):
+            if letter not in self._resized:
+                continue
+            size, scaled, first = (
+                int(field[number, axis])
+                for field in (samples.sizes, samples.scaled, samples.firsts)
+            )
+            places = np.arange(self._sizes[letter]) + first
+            if samples.reversed[number, axis]:
+                places = places[::-1]
+            nearest = (2 * places + 1) * size // (2 * scaled)
+            window = window.take(nearest.clip(0, size - 1), axis)
+            outside = (places < 0) | (places >= scaled)
+            if outside.any():
+                shape = [-1 if y == letter else 1 for y in self._sizes]
+                np.copyto(window, self._pixel(), where=outside.reshape(shape))
+        return window.reshape(self.frame.window)
+
+    def _fill(self) -> Array:
+        """Return the fill values in the dtype of samples: one, or one per channel of a window."""
+        return fill_array_of(self._options, self._axes, self.frame.window, self._source)
+
+    def _pixel(self) -> Array:
+        """Return the fill values as an array with the axes of a sample."""
+        return self._fill().reshape([-1 if x == self._channel else 1 for x in self._sizes])
+
+    # -- execution -------------------------------------------------------------------------
+
+    def _launch(self, samples: PlacedSamples, alignment: int) -> Any:
+        """Return the cached launch for samples of an axis order and outputs of an alignment."""
+        channels = self._options.channels if samples.selects else None
+        key = samples.order, samples.channels, channels, alignment
+        launch = self._launches.get(key)
+        if launch is None:
+            fill = self._fill() if self._may_fill else np.zeros(1, self._source)
+            with fork.init_lock:
+                from ..kernels.cpu.resize_launch import prepare_blocks
+
+                launch = prepare_blocks(
+                    self.frame,
+                    self._sizes,
+                    self._roles(samples),
+                    channels,
+                    samples.channels,
+                    fill.astype(F4),
+                    kernel_dtype_name(self._source),
+                    alignment,
+                    supports_float16,
+                )
+            self._launches[key] = launch
+        return launch
+
+    def _run(self, samples: PlacedSamples, dst: int) -> None:
+        """Resample and convert all blocks of a batch."""
+        bits = dst | LINE
+        launch = self._launch(samples, bits & -bits)
+        letters = "".join(self._sizes)
+        tables = self._tap_tables(launch.slots, samples)
+        crops = samples.sizes[:, [letters.index(x) for x in launch.slots[-1]]].prod(1)
+        limit = l2_cache_bytes() // COLUMN_SHARE // LINE
+        taps = max(tables.column_taps, 1) * launch.inner
+        elements = max(taps, min(int(crops.max()) * launch.inner, limit), t.VECTOR)
+        area_bytes = elements * LINE + launch.result_bytes
+        area_bytes += 16 * tables.outer_taps + 4 * tables.row_taps
+        area_bytes = -(-area_bytes // LINE) * LINE
+        nbytes = int(samples.sizes.prod(1).sum()) * self._source.itemsize
+        nbytes += prod(self.frame.shape) * self.frame.dtype.itemsize
+        units = launch.units * self._count
+        threads = min(self._options.options.threads or get_num_threads(), units)
+        grain = max(1, units // (SHARES * threads))
+        job = Job(launch.kernel, launch.params, units, grain, nbytes * WORK, threads)
+        areas, first = empty_with_address((threads * area_bytes,), np.dtype(np.uint8))
+        table = np.empty((self._count, t.SAMPLE + 2 * len(launch.slots)), np.int64)
+        table[:, 0] = samples.starts + (samples.begins * samples.strides).sum(1)
+        table[:, t.SAMPLE :: 2] = tables.addresses
+        for slot, letter in enumerate(launch.slots):
+            steps = samples.strides[:, letters.index(letter)] if letter else 0
+            table[:, t.SAMPLE + 2 * slot + 1] = steps
+        # A column of size 1 may have any stride.
+        table[:, -1] = launch.inner * self._source.itemsize
+        head = np.array([first, area_bytes, threads, *[0] * threads, elements], np.int64)
+        call = np.concatenate([head, table.ravel()])
+        job.run(data_pointer(call), dst)
+        del areas  # kept alive until the job has run
+
+    def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
+        """Return the tap tables of a batch: those of the last one, if it had the same sizes."""
+        requests, longest = zip(*(self._requests(x, samples) for x in slots), strict=True)
+        key = b"".join(rows.tobytes() for rows in requests)
+        last = self._tables
+        if last.requests == key:
+            return last
+        nbytes = [
+            int(8 * t.HEAD + rows[0, t.T_COUNT] * (8 * t.POSITION + rows[0, t.T_PITCH]))
+            for rows in requests
+        ]
+        total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
+        memory, address = empty_with_address((total,), np.dtype(np.uint8))
+        addresses = np.empty((self._count, len(slots)), np.int64)
+        for slot, (rows, size) in enumerate(zip(requests, nbytes, strict=True)):
+            rows[:, t.T_TABLE] = address + np.arange(len(rows)) * size
+            addresses[:, slot] = rows[:, t.T_TABLE]
+            address += len(rows) * size
+        with fork.init_lock:
+            from ..kernels.cpu.compiler import KernelSpec, load
+
+            kernel = load(KernelSpec("resize", ("taps",)))
+        every = np.concatenate(requests)
+        Job(kernel, bytes(8), len(every), 1, total * WORK).run(data_pointer(every), 0)
+        tables = TapTables(
+            key, memory, addresses, longest[-2], longest[-1], outer_taps=prod(longest[:-2])
+        )
+        self._tables = tables
+        return tables
+
+    def _requests(self, letter: str, samples: PlacedSamples) -> tuple[Array, int]:
+        """Return the requests for the tap tables of an axis, and the largest number of taps.
+
+        There is one request per sample, or a single one if all samples have the same placement.
+        """
+        resize = self._resize
+        rows = np.zeros((self._count if letter else 1, t.REQUEST), np.int64)
+        rows[:, [t.T_COUNT, t.T_SIZE, t.T_SCALED]] = 1
+        if letter:
+            axis = list(self._sizes).index(letter)
+            rows[:, t.T_COUNT] = self._sizes[letter]
+            rows[:, t.T_SIZE] = samples.sizes[:, axis]
+            rows[:, t.T_SCALED] = samples.scaled[:, axis]
+            rows[:, t.T_FIRST] = samples.firsts[:, axis]
+            rows[:, t.T_FLAGS] = samples.reversed[:, axis] * t.REVERSED
+        rows[:, t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
+        if (rows == rows[0]).all():
+            rows = rows[:1]
+        scale = float((rows[:, t.T_SIZE] / rows[:, t.T_SCALED]).max())
+        widens = resize.antialias or resize.filter == "area"
+        taps = 2 * ceil(RADIUS[resize.filter] * (max(scale, 1) if widens else 1)) + 1
+        rows[:, t.T_PITCH] = 8 * -(-taps // 2)
+        return rows, taps
+
+
+class _Memory:
+    """Memory at an address, as NumPy's array interface describes it."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__array_interface__ = {"version": 3, **fields}
+
+
+def array_at(address: int, shape: list[int], strides: list[int], dtype: DType) -> Array:
+    """Return an array of the memory at an address, which the caller keeps alive."""
+    item = f"<u{dtype.itemsize}" if dtype.itemsize <= 8 else f"|V{dtype.itemsize}"
+    memory = _Memory(data=(address, True), shape=tuple(shape), strides=tuple(strides), typestr=item)
+    return np.asarray(memory).view(dtype)
+
+
+def _options_of_floats(task: ConvertOptions, target: DType) -> ConvertOptions:
+    """Return the conversion of resampled values, which are float32: integers are rounded."""
+    casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
+    return task._replace(dtype=target, casting=casting)
+
+
+def _checked_dtype(resize: ResizeOptions, source: DType) -> str:
+    """Return the kernels' name of a dtype; raise DtypeError unless its samples can be resized."""
+    name = kernel_dtype_name(source) if is_supported_dtype(source, supports_float16) else ""
+    if resize.filter == "nearest" or name in AVERAGED:
+        return name
+    raise DtypeError(
+        f'samples have dtype {source}, which resize="{resize.filter}" does not average; convert '
+        'them to float32 first, or move pixels unchanged by resize="nearest"'
+    )

@@ -1,0 +1,313 @@
+"""The checked resize options of a Collator, and the placement of each sample in its window.
+
+A sample is placed along every resized axis by four integers: the first position and the size of its
+crop, the size to which the crop is scaled, and the scaled position at which the window begins.
+Positions of the window outside of the scaled crop are filled. All ways to fit a sample into a
+window are reduced to these integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils.validation import as_int, check_bool, check_choice
+from ..errors import ArgumentError, ShapeError
+from ..layout.pattern import axis_name
+from ..memory import Array
+
+FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
+FIT_MODES = ("stretch", "cover", "pad")
+
+
+class ResizeOptions(NamedTuple):
+    """The checked resize options.
+
+    filter      the name of the filter, one of FILTERS
+    antialias   whether the filter widens with the scale of a sample that shrinks
+    fit         how a sample fills its window, one of FIT_MODES
+    short_side  the scaled size of the shorter side, of which the central window is taken, or None
+    pad_before  the positions before the sample by axis, for fit="pad"; other axes: centered
+    """
+
+    filter: str
+    antialias: bool = True
+    fit: str = "stretch"
+    short_side: int | None = None
+    pad_before: tuple[tuple[str, int], ...] = ()
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keyword arguments of these options, without defaults."""
+        keywords: dict[str, Any] = {"resize": self.filter}
+        if not self.antialias:
+            keywords["antialias"] = False
+        if self.fit != "stretch":
+            keywords["fit"] = self.fit
+        if self.short_side is not None:
+            keywords["short_side"] = self.short_side
+        if self.pad_before:
+            keywords["pad_before"] = dict(self.pad_before)
+        return keywords
+
+
+class Placement(NamedTuple):
+    """The scale and offset of an image in a result of another size.
+
+    scale : (float, float)    vertical and horizontal
+    top, left : float         offset in pixels of the result; negative where the image is cropped
+
+    The image's point (x, y) is at (x * scale[1] + left, y * scale[0] + top).
+    """
+
+    scale: tuple[float, float]
+    top: float
+    left: float
+
+    def to_fitted(self, points: Any) -> Array:
+        """Map points or boxes of the image to the result.
+
+        points : array (..., 2) of x, y, or (..., 4) of x1, y1, x2, y2, in pixels
+        """
+        values, scale, offset = self._as_floats(points)
+        result: Array = values * scale + offset
+        return result
+
+    def to_image(self, points: Any) -> Array:
+        """Map points or boxes of the result back to the image; the inverse of `to_fitted`.
+
+        >>> where = Placement(scale=(1.0, 1.0), top=80.0, left=0.0)
+        >>> where.to_image([[10, 90, 20, 100]]).tolist()
+        [[10.0, 10.0, 20.0, 20.0]]
+        """
+        values, scale, offset = self._as_floats(points)
+        result: Array = (values - offset) / scale
+        return result
+
+    def _as_floats(self, points: Any) -> tuple[Array, Array, Array]:
+        """Return the points as floats, and the scale and offset of each coordinate."""
+        array = np.asarray(points)
+        if not array.ndim or array.shape[-1] not in (2, 4):
+            raise ShapeError(
+                f"points have shape {array.shape}; the last axis is (x, y) or (x1, y1, x2, y2)"
+            )
+        dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+        pair = np.array([self.scale[::-1], (self.left, self.top)], dtype)
+        scale, offset = np.tile(pair, array.shape[-1] // 2)
+        return array.astype(dtype), scale, offset
+
+
+class Placements(NamedTuple):
+    """The placement of samples: a row for each sample, a column for each resized axis.
+
+    begins, sizes   the first position and the size of the crop in the sample
+    scaled          the size that the crop is scaled to
+    firsts          the position in the scaled crop of the first position of the window
+    """
+
+    begins: Array
+    sizes: Array
+    scaled: Array
+    firsts: Array
+
+    def placement(self, vertical: int, horizontal: int) -> Placement:
+        """Return the placement of the first sample, whose axes have these indices."""
+        begins, sizes, scaled, firsts = (field[0, [vertical, horizontal]] for field in self)
+        scale = scaled / sizes
+        top, left = (-begins * scale - firsts).tolist()
+        return Placement((float(scale[0]), float(scale[1])), top + 0.0, left + 0.0)
+
+
+def parse_resize(
+    resize: Any, antialias: Any, fit: Any, short_side: Any, pad_before: Any
+) -> ResizeOptions | None:
+    """Return the checked options, or None without `resize`.
+
+    Raises ArgumentError if an option is invalid, or two contradict each other.
+    """
+    if resize is None:
+        defaults = {"antialias": True, "fit": "stretch", "short_side": None, "pad_before": None}
+        given = {"antialias": antialias, "fit": fit, "short_side": short_side}
+        for name, value in (given | {"pad_before": pad_before}).items():
+            if value is not defaults[name] and value != defaults[name]:
+                raise ArgumentError(
+                    f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
+                    f"{', '.join(FILTERS)}"
+                )
+        return None
+    if resize not in FILTERS:
+        close = get_close_matches(str(resize).lower(), FILTERS, 1) or ["bilinear"]
+        raise ArgumentError(
+            f"resize={resize!r} is not one of {', '.join(FILTERS)}; did you mean {close[0]!r}?"
+        )
+    check_bool("antialias", antialias, ArgumentError)
+    check_choice("fit", fit, FIT_MODES, ArgumentError)
+    if resize == "lanczos" and not antialias:
+        raise ArgumentError(
+            'resize="lanczos" is defined with antialias only; remove antialias=False, or give '
+            'resize="bicubic"'
+        )
+    side = None if short_side is None else as_int(short_side)
+    if short_side is not None and (side is None or side < 1):
+        raise ArgumentError(f"short_side={short_side!r}; it must be a whole number of at least 1")
+    if side is not None and fit != "stretch":
+        raise ArgumentError(
+            f"short_side={side} and fit={fit!r} both say how samples are scaled; remove one"
+        )
+    return ResizeOptions(resize, antialias, fit, side, _parse_pad_before(pad_before, fit))
+
+
+def _parse_pad_before(pad_before: Any, fit: str) -> tuple[tuple[str, int], ...]:
+    if pad_before is None:
+        return ()
+    if fit != "pad":
+        raise ArgumentError(f'pad_before={pad_before!r} applies to fit="pad", and fit is {fit!r}')
+    result = []
+    for name, value in pad_before.items() if isinstance(pad_before, Mapping) else [(None, None)]:
+        number = as_int(value)
+        if not isinstance(name, str) or number is None or number < 0:
+            raise ArgumentError(
+                f'pad_before={pad_before!r}; it must be a dict of whole numbers, such as {{"h": 0}}'
+            )
+        result.append((axis_name(name), number))
+    return tuple(result)
+
+
+def place_samples(
+    options: ResizeOptions,
+    names: tuple[str, ...],
+    sizes: Array,
+    window: tuple[int, ...],
+    crops: Mapping[int, Array],
+    offsets: Mapping[int, Array],
+    may_fill: bool,
+) -> Placements:
+    """Return the placement of samples in their windows.
+
+    Parameters
+    ----------
+    names, window : the name of each resized axis, and the size of the window along it
+    sizes : the sizes of the samples along these axes, a row for each sample
+    crops, offsets : the sizes and first positions of crops, by index of the axis: one, or one
+        per sample. Other axes: the whole sample, and centered crops
+    may_fill : whether there are values for positions outside of samples
+
+    Raises ShapeError if a crop is empty or outside of its sample, or a window is not covered.
+    """
+    extents = sizes.copy()
+    for axis, values in crops.items():
+        extents[:, axis] = values
+    begins = (sizes - extents) >> 1
+    for axis, values in offsets.items():
+        begins[:, axis] = values
+    _check_crops(names, sizes, begins, extents, may_fill)
+    target = np.array(window, np.int64)
+    scaled = np.broadcast_to(target, sizes.shape)
+    firsts = np.zeros_like(sizes)
+    if options.short_side is not None:
+        shorter = extents.min(1, keepdims=True)
+        scaled = extents * options.short_side // shorter
+        _check_covered(names, scaled, target, options.short_side, may_fill)
+        room = scaled - target
+        # Half of the room, rounded half to even; half of the padding, rounded down.
+        firsts = np.where(room >= 0, np.rint(room / 2).astype(np.int64), -(-room >> 1))
+    elif options.fit == "cover":
+        scale = (target / extents).max(1, keepdims=True)
+        parts = np.clip(np.rint(target / scale).astype(np.int64), 1, extents)
+        begins = begins + ((extents - parts) >> 1)
+        extents = parts
+    elif options.fit == "pad":
+        scale = (target / extents).min(1, keepdims=True)
+        scaled = np.clip(np.rint(extents * scale).astype(np.int64), 1, target)
+        firsts = -((target - scaled) >> 1)
+        for name, before in options.pad_before:
+            axis = _axis_index(name, names)
+            firsts[:, axis] = -before
+            if before + int(scaled[:, axis].max()) > window[axis]:
+                raise ShapeError(
+                    f"pad_before has {name}={before}, but a sample is scaled to "
+                    f"{scaled[:, axis].max()} of {window[axis]} positions; give at most "
+                    f"{window[axis] - scaled[:, axis].max()}"
+                )
+    return Placements(begins, extents, scaled, firsts)
+
+
+def _axis_index(name: str, names: tuple[str, ...]) -> int:
+    if name not in names:
+        raise ArgumentError(f"pad_before has {name!r}, but the resized axes are {', '.join(names)}")
+    return names.index(name)
+
+
+def _check_crops(
+    names: tuple[str, ...], sizes: Array, begins: Array, extents: Array, may_fill: bool
+) -> None:
+    for number, axis in np.argwhere(extents < 1)[:1].tolist():
+        is_sample = sizes[number, axis] == extents[number, axis]
+        raise ShapeError(
+            f"sample {number} has {'size' if is_sample else 'a crop of'} "
+            f"{extents[number, axis]} along {names[axis]}; a resized part has at least one position"
+        )
+    outside = (begins < 0) | (begins + extents > sizes)
+    if may_fill:
+        # A crop beside its sample would have fill values only, which is a mistake.
+        outside = (begins >= sizes) | (begins + extents <= 0)
+    for number, axis in np.argwhere(outside)[:1].tolist():
+        begin, extent = begins[number, axis], extents[number, axis]
+        fix = "give another crop or offset" + ("" if may_fill else ", or fill=0 to pad")
+        raise ShapeError(
+            f"sample {number} has size {sizes[number, axis]} along {names[axis]}, but its crop of "
+            f"{extent} goes from {begin} to {begin + extent}; {fix}"
+        )
+
+
+def _check_covered(
+    names: tuple[str, ...], scaled: Array, target: Array, side: int, may_fill: bool
+) -> None:
+    for number, axis in np.argwhere(scaled < target)[:1].tolist() if not may_fill else ():
+        raise ShapeError(
+            f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
+            f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
+            f"{target[axis]}, or fill=0 to pad"
+        )
+
+
+class AxisRoles(NamedTuple):
+    """The letters of the axes of a sample, by their role when it is resized on a CPU.
+
+    columns     the resized axis with the smallest stride
+    rows        the axis whose neighbors are resampled together, resized if there are several
+    inner       axes within a column
+    outer       all others, outermost first
+
+    A sample without rows or columns has one row or column, whose letter is "".
+    """
+
+    outer: str
+    rows: str
+    columns: str
+    inner: str
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The axes that have tap tables, in the order of the kernel's arguments."""
+        return (*self.outer, self.rows, self.columns)
+
+
+def assign_roles(
+    order: str, resized: str, sizes: Mapping[str, int], single: str, lanes: int
+) -> AxisRoles:
+    """Return the roles of the axes `order`, which are in the order of a sample's memory.
+
+    `sizes` are those of the window, `single` the axes that cannot be rows. If one axis is resized
+    and at least `lanes` elements lie within it, it becomes the rows.
+    """
+    last = max(map(order.index, resized))
+    before, column, inner = order[:last], order[last], order[last + 1 :]
+    if len(resized) == 1 and prod(sizes[x] for x in inner) >= lanes:
+        return AxisRoles(before, column, "", inner)
+    rows = [x for x in before if x in resized] or [x for x in before if x not in single]
+    row = rows[-1] if rows else ""
+    return AxisRoles("".join(x for x in before if x != row), row, column, inner)

@@ -1,0 +1,551 @@
+"""`collate` with `resize=`: windows of another size, against the definition in float64."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import resizing
+from arrays_of import BF16, assert_same
+from children import python
+from guarded import guarded, why_not
+from instruction_sets import lacking, named
+
+import layoutkit
+from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, collate, convert
+from layoutkit.images import Placement
+
+RNG = np.random.default_rng(0)
+FILTERS = ["nearest", "bilinear", "bicubic", "lanczos", "area"]
+PATTERNS = [
+    "hwc->bchw", "hwc->bhwc", "chw->bchw", "chw->bhwc", "hwc->chwb", "hwc->b(hwc)", "wch->bhwc",
+    "thwc->btchw", "cthw->btchw", "hw->bhw", "h1wc->bhwc", "hwc->bwhc", "hwc->(bh)wc",
+    "ctl->bltc", "h(tw)c->bhwtc",
+]  # fmt: skip
+AVERAGED = ["uint8", "uint16", "int16", "float16", "float32", "float64", BF16]
+MOVED = [*AVERAGED, "bool", "int64", "uint32", "complex64"]
+
+
+def photo(shape, dtype="uint8", rng=RNG):
+    dtype = np.dtype(dtype)
+    if dtype.kind in "uib":
+        return rng.integers(0, 2 if dtype.kind == "b" else 250, shape).astype(dtype)
+    return (rng.standard_normal(shape) * 100).astype(dtype)
+
+
+class Case:
+    """A random collation, and the same one by the definition."""
+
+    def __init__(self, seed):
+        self.rng = rng = np.random.default_rng(seed)
+        self.pattern = str(rng.choice(PATTERNS))
+        self.left, self.right = self.pattern.split("->")
+        names = [name for name in self.left if name.isalpha()]
+        folded = [name for name in names if name in self.left.partition("(")[2].partition(")")[0]]
+        able = [name for name in names if name in "hwlt" and name not in folded]
+        count = int(rng.integers(1, min(3, len(able)) + 1))
+        self.resized = sorted(rng.choice(able, count, replace=False).tolist())
+        self.filter = str(rng.choice(FILTERS))
+        self.antialias = self.filter == "lanczos" or bool(rng.integers(2))
+        moved = self.filter == "nearest" and bool(rng.integers(2))
+        dtypes = MOVED if moved else AVERAGED
+        self.dtype = np.dtype(dtypes[rng.integers(len(dtypes))])
+        self.sizes = {name: int(rng.integers(1, 40)) for name in self.resized}
+        self.folds = {folded[0]: 2} if folded else {}
+        self.axes = list(self._groups())
+        self.draw_options()
+        channels = int(rng.integers(1, 8))
+        free = [
+            channels if g == "c" else 1 if g == "1" else int(rng.integers(1, 9)) for g in self.axes
+        ]
+        self.free = [2 * n if len(g) > 1 else n for n, g in zip(free, self.axes, strict=True)]
+        self.channels = None
+        if "c" in self.axes and rng.integers(3) == 0:
+            self.channels = tuple(rng.integers(0, channels, rng.integers(1, 5)).tolist())
+            self.options["channels"] = self.channels
+        self.samples = [self.draw_sample() for _ in range(rng.integers(1, 5))]
+        self.draw_call()
+        self.draw_formula(channels)
+
+    def _groups(self):
+        text = self.left
+        while text:
+            group = text[1 : text.index(")")] if text[0] == "(" else text[0]
+            yield group
+            text = text[len(group) + 2 * (text[0] == "(") :]
+
+    def draw_options(self):
+        rng = self.rng
+        self.fill = int(rng.integers(2)) if rng.integers(3) == 0 else None
+        self.fitting = {}
+        if len(self.resized) > 1 and rng.integers(3) == 0:
+            self.fitting["fit"] = str(rng.choice(["cover", "pad"]))
+        elif self.fill is not None and rng.integers(3) == 0:
+            self.fitting["short_side"] = int(rng.integers(1, 60))
+        self.options = {} if self.fill is None else {"fill": self.fill}
+
+    def draw_sample(self):
+        rng = self.rng
+        shape = [
+            int(rng.integers(1, 60)) if group in self.resized else n
+            for group, n in zip(self.axes, self.free, strict=True)
+        ]
+        x = photo(shape, self.dtype, rng)
+        changes = [np.asfortranarray, lambda x: np.repeat(x, 2, -1)[..., ::2]]
+        changes += [lambda x: x[::-1], lambda x: x[..., ::-1]]
+        change = rng.integers(8)
+        return changes[change](x) if change < len(changes) else x
+
+    def draw_call(self):
+        rng = self.rng
+        self.call = {}
+        for name in [name for name in self.resized if rng.integers(3) == 0]:
+            axis = self.axes.index(name)
+            crops, offsets = [], []
+            for x in self.samples:
+                n = x.shape[axis]
+                margin = 0 if self.fill is None else 4
+                crop = int(rng.integers(1, n + 1 + margin))
+                low, high = (0, n - crop) if self.fill is None else (1 - crop, n - 1)
+                crops.append(crop)
+                offsets.append(int(rng.integers(max(low, -margin), max(low, high) + 1)))
+            self.call.setdefault("crop", {})[name] = crops
+            self.call.setdefault("offset", {})[name] = offsets
+        flips = [name for name in self.axes if name.isalpha() and len(name) == 1]
+        flips = [name for name in flips if rng.integers(3) == 0]
+        if flips:
+            count = len(self.samples)
+            self.call["flip"] = {name: rng.integers(0, 2, count).astype(bool) for name in flips}
+
+    def draw_formula(self, channels):
+        rng = self.rng
+        self.formula = {}
+        self.target = self.dtype
+        if self.dtype.kind in "bc" or rng.integers(2):
+            return
+        self.target = np.dtype(str(rng.choice(["float32", "float64"])))
+        self.options["dtype"] = str(self.target)
+        if rng.integers(2):
+            count = len(self.channels) if self.channels else channels
+            self.formula = {"scale": 0.5, "mean": 3.0}
+            if "c" in self.axes and rng.integers(2):
+                self.formula["mean"] = rng.standard_normal(count).tolist()
+
+    def made(self, **keywords):
+        collator = Collator(
+            self.pattern, resize=self.filter, antialias=self.antialias,
+            **self.sizes, **self.folds, **self.options, **self.fitting, **self.formula,
+        )  # fmt: skip
+        return collator(self.samples, **self.call, **keywords)
+
+    def windows(self):
+        """Return the windows in float64, with the selected channels."""
+        windows = []
+        for number, x in enumerate(self.samples):
+            own = {
+                name: {self.axes.index(axis): values[number] for axis, values in by_axis.items()}
+                for name, by_axis in self.call.items()
+            }
+            flips = [axis for axis, value in own.pop("flip", {}).items() if value]
+            sizes = {self.axes.index(name): size for name, size in self.sizes.items()}
+            window = resizing.window(
+                x, sizes, self.filter, antialias=self.antialias, **self.fitting, **own,
+                fill=self.fill or 0,
+            )  # fmt: skip
+            if self.channels is not None:
+                window = window.take(self.channels, self.axes.index("c"))
+            windows.append(np.flip(window, flips))
+        return np.stack(windows)
+
+    def check(self):
+        made, windows = self.made(), self.windows()
+        expected = convert(windows, "b" + self.pattern, **self.folds, **self.formula)
+        assert made.dtype == self.target
+        assert made.shape == expected.shape
+        largest = max(1.0, float(np.abs(windows).max(initial=0)))
+        if self.filter == "nearest" and not self.formula:
+            assert_same(made, expected.astype(self.target))
+        elif self.target.kind in "ui":
+            info = np.iinfo(self.target)
+            error = made - expected.clip(info.min, info.max)
+            assert np.abs(error).max(initial=0) <= 0.5 + 1e-5 * largest
+        else:
+            digits = {"float16": 1e-3, "bfloat16": 8e-3}.get(str(self.target), 1e-5)
+            error = made.astype(np.complex128) - expected
+            assert np.abs(error).max(initial=0) <= digits * largest
+
+
+@pytest.mark.budget(2)
+@pytest.mark.parametrize("first", range(0, 2000, 50))
+def test_random_collations(first):
+    for seed in range(first, first + 50):
+        try:
+            Case(seed).check()
+        except Exception as error:
+            raise AssertionError(f"Case({seed}) differs from the definition") from error
+
+
+# ---- other libraries ---------------------------------------------------------------------
+
+SHAPES = [((37, 50), (24, 24)), ((24, 24), (37, 50)), ((61, 9), (7, 40)), ((5, 5), (5, 11))]
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("name", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("shape", "size"), SHAPES)
+def test_floats_are_those_of_torch_in_float64(name, antialias, shape, size):
+    torch = pytest.importorskip("torch")
+    x = photo((*shape, 3), "float32")
+    made = collate([x], "hwc->bchw", h=size[0], w=size[1], resize=name, antialias=antialias)
+    planes = torch.from_numpy(x).double().permute(2, 0, 1)[None]
+    expected = torch.nn.functional.interpolate(planes, size, mode=name, antialias=antialias)
+    np.testing.assert_allclose(made, expected.numpy(), rtol=0, atol=1e-5 * np.abs(x).max())
+
+
+@pytest.mark.parametrize("name", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize(("shape", "size"), SHAPES)
+def test_bytes_are_within_one_of_pillow(name, shape, size):
+    image = pytest.importorskip("PIL.Image")
+    x = RNG.integers(90, 160, shape).astype(np.uint8)  # no pass leaves 0 to 255
+    made = collate([x], "hw->bhw", h=size[0], w=size[1], resize=name)[0]
+    methods = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
+    resized = np.asarray(image.fromarray(x).resize(size[::-1], methods[name]))
+    assert np.abs(made.astype(int) - resized).max() <= (0 if name == "nearest" else 1)
+
+
+@pytest.mark.parametrize(("shape", "size"), SHAPES)
+def test_floats_without_antialias_are_those_of_opencv(shape, size):
+    cv2 = pytest.importorskip("cv2")
+    x = photo((*shape, 3), "float32")
+    keywords = {"h": size[0], "w": size[1], "antialias": False}
+    made = collate([x], "hwc->bhwc", resize="bilinear", **keywords)[0]
+    expected = cv2.resize(x, size[::-1], interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_allclose(made, expected, rtol=0, atol=1e-4 * np.abs(x).max())
+    shrinks = size[0] <= shape[0] and size[1] <= shape[1]
+    enlarges = size[0] >= shape[0] and size[1] >= shape[1]
+    if shrinks or enlarges:  # OpenCV has one rule for both axes
+        made = collate([x], "hwc->bhwc", resize="area", **keywords)[0]
+        expected = cv2.resize(x, size[::-1], interpolation=cv2.INTER_AREA)
+        np.testing.assert_allclose(made, expected, rtol=0, atol=1e-4 * np.abs(x).max())
+
+
+def test_the_shorter_side_is_that_of_torchvision():
+    """Resize(20) of 33 x 50 gives 20 x 30, and CenterCrop(16, 24) begins at 2 and 3."""
+    x = photo((33, 50, 3), "float32")
+    made = collate([x], "hwc->bhwc", h=16, w=24, resize="bicubic", short_side=20)[0]
+    whole = collate([x], "hwc->bhwc", h=20, w=30, resize="bicubic")[0]
+    assert_same(made, whole[2:18, 3:27])
+    odd = collate([x], "hwc->bhwc", h=15, w=23, resize="bicubic", short_side=20)[0]
+    assert_same(odd, whole[2:17, 4:27])  # 2.5 and 3.5, half to even
+    wide = collate([x], "hwc->bhwc", h=24, w=24, resize="bicubic", short_side=20, fill=1)[0]
+    assert_same(wide[2:22], whole[:, 3:27])
+    assert (wide[:2] == 1).all()
+    assert (wide[22:] == 1).all()
+
+
+# ---- results -----------------------------------------------------------------------------
+
+
+def test_results_depend_neither_on_neighbors_nor_on_threads():
+    photos = [photo((int(h), int(w), 3)) for h, w in RNG.integers(40, 300, (12, 2))]
+    collator = Collator("hwc->bchw", h=70, w=90, resize="bicubic", dtype="float32", mean=3)
+    before = layoutkit.get_num_threads()
+    batches = []
+    try:
+        for threads in (1, 2, 5):
+            layoutkit.set_num_threads(threads)
+            batches.append(collator(photos))
+    finally:
+        layoutkit.set_num_threads(before)
+    assert_same(batches[1], batches[0])
+    assert_same(batches[2], batches[0])
+    for number, x in enumerate(photos):
+        assert_same(collator([x])[0], batches[0][number])
+
+
+def test_calls_of_several_threads_at_once():
+    photos = [photo((50 + n, 60, 3)) for n in range(6)]
+    collator = Collator("hwc->bhwc", h=33, w=44, resize="bilinear", dtype="float32")
+    expected = [collator([x, x]) for x in photos]
+    wrong = []
+
+    def work(number):
+        for _ in range(30):
+            if not np.array_equal(collator([photos[number]] * 2), expected[number]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_flipped_result_is_the_mirrored_one():
+    x = photo((31, 47, 3), "float32")
+    keywords = {"h": 20, "w": 64, "resize": "lanczos", "fit": "pad", "fill": 7}
+    plain = collate([x], "hwc->bhwc", **keywords)
+    for flip, axes in [("w", 2), ("h", 1), ({"h": True, "w": True}, (1, 2)), ("c", 3)]:
+        assert_same(collate([x], "hwc->bhwc", flip=flip, **keywords), np.flip(plain, axes))
+
+
+def test_a_size_that_stays_is_moved_unchanged():
+    x = photo((20, 30, 3))
+    for name in FILTERS:
+        assert_same(collate([x], "hwc->bchw", h=20, w=30, resize=name)[0], x.transpose(2, 0, 1))
+        part = collate([x], "hwc->bhwc", h=9, w=7, resize=name, crop={"h": 9, "w": 7})
+        assert_same(part, collate([x], "hwc->bhwc", h=9, w=7))
+
+
+@pytest.mark.parametrize("name", ["bilinear", "bicubic", "lanczos", "area"])
+def test_nan_reaches_the_results_that_it_is_averaged_into(name):
+    x = photo((40, 50), "float32")
+    x[17, 23] = np.nan
+    made = collate([x], "hw->bhw", h=16, w=31, resize=name)[0]
+    rows, columns = (resizing.weights(name, True, n, m) != 0 for n, m in ((40, 16), (50, 31)))
+    allowed = np.outer(rows[:, 17], columns[:, 23])
+    assert np.isnan(made).any()
+    assert not (np.isnan(made) & ~allowed).any()
+
+
+def test_integers_are_rounded_to_the_nearest_and_limited():
+    x = np.array([[0, 255, 0, 255, 0, 255]], np.uint8)
+    made = collate([x], "hw->bhw", h=1, w=11, resize="bicubic")
+    exact = resizing.window(x, {1: 11}, "bicubic")
+    assert exact.min() < 0
+    assert exact.max() > 255
+    assert_same(made[0], np.rint(exact).clip(0, 255).astype(np.uint8))
+
+
+def test_scaled_bytes_are_not_rounded_before_the_formula():
+    x = photo((9, 9, 1))
+    made = collate([x], "hwc->bchw", h=5, w=5, resize="bilinear", scale=1 / 255)
+    assert made.dtype == np.float32
+    exact = resizing.window(x, {0: 5, 1: 5}, "bilinear")[..., 0] / 255
+    np.testing.assert_allclose(made[0, 0], exact, atol=1e-6)
+    assert np.abs(exact * 255 - np.rint(exact * 255)).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((3000, 2), (5, 3)),
+        ((2, 30011), (3, 17)),
+        ((1, 1), (40, 33)),
+        ((701, 1), (1, 2)),
+        ((2, 2), (1, 5003)),
+    ],
+)
+def test_extreme_sizes(shape, size):
+    x = photo((*shape, 3))
+    for name in ("bilinear", "area"):
+        made = collate([x], "hwc->bhwc", h=size[0], w=size[1], resize=name, dtype="float32")[0]
+        expected = resizing.window(x, dict(enumerate(size)), name)
+        np.testing.assert_allclose(made, expected, rtol=0, atol=3e-3)
+
+
+def test_samples_in_one_array_and_into_an_output():
+    images = photo((7, 20, 24, 3))
+    rows = [5, 0, -1, 5]
+    keywords = {"h": 11, "w": 13, "resize": "bilinear", "dtype": "float32"}
+    expected = collate([images[n] for n in rows], "hwc->bchw", **keywords)
+    assert_same(collate(images, "bhwc->bchw", indices=rows, **keywords), expected)
+    out = np.full((4, 13, 3, 11), np.nan, np.float32).transpose(0, 2, 3, 1)
+    assert collate(images, "bhwc->bchw", indices=rows, out=out, **keywords) is out
+    assert_same(np.ascontiguousarray(out), expected)
+    assert collate(images, "bhwc->bchw", indices=[], **keywords).shape == (0, 3, 11, 13)
+
+
+def test_tensors_on_the_cpu():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(photo((3, 20, 30)))
+    made = collate([x], "chw->bchw", h=10, w=10, resize="area", scale=1 / 255)
+    assert isinstance(made, torch.Tensor)
+    assert_same(
+        made.numpy(), collate([x.numpy()], "chw->bchw", h=10, w=10, resize="area", scale=1 / 255)
+    )
+    with pytest.raises(ArgumentError, match="requires a gradient"):
+        collate([x.float().requires_grad_()], "chw->bchw", h=10, w=10, resize="area")
+
+
+def test_a_collator_with_a_filter_is_compared_pickled_and_shown():
+    keywords = {"h": 8, "w": 9, "resize": "bicubic", "fit": "pad", "pad_before": {"h": 1}}
+    collator = Collator("hwc->bchw", antialias=False, **keywords)
+    assert collator == pickle.loads(pickle.dumps(collator))
+    assert collator != Collator("hwc->bchw", **keywords)
+    assert eval(repr(collator), {"Collator": Collator}) == collator
+    plan = collator.plan([photo((6, 18, 3))])
+    assert "resize    resize='bicubic', antialias=False, fit='pad'" in str(plan)
+
+
+def test_a_warm_call_allocates_nothing():
+    photos = [photo((80, 90, 3)) for _ in range(4)]
+    collator = Collator("hwc->bchw", h=32, w=32, resize="bilinear", dtype="float32")
+    out = collator(photos)
+    crops = {"crop": {"h": [40, 50, 60, 70]}, "offset": {"h": 3}}
+    for _ in range(3):
+        collator(photos, out=out, **crops)
+    before = layoutkit.buffers.stats()["misses"]
+    for _ in range(3):
+        collator(photos, out=out, **crops)
+    assert layoutkit.buffers.stats()["misses"] == before
+
+
+# ---- placements --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "expected"),
+    [
+        ({}, {}, Placement((0.5, 0.25), 0.0, 0.0)),
+        ({"fit": "pad", "fill": 0}, {}, Placement((0.25, 0.25), 25.0, 0.0)),
+        ({"fit": "pad", "pad_before": {"h": 0}}, {}, Placement((0.25, 0.25), 0.0, 0.0)),
+        ({"fit": "cover"}, {}, Placement((0.5, 0.5), 0.0, -50.0)),
+        ({"short_side": 150}, {}, Placement((0.75, 0.75), -25.0, -100.0)),
+        ({}, {"crop": {"w": 200}, "offset": {"w": 10}}, Placement((0.5, 0.5), 0.0, -5.0)),
+    ],
+)
+def test_points_of_samples_are_mapped_to_results(options, call, expected):
+    collator = Collator("hwc->bchw", h=100, w=100, resize="bilinear", **options)
+    placement = collator.placement((200, 400, 3), **call)
+    assert placement == expected
+    np.testing.assert_allclose(placement.to_image(placement.to_fitted([[30, 20]])), [[30, 20]])
+    # A ramp shows where its positions are in the result.
+    y, x = np.mgrid[:200, :400].astype(np.float32)
+    for ramp, axis in ((y, 0), (x, 1)):
+        made = collator([ramp[..., None]], **call)[0, 0]
+        at = placement.to_image([[50.5, 40.5]])[0][1 - axis]
+        assert made[40, 50] == pytest.approx(at - 0.5, abs=0.51)
+
+
+def test_only_resized_images_have_a_placement():
+    with pytest.raises(ArgumentError, match="placement needs resize"):
+        Collator("hwc->bchw", h=8, w=8).placement((20, 20, 3))
+    with pytest.raises(ArgumentError, match="resizes l"):
+        Collator("lc->bcl", l=8, resize="area").placement((20, 2))
+
+
+# ---- memory ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
+@pytest.mark.budget(6)
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "chw->bhwc", "wch->bchw"])
+@pytest.mark.parametrize("size", [(5, 3), (16, 31), (40, 33)])
+def test_nothing_beside_samples_is_read(at_end, pattern, size):
+    left = pattern.partition("-")[0]
+    shape = [{"h": 23, "w": 17, "c": 3}[name] for name in left]
+    values = photo(shape)
+    strides = np.empty(shape, np.uint8).strides
+    room, x = guarded(tuple(shape), "u1", strides, at_end=at_end)
+    x[...] = values
+    room.seal()
+    for crop in (None, {"h": 7, "w": 5}):
+        for name in ("bilinear", "lanczos"):
+            keywords = {"h": size[0], "w": size[1], "resize": name}
+            for offset in ({"h": 0, "w": 0}, {"h": 16, "w": 12}) if crop else (None,):
+                made = collate([x, x], pattern, crop=crop, offset=offset, **keywords)
+                again = collate([values], pattern, crop=crop, offset=offset, **keywords)
+                assert_same(made[1:], again)
+
+
+ON_ANOTHER = """
+import sys
+import numpy as np
+from layoutkit import collate
+rng = np.random.default_rng(0)
+images = [rng.integers(0, 256, (h, 45, 3), dtype=np.uint8) for h in (31, 60)]
+made = [collate(images, "hwc->bchw", h=40, w=23, resize=name, dtype="float32")
+        for name in ("bilinear", "lanczos", "area")]
+np.save(sys.argv[1], made)
+"""
+
+
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("cpu", ["sse2", "avx2"])
+def test_other_instruction_sets(cpu, tmp_path):
+    if lacking(cpu):
+        pytest.skip(f"this CPU has no {cpu}")
+    results = []
+    for name, variables in (("here", {}), ("there", named(cpu))):
+        path = tmp_path / f"{name}.npy"
+        code = ON_ANOTHER.replace("sys.argv[1]", repr(str(path)))
+        python(code, **variables)
+        results.append(np.load(path))
+    np.testing.assert_allclose(*results, rtol=0, atol=255 * 1e-6)
+
+
+# ---- errors ------------------------------------------------------------------------------
+
+SIZES = {"h": 8, "w": 8}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resize": "bilinar", **SIZES}, "did you mean 'bilinear'"),
+        ({"resize": 3, **SIZES}, "is not one of nearest"),
+        ({"resize": "lanczos", "antialias": False, **SIZES}, "with antialias only"),
+        ({"resize": "area", "antialias": 1, **SIZES}, "antialias=1"),
+        ({"resize": "area", "fit": "crop", **SIZES}, "fit is 'crop'"),
+        ({"resize": "area", "fit": "pad", "short_side": 9, **SIZES}, "remove one"),
+        ({"resize": "area", "short_side": 0, **SIZES}, "short_side=0"),
+        ({"resize": "area", "pad_before": {"h": 1}, **SIZES}, 'applies to fit="pad"'),
+        ({"resize": "area", "fit": "pad", "pad_before": {"h": -1}, **SIZES}, "whole numbers"),
+        ({"resize": "area", "fit": "pad", "pad_before": 3, **SIZES}, "whole numbers"),
+        ({"resize": "area"}, "without a size"),
+        ({"resize": "area", "c": 2, **SIZES}, "channels are not resized"),
+        ({"fit": "pad", **SIZES}, "needs a filter"),
+        ({"short_side": 9, **SIZES}, "needs a filter"),
+        ({"antialias": False, **SIZES}, "needs a filter"),
+        ({"pad_before": {"h": 1}, **SIZES}, "needs a filter"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        Collator("hwc->bchw", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "error", "message"),
+    [
+        ({}, {"crop": {"h": 0}}, ShapeError, "sample 0 has a crop of 0 along h"),
+        ({}, {"crop": {"h": [9, 21]}}, ShapeError, "sample 1 has size 20 along h, but its crop"),
+        ({}, {"crop": {"h": 9}, "offset": {"h": 12}}, ShapeError, "from 12 to 21; .* or fill=0"),
+        ({"fill": 1}, {"offset": {"h": 20}}, ShapeError, "from 20 to 40; give another crop"),
+        ({}, {"crop": {"c": 1}}, ArgumentError, "along 'c'; the axes are h, w"),
+        ({}, {"crop": 5}, ArgumentError, "it must be a dict"),
+        ({}, {"crop": {"h": [1, 2, 3]}}, ShapeError, "3 values for 2 samples"),
+        ({}, {"crop": {"h": 1.5}}, ArgumentError, "a whole number"),
+        ({"short_side": 7}, {}, ShapeError, "a short_side of at least 8, or fill=0"),
+        ({"fit": "pad", "pad_before": {"w": 4}}, {}, ShapeError, "w=4, but .* give at most"),
+        ({"fit": "pad", "pad_before": {"c": 4}}, {}, ArgumentError, "the resized axes are h, w"),
+        ({"fill": 0.5}, {}, DtypeError, "fill=0.5"),
+        ({"dtype": "uint8", "scale": 2}, {}, DtypeError, "float32 to uint8"),
+    ],
+)
+def test_wrong_calls(options, call, error, message):
+    collator = Collator("hwc->bchw", h=8, w=8, resize="bilinear", **options)
+    samples = [np.zeros((20, 10, 3), np.uint8), np.zeros((20, 30, 3), np.uint8)]
+    out = np.full((2, 3, 8, 8), 77, options.get("dtype", "uint8"))
+    with pytest.raises(error, match=message):
+        collator(samples, out=out, **call)
+    assert (out == 77).all()
+
+
+def test_wrong_samples():
+    collator = Collator("hwc->bchw", h=8, w=8, resize="bilinear")
+    with pytest.raises(ShapeError, match="sample 1 has size 2 along c"):
+        collator([np.zeros((9, 9, 3), np.uint8), np.zeros((9, 9, 2), np.uint8)])
+    with pytest.raises(ShapeError, match="sample 0 has size 0 along h"):
+        collator([np.zeros((0, 9, 3), np.uint8)])
+    for dtype in ("int64", "complex64", "bool", "datetime64[s]"):
+        with pytest.raises(DtypeError, match=r'resize="bilinear" does not average.*"nearest"'):
+            collator([np.zeros((9, 9, 3), dtype)])
+    with pytest.raises(ArgumentError, match=r"crop=.* give resize="):
+        Collator("hwc->bchw", h=8, w=8)([np.zeros((9, 9, 3), np.uint8)], crop={"h": 4})
+    x = np.zeros((1, 3, 8, 8), np.uint8)
+    with pytest.raises(ArgumentError, match="shares memory with sample 0"):
+        collator([x[0].transpose(1, 2, 0)], out=x)
