@@ -15,6 +15,7 @@ machines        `python -m layoutkit.bench.machines`: dask, stores and ranks on 
 peers           the same conversions with other libraries
 protocol        the measuring protocol for all rows and libraries
 report          the tables, printed and in Markdown
+resizing        `--resize`: images of one size, normalized and stacked
 results         the numbers, their summary, and the JSON files
 rows            the rows of the table
 run             measure all rows and report
@@ -36,6 +37,7 @@ def main(
     saved: str | None = None,
     others: bool = False,
     collate: bool = False,
+    resize: bool = False,
     sweep: str | None = None,
     count: int = 0,
     seed: int = 0,
@@ -45,7 +47,8 @@ def main(
     `quick` measures fewer rows for a shorter time (on two cores, less than a minute instead of
     ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
     `others` also measures compilers and training pipelines. `loop` measures conversions between
-    other operations instead; `collate` measures batches of many samples instead; `sweep` names a
+    other operations instead; `collate` measures batches of many samples instead, and `resize` such
+    of resized images; `sweep` names a
     set of rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
     `saved` is a JSON file written with `loop`: its table is printed in Markdown, and nothing is
     measured. The exit code is 0, or 1 if a conversion of layoutkit fails or gives a wrong result,
@@ -54,16 +57,20 @@ def main(
     cannot be written, an invalid HPTT library, and options that cannot be combined.
     """
     _check(quick, json, device, loop, saved, others)
-    if sweep is not None and (device != "cpu" or saved or loop or others or collate):
+    if sweep is not None and (device != "cpu" or saved or loop or others or collate or resize):
         raise ArgumentError(
             f"--{sweep}: measures rows of its own on the CPU; combine it only with --quick, "
             "--json, --plot and --seed"
         )
-    if collate:
-        _check_collate(plot, json, device, loop, saved, others)
+    if collate or resize:
+        _check_one_table(
+            "--collate" if collate else "--resize",
+            (plot, json, device, loop, saved, others, collate and resize),
+        )
         from .collating import run_collate
+        from .resizing import run_resize
 
-        return run_collate(quick)
+        return (run_collate if collate else run_resize)(quick)
     if saved is not None:
         from .report import show_saved
 
@@ -92,9 +99,7 @@ def _check(
         raise ArgumentError("--from: measures nothing; omit --loop, --quick, --json and --device")
 
 
-def _check_collate(
-    plot: str | None, json: str | None, device: str, loop: bool, saved: str | None, others: bool
-) -> None:
-    """Raise ArgumentError for options that `--collate` does not support."""
-    if (plot, json, device, loop, saved, others) != (None, None, "cpu", False, None, False):
-        raise ArgumentError("--collate: prints one table; it can only be combined with --quick")
+def _check_one_table(option: str, others: tuple[object, ...]) -> None:
+    """Raise ArgumentError for options that `--collate` and `--resize` do not support."""
+    if others != (None, None, "cpu", False, None, False, False):
+        raise ArgumentError(f"{option}: prints one table; it can only be combined with --quick")

@@ -225,6 +225,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         saved=arguments.saved,
         others=arguments.others,
         collate=arguments.collate,
+        resize=arguments.resize,
         sweep="random" if arguments.random else arguments.sweep,
         count=arguments.random or 0,
         seed=arguments.seed,

@@ -450,6 +450,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure collating many samples into one batch instead",
     )
+    add("--resize", action="store_true", help="measure resizing images into one batch instead")
     sweeps = parser.add_mutually_exclusive_group()
     random_help = "measure N random moves and casts instead, which no kernel was tuned for"
     sweeps.add_argument("--random", type=positive_int, metavar="N", help=random_help)

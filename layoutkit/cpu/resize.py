@@ -9,7 +9,7 @@ not contiguous, or crops reach outside of samples, the crops are copied first.
 from __future__ import annotations
 
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from ..threads.pool import Job
 from .collate import CollateProgram
 from .program import supports_float16
 from .window_table import SampleBatch, samples_of_arrays, with_addresses
+
+if TYPE_CHECKING:
+    from ..kernels.cpu.resize_launch import BlockLaunch
 
 F4 = np.dtype(np.float32)
 EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
@@ -77,19 +80,49 @@ class PlacedSamples(NamedTuple):
 
 
 class TapTables(NamedTuple):
-    """The tap tables of a batch, and the requests (as bytes) that they were made for.
+    """The tap tables of a batch.
 
     addresses       the table of each sample (a row) and slot (a column)
     row_taps, column_taps   the largest number of taps of a row and of a column
     outer_taps      the largest number of taps of all outer axes together
     """
 
-    requests: bytes
     memory: Array
     addresses: Array
     row_taps: int
     column_taps: int
     outer_taps: int
+
+
+class _Run(NamedTuple):
+    """A job for samples of certain sizes, strides and crops, at any addresses.
+
+    key         what the job was prepared for; None: no other call can use it
+    call        the call block (resize_params.py) without addresses
+    shape       of the rows of samples at its end
+    offsets     bytes from each sample to its crop
+    starts      the addresses of copied samples, if they are copied
+    keep        what the block points to
+    """
+
+    key: tuple[Any, ...] | None
+    job: Job
+    call: Array
+    shape: tuple[int, ...]
+    offsets: Array
+    starts: Array | None
+    keep: tuple[Any, ...]
+
+    def __call__(self, sources: SampleBatch, dst: int) -> None:
+        """Resample and convert a batch into the memory at `dst`."""
+        starts = self.starts
+        if starts is None and sources.places is not None:
+            starts = sources.places.starts
+        call = self.call.copy()
+        areas, call[0] = empty_with_address((int(call[1] * call[2]),), np.dtype(np.uint8))
+        call[-prod(self.shape) :].reshape(self.shape)[:, 0] = starts + self.offsets
+        self.job.run(data_pointer(call), dst)
+        del areas  # kept alive until the job has run
 
 
 class ResizeProgram:
@@ -139,42 +172,42 @@ class ResizeProgram:
             x for x in self._sizes if move.source.name(x) == along
         )
         self._is_empty = 0 in self.frame.shape
-        self._launches: dict[Any, Any] = {}  # by axis order, channels and alignment
-        self._tables = TapTables(b"", np.empty(0), np.empty(0), 0, 0, 0)  # of the last batch
+        self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
+        self._last: _Run | None = None
 
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
         """Return the resized windows of a batch, in `out` or new memory."""
         if self._count == 0:
             return empty(self.frame.shape, self.frame.dtype) if out is None else out
-        samples = self._placed(sources, crops)
+        sources = with_addresses(sources)
         if self._moved is not None:
-            windows = [self._nearest(samples, number) for number in range(self._count)]
-            return self._moved(samples_of_arrays(windows), CropArgs(), out)
+            return self._moved(samples_of_arrays(self._nearest(sources, crops)), CropArgs(), out)
         if out is None:
             out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
         else:
             dst = data_pointer(out)
             for number, array in enumerate(sources.arrays):
                 check_writable(array, out, f"sample {number}")
-        if not self._is_empty:
-            self._run(samples, dst)
+        run = self._prepared(sources, crops, dst)
+        if run is not None:
+            run(sources, dst)
         return out
 
     def plans(self, sources: SampleBatch, crops: CropArgs) -> list[Plan]:
         """Return the plan of the conversion of a block of rows."""
         if self._count == 0:
             return []
-        samples = self._placed(sources, crops)
+        sources = with_addresses(sources)
         if self._moved is not None:
-            windows = [self._nearest(samples, number) for number in range(self._count)]
-            return self._moved.plans(samples_of_arrays(windows), CropArgs())
+            return self._moved.plans(samples_of_arrays(self._nearest(sources, crops)), CropArgs())
+        samples = self._placed(sources, crops)
         return [] if self._is_empty else [self._launch(samples, LINE).plan]
 
     # -- samples ---------------------------------------------------------------------------
 
     def _placed(self, sources: SampleBatch, args: CropArgs) -> PlacedSamples:
         """Return the checked samples with their placement."""
-        places = with_addresses(sources).places
+        places = sources.places
         if places is None:
             raise RuntimeError("samples without addresses")
         options = self._options
@@ -310,8 +343,12 @@ class ResizeProgram:
         copy[tuple(inside)] = np.flip(x[tuple(part)], tuple(axes))
         return copy
 
-    def _nearest(self, samples: PlacedSamples, number: int) -> Array:
-        """Return the window of a sample whose dtype float32 does not contain; items are moved."""
+    def _nearest(self, sources: SampleBatch, crops: CropArgs) -> list[Array]:
+        """Return windows of samples whose dtype float32 does not contain; items are moved."""
+        samples = self._placed(sources, crops)
+        return [self._nearest_window(samples, number) for number in range(self._count)]
+
+    def _nearest_window(self, samples: PlacedSamples, number: int) -> Array:
         window = self._copy(samples, number)
         for axis, letter in enumerate(self._sizes):
             if letter not in self._resized:
@@ -341,7 +378,7 @@ class ResizeProgram:
 
     # -- execution -------------------------------------------------------------------------
 
-    def _launch(self, samples: PlacedSamples, alignment: int) -> Any:
+    def _launch(self, samples: PlacedSamples, alignment: int) -> BlockLaunch:
         """Return the cached launch for samples of an axis order and outputs of an alignment."""
         channels = self._options.channels if samples.selects else None
         key = samples.order, samples.channels, channels, alignment
@@ -365,46 +402,67 @@ class ResizeProgram:
             self._launches[key] = launch
         return launch
 
-    def _run(self, samples: PlacedSamples, dst: int) -> None:
-        """Resample and convert all blocks of a batch."""
+    def _prepared(self, sources: SampleBatch, crops: CropArgs, dst: int) -> _Run | None:
+        """Return the run of a batch, or None for one without elements.
+
+        The last run is returned again for samples of the same sizes and strides.
+        """
         bits = dst | LINE
-        launch = self._launch(samples, bits & -bits)
+        alignment = bits & -bits
+        threads = self._options.options.threads or get_num_threads()
+        places = sources.places
+        key = None
+        if places is not None and crops.offset is crops.flip is crops.crop is None:
+            key = places.sizes.tobytes(), places.strides.tobytes(), alignment, threads
+            last = self._last
+            if last is not None and last.key == key:
+                return last
+        samples = self._placed(sources, crops)
+        if self._is_empty:
+            return None
+        run = self._make_run(self._launch(samples, alignment), samples, key, threads)
+        if not samples.copies:
+            self._last = run
+        return run
+
+    def _make_run(
+        self, launch: BlockLaunch, samples: PlacedSamples, key: Any, threads: int
+    ) -> _Run:
         letters = "".join(self._sizes)
         tables = self._tap_tables(launch.slots, samples)
         crops = samples.sizes[:, [letters.index(x) for x in launch.slots[-1]]].prod(1)
         limit = l2_cache_bytes() // COLUMN_SHARE // LINE
-        taps = max(tables.column_taps, 1) * launch.inner
+        taps = tables.column_taps * launch.inner
         elements = max(taps, min(int(crops.max()) * launch.inner, limit), t.VECTOR)
         area_bytes = elements * LINE + launch.result_bytes
         area_bytes += 16 * tables.outer_taps + 4 * tables.row_taps
-        area_bytes = -(-area_bytes // LINE) * LINE
         nbytes = int(samples.sizes.prod(1).sum()) * self._source.itemsize
         nbytes += prod(self.frame.shape) * self.frame.dtype.itemsize
         units = launch.units * self._count
-        threads = min(self._options.options.threads or get_num_threads(), units)
+        threads = min(threads, units)
         grain = max(1, units // (SHARES * threads))
-        job = Job(launch.kernel, launch.params, units, grain, nbytes * WORK, threads)
-        areas, first = empty_with_address((threads * area_bytes,), np.dtype(np.uint8))
-        table = np.empty((self._count, t.SAMPLE + 2 * len(launch.slots)), np.int64)
-        table[:, 0] = samples.starts + (samples.begins * samples.strides).sum(1)
+        table = np.zeros((self._count, t.SAMPLE + 2 * len(launch.slots)), np.int64)
         table[:, t.SAMPLE :: 2] = tables.addresses
         for slot, letter in enumerate(launch.slots):
-            steps = samples.strides[:, letters.index(letter)] if letter else 0
-            table[:, t.SAMPLE + 2 * slot + 1] = steps
+            if letter:
+                column = t.SAMPLE + 2 * slot + 1
+                table[:, column] = samples.strides[:, letters.index(letter)]
         # A column of size 1 may have any stride.
         table[:, -1] = launch.inner * self._source.itemsize
-        head = np.array([first, area_bytes, threads, *[0] * threads, elements], np.int64)
-        call = np.concatenate([head, table.ravel()])
-        job.run(data_pointer(call), dst)
-        del areas  # kept alive until the job has run
+        head = [0, -(-area_bytes // LINE) * LINE, threads, *[0] * threads, elements]
+        return _Run(
+            key,
+            Job(launch.kernel, launch.params, units, grain, nbytes * WORK, threads),
+            np.concatenate([np.array(head, np.int64), table.ravel()]),
+            table.shape,
+            (samples.begins * samples.strides).sum(1),
+            samples.starts if samples.copies else None,
+            (launch, tables, samples.copies),
+        )
 
     def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
-        """Return the tap tables of a batch: those of the last one, if it had the same sizes."""
+        """Return the tap tables of a batch."""
         requests, longest = zip(*(self._requests(x, samples) for x in slots), strict=True)
-        key = b"".join(rows.tobytes() for rows in requests)
-        last = self._tables
-        if last.requests == key:
-            return last
         nbytes = [
             int(8 * t.HEAD + rows[0, t.T_COUNT] * (8 * t.POSITION + rows[0, t.T_PITCH]))
             for rows in requests
@@ -422,11 +480,7 @@ class ResizeProgram:
             kernel = load(KernelSpec("resize", ("taps",)))
         every = np.concatenate(requests)
         Job(kernel, bytes(8), len(every), 1, total * WORK).run(data_pointer(every), 0)
-        tables = TapTables(
-            key, memory, addresses, longest[-2], longest[-1], outer_taps=prod(longest[:-2])
-        )
-        self._tables = tables
-        return tables
+        return TapTables(memory, addresses, longest[-2], longest[-1], prod(longest[:-2]))
 
     def _requests(self, letter: str, samples: PlacedSamples) -> tuple[Array, int]:
         """Return the requests for the tap tables of an axis, and the largest number of taps.

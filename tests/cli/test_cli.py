@@ -242,7 +242,7 @@ def test_bench_hands_its_options_on(monkeypatch):
     monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
     defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
-    defaults |= {"loop": False, "saved": None, "others": False, "collate": False}
+    defaults |= {"loop": False, "saved": None, "others": False, "collate": False, "resize": False}
     defaults |= {"sweep": None, "count": 0, "seed": 0}
     assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "--device", "cuda", "--plot", "p.png"]) == 0
