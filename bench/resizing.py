@@ -108,7 +108,7 @@ def _random_crops(rng: np.random.Generator, photos: Sequence[Array]) -> Array:
 def variants(case: ResizeCase) -> list[Variant]:
     """Return all variants of a case; raise AssertionError if layoutkit's result is wrong."""
     result = [_ours(OURS, case, antialias=True), _ours(PLAIN, case, antialias=False)]
-    out = result[0].calls[0]()
+    out: Any = result[0].calls[0]()
     peers = {TORCH: _by_torch(case, out), AREA: _by_opencv(case, out, "INTER_AREA")}
     peers[FIXED] = _by_opencv(case, out, FILTERS[case.filter][0])
     if case.images[0].dtype == np.uint8:
