@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import float32, types, uintp
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ...planning.epilogue import DTYPES
@@ -92,7 +91,7 @@ def splat_f4(typingctx, dst, value):
 
 @intrinsic(prefer_literal=True)
 def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, lanes, vectors):
-    """Write the weighted sum of `count` runs of `lanes` x `vectors` items, as float32.
+    """Write the weighted sum of `count` >= 1 runs of `lanes` x `vectors` items, as float32.
 
     Run k begins at src + k * step. The sum begins with the values at `before`. `dtype`, `lanes` and
     `vectors` are literals.
@@ -104,19 +103,30 @@ def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, lanes, ve
         source, stride, table, taps, start, target = args[:6]
         memory = ir.VectorType(element_type(name), n)
         result = ir.VectorType(F4, n)
-        sums = [
-            cgutils.alloca_once_value(b, vload(b, start, 4 * i * n, result)) for i in range(width)
-        ]
-        with cgutils.for_range(b, taps) as loop:
-            weight = vload(b, b.add(table, b.shl(loop.index, ir.Constant(I64, 2))), 0, F4, 4)
-            weight = broadcast(b, weight, result)
-            run = b.add(source, b.mul(loop.index, stride))
-            for i, total in enumerate(sums):
-                x = cast(b, vload(b, run, i * n * item, memory), name, "f4", False)
-                more = call(b, "llvm.fmuladd." + mangle(result), result, x, weight, b.load(total))
-                b.store(more, total)
+        before = [vload(b, start, 4 * i * n, result) for i in range(width)]
+        entry = b.block
+        body = b.append_basic_block("tap")
+        end = b.append_basic_block("tap.end")
+        b.branch(body)
+        b.position_at_end(body)
+        index, run = b.phi(I64), b.phi(I64)
+        sums = [b.phi(result) for _ in range(width)]
+        weight = vload(b, b.add(table, b.shl(index, ir.Constant(I64, 2))), 0, F4, 4)
+        weight = broadcast(b, weight, result)
+        fused = "llvm.fmuladd." + mangle(result)
+        more = []
         for i, total in enumerate(sums):
-            vstore(b, b.load(total), target, 4 * i * n)
+            x = cast(b, vload(b, run, i * n * item, memory), name, "f4", False)
+            more.append(call(b, fused, result, x, weight, total))
+        pairs = zip((index, run, *sums), (ir.Constant(I64, 0), source, *before), strict=True)
+        following = b.add(index, ir.Constant(I64, 1)), b.add(run, stride), *more
+        for (phi, first), next_value in zip(pairs, following, strict=True):
+            phi.add_incoming(first, entry)
+            phi.add_incoming(next_value, b.block)
+        b.cbranch(b.icmp_signed("<", following[0], taps), body, end)
+        b.position_at_end(end)
+        for i, total in enumerate(more):
+            vstore(b, total, target, 4 * i * n)
         return context.get_dummy_value()
 
     pointers = types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.uintp
@@ -346,9 +356,9 @@ def build_columns(dtype):
                         weights = scaled
                     x = src + uintp(first * stride)
                     y = band + uintp(lane * pitch)
-                    if tap == 0:
+                    if tap == 0 and count > 0:
                         sum_row(x, stride, weights, count, zeros, 0, y, width)
-                    else:
+                    elif count > 0:
                         sum_row(x, stride, weights, count, y, 1, y, width)
             for first in range(0, width, VECTOR):
                 x = band + uintp(4 * first)
@@ -366,17 +376,23 @@ def build_columns(dtype):
     return columns
 
 
-@inline
-def sum_columns(area, step, weights, count, zeros, elements, dst):
-    """Write the weighted sum of source columns, of 1 to 4 elements of each."""
-    if elements == 4:
-        sum_taps(area, step, weights, count, zeros, dst, "f4", VECTOR, 4)
-    elif elements == 3:
-        sum_taps(area, step, weights, count, zeros, dst, "f4", VECTOR, 3)
-    elif elements == 2:
-        sum_taps(area, step, weights, count, zeros, dst, "f4", VECTOR, 2)
-    else:
-        sum_taps(area, step, weights, count, zeros, dst, "f4", VECTOR, 1)
+def build_sum_columns(elements):
+    """Build sum_columns(...), which sums source columns for result columns `first` to `last`."""
+
+    @inline
+    def sum_columns(params, table, first, last, low, area, zeros, result):
+        """Write `elements` vectors of each column; `area` has the source columns from `low` on."""
+        columns = i64_at(params, t.COLUMNS)
+        step = LINE * i64_at(params, t.INNER)
+        result_step = LINE * i64_at(params, t.INNER_OUT)
+        for column in range(first, last):
+            tap, count, weights = taps_of(table, columns, column)
+            if count > 0:
+                src = area + uintp((tap - low) * step)
+                y = result + uintp(column * result_step)
+                sum_taps(src, step, weights, count, zeros, y, "f4", VECTOR, elements)
+
+    return sum_columns
 
 
 @inline
@@ -479,6 +495,7 @@ def source_rows(params, sample, index, row):
 def build_planes(dtype):
     """Build plane(...), which resamples one block of rows of one plane into `result`."""
     columns = build_columns(dtype)
+    sum_1, sum_2, sum_3, sum_4 = map(build_sum_columns, range(1, 5))
 
     @inline
     def plane(params, tables, row, outer, taps, fill, ahead, band, squares, area, room, result):
@@ -519,19 +536,24 @@ def build_planes(dtype):
                 squares,
                 area,
             )
+            done = 0
+            for i in range(i64_at(params, t.GROUPS)):
+                x = area + uintp(LINE * i64_at(groups, t.GROUP * i))
+                y = result + uintp(LINE * done)
+                elements = i64_at(groups, t.GROUP * i + 1)
+                if elements == 4:
+                    sum_4(params, column_taps, column, last, low, x, zeros, y)
+                elif elements == 3:
+                    sum_3(params, column_taps, column, last, low, x, zeros, y)
+                elif elements == 2:
+                    sum_2(params, column_taps, column, last, low, x, zeros, y)
+                else:
+                    sum_1(params, column_taps, column, last, low, x, zeros, y)
+                done += elements
             for x in range(column, last):
-                first, count, weights = taps_of(column_taps, width, x)
-                to = x * i64_at(params, t.INNER_OUT)
+                _, count, _ = taps_of(column_taps, width, x)
                 if count == 0:
                     fill_columns(params, fill, x, x + 1, result)
-                for i in range(i64_at(params, t.GROUPS) if count > 0 else 0):
-                    group = groups + uintp(8 * t.GROUP * i)
-                    element = (first - low) * inner + i64_at(group, 0)
-                    src = area + uintp(LINE * element)
-                    y = result + uintp(LINE * to)
-                    elements = i64_at(group, 1)
-                    sum_columns(src, LINE * inner, weights, count, zeros, elements, y)
-                    to += elements
             column = last
         if 0 < inside < lanes:
             for lane in range(lanes):
