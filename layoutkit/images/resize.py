@@ -1,7 +1,8 @@
-"""Resize images to one size with OpenCV or Pillow, and decode and resize records (`Decoder`).
+"""Resize images to one size, and decode and resize records (`Decoder`).
 
-A window of the image is resampled onto a window of the result. Both have integer bounds, so the
-placement of the image is exact and does not depend on the library that resamples.
+`collate` resizes images, or OpenCV or Pillow if their exact bits are needed. A window of the image
+is resampled onto a window of the result. Both have integer bounds, so the placement of the image is
+exact and does not depend on the library.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import buffers
 from .._utils.validation import as_int, check_choice
 from ..backends.dispatch import as_array
+from ..collator import collate
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
-from ..planning.resize import Placement
+from ..planning.resize import FIT_MODES, Placement, Placements, ResizeOptions, place_samples
 from .decode import decode_pixels, pillow
 
-FIT_MODES = ("cover", "pad", "stretch")
 LIBRARIES = ("opencv", "pillow")
 
 _DTYPES = (np.dtype(np.uint8), np.dtype(np.float32))
@@ -57,9 +58,9 @@ def fit(
     fill : number, or one for each channel
         The value of the padding of "pad".
     library : "opencv" or "pillow", optional
-        The library that resamples: by default OpenCV if it is installed, else Pillow. Both average
-        when shrinking and interpolate bilinearly when enlarging, with different weights: results
-        differ by some units at edges. Pass one of them if two machines have to agree.
+        By default, images are resized by `collate` with `resize="bilinear"`: sides that shrink are
+        averaged. Bytes are within 1 of Pillow's. Pass a library to get its exact bits; OpenCV
+        averages areas along sides that shrink.
 
     Returns
     -------
@@ -74,13 +75,23 @@ def fit(
     """
     pixels = _check_image(image)
     height, width = as_size(size)
-    source, target = _source_and_target(pixels.shape[0], pixels.shape[1], (height, width), how)
-    resampled = _resample(pixels[source.slices], target.height, target.width, library)
-    if (target.height, target.width) == (height, width):
+    placed = _place(pixels.shape[:2], (height, width), how)
+    fill_values = _fill_values(fill, pixels)
+    if library is None:
+        layout = "hwc" if pixels.ndim == 3 else "hw"
+        options: dict[str, Any] = {"resize": "bilinear", "fit": how}
+        if how == "pad":
+            options["fill"] = fill_values
+        batch: Array = collate([pixels], f"{layout}->b{layout}", h=height, w=width, **options)
+        resized: Array = batch[0]
+        return resized
+    begins, sizes, scaled, firsts = (field[0].tolist() for field in placed)
+    resampled = _resample(pixels[_slices(begins, sizes)], scaled[0], scaled[1], library)
+    if scaled == [height, width]:
         return resampled
     result = buffers.empty((height, width, *pixels.shape[2:]), pixels.dtype)
-    result[...] = _fill_values(fill, pixels)
-    result[target.slices] = resampled
+    result[...] = fill_values
+    result[_slices([-first for first in firsts], scaled)] = resampled
     return result
 
 
@@ -90,55 +101,24 @@ def placement(shape: Sequence[int], size: Sequence[int], how: str = "cover") -> 
     `Placement.to_image` maps boxes detected in the result back to the image. Raises the errors of
     `fit` for an invalid shape, size or `how`.
     """
-    height, width = as_size(shape[:2], "shape")
-    source, target = _source_and_target(height, width, as_size(size), how)
-    scale = target.height / source.height, target.width / source.width
-    return Placement(
-        scale, target.top - source.top * scale[0], target.left - source.left * scale[1]
-    )
+    return _place(as_size(shape[:2], "shape"), as_size(size), how).placement(0, 1)
 
 
-class _Window(NamedTuple):
-    top: int
-    left: int
-    height: int
-    width: int
-
-    @property
-    def slices(self) -> tuple[slice, slice]:
-        return (
-            slice(self.top, self.top + self.height),
-            slice(self.left, self.left + self.width),
-        )
-
-
-def _source_and_target(
-    height: int, width: int, size: tuple[int, int], how: str
-) -> tuple[_Window, _Window]:
-    """Return the window of the image that is shown, and its window in the result."""
+def _place(shape: Sequence[int], size: tuple[int, int], how: str) -> Placements:
+    """Return the placement of an image of (height, width) in a result of `size`."""
     check_choice("how", how, FIT_MODES, ArgumentError)
-    if how == "cover":
-        scale = max(size[0] / height, size[1] / width)
-        source = _centered(height, width, size[0] / scale, size[1] / scale)
-        return source, _Window(0, 0, *size)
-    full = _Window(0, 0, height, width)
-    if how == "stretch":
-        return full, _Window(0, 0, *size)
-    scale = min(size[0] / height, size[1] / width)
-    return full, _centered(*size, height * scale, width * scale)
+    options = ResizeOptions("bilinear", fit=how)
+    return place_samples(options, ("h", "w"), np.array([shape], np.int64), size, {}, {}, True)
 
 
-def _centered(height: int, width: int, inner_height: float, inner_width: float) -> _Window:
-    """Return the centered window of a size that is rounded to whole pixels, at least one."""
-    rows = min(height, max(1, round(inner_height)))
-    columns = min(width, max(1, round(inner_width)))
-    return _Window((height - rows) // 2, (width - columns) // 2, rows, columns)
+def _slices(begins: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(n, n + size) for n, size in zip(begins, sizes, strict=True))
 
 
 # ---- resampling --------------------------------------------------------------------------
 
 
-def _resample(pixels: Array, height: int, width: int, library: str | None) -> Array:
+def _resample(pixels: Array, height: int, width: int, library: str) -> Array:
     """Return the pixels resampled to another size, in new memory."""
     use_opencv = check_resize_library(library)
     if pixels.shape[:2] == (height, width):
@@ -155,16 +135,16 @@ def _resample(pixels: Array, height: int, width: int, library: str | None) -> Ar
 
 def check_resize_library(library: str | None) -> bool:
     """Return True if OpenCV resamples; raise ArgumentError if `library` is not installed."""
-    if library is not None:
-        check_choice("library", library, LIBRARIES, ArgumentError)
+    if library is None:
+        return False
+    check_choice("library", library, LIBRARIES, ArgumentError)
     if library == "opencv" and opencv() is None:
         raise ArgumentError(
             'library="opencv", which is not installed: pip install opencv-python-headless'
         )
-    if library == "pillow" or opencv() is None:
+    if library == "pillow":
         pillow()
-        return False
-    return True
+    return library == "opencv"
 
 
 @cache

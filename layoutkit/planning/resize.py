@@ -21,7 +21,7 @@ from ..layout.pattern import axis_name
 from ..memory import Array
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
-FIT_MODES = ("stretch", "cover", "pad")
+FIT_MODES = ("cover", "pad", "stretch")
 
 
 class ResizeOptions(NamedTuple):
