@@ -6,6 +6,7 @@ only: threads, partitions and resuming make no difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,16 +40,29 @@ class SampleSpec(NamedTuple):
     sizes: tuple[int | None, ...]
 
 
+class RandomCrop(NamedTuple):
+    """The crops that are drawn for resized samples.
+
+    scale    the bounds of the crop's share of the area, which is drawn uniformly
+    ratio    the bounds of its aspect ratio (width / height), whose logarithm is drawn uniformly
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+
 @dataclass(frozen=True)
 class CollateStep:
     """The step that makes a batch of results.
 
     offset, flip    by axis: "random", or a value that the Collator accepts for all samples
+    crop            the random crops of resized samples; None: whole samples
     """
 
     collator: Collator
     offset: Mapping[str, Any]
     flip: Mapping[str, Any]
+    crop: RandomCrop | None
     seed: int
 
     @property
@@ -74,7 +88,7 @@ class CollateStep:
         spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
         if first is not None and spec != first:
             raise _mismatch_error(spec, first, axes.sample.to_text(""))
-        if options.fill is None:
+        if options.fill is None and options.resize is None:
             for name, axis in axes.places().items():
                 self._check_inside(name, sizes[axis], window[axis])
         if first is None:
@@ -102,7 +116,7 @@ class CollateStep:
         return Collator(f"b{blank}{left.strip()}{ARROW}{right}", **keywords)
 
     def _windows(self, shapes: Array, positions: SourcePositions, epoch: int) -> dict[str, Any]:
-        """Return the Collator's `offset` and `flip` keywords, with random values per sample."""
+        """Return the Collator's `offset`, `flip` and `crop`, with random values per sample."""
         axes = self.collator.windows.completed(shapes.shape[1])
         axes_by_name = axes.places()
         sizes = self.collator.windows.options.sizes
@@ -117,7 +131,39 @@ class CollateStep:
             if value is RANDOM:
                 two = np.full(len(shapes), 2)
                 flip[name] = self._draw("flip", name, epoch, positions, two) == 1
-        return {"offset": offset or None, "flip": flip or None}
+        windows = {"offset": offset or None, "flip": flip or None}
+        if self.crop is not None:
+            resized = [name for name in axes.cropped_names if name is not None]
+            columns = [axes_by_name[name] for name in resized]
+            windows |= self._draw_crops(self.crop, resized, shapes[:, columns], positions, epoch)
+        return windows
+
+    def _draw_crops(
+        self,
+        crop: RandomCrop,
+        names: Sequence[str],
+        sizes: Array,
+        positions: SourcePositions,
+        epoch: int,
+    ) -> dict[str, Any]:
+        """Return the `crop` and `offset` of a Collator that resizes height and width."""
+
+        def uniform(purpose: str, bounds: tuple[float, float]) -> Array:
+            many = np.full(len(sizes), 1 << 53)
+            share = self._draw("crop", purpose, epoch, positions, many) / (1 << 53)
+            drawn: Array = bounds[0] + share * (bounds[1] - bounds[0])
+            return drawn
+
+        area = uniform("area", crop.scale) * sizes.prod(1)
+        ratio = np.exp(uniform("ratio", (math.log(crop.ratio[0]), math.log(crop.ratio[1]))))
+        sides = np.sqrt(np.stack([area / ratio, area * ratio], 1))
+        extents = np.clip(np.rint(sides).astype(np.int64), 1, sizes)
+        drawn: dict[str, Any] = {"crop": {}, "offset": {}}
+        for column, name in enumerate(names):
+            spare = sizes[:, column] - extents[:, column]
+            drawn["crop"][name] = np.ascontiguousarray(extents[:, column])
+            drawn["offset"][name] = self._draw("offset", name, epoch, positions, spare + 1)
+        return drawn
 
     def _draw(
         self, purpose: str, name: str, epoch: int, positions: SourcePositions, n: Array

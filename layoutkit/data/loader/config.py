@@ -6,6 +6,7 @@ hints for keyword names of other libraries.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from ..samplers.sampling import full_batch_kind
 from ..sources import Index, PartsIndex, open_index
 from .batch import ViewFactory, check_convert, default_layout
 from .chunk import RecordPipeline, RecordSource
-from .collate import RANDOM, CollateStep
+from .collate import RANDOM, CollateStep, RandomCrop
 from .distributed import Shard, check_shardable, parse_shard
 
 
@@ -56,6 +57,7 @@ class Arguments:
     collate: Any
     offset: Any
     flip: Any
+    crop: Any
     scale: Any
     mean: Any
     std: Any
@@ -247,18 +249,51 @@ def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
         del axis_by_name["c"]
     names = [*axis_by_name]
     cropped = [name for name in names if axes.cropped_names[axis_by_name[name]] is not None]
+    if windows.resize is not None and args.offset is not None:
+        raise ArgumentError(
+            f"offset={args.offset!r} applies to windows that are not resized, and the Collator has "
+            f'resize="{windows.resize.filter}"; give crop="random" for random parts of images'
+        )
     offset = _parse_offsets(args.offset, names, cropped, collator.pattern)
-    return CollateStep(collator, offset, _parse_flips(args.flip, names, collator.pattern), seed)
+    flip = _parse_flips(args.flip, names, collator.pattern)
+    return CollateStep(collator, offset, flip, _parse_crop(args.crop, collator, cropped), seed)
+
+
+def _parse_crop(crop: Any, collator: Collator, resized: list[str]) -> RandomCrop | None:
+    """Return the random crop of `crop="random"` or a dict of its bounds."""
+    if crop is None:
+        return None
+    if collator.windows.resize is None or len(resized) != 2:
+        raise ArgumentError(
+            f"crop={crop!r} draws parts of images that are resized along two axes; give a Collator "
+            'with resize=, h= and w=, or offset="random" for windows of one size'
+        )
+    if not isinstance(crop, Mapping):
+        _check_random("crop", crop, "or a dict of scale and ratio")
+        return RandomCrop()
+    bounds = {"scale": RandomCrop().scale, "ratio": RandomCrop().ratio}
+    for name, pair in crop.items():
+        low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (0, 0)
+        are_numbers = all(isinstance(n, int | float) for n in (low, high))
+        if name not in bounds or not are_numbers or not 0 < low <= high < math.inf:
+            raise ArgumentError(
+                f"crop={crop!r}; its bounds are scale=(0.08, 1), shares of the area, and "
+                "ratio=(3/4, 4/3), width / height, each lowest first"
+            )
+        bounds[name] = float(low), float(high)
+    if bounds["scale"][1] > 1:
+        raise ArgumentError(f"crop={crop!r}: scale is a share of the area, of at most 1")
+    return RandomCrop(**bounds)
 
 
 def check_collate(args: Arguments) -> None:
     """Raise DataError if `collate` is not a Collator of single results, or options conflict.
 
-    Raise ArgumentError for `offset` or `flip` without a Collator.
+    Raise ArgumentError for `offset`, `flip` or `crop` without a Collator.
     """
     collator = args.collate
     if collator is None:
-        for name in ("offset", "flip"):
+        for name in ("offset", "flip", "crop"):
             if getattr(args, name) is not None:
                 raise ArgumentError(
                     f"{name}={getattr(args, name)!r} applies to the windows of a Collator; give "

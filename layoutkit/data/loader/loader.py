@@ -39,6 +39,7 @@ def sampled_batcher(
     collate: Collator | None = None,
     offset: Any = None,
     flip: Any = None,
+    crop: Any = None,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -118,6 +119,10 @@ def sampled_batcher(
     flip : "random" or dict by axis, optional
         "random" flips windows along `w` with probability 1/2; ``{"h": "random"}`` flips along
         another axis, and ``{"w": True}`` flips all windows.
+    crop : "random" or dict, optional
+        With a Collator that resizes two axes: a random part of each result is resized, of 8 % to
+        all of its area and an aspect ratio of 3/4 to 4/3. The bounds of a dict are as in
+        ``{"scale": (0.3, 1), "ratio": (1, 1)}``. By default all of a result is resized.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -156,7 +161,7 @@ def sampled_batcher(
         drop_last=drop_last, seed=seed, shard=shard, get=get, processor=processor, size=size,
         fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
         convert=convert, scale=scale, mean=mean, std=std, clip=clip, collate=collate,
-        offset=offset, flip=flip, on_error=on_error, refill=refill, timeout=timeout,
+        offset=offset, flip=flip, crop=crop, on_error=on_error, refill=refill, timeout=timeout,
         retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
         cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
     )  # fmt: skip

@@ -15,6 +15,9 @@ N = 23
 WINDOW = Collator("hwc->bchw", h=5, w=6)
 FILLED = Collator("hwc->bchw", h=5, w=6, fill=255)
 RANDOM = {"offset": "random", "flip": "random"}
+RESIZED = Collator("hwc->bchw", h=5, w=6, resize="bilinear", dtype="float32")
+LENGTH = Collator("hwc->bchw", h=5, resize="area", dtype="float32")
+CROPPED = {"collate": RESIZED, "offset": None, "flip": None, "crop": "random"}
 
 
 def image(number, height, width):
@@ -394,6 +397,67 @@ NO_WINDOW = Collator("hwc->bchw")
 COLUMNS = Collator("xc->bxc", x=3)
 
 
+# ---- results that are resized ------------------------------------------------------------
+
+
+def crops_of(monkeypatch, **arguments):
+    """Return the crops that a Collator is given in an epoch, by number of the image."""
+    given = {}
+    call = Collator.__call__
+
+    def noted(self, samples, **keywords):
+        for n, x in enumerate(samples):
+            ways = ("crop", "offset")
+            given[int(x[0, 0, 2])] = tuple(int(keywords[k][a][n]) for k in ways for a in "hw")
+        return call(self, samples, **keywords)
+
+    monkeypatch.setattr(Collator, "__call__", noted)
+    with batcher(**{**CROPPED, "get": large, **arguments}) as batches:
+        counts = [batch.count for batch in batches]
+    monkeypatch.setattr(Collator, "__call__", call)
+    assert sum(counts) == N
+    return given
+
+
+def large(record):
+    return image(int(record.array), 60 + int(record.array), 90)
+
+
+def test_results_are_resized_whole():
+    with batcher(**{**CROPPED, "crop": None, "get": large}) as batches:
+        for batch in batches:
+            made = batch.input.forward_get("bchw")
+            samples = [large(record) for record in batch.item]
+            expected = collate(samples, "hwc->bchw", h=5, w=6, resize="bilinear", dtype="float32")
+            np.testing.assert_array_equal(made, expected)
+
+
+def test_results_smaller_than_the_window_are_enlarged():
+    with batcher(**{**CROPPED, "get": lambda record: image(int(record.array), 2, 3)}) as batches:
+        assert sum(batch.count for batch in batches) == N
+
+
+def test_random_crops_have_the_drawn_area_and_ratio(monkeypatch):
+    crops = crops_of(monkeypatch)
+    assert len(set(crops.values())) == N
+    for number, (height, width, top, left) in crops.items():
+        area = height * width / ((60 + number) * 90)
+        assert 0.07 < area <= 1
+        assert 0.7 < width / height < 1.4
+        assert 0 <= top <= 60 + number - height
+        assert 0 <= left <= 90 - width
+    least = crops_of(monkeypatch, crop={"scale": (0.25, 0.25), "ratio": (1, 1)})
+    for number, (height, width, *_) in least.items():
+        assert height == width == round(((60 + number) * 90 / 4) ** 0.5)
+
+
+def test_random_crops_depend_on_seed_epoch_and_position_only(monkeypatch):
+    crops = crops_of(monkeypatch, seed=3)
+    assert crops_of(monkeypatch, seed=3, batch_size=7, num_workers=2) == crops
+    assert crops_of(monkeypatch, seed=4) != crops
+    assert crops_of(monkeypatch, seed=3, sampler="shuffle") == crops
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -424,6 +488,16 @@ COLUMNS = Collator("xc->bxc", x=3)
         ({"convert": 3}, DataError, "collate or convert"),
         ({"layout": "bhwc"}, DataError, "layout='bhwc', but batches .* are bchw"),
         ({"random_crop": True}, DataError, 'offset="random", of the windows'),
+        ({"collate": RESIZED}, ArgumentError, 'offset=.random. applies.*give crop="random"'),
+        ({"crop": "random"}, ArgumentError, "give a Collator with resize="),
+        ({**CROPPED, "collate": LENGTH}, ArgumentError, "resized along two axes"),
+        ({**CROPPED, "crop": "rnadom"}, ArgumentError, "crop is 'rnadom'.*did you mean"),
+        ({**CROPPED, "crop": {"size": (1, 2)}}, ArgumentError, "its bounds are"),
+        ({**CROPPED, "crop": {"scale": (0, 1)}}, ArgumentError, "its bounds are"),
+        ({**CROPPED, "crop": {"scale": (0.5, 0.1)}}, ArgumentError, "its bounds are"),
+        ({**CROPPED, "crop": {"scale": (0.5, 1.5)}}, ArgumentError, "of at most 1"),
+        ({**CROPPED, "crop": {"ratio": 1}}, ArgumentError, "its bounds are"),
+        ({**CROPPED, "collate": None}, ArgumentError, "crop='random' applies"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(options, error, words):
