@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .errors import ArgumentError
-
 if TYPE_CHECKING:
     from .planning.collate import CollateOptions
     from .planning.options import ConvertOptions
@@ -82,18 +80,10 @@ def insert_convert(x: Any, pattern: str, out: Any, sizes: dict[str, Any], **keyw
 
 
 def batch_in_graph(collator: Any, samples: Any, *windows: Any) -> Any:
-    """Insert a call of a Collator, with indices, offset, flip and out, into the graph."""
+    """Insert a call of a Collator, with indices, offset, flip, crop and out, into the graph."""
     from .backends.torch import graph
 
     return graph.insert_collation(collator, samples, *windows)
-
-
-def check_no_crop_in_graph(crop: Any) -> None:
-    """Raise ArgumentError if there is a crop, whose sizes a graph does not pass on."""
-    if crop is not None:
-        raise ArgumentError(
-            f"crop={crop!r} cannot be compiled; make batches outside of the compiled function"
-        )
 
 
 def batch_call_in_graph(

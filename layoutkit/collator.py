@@ -12,7 +12,6 @@ from ._compile import (
     CONSTRUCTORS,
     batch_call_in_graph,
     batch_in_graph,
-    check_no_crop_in_graph,
     graph_args_of_collator,
     is_compiling,
 )
@@ -37,14 +36,13 @@ from .planning.collate import (
     CropArgs,
     normalize_indices,
     parse_collate_options,
-    parse_per_sample,
+    place_resized,
 )
-from .planning.resize import Placement, place_samples
+from .planning.resize import Placement
 from .spec import CPU
 
 if TYPE_CHECKING:
     from .cuda.memory import DeviceArray
-    from .layout.pattern import Pattern
     from .planning.collate import CollateOptions
     from .planning.options import ConvertOptions
 
@@ -117,7 +115,7 @@ class Collator:
             Cache()
         )  # by the shape of the first sample
         self._device_program: DeviceCollateProgram | None = None
-        self._converters: dict[Pattern, Converter] = {}
+        self._converters: dict[tuple[Any, ...], Converter] = {}
         self._targets_gpu = self._options.options.device not in (None, CPU)
         self.graph_args = graph_args_of_collator(self._options)
 
@@ -168,8 +166,7 @@ class Collator:
     ) -> Any:
         """Return the batch of `samples`; see `collate`."""
         if is_compiling():
-            check_no_crop_in_graph(crop)
-            return batch_in_graph(self, samples, indices, offset, flip, out)
+            return batch_in_graph(self, samples, indices, offset, flip, crop, out)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
         is_numpy = {*map(type, arrays)} == {np.ndarray}
@@ -213,18 +210,9 @@ class Collator:
                 f'placement needs resize= and sizes of h and w, and "{self.pattern}" resizes '
                 f"{', '.join(names) if options.resize else 'nothing'}"
             )
-        places = {name: i for i, name in enumerate(names)}
-        sizes = [n for n, name in zip(shape, axes.cropped_names, strict=True) if name is not None]
-        placed = place_samples(
-            options.resize,
-            tuple(names),
-            np.array([sizes], np.int64),
-            tuple(options.options.sizes[name] for name in names),
-            parse_per_sample("crop", crop, places, 1),
-            parse_per_sample("offset", offset, places, 1),
-            options.fill is not None or options.resize.fit == "pad",
-        )
-        return placed.placement(places["h"], places["w"])
+        shapes = np.array([shape], np.int64)
+        placed = place_resized(options, axes, shapes, CropArgs(offset, crop=crop))[1]
+        return placed.placement(names.index("h"), names.index("w"))
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -351,8 +339,9 @@ class Collator:
 
     def _post_converter(self, task: ConvertOptions) -> Converter:
         """Return the cached Converter of options, which is applied to the stacked windows."""
-        converter = self._converters.get(task.pattern)
-        return converter or self._converters.setdefault(task.pattern, Converter.from_options(task))
+        key = task.pattern, task.dtype, task.casting
+        converter = self._converters.get(key)
+        return converter or self._converters.setdefault(key, Converter.from_options(task))
 
     def _batch_of_any_library(
         self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any
@@ -360,12 +349,12 @@ class Collator:
         """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
         plain = numpy_views(samples)
         leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
-        if self._options.resize is not None and (uses_library or isinstance(leader, CudaAdapter)):
-            raise _cannot_resize(like, uses_library)
         if uses_library:  # its own operations, which the library can trace
-            windows = stack_windows(self._options, samples, indices, crops, like)
-            return self._post_converter(self._options.options)(windows, out)
+            windows, task = stack_windows(self._options, samples, indices, crops, like)
+            return self._post_converter(task)(windows, out)
         if isinstance(leader, CudaAdapter):
+            if self._options.resize is not None:
+                raise _cannot_resize_on_gpu(like)
             return self._batch_on_gpu(leader, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
@@ -499,11 +488,10 @@ def collate(
         "pad_before": pad_before,
     }
     if is_compiling():
-        check_no_crop_in_graph(crop)
         return batch_call_in_graph(
             samples,
             pattern,
-            (indices, offset, flip, out),
+            (indices, offset, flip, crop, out),
             sizes,
             fill=fill,
             channels=channels,
@@ -540,13 +528,7 @@ def _cached(pattern: str, **options: Any) -> Collator:
     return Collator(pattern, **options)
 
 
-def _cannot_resize(like: Any, is_recorded: bool) -> ArgumentError:
-    """Return the error for samples that the CPU kernels cannot resize."""
-    if is_recorded:
-        return ArgumentError(
-            f"resize= does not record operations of {type_name(like)}, which requires a gradient "
-            "or is traced; resize the samples with its own library, or detach them"
-        )
+def _cannot_resize_on_gpu(like: Any) -> ArgumentError:
     return ArgumentError(
         f"resize= takes samples on the CPU, and sample 0 is a {type_name(like)} on a GPU; give "
         'samples on the CPU and device="cuda"'

@@ -7,22 +7,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from .._utils.validation import type_name
+from ..cpu.resize import (
+    EXACT,
+    F4,
+    axis_weights,
+    check_resizable,
+    nearest_positions,
+    options_of_floats,
+)
 from ..errors import ArgumentError
 from ..memory import Array
+from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
     CropArgs,
-    CropPlacement,
+    SampleAxes,
     check_windows_inside,
     fill_array_of,
     normalize_indices,
+    parse_per_sample,
+    place_resized,
     resolve_crops,
     select_channel_sizes,
 )
+from ..planning.options import ConvertOptions
+from ..planning.resize import ResizeOptions
+from ..spec import DType
 from .base import Adapter
 from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of
@@ -51,8 +67,11 @@ def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
 
 def stack_windows(
     options: CollateOptions, samples: Sequence[Any], indices: Any, crops: CropArgs, like: Any
-) -> Any:
-    """Return the windows of the samples as one stacked array of the library of `like`."""
+) -> tuple[Any, ConvertOptions]:
+    """Return the windows of the samples as one array of the library of `like`.
+
+    Also return the options of the conversion of that array to the batch.
+    """
     adapter = adapter_for_any(like)
     batch_axis = 0
     if options.whole:
@@ -72,23 +91,12 @@ def stack_windows(
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = options.completed(len(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
-    window = axes.window(options, shapes)
-    sizes_in_sample = select_channel_sizes(options, axes, shapes)
-    placement = resolve_crops(options, axes, sizes_in_sample, np.array(window), crops, len(samples))
-    is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes_in_sample)
-    fill = fill_array_of(options, axes, window, adapter.facts(like, "sample 0")[1])
-    if options.fill is None:
-        check_windows_inside(axes, placement.starts, sizes_in_sample, window, is_outside)
-    channel = axes.places().get("c")
-    builder = _SymbolicWindows(adapter, like, fill, channel)
-    per_sample = (np.broadcast_to(fields, shapes.shape) for fields in placement)
-    windows = [
-        builder.window(sample, sizes, window, CropPlacement(*fields), options.channels)
-        for sample, sizes, *fields in zip(
-            samples, sizes_in_sample.tolist(), *per_sample, strict=True
-        )
-    ]
-    return builder.xp.stack(windows, batch_axis)
+    dtype = adapter.facts(like, "sample 0")[1]
+    builder = _SymbolicWindows(options, axes, adapter, like, dtype)
+    if options.resize is not None:
+        builder = _ResizedWindows(options, options.resize, axes, adapter, like, dtype)
+    windows = builder.windows(samples, shapes, crops)
+    return builder.xp.stack(windows, batch_axis), builder.task
 
 
 def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
@@ -99,29 +107,52 @@ def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
 
 
 class _SymbolicWindows:
-    """A builder of windows with the operations of a library that slices arrays like NumPy."""
+    """A builder of windows with the operations of a library that slices arrays like NumPy.
 
-    def __init__(self, adapter: Adapter, like: Any, fill: Array, channel: int | None) -> None:
+    task    the conversion of the stacked windows
+    """
+
+    def __init__(
+        self, options: CollateOptions, axes: SampleAxes, adapter: Adapter, like: Any, dtype: DType
+    ) -> None:
         package = type(like).__module__.partition(".")[0]
         xp = getattr(library_of(like), "xp", None) or call_backend_hook("array_namespace", like)
         self.xp: Any = xp or sys.modules[package]
         self.adapter = adapter
         self.like = like
-        self.fill = fill
-        self.channel = channel
+        self.options = options
+        self.axes = axes
+        self.dtype = dtype
+        self.channel = axes.places().get(CHANNEL)
+        self.task = options.options
 
-    def window(
-        self,
-        x: Any,
-        sizes: list[int],
-        window: tuple[int, ...],
-        placement: CropPlacement,
-        channels: tuple[int, ...] | None,
+    def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
+        """Return the windows of samples of these shapes."""
+        options, axes = self.options, self.axes
+        window = axes.window(options, shapes)
+        sizes = select_channel_sizes(options, axes, shapes)
+        placement = resolve_crops(options, axes, sizes, np.array(window), args, len(samples))
+        is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes)
+        self.fill = fill_array_of(options, axes, window, self.dtype)
+        if options.fill is None:
+            check_windows_inside(axes, placement.starts, sizes, window, is_outside)
+        places = zip(sizes.tolist(), placement.starts, placement.flips, strict=True)
+        return [
+            self._window(self._select_channels(sample), *place, window)
+            for sample, place in zip(samples, places, strict=True)
+        ]
+
+    def _select_channels(self, x: Any) -> Any:
+        channels = self.options.channels
+        if channels is None or self.channel is None:
+            return x
+        return x[(slice(None),) * self.channel + (np.array(channels),)]
+
+    def _window(
+        self, x: Any, sizes: list[int], begins: Array, flips: Array, window: tuple[int, ...]
     ) -> Any:
-        """Return one window of the sample `x`, which has `sizes` after channels are selected."""
-        if channels is not None and self.channel is not None:
-            x = x[(slice(None),) * self.channel + (np.array(channels),)]
-        starts = placement.starts.tolist()
+        """Return the window that begins at `begins` in the sample `x` of these sizes."""
+        starts = begins.tolist()
         overlaps = [
             (min(size, max(0, start)), max(0, min(size, start + width)))
             for start, width, size in zip(starts, window, sizes, strict=True)
@@ -142,8 +173,11 @@ class _SymbolicWindows:
             if before or after:
                 x = self._padded(parts, axis, shape)
             shape[axis] = window[axis]
-        flipped_axes = tuple(np.flatnonzero(placement.flips).tolist())
-        return self.xp.flip(x, flipped_axes) if flipped_axes else x
+        return self._flipped(x, flips)
+
+    def _flipped(self, x: Any, flips: Array) -> Any:
+        axes = tuple(np.flatnonzero(flips).tolist())
+        return self.xp.flip(x, axes) if axes else x
 
     def _constant(self, values: Array) -> Any:
         """Return a small NumPy array as an array of the library, on the device of the samples."""
@@ -169,3 +203,93 @@ class _SymbolicWindows:
             constant = self._constant(fill.reshape(broadcast_shape))
             parts[side] = self.xp.broadcast_to(constant, shape)
         return self.xp.concatenate(parts, axis)
+
+
+class _ResizedWindows(_SymbolicWindows):
+    """A builder of resized windows.
+
+    A window is the product of the crop with a matrix of weights along each resized axis, computed
+    in float32, or in float64 if samples are. `resize="nearest"` selects positions. Unlike the CPU
+    kernels, a product spreads a NaN along its rows and columns.
+    """
+
+    def __init__(self, options: CollateOptions, resize: ResizeOptions, *args: Any) -> None:
+        super().__init__(options, *args)
+        namespace = library_of(self.like)
+        if not isinstance(namespace, ArrayNamespace):
+            raise ArgumentError(
+                f"resize= does not record operations of {type_name(self.like)}; compute the "
+                "samples first"
+            )
+        self.namespace = namespace
+        self.resize = resize
+        name = check_resizable(resize, self.dtype)
+        self.is_exact = name in EXACT
+        self.is_nearest = resize.filter == "nearest"
+        self.computed = F4 if self.is_exact else self.dtype
+
+    def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
+        """Return the resized windows of samples of these shapes."""
+        options, axes = self.options, self.axes
+        window = axes.window(options, shapes)
+        shapes = select_channel_sizes(options, axes, shapes)
+        resized, placements = place_resized(options, axes, shapes, args)
+        flips = np.zeros(shapes.shape, bool)
+        for axis, flags in parse_per_sample("flip", args.flip, axes.places(), len(shapes)).items():
+            flips[:, axis] = flags
+        fill = fill_array_of(options, axes, window, self.dtype)
+        batch = list(window)
+        batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
+        target = self.task.check_and_infer_dtype(tuple(batch), self.dtype)[1]
+        if self.is_exact or not self.is_nearest:
+            self.task = options_of_floats(self.task, target)
+        result = []
+        for number, sample in enumerate(samples):
+            x = self.namespace.to(self._select_channels(sample), self.computed)
+            covered = np.ones((1,) * axes.sample.ndim)
+            for column, axis in enumerate(resized):
+                place = [int(field[number, column]) for field in placements]
+                x, share = self._resampled(x, axis, window[axis], *place)
+                covered = covered * self._along(axis, share)
+            x = self._filled(x, 1 - covered, self._along(self.channel, fill))
+            result.append(self._flipped(x, flips[number]))
+        return result
+
+    def _along(self, axis: int | None, values: Array) -> Array:
+        """Return values along an axis of samples; axis=None: a single value."""
+        return values.reshape([-1 if i == axis else 1 for i in range(self.axes.sample.ndim)])
+
+    def _resampled(
+        self, x: Any, axis: int, count: int, begin: int, size: int, scaled: int, first: int
+    ) -> tuple[Any, Array]:
+        """Return x with `count` positions along an axis, and the sum of the weights of each.
+
+        The sum is less than 1 if a part of the weights is that of positions outside of x.
+        """
+        length = x.shape[axis]
+        if self.is_nearest:
+            positions, is_inside = nearest_positions(count, size, scaled, first)
+            positions = positions + begin
+            is_inside &= (positions >= 0) & (positions < length)
+            return self.namespace.take(x, axis, positions.clip(0, length - 1).tolist()), is_inside
+        weights = axis_weights(self.resize, count, size, scaled, first).astype(self.computed)
+        low, high = max(begin, 0), min(begin + size, length)
+        weights = weights[:, low - begin : high - begin]
+        before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+        part = x[(slice(None),) * axis + (slice(low, high),)]
+        part = self.xp.reshape(part, (before, high - low, after))
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        product = self.namespace.matmul(self._constant(weights), part)
+        return self.xp.reshape(product, shape), weights.sum(1)
+
+    def _filled(self, x: Any, share: Array, fill: Array) -> Any:
+        """Return x with `share` of its values, from 0 to 1, replaced by fill values."""
+        is_kept = np.abs(share) < 1e-5  # with negative weights, a sum may be more than 1
+        if is_kept.all():
+            return x
+        fill = fill.astype(self.computed)
+        if self.is_nearest:
+            filled = self._constant(fill)
+        else:
+            filled = x + self._constant(share.astype(self.computed)) * self._constant(fill)
+        return self.xp.where(self._constant(is_kept), x, filled)

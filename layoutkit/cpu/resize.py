@@ -28,11 +28,12 @@ from ..planning.collate import (
     fill_array_of,
     make_batch_layout,
     parse_per_sample,
+    place_resized,
 )
 from ..planning.epilogue import is_supported_dtype, kernel_dtype_name
 from ..planning.options import ConvertOptions
 from ..planning.plan import Plan
-from ..planning.resize import FILTERS, AxisRoles, ResizeOptions, assign_roles, place_samples
+from ..planning.resize import FILTERS, AxisRoles, ResizeOptions, assign_roles
 from ..spec import DType, dtype_kind
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
@@ -141,7 +142,7 @@ class ResizeProgram:
         source: DType,
         out: Array | None,
     ) -> None:
-        name = _checked_dtype(resize, source)
+        name = check_resizable(resize, source)
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._moved: CollateProgram | None = None
         if resize.filter == "nearest" and name not in EXACT:
@@ -149,7 +150,7 @@ class ResizeProgram:
             self._moved = CollateProgram(plain, axes, count, window, source, out)
             self.frame = self._moved.frame
         else:
-            task = _options_of_floats(options.options, checked.plan.target.dtype)
+            task = options_of_floats(options.options, checked.plan.target.dtype)
             floats = options._replace(options=task)
             self.frame = make_batch_layout(floats, axes, count, window, F4, out, supports_float16)
         self._options = options
@@ -163,8 +164,8 @@ class ResizeProgram:
         self._groups = move.source.groups
         # An axis `1` is no axis of the move.
         self._sizes = {letter: sizes.get(letter, 1) for letter in "".join(self._groups)}
-        self._names = {name: i for i, name in enumerate(axes.cropped_names) if name is not None}
-        self._resized = "".join(self._groups[axis] for axis in self._names.values())
+        named = zip(self._groups, axes.cropped_names, strict=True)
+        self._resized = "".join(group for group, name in named if name is not None)
         self._channel = "".join(x for x in self._sizes if move.source.name(x) == CHANNEL)
         formula = one.formula
         along = formula.axis if formula is not None and formula.per_channel else CHANNEL
@@ -214,17 +215,7 @@ class ResizeProgram:
         shape = (self._count, len(self._groups))
         lengths = np.broadcast_to(places.sizes, shape)
         self._axes.window(options, lengths)
-        axes = list(self._names.values())
-        resized = {name: i for i, name in enumerate(self._names)}
-        placement = place_samples(
-            self._resize,
-            tuple(self._names),
-            lengths[:, axes],
-            tuple(self.frame.window[axis] for axis in axes),
-            parse_per_sample("crop", args.crop, resized, self._count),
-            parse_per_sample("offset", args.offset, resized, self._count),
-            self._may_fill,
-        )
+        axes, placement = place_resized(options, self._axes, lengths, args)
         fields = self._whole_samples(lengths, np.broadcast_to(places.strides, shape))
         letters = "".join(self._sizes)
         columns = [letters.index(self._groups[axis]) for axis in axes]
@@ -357,15 +348,13 @@ class ResizeProgram:
                 int(field[number, axis])
                 for field in (samples.sizes, samples.scaled, samples.firsts)
             )
-            places = np.arange(self._sizes[letter]) + first
+            nearest, is_inside = nearest_positions(self._sizes[letter], size, scaled, first)
             if samples.reversed[number, axis]:
-                places = places[::-1]
-            nearest = (2 * places + 1) * size // (2 * scaled)
+                nearest, is_inside = nearest[::-1], is_inside[::-1]
             window = window.take(nearest.clip(0, size - 1), axis)
-            outside = (places < 0) | (places >= scaled)
-            if outside.any():
+            if not is_inside.all():
                 shape = [-1 if y == letter else 1 for y in self._sizes]
-                np.copyto(window, self._pixel(), where=outside.reshape(shape))
+                np.copyto(window, self._pixel(), where=~is_inside.reshape(shape))
         return window.reshape(self.frame.window)
 
     def _fill(self) -> Array:
@@ -463,10 +452,7 @@ class ResizeProgram:
     def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
         """Return the tap tables of a batch."""
         requests, longest = zip(*(self._requests(x, samples) for x in slots), strict=True)
-        nbytes = [
-            int(8 * t.HEAD + rows[0, t.T_COUNT] * (8 * t.POSITION + rows[0, t.T_PITCH]))
-            for rows in requests
-        ]
+        nbytes = [_table_bytes(rows[0]) for rows in requests]
         total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
         memory, address = empty_with_address((total,), np.dtype(np.uint8))
         addresses = np.empty((self._count, len(slots)), np.int64)
@@ -474,12 +460,7 @@ class ResizeProgram:
             rows[:, t.T_TABLE] = address + np.arange(len(rows)) * size
             addresses[:, slot] = rows[:, t.T_TABLE]
             address += len(rows) * size
-        with fork.init_lock:
-            from ..kernels.cpu.compiler import KernelSpec, load
-
-            kernel = load(KernelSpec("resize", ("taps",)))
-        every = np.concatenate(requests)
-        Job(kernel, bytes(8), len(every), 1, total * WORK).run(data_pointer(every), 0)
+        _write_tables(np.concatenate(requests), total)
         return TapTables(memory, addresses, longest[-2], longest[-1], prod(longest[:-2]))
 
     def _requests(self, letter: str, samples: PlacedSamples) -> tuple[Array, int]:
@@ -487,24 +468,88 @@ class ResizeProgram:
 
         There is one request per sample, or a single one if all samples have the same placement.
         """
-        resize = self._resize
-        rows = np.zeros((self._count if letter else 1, t.REQUEST), np.int64)
-        rows[:, [t.T_COUNT, t.T_SIZE, t.T_SCALED]] = 1
-        if letter:
-            axis = list(self._sizes).index(letter)
-            rows[:, t.T_COUNT] = self._sizes[letter]
-            rows[:, t.T_SIZE] = samples.sizes[:, axis]
-            rows[:, t.T_SCALED] = samples.scaled[:, axis]
-            rows[:, t.T_FIRST] = samples.firsts[:, axis]
-            rows[:, t.T_FLAGS] = samples.reversed[:, axis] * t.REVERSED
-        rows[:, t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
-        if (rows == rows[0]).all():
-            rows = rows[:1]
-        scale = float((rows[:, t.T_SIZE] / rows[:, t.T_SCALED]).max())
-        widens = resize.antialias or resize.filter == "area"
-        taps = 2 * ceil(RADIUS[resize.filter] * (max(scale, 1) if widens else 1)) + 1
-        rows[:, t.T_PITCH] = 8 * -(-taps // 2)
-        return rows, taps
+        count = self._count if letter else 1
+        if not letter:
+            return _requests_of(self._resize, 1, *np.ones((2, count), np.int64))
+        axis = list(self._sizes).index(letter)
+        return _requests_of(
+            self._resize,
+            self._sizes[letter],
+            samples.sizes[:, axis],
+            samples.scaled[:, axis],
+            samples.firsts[:, axis],
+            samples.reversed[:, axis],
+        )
+
+
+def _requests_of(
+    resize: ResizeOptions,
+    count: int,
+    sizes: Array,
+    scaled: Array,
+    firsts: Array | int = 0,
+    is_reversed: Array | bool = False,
+) -> tuple[Array, int]:
+    """Return the requests for tap tables of `count` positions, and the largest number of taps.
+
+    The other arguments are those of each sample. There is a single request if they are all equal.
+    """
+    rows = np.zeros((len(sizes), t.REQUEST), np.int64)
+    rows[:, t.T_COUNT] = count
+    rows[:, t.T_SIZE] = sizes
+    rows[:, t.T_SCALED] = scaled
+    rows[:, t.T_FIRST] = firsts
+    rows[:, t.T_FLAGS] = np.multiply(is_reversed, t.REVERSED)
+    rows[:, t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
+    if (rows == rows[0]).all():
+        rows = rows[:1]
+    scale = float((rows[:, t.T_SIZE] / rows[:, t.T_SCALED]).max())
+    widens = resize.antialias or resize.filter == "area"
+    taps = 2 * ceil(RADIUS[resize.filter] * (max(scale, 1) if widens else 1)) + 1
+    rows[:, t.T_PITCH] = 8 * -(-taps // 2)
+    return rows, taps
+
+
+def _table_bytes(request: Array) -> int:
+    """Return the size of the tap table of a request."""
+    return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
+
+
+def _write_tables(requests: Array, nbytes: int) -> None:
+    """Write the tap tables of requests, of `nbytes` together, at their addresses."""
+    with fork.init_lock:
+        from ..kernels.cpu.compiler import KernelSpec, load
+
+        kernel = load(KernelSpec("resize", ("taps",)))
+    Job(kernel, bytes(8), len(requests), 1, nbytes * WORK).run(data_pointer(requests), 0)
+
+
+def axis_weights(resize: ResizeOptions, count: int, size: int, scaled: int, first: int) -> Array:
+    """Return the float32 weights of `size` source positions in each of `count` scaled positions.
+
+    Positions from `first` on; those outside of the scaled source have no weights.
+    """
+    rows, _ = _requests_of(resize, count, *np.array([[size], [scaled], [first]]))
+    nbytes = _table_bytes(rows[0])
+    memory, rows[:, t.T_TABLE] = empty_with_address((nbytes,), np.dtype(np.uint8))
+    _write_tables(rows, nbytes)
+    heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
+    firsts, taps = heads.reshape(count, t.POSITION).T
+    table = memory[8 * (t.HEAD + t.POSITION * count) :].view(F4).reshape(count, -1)
+    matrix = np.zeros((count, size), F4)
+    position, tap = np.nonzero(np.arange(table.shape[1]) < taps[:, None])
+    matrix[position, firsts[position] + tap] = table[position, tap]
+    return matrix
+
+
+def nearest_positions(count: int, size: int, scaled: int, first: int) -> tuple[Array, Array]:
+    """Return the source positions nearest to `count` scaled positions from `first` on.
+
+    Also return which of them lie in the source.
+    """
+    positions = np.arange(first, first + count)
+    nearest = (2 * positions + 1) * size // (2 * scaled)
+    return nearest, (positions >= 0) & (positions < scaled)
 
 
 class _Memory:
@@ -521,13 +566,13 @@ def array_at(address: int, shape: list[int], strides: list[int], dtype: DType) -
     return np.asarray(memory).view(dtype)
 
 
-def _options_of_floats(task: ConvertOptions, target: DType) -> ConvertOptions:
+def options_of_floats(task: ConvertOptions, target: DType) -> ConvertOptions:
     """Return the conversion of resampled values, which are float32: integers are rounded."""
     casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
     return task._replace(dtype=target, casting=casting)
 
 
-def _checked_dtype(resize: ResizeOptions, source: DType) -> str:
+def check_resizable(resize: ResizeOptions, source: DType) -> str:
     """Return the kernels' name of a dtype; raise DtypeError unless its samples can be resized."""
     name = kernel_dtype_name(source) if is_supported_dtype(source, supports_float16) else ""
     if resize.filter == "nearest" or name in AVERAGED:

@@ -30,7 +30,7 @@ from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
 from .plan import Part, Plan, make_single_plan
-from .resize import ResizeOptions, parse_resize
+from .resize import Placements, ResizeOptions, parse_resize, place_samples
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
 
@@ -381,6 +381,31 @@ def resolve_crops(
     for axis, values in flips.items():
         flags[:, axis] = values
     return CropPlacement(begins, flags)
+
+
+def place_resized(
+    options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
+) -> tuple[list[int], Placements]:
+    """Return the indices of the resized axes, and the placement of samples of `shapes` along them.
+
+    Raises ShapeError or ArgumentError if a crop does not fit its sample; see `place_samples`.
+    """
+    resize = options.resize
+    if resize is None:
+        raise RuntimeError("samples are not resized")
+    indices = [i for i, name in enumerate(axes.cropped_names) if name is not None]
+    names = tuple(name for name in axes.cropped_names if name is not None)
+    columns = {name: i for i, name in enumerate(names)}
+    count = len(shapes)
+    return indices, place_samples(
+        resize,
+        names,
+        shapes[:, indices],
+        tuple(options.options.sizes[name] for name in names),
+        parse_per_sample("crop", args.crop, columns, count),
+        parse_per_sample("offset", args.offset, columns, count),
+        options.fill is not None or resize.fit == "pad",
+    )
 
 
 def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:

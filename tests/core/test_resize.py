@@ -131,12 +131,12 @@ class Case:
             if "c" in self.axes and rng.integers(2):
                 self.formula["mean"] = rng.standard_normal(count).tolist()
 
-    def made(self, **keywords):
+    def made(self, samples=None, **keywords):
         collator = Collator(
             self.pattern, resize=self.filter, antialias=self.antialias,
             **self.sizes, **self.folds, **self.options, **self.fitting, **self.formula,
         )  # fmt: skip
-        return collator(self.samples, **self.call, **keywords)
+        return collator(samples or self.samples, **self.call, **keywords)
 
     def windows(self):
         """Return the windows in float64, with the selected channels."""
@@ -365,8 +365,91 @@ def test_tensors_on_the_cpu():
     assert_same(
         made.numpy(), collate([x.numpy()], "chw->bchw", h=10, w=10, resize="area", scale=1 / 255)
     )
-    with pytest.raises(ArgumentError, match="requires a gradient"):
-        collate([x.float().requires_grad_()], "chw->bchw", h=10, w=10, resize="area")
+
+
+# ---- traced samples ----------------------------------------------------------------------
+
+
+def assert_close_to(made, expected):
+    """Compare results of another order of summation."""
+    made, expected = np.asarray(made), np.asarray(expected)
+    assert made.dtype == expected.dtype
+    wide = expected.astype(np.complex128)
+    digits = {"float16": 2e-3, "bfloat16": 2e-2}.get(str(made.dtype), 2e-5)
+    allowed = max(int(made.dtype.kind in "ui"), digits * max(1, np.abs(wide).max(initial=0)))
+    np.testing.assert_allclose(made.astype(np.complex128), wide, rtol=0, atol=allowed)
+
+
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("first", range(0, 400, 40))
+def test_random_collations_of_samples_that_require_a_gradient(first):
+    torch = pytest.importorskip("torch")
+    for seed in range(first, first + 40):
+        case = Case(seed)
+        case.target = case.options["dtype"] = "float32"
+        if case.dtype.kind != "f":
+            continue
+        samples = [torch.from_numpy(x.copy("C")).requires_grad_() for x in case.samples]
+        made = case.made(samples)
+        assert_close_to(made.detach().numpy(), case.made())
+        made.sum().backward()
+        assert all(x.grad.shape == x.shape for x in samples)
+
+
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("first", range(0, 400, 40))
+def test_random_collations_of_samples_traced_by_jax(first):
+    jax = pytest.importorskip("jax")
+    for seed in range(first, first + 40):
+        case = Case(seed)
+        wide = {case.dtype.itemsize, np.dtype(case.target).itemsize} & {8}
+        if not wide:
+            made = jax.jit(lambda *samples, case=case: case.made(list(samples)))(*case.samples)
+            assert_close_to(made, case.made())
+
+
+def test_gradients_are_those_of_torch():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(photo((2, 19, 23), "float64")).requires_grad_()
+    made = collate([x], "chw->bchw", h=8, w=31, resize="bicubic")
+    expected = torch.nn.functional.interpolate(
+        x[None], (8, 31), mode="bicubic", antialias=True, align_corners=False
+    )
+    direction = torch.from_numpy(photo((1, 2, 8, 31), "float64"))
+    for batch in (made, expected):
+        (batch * direction).sum().backward(retain_graph=True)
+    gradients = [torch.autograd.grad((y * direction).sum(), x)[0] for y in (made, expected)]
+    np.testing.assert_allclose(*(g.numpy() for g in gradients), rtol=0, atol=1e-4)
+
+
+def test_a_compiled_function_resizes_crops():
+    torch = pytest.importorskip("torch")
+    photos = [torch.from_numpy(photo((20, 30, 3))), torch.from_numpy(photo((25, 28, 3)))]
+    collator = Collator("hwc->bchw", h=8, w=9, resize="bilinear", scale=1 / 255)
+
+    def batch(*samples):
+        whole = collator(list(samples))
+        part = collate(list(samples), "hwc->bchw", h=8, w=9, resize="area", crop={"h": [9, 12]})
+        return whole, collator(list(samples), crop={"w": 10}, offset={"w": [3, 4]}), part
+
+    for made, expected in zip(torch.compile(batch)(*photos), batch(*photos), strict=True):
+        assert_close_to(made, expected)
+
+
+def test_a_traced_float64_sample_has_a_float64_window():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(photo((15, 20), "float64"))
+    made = collate([x.clone().requires_grad_()], "hw->bhw", h=6, w=30, resize="lanczos")
+    expected = resizing.window(x.numpy(), {0: 6, 1: 30}, "lanczos")
+    np.testing.assert_allclose(made.detach().numpy()[0], expected, rtol=0, atol=2e-5)
+    assert made.dtype == torch.float64
+
+
+def test_dask_arrays_are_not_resized():
+    dask = pytest.importorskip("dask.array")
+    x = dask.from_array(photo((20, 30, 3)))
+    with pytest.raises(ArgumentError, match="compute the samples first"):
+        collate([x], "hwc->bchw", h=8, w=8, resize="area")
 
 
 def test_a_collator_with_a_filter_is_compared_pickled_and_shown():

@@ -53,21 +53,23 @@ def insert_convert_call(
 
 
 def insert_collation(
-    collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, out: Any
+    collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, crop: Any, out: Any
 ) -> Any:
     """Insert the call of a Collator into the graph."""
     options: Any = (
         _collator_arguments(collator) if collator.graph_args is None else collator.graph_args
     )
-    return _like_samples(samples, _collate(samples, indices, offset, flip, out, *options))
+    return _like_samples(samples, _collate(samples, indices, offset, flip, crop, out, *options))
 
 
 def insert_collate_call(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
     """Insert a call of `collate` into the graph."""
     options = _collate_options_json(pattern, tuple(sizes), **keywords)
-    indices, offset, flip, out = windows
+    indices, offset, flip, crop, out = windows
     values = list(sizes.values())
-    batch = _collate(samples, indices, offset, flip, out, pattern, options, list(sizes), values)
+    batch = _collate(
+        samples, indices, offset, flip, crop, out, pattern, options, list(sizes), values
+    )
     return _like_samples(samples, batch)
 
 
@@ -113,6 +115,7 @@ def _collate(
     indices: Any,
     offset: Any,
     flip: Any,
+    crop: Any,
     out: Any,
     pattern: str,
     keywords: str,
@@ -120,10 +123,14 @@ def _collate(
     sizes: list[int],
 ) -> Any:
     options = options_from_json(keywords, names, [*map(_concrete_sizes, sizes)])
-    offset = {axis: _concrete_sizes(value) for axis, value in offset.items()} if offset else None
+    crops = {"offset": _concrete_by_axis(offset), "crop": _concrete_by_axis(crop)}
     return CONSTRUCTORS["Collator"](pattern, **options)(
-        samples, indices=_concrete_sizes(indices), offset=offset, flip=flip, out=out
+        samples, indices=_concrete_sizes(indices), **crops, flip=flip, out=out
     )
+
+
+def _concrete_by_axis(sizes: Any) -> Any:
+    return {axis: _concrete_sizes(value) for axis, value in sizes.items()} if sizes else None
 
 
 def _concrete_sizes(value: Any) -> Any:
