@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import count
+from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,11 +35,11 @@ from .memory import Array, check_writable
 from .normalize import is_hashable_constant, to_hashable
 from .planning.collate import (
     Collation,
-    CropArgs,
     normalize_indices,
     parse_collate_options,
     place_resized,
 )
+from .planning.crops import CropArgs, CropOptions, SourcePositions, as_positions
 from .planning.resize import Placement
 from .spec import CPU
 
@@ -53,7 +55,18 @@ class Collator:
     """A collation of samples, planned once and called for batch after batch.
 
     A Collator takes the arguments of `collate`, except those of a single call: the samples,
-    `indices`, `offset`, `crop`, `flip` and `out`.
+    `indices` and `out`. `offset`, `crop` and `flip` can be given to a call or, as one value for all
+    samples, to the Collator; those of the call are used if both are. A Collator can also draw them
+    for each sample:
+
+    offset, flip : "random", or a dict with "random" for some axes
+        The start of each window is drawn uniformly, and half of the windows are flipped. "random"
+        alone stands for all axes with a window, or for a flip along w.
+    crop : "random", or {"scale": (0.08, 1), "ratio": (3 / 4, 4 / 3)}
+        With `resize`: parts of images, of a share of the area and an aspect ratio (width / height)
+        within these bounds.
+    seed : int
+        Random values depend on the seed, and on `positions` and `epoch` of a call.
 
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
@@ -71,6 +84,10 @@ class Collator:
         self,
         pattern: str,
         *,
+        offset: str | Mapping[str, Any] | None = None,
+        flip: str | Mapping[str, Any] | None = None,
+        crop: str | Mapping[str, Any] | None = None,
+        seed: int = 0,
         fill: Any = None,
         channels: Sequence[int] | None = None,
         resize: str | None = None,
@@ -89,6 +106,10 @@ class Collator:
     ) -> None:
         self._options = parse_collate_options(
             pattern,
+            offset=offset,
+            flip=flip,
+            crop=crop,
+            seed=seed,
             fill=fill,
             channels=channels,
             resize=resize,
@@ -117,6 +138,9 @@ class Collator:
         self._device_program: DeviceCollateProgram | None = None
         self._converters: dict[tuple[Any, ...], Converter] = {}
         self._targets_gpu = self._options.options.device not in (None, CPU)
+        self._has_crops = self._options.crops != CropOptions()
+        self._is_random = self._options.crops.is_random
+        self._calls = count()
         self.graph_args = graph_args_of_collator(self._options)
 
     def __repr__(self) -> str:
@@ -163,12 +187,28 @@ class Collator:
         flip: Any = None,
         crop: Any = None,
         out: Any = None,
+        positions: Any = None,
+        epoch: int = 0,
     ) -> Any:
-        """Return the batch of `samples`; see `collate`."""
+        """Return the batch of `samples`; see `collate`.
+
+        Parameters
+        ----------
+        positions : list or array of int, optional
+            The positions of the samples in their source, on which random values depend. Default:
+            `indices`, or else the number of samples that this Collator has had before, and the
+            name of the process unless it is the main one.
+        epoch : int
+            Another epoch draws other values.
+        """
         if is_compiling():
+            if self._is_random:
+                raise _random_in_graph()
             return batch_in_graph(self, samples, indices, offset, flip, crop, out)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
+        if self._has_crops:
+            arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
         is_numpy = {*map(type, arrays)} == {np.ndarray}
         if self._targets_gpu or not is_numpy or not (out is None or type(out) is np.ndarray):
             return self._batch_of_any_library(arrays, indices, crops, out)
@@ -188,7 +228,8 @@ class Collator:
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._sources(arrays, indices)
         program = self._find_program(sources, None)
-        plans = program.plans(sources, CropArgs(offset, flip, crop))
+        args = CropArgs(offset, flip, crop)
+        plans = program.plans(sources, self._crops_of_call(arrays, indices, args, None, 0)[1])
         return Collation(program.frame, sources.count, tuple(plans), self._options.resize)
 
     def placement(self, shape: Sequence[int], *, offset: Any = None, crop: Any = None) -> Placement:
@@ -211,7 +252,13 @@ class Collator:
                 f"{', '.join(names) if options.resize else 'nothing'}"
             )
         shapes = np.array([shape], np.int64)
-        placed = place_resized(options, axes, shapes, CropArgs(offset, crop=crop))[1]
+        args = CropArgs(offset, crop=crop)
+        own = options.crops.without(args)._replace(flip=())
+        if own.is_random:
+            raise ArgumentError(
+                "placement of a random crop; give the crop= and offset= that were drawn"
+            )
+        placed = place_resized(options, axes, shapes, args.completed(own.fixed()))[1]
         return placed.placement(names.index("h"), names.index("w"))
 
     # -- samples ---------------------------------------------------------------------------
@@ -234,6 +281,45 @@ class Collator:
         if not sequence:
             raise ShapeError("there are no samples; a batch has at least one")
         return sequence
+
+    def _crops_of_call(
+        self,
+        arrays: Sequence[Any],
+        indices: Any,
+        args: CropArgs,
+        positions: Any,
+        epoch: int,
+    ) -> tuple[Sequence[Any], CropArgs]:
+        """Return the samples, and where their windows are: by the call, or by this Collator."""
+        own = self._options.crops.without(args)
+        if not own.is_random:
+            return arrays, args.completed(own.fixed())
+        arrays = [
+            x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
+            for i, x in enumerate(arrays)
+        ]
+        shapes = [tuple(x.shape) for x in arrays]
+        numbers = None if positions is None else as_positions(positions)
+        if self._options.whole:
+            self._options.check_batch_rank(shapes[0])
+            axes = self._options.completed(len(shapes[0]) - 1)
+            axis = axes.pattern.source.groups.index(self._options.letter)
+            selected = normalize_indices(indices, shapes[0][axis])
+            numbers = selected if numbers is None else numbers
+            shapes = [shapes[0][:axis] + shapes[0][axis + 1 :]] * len(selected)
+        process: int | str = epoch
+        if numbers is None:
+            numbers = (next(self._calls) << 32) + np.arange(len(shapes))
+            name = current_process().name
+            process = epoch if name == "MainProcess" else f"{epoch} {name}"
+        if len(numbers) != len(shapes):
+            raise ShapeError(
+                f"positions has {len(numbers)} values for {len(shapes)} samples; give one for each"
+            )
+        crop_axes = self._options.crop_axes(len(shapes[0]) if shapes else 0)
+        table = np.array(shapes, np.int64).reshape(len(shapes), -1)
+        drawn = own.draw(crop_axes, table, SourcePositions(numbers), process)
+        return arrays, args.completed(drawn)
 
     def _name(self, i: int) -> str:
         return "x" if self._options.whole else f"sample {i}"
@@ -350,6 +436,8 @@ class Collator:
         plain = numpy_views(samples)
         leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
         if uses_library:  # its own operations, which the library can trace
+            if self._is_random and getattr(leader, "is_traced", False):
+                raise _random_in_graph()
             windows, task = stack_windows(self._options, samples, indices, crops, like)
             return self._post_converter(task)(windows, out)
         if isinstance(leader, CudaAdapter):
@@ -526,6 +614,13 @@ def _cached(pattern: str, **options: Any) -> Collator:
     if not all(map(is_hashable_constant, options.values())):
         raise TypeError("an array cannot be a cache key")
     return Collator(pattern, **options)
+
+
+def _random_in_graph() -> ArgumentError:
+    return ArgumentError(
+        "this Collator draws windows for each call, and a compiled function would repeat those of "
+        "its first call; make batches outside of the compiled function"
+    )
 
 
 def _cannot_resize_on_gpu(like: Any) -> ArgumentError:

@@ -26,7 +26,6 @@ from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
-    CropArgs,
     SampleAxes,
     check_windows_inside,
     fill_array_of,
@@ -36,6 +35,7 @@ from ..planning.collate import (
     resolve_crops,
     select_channel_sizes,
 )
+from ..planning.crops import CropArgs
 from ..planning.options import ConvertOptions
 from ..planning.resize import ResizeOptions
 from ..spec import DType

@@ -24,13 +24,13 @@ from ..planning.channels import as_slice
 from ..planning.collate import (
     BatchLayout,
     CollateOptions,
-    CropArgs,
     SampleAxes,
     check_windows_inside,
     fill_array_of,
     make_batch_layout,
     parse_offset_and_flip,
 )
+from ..planning.crops import CropArgs
 from ..planning.plan import Plan
 from ..spec import DType
 from ..threads.pool import Job

@@ -23,13 +23,13 @@ from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
-    CropArgs,
     SampleAxes,
     fill_array_of,
     make_batch_layout,
     parse_per_sample,
     place_resized,
 )
+from ..planning.crops import CropArgs
 from ..planning.epilogue import is_supported_dtype, kernel_dtype_name
 from ..planning.options import ConvertOptions
 from ..planning.plan import Plan

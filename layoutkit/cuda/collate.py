@@ -18,7 +18,6 @@ from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
-    CropArgs,
     SampleAxes,
     check_same_rank_and_dtype,
     check_windows_inside,
@@ -27,6 +26,7 @@ from ..planning.collate import (
     resolve_crops,
     select_channel_sizes,
 )
+from ..planning.crops import CropArgs
 from ..planning.options import parse_options
 from ..planning.padding import PaddedRegion
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable

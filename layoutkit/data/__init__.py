@@ -12,7 +12,6 @@
 errors.py       DataErrors that are also IndexErrors, AttributeErrors or TypeErrors
 formats.py      file suffixes and their readers, and tables as arrays
 iteration.py    resumable iteration over epochs
-random.py       keyed random numbers and permutations, equal on every machine
 records.py      Record
 recordio.py     write and read RecordIO files
 dataset/        Sample and Dataset, and the stores they read from

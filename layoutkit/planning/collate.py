@@ -26,6 +26,7 @@ from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
 from .channels import parse_channels
+from .crops import CropArgs, CropAxes, CropOptions, parse_crops
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
@@ -44,6 +45,7 @@ class CollateOptions(NamedTuple):
     fill        the values outside of samples; None: windows must lie inside
     channels    the channels of samples, in result order; None: all
     resize      how samples are resized to the size of windows; None: they are only cropped
+    crops       where windows are, unless a call says it
     """
 
     options: ConvertOptions
@@ -52,6 +54,7 @@ class CollateOptions(NamedTuple):
     fill: tuple[float, ...] | None
     channels: tuple[int, ...] | None
     resize: ResizeOptions | None = None
+    crops: CropOptions = CropOptions()
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
@@ -62,7 +65,7 @@ class CollateOptions(NamedTuple):
             keywords["channels"] = self.channels
         if self.resize is not None:
             keywords |= self.resize.keywords()
-        return keywords | self.options.keywords()
+        return keywords | self.crops.keywords() | self.options.keywords()
 
     def asked(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
@@ -82,6 +85,15 @@ class CollateOptions(NamedTuple):
         return _sample_axes(
             pattern, pattern.text, self.letter, ndim, tuple(sorted(self.options.sizes))
         )
+
+    def crop_axes(self, ndim: int) -> CropAxes:
+        """Return the axes along which windows of samples of rank `ndim` can be placed."""
+        axes = self.completed(ndim)
+        places = axes.places()
+        if self.channels is not None:
+            del places[CHANNEL]
+        sizes = {name: self.options.sizes[name] for name in axes.cropped_names if name in places}
+        return CropAxes(self.options.pattern.text, places, sizes, self.resize is not None)
 
 
 class SampleAxes(NamedTuple):
@@ -136,6 +148,10 @@ def parse_collate_options(
     fit: Any = "stretch",
     short_side: Any = None,
     pad_before: Any = None,
+    offset: Any = None,
+    flip: Any = None,
+    crop: Any = None,
+    seed: Any = 0,
     **keywords: Any,
 ) -> CollateOptions:
     """Return the checked options of user arguments.
@@ -154,9 +170,13 @@ def parse_collate_options(
     resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
     if resizing is not None:
         _check_resized_axes(task)
-    return CollateOptions(
+    options = CollateOptions(
         task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order, resizing
     )
+    if seed == 0 and offset is flip is crop is None:
+        return options
+    crop_axes = options.crop_axes(stacked.left.ndim - 1)
+    return options._replace(crops=parse_crops(crop_axes, offset, flip, crop, seed))
 
 
 def _check_resized_axes(task: ConvertOptions) -> None:
@@ -305,14 +325,6 @@ def normalize_indices(indices: Any, count: int) -> Array:
 
 
 PerSampleArgs: TypeAlias = dict[int, Array]
-
-
-class CropArgs(NamedTuple):
-    """The unchecked arguments of one call that place windows; `crop` is of resized samples."""
-
-    offset: Any = None
-    flip: Any = None
-    crop: Any = None
 
 
 def parse_offset_and_flip(

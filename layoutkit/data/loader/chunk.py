@@ -19,13 +19,14 @@ from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
 from ...errors import DataError, ShapeError
 from ...memory import Array
+from ...planning.crops import SourcePositions
 from ...spec import DType, can_cast, check_cast, check_supported_dtype
 from ..formats import container_kind
 from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
-from .collate import CollateStep, SourcePositions
+from .collate import CollateStep
 
 # Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]

@@ -1,13 +1,8 @@
-"""Collation of results of any size by a Collator, with random crops and flips.
-
-Random values are a function of the seed, the epoch and the record's position in the whole source
-only: threads, partitions and resuming make no difference.
-"""
+"""Collation of results of any size by a Collator, with random crops and flips."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,17 +15,8 @@ from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
 from ...planning.collate import make_batch_layout, select_channel_sizes
+from ...planning.crops import CropOptions, SourcePositions
 from ...spec import DType
-from ..random import draw_below, make_key
-
-RANDOM = "random"  # marks a value that is drawn for each record
-
-
-class SourcePositions(NamedTuple):
-    """Positions of records in the whole source: numbers and, for part files, file names."""
-
-    numbers: Array
-    files: list[str] | None = None
 
 
 class SampleSpec(NamedTuple):
@@ -40,30 +26,12 @@ class SampleSpec(NamedTuple):
     sizes: tuple[int | None, ...]
 
 
-class RandomCrop(NamedTuple):
-    """The crops that are drawn for resized samples.
-
-    scale    the bounds of the crop's share of the area, which is drawn uniformly
-    ratio    the bounds of its aspect ratio (width / height), whose logarithm is drawn uniformly
-    """
-
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-
-
 @dataclass(frozen=True)
 class CollateStep:
-    """The step that makes a batch of results.
-
-    offset, flip    by axis: "random", or a value that the Collator accepts for all samples
-    crop            the random crops of resized samples; None: whole samples
-    """
+    """The step that makes a batch of results, with windows at the places that `crops` says."""
 
     collator: Collator
-    offset: Mapping[str, Any]
-    flip: Mapping[str, Any]
-    crop: RandomCrop | None
-    seed: int
+    crops: CropOptions
 
     @property
     def is_deferred(self) -> bool:
@@ -117,69 +85,11 @@ class CollateStep:
 
     def _windows(self, shapes: Array, positions: SourcePositions, epoch: int) -> dict[str, Any]:
         """Return the Collator's `offset`, `flip` and `crop`, with random values per sample."""
-        axes = self.collator.windows.completed(shapes.shape[1])
-        axes_by_name = axes.places()
-        sizes = self.collator.windows.options.sizes
-        offset = dict(self.offset)
-        flip = dict(self.flip)
-        for name, value in offset.items():
-            if value is RANDOM:
-                spare = shapes[:, axes_by_name[name]] - sizes[name]
-                offsets = self._draw("offset", name, epoch, positions, np.abs(spare) + 1)
-                offset[name] = offsets + np.minimum(spare, 0)
-        for name, value in flip.items():
-            if value is RANDOM:
-                two = np.full(len(shapes), 2)
-                flip[name] = self._draw("flip", name, epoch, positions, two) == 1
-        windows = {"offset": offset or None, "flip": flip or None}
-        if self.crop is not None:
-            resized = [name for name in axes.cropped_names if name is not None]
-            columns = [axes_by_name[name] for name in resized]
-            windows |= self._draw_crops(self.crop, resized, shapes[:, columns], positions, epoch)
-        return windows
-
-    def _draw_crops(
-        self,
-        crop: RandomCrop,
-        names: Sequence[str],
-        sizes: Array,
-        positions: SourcePositions,
-        epoch: int,
-    ) -> dict[str, Any]:
-        """Return the `crop` and `offset` of a Collator that resizes height and width."""
-
-        def uniform(purpose: str, bounds: tuple[float, float]) -> Array:
-            many = np.full(len(sizes), 1 << 53)
-            share = self._draw("crop", purpose, epoch, positions, many) / (1 << 53)
-            drawn: Array = bounds[0] + share * (bounds[1] - bounds[0])
-            return drawn
-
-        area = uniform("area", crop.scale) * sizes.prod(1)
-        ratio = np.exp(uniform("ratio", (math.log(crop.ratio[0]), math.log(crop.ratio[1]))))
-        sides = np.sqrt(np.stack([area / ratio, area * ratio], 1))
-        extents = np.clip(np.rint(sides).astype(np.int64), 1, sizes)
-        drawn: dict[str, Any] = {"crop": {}, "offset": {}}
-        for column, name in enumerate(names):
-            spare = sizes[:, column] - extents[:, column]
-            drawn["crop"][name] = np.ascontiguousarray(extents[:, column])
-            drawn["offset"][name] = self._draw("offset", name, epoch, positions, spare + 1)
-        return drawn
-
-    def _draw(
-        self, purpose: str, name: str, epoch: int, positions: SourcePositions, n: Array
-    ) -> Array:
-        """Draw a number from 0 .. n-1 for each sample."""
-        key_parts = purpose, name, self.seed, epoch
-        if positions.files is None:
-            key: Any = make_key(*key_parts)
-        else:
-            keys = {file: make_key(*key_parts, file) for file in set(positions.files)}
-            key = np.array([keys[file] for file in positions.files], np.uint64)
-        values: Array = draw_below(key, positions.numbers.astype(np.uint64), n.astype(np.uint64))
-        return values.astype(np.int64)
+        axes = self.collator.windows.crop_axes(shapes.shape[1])
+        return self.crops.draw(axes, shapes, positions, epoch)._asdict()
 
     def _check_inside(self, name: str, size: int, window: int) -> None:
-        begin = self.offset.get(name)
+        begin = dict(self.crops.offset).get(name)
         begin = begin if isinstance(begin, int) else (size - window) // 2
         if begin < 0 or begin + window > size:
             raise ShapeError(

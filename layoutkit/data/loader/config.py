@@ -6,20 +6,19 @@ hints for keyword names of other libraries.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.validation import as_int, check_bool, check_choice, check_int
+from ..._utils.validation import check_bool, check_choice, check_int
 from ...collator import Collator
 from ...errors import ArgumentError, DataError
 from ...layout.parsing import parse_layout
-from ...layout.pattern import as_shape, axis_name, check_rank
+from ...layout.pattern import as_shape, check_rank
+from ...planning.crops import CropArgs, parse_crops
 from ...spec import as_dtype, check_supported_dtype
 from ..errors import NoSuchArgument, no_such_argument
 from ..formats import IMAGE_SUFFIXES, lowercase_suffix
@@ -30,7 +29,7 @@ from ..samplers.sampling import full_batch_kind
 from ..sources import Index, PartsIndex, open_index
 from .batch import ViewFactory, check_convert, default_layout
 from .chunk import RecordPipeline, RecordSource
-from .collate import RANDOM, CollateStep, RandomCrop
+from .collate import CollateStep
 from .distributed import Shard, check_shardable, parse_shard
 
 
@@ -228,62 +227,23 @@ def _image_layouts(layout: Any) -> Any:
     return (_IMAGE_LAYOUT, *pair[1:])
 
 
-_FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
-
-
-def make_collate_step(args: Arguments, seed: Any) -> CollateStep | None:
+def make_collate_step(args: Arguments, seed: int) -> CollateStep | None:
     """Return the step that collates results of any size; None if there is no Collator.
 
     Raises
     ------
     ArgumentError
-        `offset` or `flip` is malformed, or "random" has no axis to apply to.
+        `offset`, `flip` or `crop` is malformed, or "random" has no axis to apply to.
     """
     collator = args.collate
     if collator is None:
         return None
-    windows = collator.windows
-    axes = windows.completed(windows.options.pattern.left.ndim - 1)
-    axis_by_name = axes.places()
-    if windows.channels is not None:
-        del axis_by_name["c"]
-    names = [*axis_by_name]
-    cropped = [name for name in names if axes.cropped_names[axis_by_name[name]] is not None]
-    if windows.resize is not None and args.offset is not None:
-        raise ArgumentError(
-            f"offset={args.offset!r} applies to windows that are not resized, and the Collator has "
-            f'resize="{windows.resize.filter}"; give crop="random" for random parts of images'
-        )
-    offset = _parse_offsets(args.offset, names, cropped, collator.pattern)
-    flip = _parse_flips(args.flip, names, collator.pattern)
-    return CollateStep(collator, offset, flip, _parse_crop(args.crop, collator, cropped), seed)
-
-
-def _parse_crop(crop: Any, collator: Collator, resized: list[str]) -> RandomCrop | None:
-    """Return the random crop of `crop="random"` or a dict of its bounds."""
-    if crop is None:
-        return None
-    if collator.windows.resize is None or len(resized) != 2:
-        raise ArgumentError(
-            f"crop={crop!r} draws parts of images that are resized along two axes; give a Collator "
-            'with resize=, h= and w=, or offset="random" for windows of one size'
-        )
-    if not isinstance(crop, Mapping):
-        _check_random("crop", crop, "or a dict of scale and ratio")
-        return RandomCrop()
-    bounds = {"scale": RandomCrop().scale, "ratio": RandomCrop().ratio}
-    for name, pair in crop.items():
-        low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (0, 0)
-        are_numbers = all(isinstance(n, int | float) for n in (low, high))
-        if name not in bounds or not are_numbers or not 0 < low <= high < math.inf:
-            raise ArgumentError(
-                f"crop={crop!r}; its bounds are scale=(0.08, 1), shares of the area, and "
-                "ratio=(3/4, 4/3), width / height, each lowest first"
-            )
-        bounds[name] = float(low), float(high)
-    if bounds["scale"][1] > 1:
-        raise ArgumentError(f"crop={crop!r}: scale is a share of the area, of at most 1")
-    return RandomCrop(**bounds)
+    options = collator.windows
+    axes = options.crop_axes(options.options.pattern.left.ndim - 1)
+    given = {name: getattr(args, name) for name in CropArgs._fields}
+    own = {name: value for name, value in options.crops.keywords().items() if name in given}
+    merged = given | own | {name: value for name, value in given.items() if value is not None}
+    return CollateStep(collator, parse_crops(axes, **merged, seed=seed))
 
 
 def check_collate(args: Arguments) -> None:
@@ -335,83 +295,6 @@ def check_collate(args: Arguments) -> None:
 def collated_layout(collator: Collator) -> str:
     """Return the layout of a Collator's batches."""
     return str(collator.windows.options.pattern.target)
-
-
-def _parse_offsets(
-    option: Any, names: list[str], cropped: list[str], pattern: str
-) -> dict[str, Any]:
-    """Return the offset by axis; "random" alone applies to each axis that has a window."""
-    offsets: dict[str, Any]
-    if option == RANDOM:
-        offsets = dict.fromkeys(cropped, RANDOM)
-    else:
-        offsets = _parse_by_axis("offset", option, names)
-    for name, value in offsets.items():
-        number = as_int(value)
-        if number is not None:
-            offsets[name] = number
-            continue
-        _check_random(f"offset[{name!r}]", value, "or a whole number")
-        if name not in cropped:
-            raise _no_window_error(f"offset={option!r}", pattern, [name])
-        offsets[name] = RANDOM
-    if option == RANDOM and not offsets:
-        raise _no_window_error(f"offset={option!r}", pattern, names or ["h", "w"])
-    return offsets
-
-
-def _parse_flips(option: Any, names: list[str], pattern: str) -> dict[str, Any]:
-    """Return the flip option by axis."""
-    if option == RANDOM:
-        option = {name: RANDOM for name in names if name in _FLIP_AXES}
-        if not option:
-            raise ArgumentError(
-                f'flip="random" flips along w, but "{pattern}" has no such axis; name one '
-                f'of {", ".join(names) or "its own"}, as in flip={{"h": "random"}}'
-            )
-    if isinstance(option, str) and axis_name(option) in names:
-        option = {option: True}
-    flips = _parse_by_axis("flip", option, names)
-    for name, value in flips.items():
-        if not isinstance(value, bool | np.bool_):
-            _check_random(f"flip[{name!r}]", value, "or True or False")
-            flips[name] = RANDOM
-    return flips
-
-
-def _parse_by_axis(arg_name: str, option: Any, names: list[str]) -> dict[str, Any]:
-    if option is None:
-        return {}
-    if isinstance(option, str):
-        _check_random(arg_name, option, "or a dict by axis")
-    if not isinstance(option, Mapping):
-        raise ArgumentError(
-            f'{arg_name}={option!r}; it must be "random", or a dict such as {{"w": "random"}}'
-        )
-    by_axis = {axis_name(name): value for name, value in option.items()}
-    for name in by_axis:
-        if name not in names:
-            raise ArgumentError(
-                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; their axes "
-                f"are {', '.join(names)}"
-            )
-    return by_axis
-
-
-def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
-    if isinstance(value, str) and value == RANDOM:
-        return
-    close = isinstance(value, str) and get_close_matches(value.lower(), [RANDOM, "rand"], 1, 0.5)
-    hint = '; did you mean "random"?' if close else ""
-    raise ArgumentError(f'{arg_name} is {value!r}; it must be "random", {alternatives}{hint}')
-
-
-def _no_window_error(option: str, pattern: str, names: list[str]) -> ArgumentError:
-    sizes = ", ".join(f"{name}=224" for name in names)
-    return ArgumentError(
-        f'{option} draws the start of a window, but Collator("{pattern}") has no window along '
-        f"{', '.join(names)}; give the Collator window sizes, as in {sizes}"
-    )
 
 
 _MAX_WORKERS = 4

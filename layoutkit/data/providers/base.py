@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from ..._utils.random import make_key, permute_index
 from ..._utils.validation import check_bool, check_choice, check_int
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
 from ..errors import no_such_argument
 from ..iteration import EpochIterator, Epochs
-from ..random import make_key, permute_index
 from ..sources.base import Partition
 from . import protocol
 from .protocol import Named

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.random import permutation_array
 from ..._utils.validation import check_bool
 from ...converter import Converter
 from ...errors import DataError
 from ...memory import Array
 from ..io.idx import IdxFile
-from ..random import permutation_array
 from .array import Field
 from .base import BaseProvider, as_partition, check_array_names, log_opened, translate_mxnet_kwargs
 

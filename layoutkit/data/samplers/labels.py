@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..random import draw_below, hash64, make_key, permute_index
+from ..._utils.random import draw_below, hash64, make_key, permute_index
 from .orders import Order, SamplingPlan
 
 if TYPE_CHECKING:

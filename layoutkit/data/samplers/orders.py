@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._utils.random import draw_below, hash64, make_key, permute_index, unpermute_index
 from ...memory import Array
-from ..random import draw_below, hash64, make_key, permute_index, unpermute_index
 
 if TYPE_CHECKING:
     from ..sources import Groups

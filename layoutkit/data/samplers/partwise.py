@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._utils.random import hash64, make_key, permute_index
 from ...errors import DataError
-from ..random import hash64, make_key, permute_index
 from .orders import LOOKAHEAD, Order, SamplingPlan, ceil_div
 
 if TYPE_CHECKING:

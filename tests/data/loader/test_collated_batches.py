@@ -423,6 +423,20 @@ def large(record):
     return image(int(record.array), 60 + int(record.array), 90)
 
 
+def test_random_windows_of_the_collator_are_those_of_the_arguments():
+    def made(collator, **arguments):
+        options = {**CROPPED, "crop": None, "get": large, "seed": 5}
+        with batcher(**{**options, "collate": collator, **arguments}) as batches:
+            return np.concatenate([batch.input.forward_get("bchw") for batch in batches])
+
+    keywords = {"h": 5, "w": 6, "resize": "bilinear", "dtype": "float32"}
+    own = Collator("hwc->bchw", **keywords, crop="random", flip="random")
+    expected = made(RESIZED, crop="random", flip="random")
+    np.testing.assert_array_equal(made(own), expected)
+    fixed = Collator("hwc->bchw", **keywords, crop="random", flip="w")
+    np.testing.assert_array_equal(made(fixed, flip="random"), expected)
+
+
 def test_results_are_resized_whole():
     with batcher(**{**CROPPED, "crop": None, "get": large}) as batches:
         for batch in batches:
@@ -488,8 +502,12 @@ def test_random_crops_depend_on_seed_epoch_and_position_only(monkeypatch):
         ({"convert": 3}, DataError, "collate or convert"),
         ({"layout": "bhwc"}, DataError, "layout='bhwc', but batches .* are bchw"),
         ({"random_crop": True}, DataError, 'offset="random", of the windows'),
-        ({"collate": RESIZED}, ArgumentError, 'offset=.random. applies.*give crop="random"'),
-        ({"crop": "random"}, ArgumentError, "give a Collator with resize="),
+        (
+            {"collate": RESIZED},
+            ArgumentError,
+            'resizes all of h, w; give the size.*or crop="random"',
+        ),
+        ({"crop": "random"}, ArgumentError, "give resize= as well"),
         ({**CROPPED, "collate": LENGTH}, ArgumentError, "resized along two axes"),
         ({**CROPPED, "crop": "rnadom"}, ArgumentError, "crop is 'rnadom'.*did you mean"),
         ({**CROPPED, "crop": {"size": (1, 2)}}, ArgumentError, "its bounds are"),

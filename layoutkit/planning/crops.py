@@ -1,0 +1,338 @@
+"""Options that place windows in samples: fixed ones, and ones drawn at random for each sample.
+
+Random values are a function of the seed, the epoch and the position of a sample in its whole source
+only: threads, partitions, batches and resuming make no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils.random import draw_below, make_key
+from .._utils.validation import as_int
+from ..errors import ArgumentError
+from ..layout.pattern import axis_name
+from ..memory import Array
+
+RANDOM = "random"  # marks a value that is drawn for each sample
+_FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
+
+
+class CropArgs(NamedTuple):
+    """The unchecked arguments of one call that place windows; `crop` is of resized samples."""
+
+    offset: Any = None
+    flip: Any = None
+    crop: Any = None
+
+    def completed(self, others: CropArgs) -> CropArgs:
+        """Return these arguments, and those of `others` in place of None."""
+        pairs = zip(self, others, strict=True)
+        return CropArgs(*(other if own is None else own for own, other in pairs))
+
+
+class SourcePositions(NamedTuple):
+    """Positions of samples in the whole source: numbers and, for part files, file names."""
+
+    numbers: Array
+    files: list[str] | None = None
+
+
+class RandomCrop(NamedTuple):
+    """The crops that are drawn for resized samples.
+
+    scale    the bounds of the crop's share of the area, which is drawn uniformly
+    ratio    the bounds of its aspect ratio (width / height), whose logarithm is drawn uniformly
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+
+class CropAxes(NamedTuple):
+    """The axes of samples along which windows can be placed.
+
+    text       the pattern, for errors
+    places     the index in a sample of each axis, by name
+    sizes      the sizes of windows by axis, of those that have one
+    resized    whether samples are resized to these sizes
+    """
+
+    text: str
+    places: Mapping[str, int]
+    sizes: Mapping[str, int]
+    resized: bool
+
+
+class CropOptions(NamedTuple):
+    """The checked options `offset`, `flip` and `crop`: pairs of an axis and a value, or RANDOM."""
+
+    offset: tuple[tuple[str, Any], ...] = ()
+    flip: tuple[tuple[str, Any], ...] = ()
+    crop: tuple[tuple[str, int], ...] | RandomCrop = ()
+    seed: int = 0
+
+    @property
+    def is_random(self) -> bool:
+        """Return True if anything is drawn."""
+        pairs = (*self.offset, *self.flip)
+        return isinstance(self.crop, RandomCrop) or any(value == RANDOM for _, value in pairs)
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keyword arguments of these options, without defaults."""
+        keywords: dict[str, Any] = {}
+        for name, pairs in (("offset", self.offset), ("flip", self.flip)):
+            if pairs:
+                keywords[name] = dict(pairs)
+        if isinstance(self.crop, RandomCrop):
+            keywords["crop"] = self.crop._asdict()
+        elif self.crop:
+            keywords["crop"] = dict(self.crop)
+        return keywords | ({"seed": self.seed} if self.seed else {})
+
+    def without(self, args: CropArgs) -> CropOptions:
+        """Return the options that a call does not replace."""
+        return CropOptions(
+            self.offset if args.offset is None else (),
+            self.flip if args.flip is None else (),
+            self.crop if args.crop is None else (),
+            self.seed,
+        )
+
+    def fixed(self) -> CropArgs:
+        """Return the arguments of a call, of options without random values."""
+        crop = () if isinstance(self.crop, RandomCrop) else self.crop
+        return CropArgs(*(dict(pairs) or None for pairs in (self.offset, self.flip, crop)))
+
+    def draw(
+        self, axes: CropAxes, shapes: Array, positions: SourcePositions, epoch: int | str
+    ) -> CropArgs:
+        """Return the arguments of a call, with random values for each sample.
+
+        `shapes` has the shape of each sample in a row.
+        """
+        places, sizes = axes.places, axes.sizes
+        draws = _Draws(self.seed, epoch, positions)
+        if isinstance(self.crop, RandomCrop):
+            names = [*sizes]
+            crop, offset = draws.crops(self.crop, names, shapes[:, [places[n] for n in names]])
+        else:
+            crop, offset = dict(self.crop), dict(self.offset)
+        for name, value in offset.items():
+            if isinstance(value, str):
+                spare = shapes[:, places[name]] - crop.get(name, sizes[name])
+                offsets = draws.below("offset", name, np.abs(spare) + 1)
+                offset[name] = offsets + np.minimum(spare, 0)
+        flip = dict(self.flip)
+        for name, value in flip.items():
+            if value == RANDOM:
+                flip[name] = draws.below("flip", name, np.full(len(shapes), 2)) == 1
+        return CropArgs(offset or None, flip or None, crop or None)
+
+
+def as_positions(positions: Any) -> Array:
+    """Return positions of samples as an array; raise ArgumentError unless they are integers."""
+    try:
+        numbers = np.asarray(positions)
+    except (TypeError, ValueError):
+        numbers = np.empty(0)
+    if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
+        raise ArgumentError(f"positions={positions!r}; it must be a list of whole numbers")
+    return numbers.astype(np.int64)
+
+
+class _Draws(NamedTuple):
+    """The random numbers of the samples at `positions`."""
+
+    seed: int
+    epoch: int | str
+    positions: SourcePositions
+
+    def below(self, purpose: str, name: str, n: Array) -> Array:
+        """Draw a number from 0 .. n-1 for each sample."""
+        key_parts = purpose, name, self.seed, self.epoch
+        files = self.positions.files
+        if files is None:
+            key: Any = make_key(*key_parts)
+        else:
+            keys = {file: make_key(*key_parts, file) for file in set(files)}
+            key = np.array([keys[file] for file in files], np.uint64)
+        numbers = self.positions.numbers.astype(np.uint64)
+        values: Array = draw_below(key, numbers, n.astype(np.uint64))
+        return values.astype(np.int64)
+
+    def crops(
+        self, crop: RandomCrop, names: Sequence[str], sizes: Array
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the sizes and the offsets of crops of height and width."""
+
+        def uniform(purpose: str, bounds: tuple[float, float]) -> Array:
+            share = self.below("crop", purpose, np.full(len(sizes), 1 << 53)) / (1 << 53)
+            drawn: Array = bounds[0] + share * (bounds[1] - bounds[0])
+            return drawn
+
+        area = uniform("area", crop.scale) * sizes.prod(1)
+        ratio = np.exp(uniform("ratio", (math.log(crop.ratio[0]), math.log(crop.ratio[1]))))
+        sides = np.sqrt(np.stack([area / ratio, area * ratio], 1))
+        extents = np.clip(np.rint(sides).astype(np.int64), 1, sizes)
+        spare = sizes - extents + 1
+        columns = list(enumerate(names))
+        return (
+            {name: np.ascontiguousarray(extents[:, i]) for i, name in columns},
+            {name: self.below("offset", name, spare[:, i]) for i, name in columns},
+        )
+
+
+def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) -> CropOptions:
+    """Return the checked options.
+
+    Raises ArgumentError if one is malformed, or has no axis to apply to.
+    """
+    number = as_int(seed)
+    if number is None:
+        raise ArgumentError(f"seed={seed!r}; it must be a whole number")
+    crops = _parse_crop(crop, axes)
+    offsets = _parse_offset(offset, axes, crops)
+    return CropOptions(offsets, _parse_flip(flip, axes), crops, number)
+
+
+def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | RandomCrop:
+    if crop is None:
+        return ()
+    if not axes.resized:
+        raise ArgumentError(
+            f"crop={crop!r} is a part of samples that is resized; give resize= as well, or "
+            'offset="random" for windows of one size'
+        )
+    if isinstance(crop, Mapping) and {*map(axis_name, crop)} & {*axes.sizes}:
+        pairs = _parse_by_axis("crop", crop, axes.sizes).items()
+        return tuple((name, _parse_extent(name, value)) for name, value in pairs)
+    if len(axes.sizes) != 2:
+        raise ArgumentError(
+            f"crop={crop!r} draws parts of images, which are resized along two axes, but "
+            f'"{axes.text}" is resized along {", ".join(axes.sizes)}; give h= and w='
+        )
+    if not isinstance(crop, Mapping):
+        _check_random("crop", crop, "a dict of scale and ratio, or sizes by axis")
+        return RandomCrop()
+    return _parse_bounds(crop)
+
+
+def _parse_extent(name: str, value: Any) -> int:
+    number = as_int(value)
+    if number is None or number < 1:
+        raise ArgumentError(
+            f"crop[{name!r}] is {value!r}; give a whole number of at least 1, or one per sample to "
+            "a call"
+        )
+    return number
+
+
+def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
+    bounds = RandomCrop()._asdict()
+    for name, pair in crop.items():
+        low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (0, 0)
+        are_numbers = all(isinstance(n, int | float) for n in (low, high))
+        if name not in bounds or not are_numbers or not 0 < low <= high < math.inf:
+            raise ArgumentError(
+                f"crop={crop!r}; its bounds are scale=(0.08, 1), shares of the area, and "
+                "ratio=(3/4, 4/3), width / height, each lowest first; or give sizes by axis, as in "
+                '{"h": 200, "w": 200}'
+            )
+        bounds[name] = float(low), float(high)
+    if bounds["scale"][1] > 1:
+        raise ArgumentError(f"crop={crop!r}: scale is a share of the area, of at most 1")
+    return RandomCrop(**bounds)
+
+
+def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the offset by axis; "random" alone applies to each axis that has a window."""
+    if option is not None and isinstance(crop, RandomCrop):
+        raise ArgumentError(f"offset={option!r}, but random crops have random offsets; omit it")
+    cropped = [name for name, _ in crop] if axes.resized else [*axes.sizes]
+    offsets: dict[str, Any]
+    if isinstance(option, str) and option == RANDOM:
+        offsets = dict.fromkeys(cropped, RANDOM)
+    else:
+        offsets = _parse_by_axis("offset", option, axes.places)
+    for name, value in offsets.items():
+        number = as_int(value)
+        if number is not None:
+            offsets[name] = number
+            continue
+        _check_random(f"offset[{name!r}]", value, "or a whole number")
+        offsets[name] = RANDOM
+    lacking = [name for name, value in offsets.items() if value == RANDOM and name not in cropped]
+    if lacking or (option is not None and not offsets):
+        others = [*axes.sizes] if axes.resized else [*axes.places] or ["h", "w"]
+        raise _no_window_error(option, axes, lacking or others)
+    return tuple(offsets.items())
+
+
+def _no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> ArgumentError:
+    listed = ", ".join(names)
+    if axes.resized:
+        crop = ", ".join(f'"{name}": 200' for name in names)
+        return ArgumentError(
+            f'offset={option!r} draws the start of a crop, but Collator("{axes.text}") resizes all '
+            f"of {listed}; give the size of the crop too, as in crop={{{crop}}}, or "
+            'crop="random" for random parts of images'
+        )
+    sizes = ", ".join(f"{name}=224" for name in names)
+    return ArgumentError(
+        f'offset={option!r} draws the start of a window, but Collator("{axes.text}") has no window '
+        f"along {listed}; give the Collator window sizes, as in {sizes}"
+    )
+
+
+def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
+    """Return the flip option by axis."""
+    if isinstance(option, str) and option == RANDOM:
+        option = {name: RANDOM for name in axes.places if name in _FLIP_AXES}
+        if not option:
+            raise ArgumentError(
+                f'flip="random" flips along w, but "{axes.text}" has no such axis; name one '
+                f'of {", ".join(axes.places) or "its own"}, as in flip={{"h": "random"}}'
+            )
+    if isinstance(option, str) and axis_name(option) in axes.places:
+        option = {option: True}
+    flips = _parse_by_axis("flip", option, axes.places)
+    for name, value in flips.items():
+        if isinstance(value, bool | np.bool_):
+            flips[name] = bool(value)
+        else:
+            _check_random(f"flip[{name!r}]", value, "or True or False")
+            flips[name] = RANDOM
+    return tuple(flips.items())
+
+
+def _parse_by_axis(arg_name: str, option: Any, names: Mapping[str, int]) -> dict[str, Any]:
+    if option is None:
+        return {}
+    if isinstance(option, str):
+        _check_random(arg_name, option, "or a dict by axis")
+    if not isinstance(option, Mapping):
+        raise ArgumentError(
+            f'{arg_name}={option!r}; it must be "random", or a dict such as {{"w": "random"}}'
+        )
+    by_axis = {axis_name(name): value for name, value in option.items()}
+    for name in by_axis:
+        if name not in names:
+            raise ArgumentError(
+                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; their axes "
+                f"are {', '.join(names)}"
+            )
+    return by_axis
+
+
+def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
+    if isinstance(value, str) and value == RANDOM:
+        return
+    close = isinstance(value, str) and get_close_matches(value.lower(), [RANDOM, "rand"], 1, 0.5)
+    hint = '; did you mean "random"?' if close else ""
+    raise ArgumentError(f'{arg_name} is {value!r}; it must be "random", {alternatives}{hint}')
