@@ -48,7 +48,7 @@ def detail() -> Pixels:
 def fits() -> list[list[tuple[str, Pixels]]]:
     """Return the captions and tiles of the ways to fit: one row."""
     photo = painted()
-    size = {"h": SIDE, "w": SIDE}
+    size: dict[str, Any] = {"h": SIDE, "w": SIDE}
     tiles = [
         (text, collate([photo], "hwc->bhwc", resize="bilinear", **size, **options)[0])
         for text, options in FITS.items()
@@ -58,7 +58,7 @@ def fits() -> list[list[tuple[str, Pixels]]]:
 
 def filters() -> list[list[tuple[str, Pixels]]]:
     """Return the captions and tiles of the filters: rings shrunk in two ways, and a part grown."""
-    size = {"h": SIDE, "w": SIDE}
+    size: dict[str, Any] = {"h": SIDE, "w": SIDE}
     return [
         [(f'"{name}"', _resized(rings(), name, True, size)) for name in FILTERS],
         [
@@ -69,7 +69,7 @@ def filters() -> list[list[tuple[str, Pixels]]]:
     ]
 
 
-def _resized(x: Pixels, name: str, antialias: bool, size: dict[str, int]) -> Pixels:
+def _resized(x: Pixels, name: str, antialias: bool, size: dict[str, Any]) -> Pixels:
     batch = collate([x], "hwc->bhwc", resize=name, antialias=antialias, **size)
     return np.asarray(batch[0])
 
