@@ -55,9 +55,10 @@ class Collator:
     """A collation of samples, planned once and called for batch after batch.
 
     A Collator takes the arguments of `collate`, except those of a single call: the samples,
-    `indices` and `out`. `offset`, `crop` and `flip` can be given to a call or, as one value for all
-    samples, to the Collator; those of the call are used if both are. A Collator can also draw them
-    for each sample:
+    `indices` and `out`. `threads` limits the threads of a call, as for `Converter`.
+
+    `offset`, `crop` and `flip` can be given to a call or, as one value for all samples, to the
+    Collator; those of the call are used if both are. A Collator can also draw them for each sample:
 
     offset, flip : "random", or a dict with "random" for some axes
         The start of each window is drawn uniformly, and half of the windows are flipped. "random"
@@ -102,6 +103,7 @@ class Collator:
         clip: Any = None,
         casting: str = "same_kind",
         device: str | None = None,
+        threads: int | None = None,
         **sizes: int,
     ) -> None:
         self._options = parse_collate_options(
@@ -124,6 +126,7 @@ class Collator:
             clip=clip,
             casting=casting,
             device=None if device is None else check_device(device),
+            threads=threads,
             **sizes,
         )
         self._init_caches()

@@ -1,4 +1,4 @@
-"""`columns`: convert some columns of a mapping, for the `map` functions of data pipelines.
+"""`columns`: convert or collate columns of a mapping, for the `map` functions of data pipelines.
 
 Ray Data, Hugging Face datasets, grain, WebDataset and others pass such mappings to a function of
 the user.
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from ._utils.validation import type_name
+from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
+from .planning.options import ConvertOptions
 
 
 class Columns:
-    """A callable that converts columns of mappings; `columns` makes one.
+    """A callable that converts or collates columns of mappings; `columns` makes one.
 
     It is a class because actors of Ray need one. Objects with equal Converters are equal, and
     pickle to the same few bytes whatever was converted before, so that caches that are keyed by a
@@ -31,21 +33,22 @@ class Columns:
     ((2, 3, 4, 5), [1, 0])
     """
 
-    def __init__(self, **ways: Converter) -> None:
+    def __init__(self, **ways: Converter | Collator) -> None:
         if not ways:
             raise ArgumentError("columns() has no column; give one, as image=Converter(...)")
         for name, way in ways.items():
-            if not isinstance(way, Converter):
+            if not isinstance(way, Converter | Collator):
                 raise ArgumentError(
-                    f'column {name} is {way!r}; give a Converter, as Converter("bhwc->bchw")'
+                    f'column {name} is {way!r}; give a Converter, as Converter("bhwc->bchw"), or a '
+                    "Collator"
                 )
         self._converters = dict(sorted(ways.items()))  # sorted: the order does not matter
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a dict with the columns converted; `batch` is not modified.
 
-        A column is an array of any library, or a sequence of arrays of one shape. Raises
-        ArgumentError if one of the columns is missing.
+        A column is an array of any library, or a sequence of arrays: of one shape for a Converter,
+        of any sizes for a Collator. Raises ArgumentError if one of the columns is missing.
         """
         if not isinstance(batch, Mapping):
             raise ArgumentError(f"a batch is a mapping of columns, not a {type_name(batch)}")
@@ -55,9 +58,7 @@ class Columns:
                 f"there is no column {', '.join(sorted(missing))}; the batch has "
                 f"{', '.join(map(str, batch))}"
             )
-        converted = {
-            name: converter(_as_array(batch[name])) for name, converter in self._converters.items()
-        }
+        converted = {name: _convert(way, batch[name]) for name, way in self._converters.items()}
         return {**batch, **converted}
 
     def __repr__(self) -> str:
@@ -69,36 +70,51 @@ class Columns:
 
     def __hash__(self) -> int:
         # Equal in every process, unlike the hash of a str.
-        tasks = [(name, converter.options) for name, converter in self._converters.items()]
+        tasks = [(name, _options_of(way)) for name, way in self._converters.items()]
         lines = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in tasks]
         return zlib.crc32("; ".join(lines).encode())
 
     def __reduce__(self) -> Any:
         # The arguments of the Converters, without their caches.
         arguments = [
-            (name, converter.pattern, converter.keywords)
-            for name, converter in self._converters.items()
+            (name, way if isinstance(way, Collator) else (way.pattern, way.keywords))
+            for name, way in self._converters.items()
         ]
         return _rebuilt, (arguments,)
 
 
-def columns(**ways: Converter) -> Columns:
-    """Return a callable that converts columns of a mapping and keeps the others.
+def columns(**ways: Converter | Collator) -> Columns:
+    """Return a callable that converts or collates columns of a mapping and keeps the others.
 
     >>> columns(image=Converter("hwc->chw", dtype="float32"))
     columns(image=Converter("hwc->chw", dtype='float32'))
 
     Parameters
     ----------
-    **ways : Converter
-        The Converter of each column, by the column's name.
+    **ways : Converter or Collator
+        The Converter of each column, by the column's name, or a Collator of arrays of any sizes.
     """
     return Columns(**ways)
 
 
 # The name is in pickles.
-def _rebuilt(arguments: list[tuple[str, str, dict[str, Any]]]) -> Columns:
-    return Columns(**{name: Converter(pattern, **kwargs) for name, pattern, kwargs in arguments})
+def _rebuilt(arguments: list[tuple[str, Any]]) -> Columns:
+    ways = dict(arguments)
+    for name, way in ways.items():
+        if isinstance(way, tuple):
+            ways[name] = Converter(way[0], **way[1])
+    return Columns(**ways)
+
+
+def _options_of(way: Converter | Collator) -> ConvertOptions:
+    return way.windows.options if isinstance(way, Collator) else way.options
+
+
+def _convert(way: Converter | Collator, column: Any) -> Any:
+    """Return a column that is converted or collated."""
+    if isinstance(way, Collator):
+        return way(column if way.windows.whole else list(column))
+    return way(_as_array(column))
 
 
 def _as_array(column: Any) -> Any:

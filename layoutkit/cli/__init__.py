@@ -151,9 +151,10 @@ def _convert(arguments: argparse.Namespace) -> int:
 def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
     from .zarr import convert_to_store
 
-    for name in ("chunk", "crop", "flip", "resize", "fit", "fill"):
+    for name in ("chunk", "crop", "flip", "resize", "fit", "fill", "short_side", "filter"):
         if getattr(arguments, name):
-            raise ArgumentError(f"--{name}: does not apply to zarr stores; convert to .npy first")
+            option = name.replace("_", "-")
+            raise ArgumentError(f"--{option}: does not apply to zarr stores; convert to .npy first")
     if len(arguments.src) != 1:
         raise ArgumentError("a zarr store is written from one .zarr or .npy; give one SRC")
     convert_to_store(arguments.src[0], arguments.dst, job, arguments.scheduler)
@@ -167,6 +168,8 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
         arguments.resize,
         arguments.fit,
         arguments.fill,
+        arguments.short_side,
+        arguments.filter,
         max_pixels=arguments.max_pixels,
         **options,
     )

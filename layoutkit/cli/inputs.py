@@ -44,7 +44,8 @@ class ImageOptions:
     """Options for reading images as a batch.
 
     size : (height, width) of all images; None: the size that all image files share
-    fit, fill : as for `layoutkit.images.fit`
+    fit, fill, short_side : as for `layoutkit.images.fit`
+    filter : the filter that resizes; None: bilinear
     skip_bad : skip images that cannot be read, with a message
     max_pixels : limit for one image; default: Pillow's limit
     crop, flip : the window of every image, and whether the window is mirrored left to right
@@ -53,6 +54,8 @@ class ImageOptions:
     size: tuple[int, int] | None = None
     fit: str | None = None
     fill: float | Sequence[float] | None = None
+    short_side: int | None = None
+    filter: str | None = None
     skip_bad: bool = False
     max_pixels: int | None = None
     crop: Crop | None = None
@@ -65,6 +68,8 @@ class ImageOptions:
             "--resize": self.size,
             "--fit": self.fit,
             "--fill": self.fill,
+            "--short-side": self.short_side,
+            "--filter": self.filter,
             "--skip-bad": self.skip_bad or None,
             "--max-pixels": self.max_pixels,
         }
@@ -73,15 +78,20 @@ class ImageOptions:
     def decoder(self, default_fit: str) -> Decoder | None:
         """Return a decoder that resizes images to `size`, or None without a size."""
         if self.size is None:
-            for name in {"--fit", "--fill"} & {*self.options}:
+            resized = {"--fit", "--fill", "--short-side", "--filter"}
+            for name in sorted(resized & {*self.options}):
                 raise ArgumentError(
                     f"{name}: applies only to resized images; give --resize HxW, too"
                 )
             return None
-        fit = self.fit or default_fit
+        if self.fit is not None and self.short_side is not None:
+            raise ArgumentError("--fit and --short-side both say how images are scaled; remove one")
+        fit = self.fit or ("cover" if self.short_side is not None else default_fit)
         if self.fill is not None and fit != "pad":
             raise ArgumentError("--fill: applies only to padded images; give --fit pad, too")
-        return Decoder(self.size, fit, 0 if self.fill is None else self.fill)
+        fill = 0 if self.fill is None else self.fill
+        resize = self.filter or "bilinear"
+        return Decoder(self.size, fit, fill, short_side=self.short_side, resize=resize)
 
 
 @dataclass(frozen=True)

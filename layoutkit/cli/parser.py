@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import ArgumentError
+from ..planning.resize import FILTERS
 from ..spec import CASTINGS
 from .crop import Crop
 
@@ -408,6 +409,9 @@ def _add_image_options(
         f"(default: {default_fit})"
     )
     add("--fit", choices=_FIT_CHOICES, help=fit_help)
+    short_help = "scale the shorter side to N, and take the central part"
+    add("--short-side", type=positive_int, metavar="N", help=short_help)
+    add("--filter", choices=FILTERS, help="filter that resizes (default: bilinear)")
     add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
     add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
     return group

@@ -20,7 +20,14 @@ from ..backends.dispatch import as_array
 from ..collator import collate
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
-from ..planning.resize import FIT_MODES, Placement, Placements, ResizeOptions, place_samples
+from ..planning.resize import (
+    FIT_MODES,
+    Placement,
+    Placements,
+    ResizeOptions,
+    parse_resize,
+    place_samples,
+)
 from .decode import decode_pixels, pillow
 
 LIBRARIES = ("opencv", "pillow")
@@ -35,6 +42,8 @@ def fit(
     how: str = "cover",
     *,
     fill: Any = 0,
+    short_side: int | None = None,
+    resize: str = "bilinear",
     library: str | None = None,
 ) -> Array:
     """Resize an image of shape (height, width) or (height, width, channels).
@@ -57,10 +66,13 @@ def fit(
         aspect ratio.
     fill : number, or one for each channel
         The value of the padding of "pad".
+    short_side : int, optional
+        With "cover": scale the image until its shorter side has this size, and crop it centrally.
+    resize : "nearest", "bilinear", "bicubic", "lanczos" or "area"
+        The filter of `collate`, which resizes the image. Bytes are within 1 of Pillow's.
     library : "opencv" or "pillow", optional
-        By default, images are resized by `collate` with `resize="bilinear"`: sides that shrink are
-        averaged. Bytes are within 1 of Pillow's. Pass a library to get its exact bits; OpenCV
-        averages areas along sides that shrink.
+        Resize with the bilinear filter of this library, to its exact bits; OpenCV averages areas
+        along sides that shrink.
 
     Returns
     -------
@@ -75,40 +87,68 @@ def fit(
     """
     pixels = _check_image(image)
     height, width = as_size(size)
-    placed = _place(pixels.shape[:2], (height, width), how)
+    _check_filter(resize, library)
+    placed = _place(pixels.shape[:2], (height, width), how, short_side)
     fill_values = _fill_values(fill, pixels)
     if library is None:
         layout = "hwc" if pixels.ndim == 3 else "hw"
-        options: dict[str, Any] = {"resize": "bilinear", "fit": how}
+        options: dict[str, Any] = {"fit": how} if short_side is None else {"short_side": short_side}
         if how == "pad":
             options["fill"] = fill_values
-        batch: Array = collate([pixels], f"{layout}->b{layout}", h=height, w=width, **options)
+        pattern = f"{layout}->b{layout}"
+        batch: Array = collate([pixels], pattern, h=height, w=width, resize=resize, **options)
         resized: Array = batch[0]
         return resized
     begins, sizes, scaled, firsts = (field[0].tolist() for field in placed)
     resampled = _resample(pixels[_slices(begins, sizes)], scaled[0], scaled[1], library)
-    if scaled == [height, width]:
-        return resampled
     result = buffers.empty((height, width, *pixels.shape[2:]), pixels.dtype)
     result[...] = fill_values
-    result[_slices([-first for first in firsts], scaled)] = resampled
+    overlap = [min(n, size) for n, size in zip(scaled, (height, width), strict=True)]
+    target = _slices([max(0, -first) for first in firsts], overlap)
+    result[target] = resampled[_slices([max(0, first) for first in firsts], overlap)]
     return result
 
 
-def placement(shape: Sequence[int], size: Sequence[int], how: str = "cover") -> Placement:
+def placement(
+    shape: Sequence[int], size: Sequence[int], how: str = "cover", *, short_side: int | None = None
+) -> Placement:
     """Return the placement in the result of `fit` of an image of shape (height, width, ...).
 
     `Placement.to_image` maps boxes detected in the result back to the image. Raises the errors of
-    `fit` for an invalid shape, size or `how`.
+    `fit` for an invalid argument.
     """
-    return _place(as_size(shape[:2], "shape"), as_size(size), how).placement(0, 1)
+    return _place(as_size(shape[:2], "shape"), as_size(size), how, short_side).placement(0, 1)
 
 
-def _place(shape: Sequence[int], size: tuple[int, int], how: str) -> Placements:
+def _place(
+    shape: Sequence[int], size: tuple[int, int], how: str, short_side: int | None
+) -> Placements:
     """Return the placement of an image of (height, width) in a result of `size`."""
+    options = _resize_options(how, short_side)
+    may_fill = how == "pad"
+    return place_samples(options, ("h", "w"), np.array([shape], np.int64), size, {}, {}, may_fill)
+
+
+def _resize_options(how: str, short_side: int | None) -> ResizeOptions:
+    """Return the options of a method of `fit`; raise ArgumentError if they are invalid."""
     check_choice("how", how, FIT_MODES, ArgumentError)
-    options = ResizeOptions("bilinear", fit=how)
-    return place_samples(options, ("h", "w"), np.array([shape], np.int64), size, {}, {}, True)
+    if short_side is not None and how != "cover":
+        raise ArgumentError(
+            f"short_side={short_side!r} and how={how!r} both say how the image is scaled; remove "
+            "one"
+        )
+    fit_mode = "stretch" if short_side is not None else how
+    options = parse_resize("bilinear", True, fit_mode, short_side, None)
+    return options or ResizeOptions("bilinear")
+
+
+def _check_filter(resize: str, library: str | None) -> None:
+    parse_resize(resize, True, "stretch", None, None)
+    if library is not None and resize != "bilinear":
+        raise ArgumentError(
+            f"resize={resize!r} is a filter of layoutkit, and library={library!r} resizes with its "
+            "own bilinear one; remove one"
+        )
 
 
 def _slices(begins: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
@@ -244,10 +284,13 @@ class Decoder:
     how: str = "cover"
     fill: Any = 0
     library: str | None = None
+    short_side: int | None = None
+    resize: str = "bilinear"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
-        check_choice("how", self.how, FIT_MODES, ArgumentError)
+        _resize_options(self.how, self.short_side)
+        _check_filter(self.resize, self.library)
         if isinstance(self.fill, list | np.ndarray):
             object.__setattr__(self, "fill", tuple(np.asarray(self.fill).tolist()))
         pillow()
@@ -260,7 +303,15 @@ class Decoder:
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Decode and resize an image, into `out` if it is given."""
-        fitted = fit(self._decode(data), self.size, self.how, fill=self.fill, library=self.library)
+        fitted = fit(
+            self._decode(data),
+            self.size,
+            self.how,
+            fill=self.fill,
+            short_side=self.short_side,
+            resize=self.resize,
+            library=self.library,
+        )
         if out is None:
             return fitted
         out[...] = fitted
@@ -274,4 +325,5 @@ class Decoder:
                     "be uint8 (height, width, 3)"
                 )
             return data
-        return decode_pixels(data, min_size=self.size).array
+        side = self.short_side
+        return decode_pixels(data, min_size=self.size if side is None else (side, side)).array

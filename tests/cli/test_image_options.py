@@ -56,6 +56,13 @@ def test_images_are_fitted_as_the_library_does(folder, fit_mode):
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_the_shorter_side_and_the_filter_are_those_of_the_library(folder):
+    words = "--resize", "16x20", "--short-side", "22", "--filter", "bicubic"
+    options = {"short_side": 22, "resize": "bicubic"}
+    expected = [fit(read(name), (16, 20), **options) for name in sorted(folder.iterdir())]
+    np.testing.assert_array_equal(_convert(folder, *words), np.stack(expected))
+
+
 @pytest.mark.parametrize(("fill", "colour"), [("114", (114,) * 3), ("1,2,3", (1, 2, 3))])
 def test_what_lies_beside_an_image_has_a_colour(folder, fill, colour):
     actual = _convert(folder / "a.png", "--resize", "60x30", "--fit", "pad", "--fill", fill)
@@ -96,6 +103,11 @@ def test_the_words_are_the_librarys():
     ("words", "message"),
     [
         (["--fit", "pad"], "--fit: applies only to resized images; give --resize HxW, too"),
+        (["--short-side", "9"], "--short-side: applies only to resized images; give --resize"),
+        (["--filter", "area"], "--filter: applies only to resized images; give --resize HxW"),
+        (["--resize", "8x8", "--short-side", "9", "--fit", "cover"], "--fit and --short-side both"),
+        (["--resize", "8x8", "--filter", "cubic"], "invalid choice: 'cubic'"),
+        (["--resize", "8x8", "--short-side", "5"], "short_side=5"),
         (["--fill", "9"], "--fill: applies only to resized images; give --resize HxW, too"),
         (["--resize", "8x8", "--fill", "9"], "give --fit pad, too"),
         (["--resize", "8x8", "--fit", "pad", "--fill", "300"], "an integer in 0..255"),

@@ -22,6 +22,21 @@ def made():
     return columns(image=Converter("bhwc->bchw", **WAY))
 
 
+def test_a_column_of_images_of_many_sizes_is_collated():
+    images = [PHOTOS[0], PHOTOS[1][:3], PHOTOS[2][:, :2]]
+    collator = layoutkit.Collator("hwc->bchw", h=6, w=6, resize="bilinear", dtype="float32")
+    way = columns(image=collator, extra=Converter("bhwc->bchw"))
+    assert pickle.loads(pickle.dumps(way)) == way
+    assert hash(pickle.loads(pickle.dumps(way))) == hash(way)
+    objects = np.array([*images, None], object)[:-1]
+    for column in (images, tuple(images), objects):
+        made = way({"image": column, "extra": PHOTOS, "label": [1, 2, 3]})
+        np.testing.assert_array_equal(made["image"], collator(images))
+        assert made["label"] == [1, 2, 3]
+    with pytest.raises(ArgumentError, match="or a Collator"):
+        columns(image="hwc->bchw")
+
+
 def one():
     return columns(image=Converter("hwc->chw", **WAY))
 

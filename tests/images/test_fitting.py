@@ -11,7 +11,7 @@ pytest.importorskip("PIL.Image")
 
 from photographs import blocks, encoded, noise
 
-from layoutkit import ArgumentError, DtypeError, ShapeError
+from layoutkit import ArgumentError, DtypeError, ShapeError, collate
 from layoutkit.images import Decoder, Placement, fit, placement, read
 from layoutkit.images.resize import FIT_MODES, opencv
 
@@ -22,6 +22,50 @@ by_each = pytest.mark.parametrize("library", LIBRARIES)
 
 
 # ---- pixels --------------------------------------------------------------------------------
+
+
+@by_each
+@pytest.mark.parametrize("shape", [(30, 50, 3), (50, 30, 3), (16, 40)])
+def test_the_shorter_side_is_scaled_and_the_center_taken(shape, library):
+    image = noise(0, *shape)
+    made = fit(image, (16, 12), short_side=20, library=library)
+    sides = [n * 20 // min(shape[:2]) for n in shape[:2]]
+    scaled = fit(image, sides, "stretch", library=library)
+    top, left = (round((n - size) / 2) for n, size in zip(sides, (16, 12), strict=True))
+    np.testing.assert_array_equal(made, scaled[top : top + 16, left : left + 12])
+    where = placement(shape, (16, 12), short_side=20)
+    assert (where.top, where.left) == (-top, -left)
+
+
+def test_the_filter_is_that_of_collate():
+    image = noise(1, 30, 40, 3)
+    for name in ("nearest", "bicubic", "lanczos", "area"):
+        expected = collate([image], "hwc->bhwc", h=9, w=50, resize=name)[0]
+        np.testing.assert_array_equal(fit(image, (9, 50), "stretch", resize=name), expected)
+    decoder = Decoder((16, 12), short_side=20, resize="bicubic")
+    np.testing.assert_array_equal(
+        decoder(image), fit(image, (16, 12), short_side=20, resize="bicubic")
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"short_side": 20, "how": "pad"}, "short_side=20 and how='pad' both"),
+        ({"short_side": 2.5}, "short_side=2.5"),
+        ({"resize": "cubic"}, "did you mean 'bicubic'"),
+        ({"resize": "area", "library": "pillow"}, "own bilinear one"),
+    ],
+)
+def test_filters_and_short_sides_are_checked(options, match):
+    with pytest.raises(ArgumentError, match=match):
+        fit(noise(0, 8, 9, 3), (4, 4), **options)
+    with pytest.raises(ArgumentError, match=match):
+        Decoder((4, 4), **options)
+    if "short_side" not in options:
+        return
+    with pytest.raises(ShapeError, match="short_side=3"):
+        fit(noise(0, 8, 9, 3), (4, 4), short_side=3)
 
 
 @by_each
