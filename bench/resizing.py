@@ -1,9 +1,10 @@
-"""`--resize`: resize, normalize and stack images, compared with torch, OpenCV and Pillow.
+"""`--resize`: resize, normalize and stack images, compared with libraries that are installed.
 
 torch resizes bytes as torchvision's transforms v2 do, then normalizes the batch in place. OpenCV
 and Pillow resize each image; `cv2.LUT` and `cv2.split` normalize it and write it into the batch,
 which is the fastest way that they have. torch and Pillow round bytes between rows and columns, so
-their results differ from layoutkit's by some levels.
+their results differ from layoutkit's by some levels. DALI and kornia-rs have operators that resize
+and normalize on the CPU: DALI whole images, with antialias; kornia-rs one letterbox, without.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ TORCH = "torch"
 AREA = "OpenCV INTER_AREA"
 FIXED = "OpenCV"
 PILLOW = "Pillow"
+DALI = "DALI"
+KORNIA = "kornia-rs"
 FILTERS = {"bilinear": ("INTER_LINEAR", 2), "bicubic": ("INTER_CUBIC", 3)}  # OpenCV's, Pillow's
 
 
@@ -113,6 +116,7 @@ def variants(case: ResizeCase) -> list[Variant]:
     peers[FIXED] = _by_opencv(case, out, FILTERS[case.filter][0])
     if case.images[0].dtype == np.uint8:
         peers[PILLOW] = _by_pillow(case, out)
+    peers |= {DALI: _by_dali(case), KORNIA: _by_kornia(case)}
     for name, function in peers.items():
         if function is not None:
             result.append(Variant(name, [_rotated(function, case)], spin_seconds=0.01))
@@ -250,6 +254,55 @@ def _by_pillow(case: ResizeCase, out: Array) -> Callable[[Array | None], Any] | 
     )
 
 
+def _by_dali(case: ResizeCase) -> Callable[[Array | None], Any] | None:
+    """Return a function with DALI's operators of whole images, or None without DALI."""
+    try:
+        from nvidia.dali import Pipeline, fn, types
+    except ImportError:
+        return None
+    if not case.normalized or case.box is not None or len(case.turns) > 1:
+        return None
+    height, width = case.size
+    kind = types.INTERP_TRIANGULAR if case.filter == "bilinear" else types.INTERP_CUBIC
+
+    built = Pipeline(
+        batch_size=len(case.images),
+        num_threads=layoutkit.get_num_threads(),
+        device_id=None,
+        prefetch_queue_depth=1,
+        exec_async=False,
+        exec_pipelined=False,
+    )
+    mean, std = (np.multiply(values, 1 / SCALE).tolist() for values in (MEAN, STD))
+    with built:
+        images = fn.external_source(name="images", no_copy=True, layout="HWC")
+        size = {"resize_x": width, "resize_y": height}
+        resized = fn.resize(images, **size, interp_type=kind, antialias=True)
+        planes = {"dtype": types.FLOAT, "output_layout": "CHW"}
+        built.set_outputs(fn.crop_mirror_normalize(resized, **planes, mean=mean, std=std))
+    built.build()
+
+    def run(_: Array | None) -> Any:
+        built.feed_input("images", list(case.images))
+        return built.run()
+
+    return run
+
+
+def _by_kornia(case: ResizeCase) -> Callable[[Array | None], Any] | None:
+    """Return a function with the fused letterbox of kornia-rs for one image, or None without it."""
+    try:
+        from kornia_rs import Preprocessor
+    except ImportError:
+        return None
+    if case.box is None or len(case.images) > 1:
+        return None
+    letterbox = Preprocessor(mode="letterbox", mean=tuple(MEAN), std=tuple(STD), pad_value=114)
+    height, width = case.images[0].shape[:2]
+    pixels = case.images[0].ravel()
+    return lambda _: letterbox.run(pixels, width, height, *case.size)
+
+
 def _by_image(
     case: ResizeCase,
     out: Array,
@@ -296,7 +349,7 @@ def run_resize(quick: bool) -> int:
 
 def _lines(case: ResizeCase, candidates: list[Variant], budget: Budget) -> Iterator[str]:
     times = measure(candidates, budget)
-    for ours, rivals in ((OURS, (TORCH, PILLOW, AREA)), (PLAIN, (FIXED,))):
+    for ours, rivals in ((OURS, (TORCH, PILLOW, AREA, DALI)), (PLAIN, (FIXED, KORNIA))):
         name = case.name if ours == OURS else "  without antialias"
         ratios = [
             f"{paired_ratio(times[rival], times[ours]):.1f} {rival}"
