@@ -1,9 +1,9 @@
-"""Random conversions and sums between guard pages, each a function of a seed and its number.
+"""Random conversions, sums and resized batches between guard pages, each a function of a seed.
 
 `python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
-with the slow reference byte by byte, what lies around outputs included, and names the first one
-that is wrong or ends the child. `--first 4711 --moves 1` repeats it. `--cpu avx2` has kernels
-compiled for a lesser CPU than this one.
+with the slow reference byte by byte (resized values within the promised distance), what lies around
+outputs included, and names the first one that is wrong or ends the child. `--first 4711 --moves 1`
+repeats it. `--cpu avx2` has kernels compiled for a lesser CPU than this one.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import ml_dtypes  # noqa: F401  (makes NumPy know names such as "bfloat16")
 import numpy as np
+import resizing
 from guarded import guarded
 from instruction_sets import named
 
@@ -129,6 +130,28 @@ class Sum:
         ).astype(self.out.dtype)
 
 
+@dataclass
+class Resized:
+    """A batch of resized samples."""
+
+    seed: int  # of the case
+    samples: list
+    out: Laid
+
+    def run(self):
+        case = resizing.Case(self.seed)
+        rooms, samples = zip(*(sample.make() for sample in self.samples), strict=True)
+        room, out = self.out.make()
+        raw = room.pages.copy()
+        expected = case.expected()
+        for made in (case.made(list(samples), out=out), case.made(list(samples))):
+            case.compare(np.array(made), *expected)
+        room.twin(raw, out)[...] = out
+        wrong = np.flatnonzero(raw != room.pages)
+        assert not wrong.size, f"{wrong.size} bytes around the output changed"
+        del rooms
+
+
 def check(move, work):
     """Check that `work` writes the correct result and changes no other byte of the pages."""
     room, out = move.out.make()
@@ -157,8 +180,8 @@ def draw(seed, number):
         "alone": int(rng.choice([128 << 10, 0])),
         "threads": int(rng.integers(1, 4)),
     }
-    make = draw_sum if rng.random() < 0.2 else draw_conversion
-    move = make(rng)
+    makes = (draw_conversion, draw_sum, draw_resized)
+    move = makes[rng.choice(3, p=[0.7, 0.15, 0.15])](rng)
     policy["divisor"] = int(rng.choice([1, 2, 8]))
     return move, policy
 
@@ -272,6 +295,17 @@ def draw_sum(rng):
         parts.append(part)
     result = accumulation._promote([part.dtype for part in parts])
     return Sum(tuple(layouts), layout, parts, draw_laid(rng, shape_of(layout, sizes), result))
+
+
+def draw_resized(rng):
+    seed = int(rng.integers(1 << 30))
+    case = resizing.Case(seed)
+    samples = []
+    for x in case.samples:
+        sample = draw_laid(rng, x.shape, x.dtype)
+        sample.values = x
+        samples.append(sample)
+    return Resized(seed, samples, draw_laid(rng, case.expected()[0].shape, case.target))
 
 
 def draw_values(rng, shape, dtype, keywords):

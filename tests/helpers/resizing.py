@@ -1,6 +1,20 @@
-"""The definition of resizing, in float64: a matrix of weights for each axis."""
+"""The definition of resizing, in float64: a matrix of weights for each axis; and random cases."""
 
 import numpy as np
+from arrays_of import BF16, assert_same
+
+from layoutkit import Collator, convert
+
+RNG = np.random.default_rng(0)
+FILTERS = ["nearest", "bilinear", "bicubic", "lanczos", "area"]
+PATTERNS = [
+    "hwc->bchw", "hwc->bhwc", "chw->bchw", "chw->bhwc", "hwc->chwb", "hwc->b(hwc)", "wch->bhwc",
+    "thwc->btchw", "cthw->btchw", "hw->bhw", "h1wc->bhwc", "hwc->bwhc", "hwc->(bh)wc",
+    "ctl->bltc", "h(tw)c->bhwtc",
+]  # fmt: skip
+AVERAGED = ["uint8", "uint16", "int16", "float16", "float32", "float64", BF16]
+MOVED = [*AVERAGED, "bool", "int64", "uint32", "complex64"]
+
 
 RADIUS = {"bilinear": 1, "bicubic": 2, "lanczos": 3}
 
@@ -108,3 +122,160 @@ def take(x, indices, axis, fill):
     y = np.take(x, indices.clip(0, x.shape[axis] - 1), axis)
     shape = [-1 if a == axis else 1 for a in range(x.ndim)]
     return np.where(inside.reshape(shape), y, fill)
+
+
+def photo(shape, dtype="uint8", rng=RNG):
+    dtype = np.dtype(dtype)
+    if dtype.kind in "uib":
+        return rng.integers(0, 2 if dtype.kind == "b" else 250, shape).astype(dtype)
+    return (rng.standard_normal(shape) * 100).astype(dtype)
+
+
+class Case:
+    """A random collation, and the same one by the definition."""
+
+    def __init__(self, seed):
+        self.rng = rng = np.random.default_rng(seed)
+        self.pattern = str(rng.choice(PATTERNS))
+        self.left, self.right = self.pattern.split("->")
+        names = [name for name in self.left if name.isalpha()]
+        folded = [name for name in names if name in self.left.partition("(")[2].partition(")")[0]]
+        able = [name for name in names if name in "hwlt" and name not in folded]
+        count = int(rng.integers(1, min(3, len(able)) + 1))
+        self.resized = sorted(rng.choice(able, count, replace=False).tolist())
+        self.filter = str(rng.choice(FILTERS))
+        self.antialias = self.filter == "lanczos" or bool(rng.integers(2))
+        moved = self.filter == "nearest" and bool(rng.integers(2))
+        dtypes = MOVED if moved else AVERAGED
+        self.dtype = np.dtype(dtypes[rng.integers(len(dtypes))])
+        self.sizes = {name: int(rng.integers(1, 40)) for name in self.resized}
+        self.folds = {folded[0]: 2} if folded else {}
+        self.axes = list(self._groups())
+        self.draw_options()
+        channels = int(rng.integers(1, 8))
+        free = [
+            channels if g == "c" else 1 if g == "1" else int(rng.integers(1, 9)) for g in self.axes
+        ]
+        self.free = [2 * n if len(g) > 1 else n for n, g in zip(free, self.axes, strict=True)]
+        self.channels = None
+        if "c" in self.axes and rng.integers(3) == 0:
+            self.channels = tuple(rng.integers(0, channels, rng.integers(1, 5)).tolist())
+            self.options["channels"] = self.channels
+        self.samples = [self.draw_sample() for _ in range(rng.integers(1, 5))]
+        self.draw_call()
+        self.draw_formula(channels)
+
+    def _groups(self):
+        text = self.left
+        while text:
+            group = text[1 : text.index(")")] if text[0] == "(" else text[0]
+            yield group
+            text = text[len(group) + 2 * (text[0] == "(") :]
+
+    def draw_options(self):
+        rng = self.rng
+        self.fill = int(rng.integers(2)) if rng.integers(3) == 0 else None
+        self.fitting = {}
+        if len(self.resized) > 1 and rng.integers(3) == 0:
+            self.fitting["fit"] = str(rng.choice(["cover", "pad"]))
+        elif self.fill is not None and rng.integers(3) == 0:
+            self.fitting["short_side"] = int(rng.integers(1, 60))
+        self.options = {} if self.fill is None else {"fill": self.fill}
+
+    def draw_sample(self):
+        rng = self.rng
+        shape = [
+            int(rng.integers(1, 60)) if group in self.resized else n
+            for group, n in zip(self.axes, self.free, strict=True)
+        ]
+        x = photo(shape, self.dtype, rng)
+        changes = [np.asfortranarray, lambda x: np.repeat(x, 2, -1)[..., ::2]]
+        changes += [lambda x: x[::-1], lambda x: x[..., ::-1]]
+        change = rng.integers(8)
+        return changes[change](x) if change < len(changes) else x
+
+    def draw_call(self):
+        rng = self.rng
+        self.call = {}
+        for name in [name for name in self.resized if rng.integers(3) == 0]:
+            axis = self.axes.index(name)
+            crops, offsets = [], []
+            for x in self.samples:
+                n = x.shape[axis]
+                margin = 0 if self.fill is None else 4
+                crop = int(rng.integers(1, n + 1 + margin))
+                low, high = (0, n - crop) if self.fill is None else (1 - crop, n - 1)
+                crops.append(crop)
+                offsets.append(int(rng.integers(max(low, -margin), max(low, high) + 1)))
+            self.call.setdefault("crop", {})[name] = crops
+            self.call.setdefault("offset", {})[name] = offsets
+        flips = [name for name in self.axes if name.isalpha() and len(name) == 1]
+        flips = [name for name in flips if rng.integers(3) == 0]
+        if flips:
+            count = len(self.samples)
+            self.call["flip"] = {name: rng.integers(0, 2, count).astype(bool) for name in flips}
+
+    def draw_formula(self, channels):
+        rng = self.rng
+        self.formula = {}
+        self.target = self.dtype
+        if self.dtype.kind in "bc" or rng.integers(2):
+            return
+        self.target = np.dtype(str(rng.choice(["float32", "float64"])))
+        self.options["dtype"] = str(self.target)
+        if rng.integers(2):
+            count = len(self.channels) if self.channels else channels
+            self.formula = {"scale": 0.5, "mean": 3.0}
+            if "c" in self.axes and rng.integers(2):
+                self.formula["mean"] = rng.standard_normal(count).tolist()
+
+    def made(self, samples=None, **keywords):
+        collator = Collator(
+            self.pattern, resize=self.filter, antialias=self.antialias,
+            **self.sizes, **self.folds, **self.options, **self.fitting, **self.formula,
+        )  # fmt: skip
+        return collator(samples or self.samples, **self.call, **keywords)
+
+    def windows(self):
+        """Return the windows in float64, with the selected channels."""
+        windows = []
+        for number, x in enumerate(self.samples):
+            own = {
+                name: {self.axes.index(axis): values[number] for axis, values in by_axis.items()}
+                for name, by_axis in self.call.items()
+            }
+            flips = [axis for axis, value in own.pop("flip", {}).items() if value]
+            sizes = {self.axes.index(name): size for name, size in self.sizes.items()}
+            placed_window = window(
+                x, sizes, self.filter, antialias=self.antialias, **self.fitting, **own,
+                fill=self.fill or 0,
+            )  # fmt: skip
+            if self.channels is not None:
+                placed_window = placed_window.take(self.channels, self.axes.index("c"))
+            windows.append(np.flip(placed_window, flips))
+        return np.stack(windows)
+
+    def check(self):
+        """Compare a batch with the definition."""
+        self.compare(self.made(), *self.expected())
+
+    def expected(self):
+        """Return the batch and the windows in float64."""
+        windows = self.windows()
+        return convert(windows, "b" + self.pattern, **self.folds, **self.formula), windows
+
+    def compare(self, made, expected, windows):
+        """Compare a batch with the expected one."""
+        assert made.dtype == self.target
+        assert made.shape == expected.shape
+        largest = max(1.0, float(np.abs(windows).max(initial=0)))
+        if self.filter == "nearest" and not self.formula:
+            assert_same(made, expected.astype(self.target))
+        elif self.target.kind in "ui":
+            info = np.iinfo(self.target)
+            error = made - expected.clip(info.min, info.max)
+            assert np.abs(error).max(initial=0) <= 0.5 + 1e-5 * largest
+        else:
+            digits = {"float16": 1e-3, "bfloat16": 8e-3}.get(str(self.target), 1e-5)
+            error = made.astype(np.complex128) - expected
+            assert np.abs(error).max(initial=0) <= digits * largest
