@@ -25,7 +25,7 @@ from .backends.collate import choose_adapter, numpy_views, stack_windows
 from .backends.cupy import CudaAdapter
 from .converter import Converter
 from .cpu.collate import CollateProgram
-from .cpu.resize import ResizeProgram
+from .cpu.resize import ResizeProgram, converted_options
 from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
 from .cuda.collate import DeviceCollateProgram
 from .cuda.runtime import check_device
@@ -422,9 +422,9 @@ class Collator:
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
         result = self._device_program(arrays, indices, crops, target, leader)
         leader.keep(arrays)
-        return self._post_converter(self._options.options)(
-            leader.export(result.owner, samples[0]), out
-        )
+        windows = leader.export(result.owner, samples[0])
+        task = converted_options(self._options, result.shape, arrays[0].dtype)
+        return self._post_converter(task)(windows, out)
 
     def _post_converter(self, task: ConvertOptions) -> Converter:
         """Return the cached Converter of options, which is applied to the stacked windows."""
@@ -444,8 +444,6 @@ class Collator:
             windows, task = stack_windows(self._options, samples, indices, crops, like)
             return self._post_converter(task)(windows, out)
         if isinstance(leader, CudaAdapter):
-            if self._options.resize is not None:
-                raise _cannot_resize_on_gpu(like)
             return self._batch_on_gpu(leader, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
@@ -623,13 +621,6 @@ def _random_in_graph() -> ArgumentError:
     return ArgumentError(
         "this Collator draws windows for each call, and a compiled function would repeat those of "
         "its first call; make batches outside of the compiled function"
-    )
-
-
-def _cannot_resize_on_gpu(like: Any) -> ArgumentError:
-    return ArgumentError(
-        f"resize= takes samples on the CPU, and sample 0 is a {type_name(like)} on a GPU; give "
-        'samples on the CPU and device="cuda"'
     )
 
 

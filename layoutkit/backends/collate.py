@@ -18,8 +18,8 @@ from ..cpu.resize import (
     F4,
     axis_weights,
     check_resizable,
+    converted_options,
     nearest_positions,
-    options_of_floats,
 )
 from ..errors import ArgumentError
 from ..memory import Array
@@ -240,9 +240,7 @@ class _ResizedWindows(_SymbolicWindows):
         fill = fill_array_of(options, axes, window, self.dtype)
         batch = list(window)
         batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
-        target = self.task.check_and_infer_dtype(tuple(batch), self.dtype)[1]
-        if self.is_exact or not self.is_nearest:
-            self.task = options_of_floats(self.task, target)
+        self.task = converted_options(options, tuple(batch), self.dtype)
         result = []
         for number, sample in enumerate(samples):
             x = self.namespace.to(self._select_channels(sample), self.computed)

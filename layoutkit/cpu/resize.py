@@ -8,6 +8,7 @@ not contiguous, or crops reach outside of samples, the crops are copied first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -450,36 +451,61 @@ class ResizeProgram:
         )
 
     def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
-        """Return the tap tables of a batch."""
-        requests, longest = zip(*(self._requests(x, samples) for x in slots), strict=True)
-        nbytes = [_table_bytes(rows[0]) for rows in requests]
-        total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
-        memory, address = empty_with_address((total,), np.dtype(np.uint8))
-        addresses = np.empty((self._count, len(slots)), np.int64)
-        for slot, (rows, size) in enumerate(zip(requests, nbytes, strict=True)):
-            rows[:, t.T_TABLE] = address + np.arange(len(rows)) * size
-            addresses[:, slot] = rows[:, t.T_TABLE]
-            address += len(rows) * size
-        _write_tables(np.concatenate(requests), total)
-        return TapTables(memory, addresses, longest[-2], longest[-1], prod(longest[:-2]))
+        """Return the tap tables of a batch; an absent axis has one position."""
+        letters = list(self._sizes)
+        whole = AxisPlacement(1, *np.ones((2, 1), np.int64))
+        placements = [
+            self._placement_along(letters.index(x), samples) if x else whole for x in slots
+        ]
+        memory, addresses, longest = tap_tables(self._resize, placements)
+        table = np.empty((self._count, len(slots)), np.int64)
+        for slot, rows in enumerate(addresses):
+            table[:, slot] = rows
+        return TapTables(memory, table, longest[-2], longest[-1], prod(longest[:-2]))
 
-    def _requests(self, letter: str, samples: PlacedSamples) -> tuple[Array, int]:
-        """Return the requests for the tap tables of an axis, and the largest number of taps.
+    def _placement_along(self, axis: int, samples: PlacedSamples) -> AxisPlacement:
+        fields = (samples.sizes, samples.scaled, samples.firsts, samples.reversed)
+        size = [*self._sizes.values()][axis]
+        return AxisPlacement(size, *(field[:, axis] for field in fields))
 
-        There is one request per sample, or a single one if all samples have the same placement.
-        """
-        count = self._count if letter else 1
-        if not letter:
-            return _requests_of(self._resize, 1, *np.ones((2, count), np.int64))
-        axis = list(self._sizes).index(letter)
-        return _requests_of(
-            self._resize,
-            self._sizes[letter],
-            samples.sizes[:, axis],
-            samples.scaled[:, axis],
-            samples.firsts[:, axis],
-            samples.reversed[:, axis],
-        )
+
+class AxisPlacement(NamedTuple):
+    """The placement of samples along one axis: arrays of one number per sample.
+
+    length          positions of the window
+    sizes, scaled, firsts   see `Placements`
+    reversed        whether the window is flipped
+    """
+
+    length: int
+    sizes: Array
+    scaled: Array
+    firsts: Array | int = 0
+    reversed: Array | bool = False
+
+
+def tap_tables(
+    resize: ResizeOptions, axes: Sequence[AxisPlacement]
+) -> tuple[Array, list[Array], list[int]]:
+    """Return memory with the tap tables of samples along several axes.
+
+    Also return, for each axis, the address of each sample's table (or one, if all samples share
+    it), and the largest number of taps.
+    """
+    requests, longest = zip(*(_requests_of(resize, *axis) for axis in axes), strict=True)
+    nbytes = [_table_bytes(rows[0]) for rows in requests]
+    total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
+    memory, address = empty_with_address((total,), np.dtype(np.uint8))
+    for rows, size in zip(requests, nbytes, strict=True):
+        rows[:, t.T_TABLE] = address + np.arange(len(rows)) * size
+        address += len(rows) * size
+    every = np.concatenate(requests)
+    with fork.init_lock:
+        from ..kernels.cpu.compiler import KernelSpec, load
+
+        kernel = load(KernelSpec("resize", ("taps",)))
+    Job(kernel, bytes(8), len(every), 1, total * WORK).run(data_pointer(every), 0)
+    return memory, [rows[:, t.T_TABLE] for rows in requests], list(longest)
 
 
 def _requests_of(
@@ -487,8 +513,8 @@ def _requests_of(
     count: int,
     sizes: Array,
     scaled: Array,
-    firsts: Array | int = 0,
-    is_reversed: Array | bool = False,
+    firsts: Array | int,
+    is_reversed: Array | bool,
 ) -> tuple[Array, int]:
     """Return the requests for tap tables of `count` positions, and the largest number of taps.
 
@@ -515,24 +541,13 @@ def _table_bytes(request: Array) -> int:
     return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
 
 
-def _write_tables(requests: Array, nbytes: int) -> None:
-    """Write the tap tables of requests, of `nbytes` together, at their addresses."""
-    with fork.init_lock:
-        from ..kernels.cpu.compiler import KernelSpec, load
-
-        kernel = load(KernelSpec("resize", ("taps",)))
-    Job(kernel, bytes(8), len(requests), 1, nbytes * WORK).run(data_pointer(requests), 0)
-
-
 def axis_weights(resize: ResizeOptions, count: int, size: int, scaled: int, first: int) -> Array:
     """Return the float32 weights of `size` source positions in each of `count` scaled positions.
 
     Positions from `first` on; those outside of the scaled source have no weights.
     """
-    rows, _ = _requests_of(resize, count, *np.array([[size], [scaled], [first]]))
-    nbytes = _table_bytes(rows[0])
-    memory, rows[:, t.T_TABLE] = empty_with_address((nbytes,), np.dtype(np.uint8))
-    _write_tables(rows, nbytes)
+    axis = AxisPlacement(count, *np.array([[size], [scaled], [first]]))
+    memory = tap_tables(resize, [axis])[0]
     heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
     firsts, taps = heads.reshape(count, t.POSITION).T
     table = memory[8 * (t.HEAD + t.POSITION * count) :].view(F4).reshape(count, -1)
@@ -570,6 +585,22 @@ def options_of_floats(task: ConvertOptions, target: DType) -> ConvertOptions:
     """Return the conversion of resampled values, which are float32: integers are rounded."""
     casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
     return task._replace(dtype=target, casting=casting)
+
+
+def converted_options(
+    options: CollateOptions, shape: tuple[int, ...], source: DType
+) -> ConvertOptions:
+    """Return the conversion of stacked windows of `shape`, of samples of the dtype `source`.
+
+    Windows that are resized, unless their items are moved, are floats.
+    """
+    task, resize = options.options, options.resize
+    if resize is None:
+        return task
+    is_exact = check_resizable(resize, source) in EXACT
+    if resize.filter == "nearest" and not is_exact:
+        return task
+    return options_of_floats(task, task.check_and_infer_dtype(shape, source)[1])
 
 
 def check_resizable(resize: ResizeOptions, source: DType) -> str:

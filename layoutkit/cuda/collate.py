@@ -29,8 +29,10 @@ from ..planning.collate import (
 from ..planning.crops import CropArgs
 from ..planning.options import parse_options
 from ..planning.padding import PaddedRegion
+from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
 from .program import DevicePrograms
+from .resize import Resizing, resized_dtype
 from .runtime import runtime
 from .transfers import to_device
 
@@ -64,16 +66,19 @@ class DeviceCollateProgram:
         if not samples:
             shapes = np.delete(shapes, sample_axis, axis=1)
         window = axes.window(options, shapes)
+        if options.resize is not None:
+            dtype = resized_dtype(options.resize, first.dtype)
+            batch = _empty_batch(window, len(samples), sample_axis, dtype, first, adapter)
+            if batch.size:
+                Resizing(options, axes, window, samples, batch, sample_axis, adapter).run(crops)
+            return batch
         sizes = select_channel_sizes(options, axes, shapes)
         cropped = resolve_crops(options, axes, sizes, np.array(window), crops, len(samples))
         outside = (cropped.starts < 0) | (cropped.starts + np.array(window) > sizes)
         pixel = fill_array_of(options, axes, window, first.dtype)
         if options.fill is None:
             check_windows_inside(axes, cropped.starts, sizes, window, outside)
-        adapter.check(first.dtype)
-        batch = adapter.empty(
-            (*window[:sample_axis], len(samples), *window[sample_axis:]), first.dtype, first.ordinal
-        )
+        batch = _empty_batch(window, len(samples), sample_axis, first.dtype, first, adapter)
         if not batch.size:
             return batch
         tables = (
@@ -164,6 +169,20 @@ class DeviceCollateProgram:
             task = parse_options(identity_pattern(ndim), copy=True)
             programs = self._programs.setdefault(ndim, DevicePrograms(task))
         programs.find(source, target)(source, target, adapter)
+
+
+def _empty_batch(
+    window: tuple[int, ...],
+    count: int,
+    sample_axis: int,
+    dtype: DType,
+    first: DeviceArray,
+    adapter: DeviceAdapter,
+) -> DeviceArray:
+    """Return memory for the windows of `count` samples, on the GPU of the first one."""
+    adapter.check(first.dtype)
+    shape = (*window[:sample_axis], count, *window[sample_axis:])
+    return adapter.empty(shape, dtype, first.ordinal)
 
 
 def _select_index(array: DeviceArray, axis: int, index: int) -> DeviceArray:

@@ -14,6 +14,7 @@ from arrays_of import BF16
 from cuda_model import whole_only
 from cuda_moves import launch_of as move
 from cuda_moves import placed
+from cuda_moves import resize_of as resized
 from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.budget(3)
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf")  # fmt: skip
+        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf", "resize u1")  # fmt: skip
 
 
 # ---- what is compiled --------------------------------------------------------------------
@@ -64,6 +65,10 @@ LAUNCHES = {
     "sum of integers": lambda: total("i4"),
     "sum of bytes": lambda: total("u1"),
     "sum of c16": lambda: total("c16"),
+    "resize u1": lambda: resized("u1"),
+    "resize bf, outside": lambda: resized(BF16, outside=2),
+    "resize f8, first of two": lambda: resized("f8", is_last=False),
+    "resize i8, moved": lambda: resized("i8", "nearest", target="i8"),
     "sum of f4 of some widths": lambda: total("f4", "f4", "f4", sizes=(40, 71)),
 }
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import cuda_shim
 import numpy as np
 import pytest
-from cuda_moves import address, copied, placed, planned, planned_sum
+from cuda_moves import address, copied, placed, planned, planned_resize, planned_sum
 from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
@@ -54,6 +54,14 @@ def total(*parts, **sizes):
     ]
     launch, out, sources, shifts = planned_sum(arrays, parts[0][0])
     return Case(launch, sources, shifts, out.shape, out)
+
+
+def resized(shape, axis, size, source="u1", **options):
+    """A pass of a resized batch."""
+    x = placed(shape, source)
+    x[...] = RNG.integers(1, 120, shape)
+    launch, out, sources = planned_resize(x, axis, size, **options)
+    return Case(launch, sources, (0, 0, 0), out.shape, out)
 
 
 CASES = {
@@ -99,6 +107,12 @@ CASES = {
         lambda: total(("bhwc", "i4"), ("chwb", "i4"), ("wbch", "i4"), b=7, c=20, h=5, w=9),
         lambda: total(("bc", "i4"), ("cb", "f2"), ("bc", "i2"), b=300, c=33),
         lambda: total(("bc", "i4"), ("cb", "i4"), ("cb", "i4"), b=6, c=10),
+    ],
+    "resize": [
+        lambda: resized((20, 24, 3), 0, 9),
+        lambda: resized((9, 11, 5), 1, 20, "f2", outside=2),
+        lambda: resized((20, 24, 3), 1, 13, "u1", is_last=False),
+        lambda: resized((7, 9, 4), 1, 12, "i8", name="nearest", outside=1, target="i8"),
     ],
 }
 
@@ -243,6 +257,22 @@ MISTAKES = [
     ("accumulate", "if (other != axis)", "if (true)"),
     ("accumulate", "pointers.src[part + 1], next)", "pointers.src[part], next)"),
     ("accumulate", "add(part + 1, asked[1], asked[0])", "add(part + 1, asked[0], asked[1])"),
+    # samples and taps
+    ("resize", "samples[middle].block <= block", "samples[middle].block < block"),
+    ("resize", "high = count;", "high = count - 1;"),
+    ("resize", "if (axis == (int)params.filled) fill += turn;", ""),
+    ("resize", "is_covered = is_covered && position[1] > 0;", ""),
+    ("resize", "is_covered || !LAST ?", "true ?"),
+    ("resize", "is_covered || !LAST ?", "is_covered ?"),
+    ("resize", "tap < count; ++tap", "tap <= count; ++tap"),
+    ("resize", "(is_inside && from >= 0 && from < length)", "(from >= 0 && from <= length)"),
+    ("resize", "(from >= 0 && from < length))", "(from >= 0))"),
+    ("resize", "head[0] * turn", "head[0] * (turn + 1)"),
+    ("resize", "dst += turn * side.to;", "dst += turn * side.from;"),
+    ("resize", "+ (side.map ?", "+ (false ?"),
+    ("resize", "begin = side.begin,", "begin = 0,"),
+    ("resize", "src += from * side.from;", "src += from * side.to;"),
+    ("resize", "multiply_add(value, weights[tap], sum)", "multiply_add(value, weights[0], sum)"),
 ]  # fmt: skip
 
 

@@ -7,11 +7,14 @@ import numpy as np
 
 from layoutkit import Converter
 from layoutkit.accumulation import Accumulator
+from layoutkit.cpu.resize import AxisPlacement, tap_tables
 from layoutkit.cuda.program import supports_float16
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
+from layoutkit.kernels.cuda.resize import SampleAxis, SamplePass, prepare_pass
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
 from layoutkit.planning.plan import make_single_plan
+from layoutkit.planning.resize import ResizeOptions
 
 EDGE = 256  # the alignment of addresses before they are shifted
 
@@ -85,6 +88,50 @@ def planned_sum(parts, layout, out=None, **keywords):
     starts = [address(array) + shift for array, shift in zip([out, *arrays], shifts, strict=True)]
     launch = prepare_sum(plan.nest.loops, operands[:-2], *operands[-2:], [*starts[1:], starts[0]])
     return launch, out, arrays, shifts
+
+
+def planned_resize(x, axis, size, name="bilinear", *, outside=0, is_last=True, target="f4"):
+    """Return a launch that resizes an axis of x and of x reversed, its output and its sources.
+
+    The first and last position of the output are filled; the crop begins `outside` positions
+    before the samples and ends as many behind them. The last axis is read backwards.
+    """
+    options = ResizeOptions(name)
+    extent = x.shape[axis] + 2 * outside
+    placement = AxisPlacement(size, *np.array([[extent], [size - 2], [-1]]))
+    taps = tap_tables(options, [placement])[0]
+    counts = [size if i == axis else n for i, n in enumerate(x.shape)]
+    out = placed((2, *counts), target)
+    parts = [bytes(16), np.arange(1, counts[-1] + 1).astype(target).tobytes()]
+    parts += [taps.tobytes(), np.arange(counts[-1], dtype=np.int64)[::-1].tobytes()]
+    offsets = [0]
+    for n, part in enumerate(parts):
+        parts[n] = part + bytes(-len(part) % 16)
+        offsets.append(offsets[-1] + len(parts[n]))
+    last = x.ndim - 1
+    columns = [
+        counts, x.strides, out.strides[1:],
+        [-outside * (i == axis) for i in range(x.ndim)], x.shape,
+        [offsets[3] * (i == last) for i in range(x.ndim)],
+        [offsets[2] * (i == axis) for i in range(x.ndim)],
+    ]  # fmt: skip
+    forward = tuple(SampleAxis(*numbers) for numbers in zip(*columns, strict=True))
+    reverse = (forward[0]._replace(source=-x.strides[0]), *forward[1:])
+    begin = (x.shape[0] - 1) * x.strides[0]
+    samples = [SamplePass(0, 0, forward), SamplePass(begin, out.strides[0], reverse)]
+    item = make_operand(x.dtype).name
+    dtypes = (f"m{x.itemsize}",) * 2 if target == x.dtype and name == "nearest" else (item, "f4")
+    launch, packed = prepare_pass(
+        samples, dtypes, axis, offsets[-1], (last, offsets[1]), is_bounded=outside > 0,
+        is_last=is_last,
+    )  # fmt: skip
+    table = copied(np.frombuffer(b"".join([*parts, packed]), np.uint8), 0)
+    return launch, out, [table, x]
+
+
+def resize_of(dtype, name="bilinear", **options):
+    """Return a launch that resizes small images."""
+    return planned_resize(placed((20, 24, 3), dtype), 0, 9, name, **options)[0]
 
 
 def launch_of(pattern, shape, item="u4", shift=0, **keywords):

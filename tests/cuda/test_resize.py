@@ -1,0 +1,109 @@
+"""Batches of resized samples that are on a GPU, or go there."""
+
+import numpy as np
+import pytest
+from arrays_of import assert_same
+from cuda_shim import needs_compiler
+from fake_cuda import FakeArray, values_of
+from resizing import Case, photo
+
+from layoutkit import ArgumentError, Collator, DeviceError, DtypeError, ShapeError, collate
+
+pytestmark = [pytest.mark.budget(4), needs_compiler]
+
+PHOTOS = [photo((40, 50, 3)), photo((33, 61, 3)), photo((24, 30, 3))]
+SIZES = {"h": 16, "w": 20}
+FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
+
+
+@pytest.mark.parametrize("first", range(0, 200, 10))
+def test_random_collations(gpu, first):
+    """The same values as by the definition, of samples with any strides."""
+    for seed in range(first, first + 10):
+        case = Case(seed)
+        samples = [gpu.array(x) for x in case.samples]
+        try:
+            made = case.made(samples)
+            assert isinstance(made, FakeArray)
+            case.compare(values_of(made), *case.expected())
+        except Exception as error:
+            raise AssertionError(f"Case({seed}) differs from the definition") from error
+    gpu.check()
+
+
+@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "lanczos", "area"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fit": "pad", "fill": (1, 2, 3)},
+        {"short_side": 22, "channels": (2, 0)},
+        {"crop": {"h": 30}, "offset": {"h": -4}, "fill": 9, "flip": {"w": True, "c": True}},
+    ],
+)
+def test_windows_are_those_of_the_cpu(gpu, filter_name, options):
+    formula = {} if "channels" in options else FORMULA
+    collator = Collator("hwc->bchw", resize=filter_name, **SIZES, **options, **formula)
+    expected = collator(PHOTOS)
+    found = collator([gpu.array(x) for x in PHOTOS])
+    tolerance = 1 if expected.dtype == np.uint8 else 1e-5 * 2 / 0.2
+    np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=tolerance)
+    out = gpu.array(np.zeros_like(expected))
+    assert collator([gpu.array(x) for x in PHOTOS], out=out) is out
+    assert_same(values_of(out), values_of(found))
+
+
+def test_rows_of_an_array_are_resized(gpu):
+    images = np.moveaxis(np.stack([photo((20, 24, 3)) for _ in range(5)]), 0, 2)
+    keywords = {**SIZES, "resize": "bicubic", "dtype": "float32", "indices": [4, 0, -1]}
+    expected = collate(images, "hwbc->cbhw", **keywords)
+    found = collate(gpu.array(images, 1), "hwbc->cbhw", **keywords)
+    assert found.ordinal == 1
+    np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=3e-3)
+    nothing = collate(gpu.array(images), "hwbc->cbhw", **{**keywords, "indices": []})
+    assert nothing.shape == (3, 0, 16, 20)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "complex128", "bool", "uint32"])
+def test_other_dtypes_are_moved(gpu, dtype):
+    x = photo((15, 18), "uint8").astype(dtype)
+    keywords = {"h": 7, "w": 30, "resize": "nearest", "fit": "pad", "fill": 1, "flip": "w"}
+    found = collate([gpu.array(x)], "hw->bhw", **keywords)
+    assert_same(values_of(found), collate([x], "hw->bhw", **keywords))
+
+
+def test_a_result_does_not_depend_on_its_neighbors(gpu):
+    collator = Collator("hwc->bchw", resize="bilinear", dtype="float32", **SIZES)
+    batch = values_of(collator([gpu.array(x) for x in PHOTOS]))
+    for number, x in enumerate(PHOTOS):
+        assert_same(values_of(collator([gpu.array(x)]))[0], batch[number])
+
+
+def test_samples_on_the_cpu_are_resized_there_and_sent(gpu):
+    collator = Collator("hwc->bchw", resize="bicubic", **SIZES, **FORMULA)
+    sent = Collator("hwc->bchw", resize="bicubic", device="cuda", **SIZES, **FORMULA)(PHOTOS)
+    assert isinstance(sent, FakeArray)
+    np.testing.assert_allclose(values_of(sent), collator(PHOTOS), rtol=0, atol=1e-5)
+
+
+def test_a_shape_is_compiled_once(gpu):
+    collator = Collator("hwc->bchw", resize="bilinear", crop="random", **SIZES, **FORMULA)
+    there = [gpu.array(x) for x in PHOTOS]
+    collator(there)
+    loaded = len(gpu.loaded)
+    for _ in range(3):
+        collator(there)
+    assert len(gpu.loaded) == loaded
+
+
+def test_bad_input(gpu):
+    there = [gpu.array(x) for x in PHOTOS]
+    collator = Collator("hwc->bchw", resize="bilinear", **SIZES)
+    with pytest.raises(ShapeError, match="give another crop or offset"):
+        collator(there, crop={"h": 100})
+    with pytest.raises(DtypeError, match="does not average"):
+        collator([gpu.array(x.astype(np.int64)) for x in PHOTOS])
+    with pytest.raises(DeviceError, match="bring both to one device"):
+        collator([there[0], gpu.array(PHOTOS[1], 1)])
+    with pytest.raises(ArgumentError, match="shares memory"):
+        collator(there[:1], out=there[0][:16, :20].transpose(2, 0, 1).reshape(1, 3, 16, 20))
