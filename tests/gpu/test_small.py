@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from arrays_of import BF16, assert_same, random_array
 
-from layoutkit import accumulate, convert
+from layoutkit import Collator, accumulate, convert
 from reference import reference_convert
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -78,3 +78,14 @@ def test_a_batch_goes_up_and_comes_down():
         np.testing.assert_array_equal(y.get(), given.transpose(0, 3, 1, 2) * np.float32(0.5))
         back = convert(y, "bchw->bhwc", device="cpu")
         np.testing.assert_array_equal(back, given * np.float32(0.5))
+
+
+@pytest.mark.parametrize("name", ["nearest", "bilinear", "lanczos"])
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f8"])
+def test_samples_are_resized(name, dtype):
+    photos = [RNG.integers(0, 120, shape).astype(dtype) for shape in [(40, 33, 3), (21, 70, 3)]]
+    collator = Collator(
+        "hwc->bchw", h=17, w=40, resize=name, fit="pad", fill=(1, 2, 3), dtype="f4", flip="w"
+    )
+    there = collator([at(x, x.itemsize) for x in photos])
+    np.testing.assert_allclose(there.get(), collator(photos), rtol=0, atol=2e-3)
