@@ -28,7 +28,7 @@ import numpy as np
 from .._utils.files import name_in_errors, replace_atomically, resolve_links
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
-from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind
+from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is_image_name
 from ..errors import ArgumentError, DataError
 from ..images import Decoder
 from ..layout.pattern import parse_pattern
@@ -165,6 +165,7 @@ def write_npz(file: BinaryIO, joined: JoinedBatches, arrays: dict[str, Array]) -
 _SIZE = 224, 224
 _INDEX_KINDS = (
     "directory",
+    "files",
     *(suffix[1:] for suffix in TABLE_DELIMITERS),
     *CONTAINER_KINDS.values(),
 )
@@ -250,7 +251,8 @@ def _open_index(request: BatchesRequest) -> Index:
     """Return the index of the images; raise ArgumentError if there are none."""
     source = request.source
     (partition, partitions) = request.partition
-    is_glob = container_kind(source) is not None and _GLOB_CHARACTERS & set(source)
+    has_kind = container_kind(source) is not None or is_image_name(source)
+    is_glob = has_kind and _GLOB_CHARACTERS & set(source)
     if "://" not in source and not is_glob and not Path(source).exists():
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):
@@ -258,8 +260,9 @@ def _open_index(request: BatchesRequest) -> Index:
     index: Index = open_index(source, partition=partition, partitions=partitions)
     if index.kind not in _INDEX_KINDS:
         raise ArgumentError(
-            f"{source}: images come from a folder, from a {' or '.join(TABLE_DELIMITERS)} file "
-            f"that names them, or from a {', '.join(CONTAINER_KINDS)} file that has them"
+            f"{source}: images come from a folder or glob, from a "
+            f"{' or '.join(TABLE_DELIMITERS)} file that names them, or from a "
+            f"{', '.join(CONTAINER_KINDS)} file that has them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""

@@ -85,6 +85,11 @@ def lowercase_suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
 
 
+def is_image_name(path: str) -> bool:
+    """Return True if a path or URL has the suffix of an image."""
+    return lowercase_suffix(path) in IMAGE_SUFFIXES
+
+
 def container_kind(path: str) -> str | None:
     """Return the kind of container at a path, URL or pattern; None for other files."""
     name = path.rpartition("/")[2].lower()

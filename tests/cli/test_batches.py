@@ -423,7 +423,14 @@ def test_an_empty_folder_and_an_empty_partition_have_no_files(photos, tmp_path, 
 def test_a_source_of_another_kind_is_refused(photos, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.zeros((2, 2)))
     assert "images come from a folder" in _refused(capsys, tmp_path / "x.npy")
-    assert "is not an index" in _refused(capsys, photos / "ant" / "0.png")
+    (tmp_path / "x.txt").write_text("no image")
+    assert "is not an index" in _refused(capsys, tmp_path / "x.txt")
+
+
+def test_a_glob_names_images(photos, capsys):
+    assert main(["batches", f"{photos}/ant/*.png", "--batch-size", "2"]) == 0
+    assert "2 batches" in capsys.readouterr().out
+    assert "no file" in _refused(capsys, f"{photos}/ant/*.gif")
 
 
 @pytest.mark.parametrize(

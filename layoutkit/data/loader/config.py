@@ -21,7 +21,7 @@ from ...layout.pattern import as_shape, check_rank
 from ...planning.crops import CropArgs, parse_crops
 from ...spec import as_dtype, check_supported_dtype
 from ..errors import NoSuchArgument, no_such_argument
-from ..formats import IMAGE_SUFFIXES, lowercase_suffix
+from ..formats import is_image_name
 from ..io.cache import DiskCache
 from ..io.reader import Reader
 from ..samplers import Sampler, sampler
@@ -186,10 +186,11 @@ def with_decoder(args: Arguments) -> Arguments:
     )
 
 
-def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
-    """Raise DataError if batches would hold undecoded images, whose bytes differ in length.
+def with_image_reader(args: Arguments, indexes: Sequence[Index]) -> Arguments:
+    """Return the arguments, with a processor that decodes images if a Collator takes them.
 
-    Also raise DataError if `size` is set for several sources, which one Decoder cannot combine.
+    Raise DataError if batches would hold undecoded images, whose bytes differ in length, or if
+    `size` is set for several sources, which one Decoder cannot combine.
     """
     if args.size is not None and len(indexes) > 1:
         raise DataError(
@@ -199,21 +200,25 @@ def check_decoded(args: Arguments, indexes: Sequence[Index]) -> None:
     index = indexes[0]
     is_raw = args.get is None and args.processor is None
     if not is_raw or isinstance(index, PartsIndex) or index.in_memory or not len(index):
-        return
+        return args
     name = index[0].url
-    is_image = name is not None and lowercase_suffix(name) in IMAGE_SUFFIXES
+    is_image = name is not None and is_image_name(name)
     if not is_image and not index.has_images:
-        return
-    content = "is an image" if is_image else "has images"
+        return args
     if args.collate is not None:
-        raise DataError(
-            f"{name} {content}, but collate takes pixels; decode images with "
-            "processor=lambda data, out: layoutkit.images.read(data)"
-        )
+        return replace(args, processor=_read_image)
+    content = "is an image" if is_image else "has images"
     raise DataError(
         f"{name} {content}, but encoded bytes are not a row of a batch; decode images with "
         "size=(height, width), or process the bytes with processor="
     )
+
+
+def _read_image(data: Any, out: Any = None) -> Any:
+    """Return the pixels of an image; `out` is not used, as images differ in size."""
+    from ...images import read
+
+    return read(data)
 
 
 def _image_layouts(layout: Any) -> Any:
@@ -373,7 +378,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     layouts = _row_layouts(args)
     _check_ranks(args.input_dims, layouts[0])
     indexes = _open_indexes(args.sources)
-    check_decoded(args, indexes)
+    args = with_image_reader(args, indexes)
     if len(indexes) > 1 and args.processor is None:
         raise DataError(f"{len(indexes)} sources need a processor that joins their results")
     shard, samplers = _make_shard(args, indexes, size)
@@ -438,10 +443,13 @@ def _make_view_factories(
 
 
 def _open_indexes(sources: Any) -> list[Index]:
-    source_list = sources if isinstance(sources, list | tuple) else [sources]
-    if not source_list:
+    is_list = isinstance(sources, list | tuple)
+    if is_list and not sources:
         raise DataError("sources is empty; give at least one")
-    return [source if isinstance(source, Index) else open_index(source) for source in source_list]
+    if is_list and any(isinstance(source, Index) for source in sources):
+        return [source if isinstance(source, Index) else open_index(source) for source in sources]
+    opened = sources if isinstance(sources, Index) else open_index(sources)
+    return opened if isinstance(opened, list) else [opened]
 
 
 def _parse_getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:

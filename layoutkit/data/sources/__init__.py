@@ -3,6 +3,7 @@
 arrays.py       arrays, and the files that contain them
 base.py         Index, the base class of all sources; partitions; the file names a table may contain
 directory.py    a folder whose sub-folders are labels
+files.py        a list of files
 parquet.py      Parquet files
 partfiles.py    a folder of part files, whose lines are records
 ranged.py       RangedIndex, the base class of containers; labels in columns; sharded files
@@ -26,6 +27,7 @@ from ..formats import (
     CONTAINER_KINDS,
     TABLE_DELIMITERS,
     container_kind,
+    is_image_name,
     lowercase_suffix,
 )
 from ..io.filesystem import is_url
@@ -33,6 +35,7 @@ from ..io.zarr import is_store
 from .arrays import open_tensor
 from .base import Groups, Index, Partition, check_schemes, group_by_code
 from .directory import DirectoryIndex
+from .files import FilesIndex, is_file_list
 from .parquet import open_parquet
 from .partfiles import PartsIndex
 from .recordio import open_record_file
@@ -69,11 +72,16 @@ def open_index(
         files, an array, ``{"x": array, "y": labels}``, a .npy, .npz, .safetensors or .pt file, a
         .zarr store of an array or of x and y, or a container of records: .rec, .tar, .parquet or
         .tfrecord. Containers may be several files, by wildcards and braces:
-        ``"train-{000..119}.tar"``. A list gives a list of Indexes.
+        ``"train-{000..119}.tar"``.
+
+        Files of one record each, such as images: a list of paths, a glob ("photos/*.jpg"), one
+        path, ``{"x": paths, "y": labels}``, or a data frame with a column filename, path, file,
+        filepath or image, and a column label. A list of other sources gives a list of Indexes.
     kind : str, optional
         The kind of the source, if its name does not tell: "csv", "tsv", "directory", "parts",
-        "tensor", "zarr", "image", "raw", "tar", "parquet" or "tfrecord". "image" and "raw" are
-        RecordIO files: of image records, the default for .rec, or of records as plain bytes.
+        "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or "tfrecord". "image" and
+        "raw" are RecordIO files: of image records, the default for .rec, or of records as plain
+        bytes.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
     schemes : tuple of str
@@ -107,12 +115,13 @@ def open_index(
         "list": _check_path("list", list),
     }
     options |= {"columns": columns, "column": column, "label": label}
-    if isinstance(source, builtins.list | tuple):
+    is_list = isinstance(source, builtins.list | tuple)
+    if is_list and not (kind == "files" or (kind is None and _are_files(source))):
         shared: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
         return [open_index(item, **shared, **options) for item in source]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path)
-    if path is None and name != "tensor":
+    if path is None and name not in ("tensor", "files"):
         raise DataError(f"kind={kind!r} takes a path or URL, not a {type_name(source)}")
     opener, keywords = _OPENERS[name]
     kwargs = {key: value for key, value in options.items() if key in keywords}
@@ -135,6 +144,7 @@ class _Opener(NamedTuple):
 _OPENERS = {
     **{suffix[1:]: _Opener(open_table) for suffix in TABLE_DELIMITERS},
     "directory": _Opener(DirectoryIndex),
+    "files": _Opener(FilesIndex),
     "parts": _Opener(PartsIndex),
     "tensor": _Opener(open_tensor),
     "zarr": _Opener(open_tensor),
@@ -158,9 +168,36 @@ def _check_kind(kind: Any) -> str | None:
     return kind
 
 
+def _are_files(sources: Sequence[Any]) -> bool:
+    """Return True if these are paths of files that are not sources of their own."""
+    if not is_file_list(sources):
+        return False
+    return all(_source_kind(os.fspath(path)) is None for path in sources if _is_path(path))
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike)
+
+
 def _guess_kind(source: Any, path: str | None) -> str:
     if path is None:
-        return "tensor"
+        return "files" if is_file_list(source) else "tensor"
+    kind = _source_kind(path)
+    if kind is not None:
+        return kind
+    if is_file_list(path):
+        return "files"
+    exists = os.path.exists(path)  # noqa: PTH110  # no error for too long a name
+    reason = "nothing is known of its kind" if exists else "there is no such file"
+    raise DataError(
+        f"{path} is not an index: {reason}; an index is a folder, the URL of a folder of part "
+        "files, an image, a list of files, or a file: "
+        f"{', '.join([*TABLE_DELIMITERS, *ARRAY_READERS, *CONTAINER_KINDS])}"
+    )
+
+
+def _source_kind(path: str) -> str | None:
+    """Return the kind of the source at a path or URL; None if it is none."""
     suffix = lowercase_suffix(path)
     if "\0" in path:
         raise DataError(f"{path!r} has a null character, which no name of a file has")
@@ -175,11 +212,4 @@ def _guess_kind(source: Any, path: str | None) -> str:
     container = container_kind(path)
     if container is not None:
         return container
-    if is_url(path):
-        return "parts"
-    exists = os.path.exists(path)  # noqa: PTH110  # as above
-    reason = "nothing is known of its kind" if exists else "there is no such file"
-    raise DataError(
-        f"{path} is not an index: {reason}; an index is a folder, the URL of a folder of part "
-        f"files, or a file: {', '.join([*TABLE_DELIMITERS, *ARRAY_READERS, *CONTAINER_KINDS])}"
-    )
+    return "parts" if is_url(path) and not is_image_name(path) else None

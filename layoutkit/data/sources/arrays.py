@@ -35,7 +35,7 @@ class TensorIndex(Index):
         self._partition = partition
         self._x = x
         self._count = partition.count(_count(x))
-        labels, codes, self._y = _split_labels(y)
+        labels, codes, self._y = split_labels(y)
         own_codes = None if codes is None else codes[partition.rows]
         super().__init__(kind, None, labels, own_codes)
 
@@ -108,7 +108,7 @@ def _row(array: Any, place: int) -> Any:
     return row() if callable(row) else np.asarray(row)
 
 
-def _split_labels(y: Any) -> tuple[list[Any], Array | None, Any]:
+def split_labels(y: Any) -> tuple[list[Any], Array | None, Any]:
     """Return (sorted labels, label codes of the records, None), or ([], None, y) for targets."""
     if y is None:
         return [], None, None
