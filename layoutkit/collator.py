@@ -23,6 +23,7 @@ from ._utils.validation import type_name
 from .backends import dispatch
 from .backends.collate import choose_adapter, numpy_views, stack_windows
 from .backends.cupy import CudaAdapter
+from .backends.items import Positioned, split_items, stack_values
 from .converter import Converter
 from .cpu.collate import CollateProgram
 from .cpu.resize import ResizeProgram, converted_options
@@ -31,6 +32,7 @@ from .cuda.collate import DeviceCollateProgram
 from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
+from .layout.parsing import Layout
 from .memory import Array, check_writable
 from .normalize import is_hashable_constant, to_hashable
 from .planning.collate import (
@@ -69,6 +71,10 @@ class Collator:
     seed : int
         Random values depend on the seed, and on `positions` and `epoch` of a call.
 
+    Samples may have several items, such as (image, label): the batch then has the same structure.
+    The item `key`, by default the first one of the pattern's rank, is collated; numbers and arrays
+    of one shape are stacked, and other items are in a list.
+
     >>> import numpy as np
     >>> photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((30, 33, 3), np.uint8)]
     >>> collator = Collator("hwc->bchw", h=24, w=32, dtype="float32", scale=1 / 255)
@@ -89,6 +95,7 @@ class Collator:
         flip: str | Mapping[str, Any] | None = None,
         crop: str | Mapping[str, Any] | None = None,
         seed: int = 0,
+        key: int | str | None = None,
         fill: Any = None,
         channels: Sequence[int] | None = None,
         resize: str | None = None,
@@ -112,6 +119,7 @@ class Collator:
             flip=flip,
             crop=crop,
             seed=seed,
+            key=key,
             fill=fill,
             channels=channels,
             resize=resize,
@@ -210,8 +218,19 @@ class Collator:
             return batch_in_graph(self, samples, indices, offset, flip, crop, out)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
+        if isinstance(arrays[0], Positioned):
+            arrays, positions, epoch = _unpositioned(arrays)
+        if isinstance(arrays[0], Mapping | tuple | list) and not self._options.whole:
+            items = split_items(arrays, self._options.key, self._sample_layout)
+            if items is not None:
+                args = {"positions": positions, "epoch": epoch, **crops._asdict()}
+                return items.joined(self(items.collated, out=out, **args), self._stack_items)
         if self._has_crops:
             arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
+        return self._collate(arrays, indices, crops, out)
+
+    def _collate(self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any) -> Any:
+        """Return the batch of arrays of any library."""
         is_numpy = {*map(type, arrays)} == {np.ndarray}
         if self._targets_gpu or not is_numpy or not (out is None or type(out) is np.ndarray):
             return self._batch_of_any_library(arrays, indices, crops, out)
@@ -265,6 +284,18 @@ class Collator:
         return placed.placement(names.index("h"), names.index("w"))
 
     # -- samples ---------------------------------------------------------------------------
+
+    @staticmethod
+    def _stack_items(values: list[Any]) -> Any:
+        """Return the items of samples that are not collated as one item of the batch."""
+        return stack_values(values, lambda arrays: collate(arrays, "...->b..."))
+
+    @property
+    def _sample_layout(self) -> Layout:
+        """The layout of a sample."""
+        left = self._options.options.pattern.left
+        groups = tuple(group for group in left.groups if group != self._options.letter)
+        return Layout(groups, left.names)
 
     def _as_sequence(self, samples: Any, indices: Any) -> Sequence[Any]:
         """Return the samples as a sequence, or the array that contains them in a tuple."""
@@ -615,6 +646,16 @@ def _cached(pattern: str, **options: Any) -> Collator:
     if not all(map(is_hashable_constant, options.values())):
         raise TypeError("an array cannot be a cache key")
     return Collator(pattern, **options)
+
+
+def _unpositioned(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
+    """Return samples without their positions, the positions and the epoch."""
+    epochs = {sample.epoch for sample in samples}
+    if len(epochs) != 1:
+        raise ArgumentError(
+            f"samples are of the epochs {sorted(epochs)}; call set_epoch between epochs"
+        )
+    return [x.sample for x in samples], [x.position for x in samples], epochs.pop()
 
 
 def _random_in_graph() -> ArgumentError:

@@ -1,6 +1,8 @@
 """PyTorch integration: a conversion as a module, a `collate_fn`, and a converting loader.
 
     Convert("bhwc->bchw", dtype="float32", scale=1 / 255)     an nn.Module, and a transform
+    DataLoader(data, collate_fn=Collator("hwc->bchw", ...))   samples of any size: crop, resize,
+                                                              flip and convert in one pass
     DataLoader(data, collate_fn=collate, num_workers=8)       workers stack uint8 samples,
     feed(loader, "bhwc->bchw", dtype="float32", ...)          the main process converts batches
 
@@ -11,6 +13,7 @@ through shared memory to the main process. So `collate` stacks samples without a
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -20,18 +23,19 @@ import numpy as np
 
 from ._utils.validation import type_name
 from .backends.dispatch import as_array
+from .backends.items import Positioned
 from .backends.torch import numpy_views_of
 from .backends.torch.tensors import concrete_adapter
-from .collator import Collator
+from .collator import Collator as _ArrayCollator
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError
 
-__all__ = ["Convert", "Feed", "collate", "feed"]
+__all__ = ["Collator", "Convert", "Feed", "Positions", "collate", "feed"]
 
 _torch: Any = import_module("torch")
 _collating: Any = import_module("torch.utils.data._utils.collate")
 _nothing = _torch.empty(0)
-_collator = Collator("...->b...")
+_collator = _ArrayCollator("...->b...")
 _LARGE = 1 << 20  # bytes of a batch; torch stacks smaller ones faster
 
 
@@ -71,6 +75,81 @@ class Convert(_torch.nn.Module):  # type: ignore[misc]  # torch has no types her
             "torch.jit.script cannot read a conversion; use torch.compile, torch.export or "
             "torch.jit.trace, or move the conversion out of the scripted code"
         )
+
+
+# ---- samples of any size -----------------------------------------------------------------
+
+
+class Collator(_ArrayCollator):
+    """A Collator whose batches are tensors: a `collate_fn` for samples of any size.
+
+    Takes the arguments of `layoutkit.Collator`. Samples may be arrays, tensors or PIL images, or
+    tuples and dicts of them and other items, such as (image, label), which are stacked as by
+    `collate`. In a worker of a DataLoader, the batch is written to shared memory at once.
+
+    Random windows of a DataLoader differ between workers, epochs and calls. With `Positions`, they
+    depend only on the seed, the epoch, and the position of the sample in the dataset.
+
+    >>> images = [(np.zeros((40 + i, 50, 3), np.uint8), i) for i in range(3)]
+    >>> to_batch = Collator("hwc->bchw", h=32, w=32, resize="bilinear", crop="random", seed=1)
+    >>> x, y = to_batch(images)
+    >>> x.shape, y
+    (torch.Size([3, 3, 32, 32]), tensor([0, 1, 2]))
+    """
+
+    @staticmethod
+    def _stack_items(values: list[Any]) -> Any:
+        return collate(values)
+
+    def _collate(self, arrays: Sequence[Any], indices: Any, crops: Any, out: Any) -> Any:
+        arrays = [x if hasattr(x, "shape") else as_array(x) for x in arrays]
+        if out is None and _torch.utils.data.get_worker_info() is not None:
+            batch = self._in_shared_memory(arrays, indices, crops)
+            if batch is not None:
+                return batch
+        batch = super()._collate(arrays, indices, crops, out)
+        return batch if isinstance(batch, _torch.Tensor) else _as_tensor(batch)
+
+    def _in_shared_memory(self, arrays: Sequence[Any], indices: Any, crops: Any) -> Any:
+        """Return the batch in shared memory; None if samples or batch are not plain CPU memory."""
+        plain = _arrays(arrays)
+        if plain is None or self.device not in (None, "cpu"):
+            return None
+        target = self._find_program(self._sources(plain, indices), None).frame.plan.target
+        if target.dtype.isbuiltin != 1:
+            return None
+        batch = _shared_tensor(target.shape, target.dtype)
+        super()._collate(plain, indices, crops, batch.numpy())
+        return batch
+
+
+class Positions(_torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types here
+    """A dataset whose samples carry their position and the epoch, for random windows of a Collator.
+
+    The windows are then the same for any number of workers, any batch size and order, and in a
+    resumed program. Without `set_epoch`, every epoch has the same windows.
+
+    >>> data = Positions([(np.zeros((40, 50, 3), np.uint8), 7)])
+    >>> data.set_epoch(2)
+    >>> len(data), data[0].position, data[0].epoch
+    (1, 0, 2)
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self._epoch = _torch.zeros((), dtype=_torch.int64).share_memory_()  # workers see changes
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the epoch, before iterating over the DataLoader."""
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, position: Any) -> Positioned:
+        number = int(position)
+        number += len(self.dataset) if number < 0 else 0
+        return Positioned(self.dataset[number], number, int(self._epoch))
 
 
 # ---- stacking in the workers -------------------------------------------------------------
@@ -129,8 +208,8 @@ def _stack(samples: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
         _check_alike(tensors)
         return _collating.collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
     _check_alike(arrays)
-    batch = _shared_tensor(arrays) if _torch.utils.data.get_worker_info() is not None else None
-    if batch is not None:
+    if _torch.utils.data.get_worker_info() is not None:
+        batch = _shared_tensor((len(arrays), *arrays[0].shape), arrays[0].dtype)
         _collator(arrays, out=batch.numpy())
         return batch
     return concrete_adapter(_nothing).from_numpy(_collator(arrays), _nothing)
@@ -165,11 +244,10 @@ def _check_alike(samples: Sequence[Any]) -> None:
             )
 
 
-def _shared_tensor(arrays: Sequence[Any]) -> Any:
-    """Return an uninitialized tensor for the batch in shared memory."""
-    first = _as_tensor(np.empty(0, arrays[0].dtype))
-    shape = len(arrays), *arrays[0].shape
-    storage = first._typed_storage()._new_shared(len(arrays) * arrays[0].size)
+def _shared_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an uninitialized tensor in shared memory."""
+    first = _as_tensor(np.empty(0, dtype))
+    storage = first._typed_storage()._new_shared(math.prod(shape))
     return first.new(storage).view(shape)
 
 

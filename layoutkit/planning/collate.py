@@ -46,6 +46,7 @@ class CollateOptions(NamedTuple):
     channels    the channels of samples, in result order; None: all
     resize      how samples are resized to the size of windows; None: they are only cropped
     crops       where windows are, unless a call says it
+    key         the item of samples of several items; None: the first of the pattern's rank
     """
 
     options: ConvertOptions
@@ -55,6 +56,7 @@ class CollateOptions(NamedTuple):
     channels: tuple[int, ...] | None
     resize: ResizeOptions | None = None
     crops: CropOptions = CropOptions()
+    key: int | str | None = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
@@ -65,6 +67,8 @@ class CollateOptions(NamedTuple):
             keywords["channels"] = self.channels
         if self.resize is not None:
             keywords |= self.resize.keywords()
+        if self.key is not None:
+            keywords["key"] = self.key
         return keywords | self.crops.keywords() | self.options.keywords()
 
     def asked(self) -> tuple[Any, ...]:
@@ -152,6 +156,7 @@ def parse_collate_options(
     flip: Any = None,
     crop: Any = None,
     seed: Any = 0,
+    key: Any = None,
     **keywords: Any,
 ) -> CollateOptions:
     """Return the checked options of user arguments.
@@ -171,7 +176,13 @@ def parse_collate_options(
     if resizing is not None:
         _check_resized_axes(task)
     options = CollateOptions(
-        task._replace(pattern=stacked), letter, is_whole, fill_numbers, channel_order, resizing
+        task._replace(pattern=stacked),
+        letter,
+        is_whole,
+        fill_numbers,
+        channel_order,
+        resizing,
+        key=key,
     )
     if seed == 0 and offset is flip is crop is None:
         return options

@@ -1,0 +1,125 @@
+"""Samples of several items, such as (image, label): the item that is collated, and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..layout.parsing import Layout
+from .dispatch import as_array
+
+
+class Positioned(NamedTuple):
+    """A sample with its position in its source, and the epoch, on which random windows depend."""
+
+    sample: Any
+    position: int
+    epoch: int = 0
+
+
+class ItemColumns(NamedTuple):
+    """The items of samples by key, and the key of those that are collated."""
+
+    first: Any
+    columns: dict[Any, list[Any]]
+    key: Any
+
+    @property
+    def collated(self) -> list[Any]:
+        """The items that are collated."""
+        return self.columns[self.key]
+
+    def joined(self, batch: Any, stack: Callable[[list[Any]], Any]) -> Any:
+        """Return the batch and the stacked other items, in the structure of a sample."""
+        items = {
+            key: batch if key == self.key else stack(values) for key, values in self.columns.items()
+        }
+        return _like(self.first, items)
+
+
+def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns | None:
+    """Return the items of samples that are tuples, lists or mappings.
+
+    The item to collate is that of `key`, or else the first whose rank is that of the layout. If
+    there is none, but all items are arrays, the samples are arrays themselves: return None.
+    """
+    first = samples[0]
+    items = _items_of(first)
+    if key is None:
+        found = [name for name, item in items.items() if _has_rank(item, layout)]
+        if not found and all(hasattr(item, "shape") for item in items.values()):
+            return None
+        if not found:
+            kinds = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
+            raise ArgumentError(
+                f"a sample has no item of rank {layout.ndim}, that of {layout}: {kinds}; name the "
+                "item with key="
+            )
+        key = found[0]
+    if key not in items:
+        raise ArgumentError(
+            f"key={key!r}, but a sample has {', '.join(map(repr, items))}; name one of them"
+        )
+    columns: dict[Any, list[Any]] = {name: [] for name in items}
+    for number, sample in enumerate(samples):
+        own = _items_of(sample) if isinstance(sample, Mapping | tuple | list) else {}
+        if own.keys() != columns.keys():
+            raise ArgumentError(
+                f"sample {number} has the items {', '.join(map(repr, own)) or 'of no tuple'}, but "
+                f"sample 0 has {', '.join(map(repr, columns))}; give samples of one structure"
+            )
+        for name, item in own.items():
+            columns[name].append(item)
+    return ItemColumns(first, columns, key)
+
+
+def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) -> Any:
+    """Return the items of a batch: numbers and arrays of one shape stacked, others in a list."""
+    first = values[0]
+    if isinstance(first, bool | int | float | complex | np.generic):
+        return np.array(values)
+    if isinstance(first, Mapping | tuple) and first:
+        columns = {key: [_items_of(value)[key] for value in values] for key in _items_of(first)}
+        items = {key: stack_values(column, stack_arrays) for key, column in columns.items()}
+        return _like(first, items)
+    if _is_image(first):
+        values = [as_array(value) for value in values]
+    shapes = {tuple(value.shape) if hasattr(value, "shape") else None for value in values}
+    return values if len(shapes) != 1 or None in shapes else stack_arrays(values)
+
+
+def _items_of(sample: Any) -> dict[Any, Any]:
+    return dict(sample) if isinstance(sample, Mapping) else dict(enumerate(sample))
+
+
+def _like(sample: Any, items: dict[Any, Any]) -> Any:
+    """Return items in the structure of a sample."""
+    if isinstance(sample, Mapping):
+        return items
+    if hasattr(sample, "_fields"):  # a named tuple
+        return type(sample)(*items.values())
+    return type(sample)(items.values())
+
+
+def _is_image(item: Any) -> bool:
+    """Return True for an image of Pillow."""
+    return hasattr(item, "getbands")
+
+
+def _has_rank(item: Any, layout: Layout) -> bool:
+    if _is_image(item):
+        rank = 2 + (len(item.getbands()) > 1)
+    elif hasattr(item, "shape"):
+        rank = len(item.shape)
+    else:
+        return False
+    return rank == layout.ndim or (layout.has_ellipsis and rank > layout.ndim)
+
+
+def _describe(item: Any) -> str:
+    shape = getattr(item, "shape", None)
+    name = type(item).__name__
+    return name if shape is None else f"{name} {tuple(shape)}"

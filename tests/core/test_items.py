@@ -1,0 +1,186 @@
+"""Samples of several items: a Collator as the collate_fn of labeled images."""
+
+import collections
+
+import numpy as np
+import pytest
+from arrays_of import assert_same
+
+from layoutkit import ArgumentError, Collator, ShapeError
+
+RNG = np.random.default_rng(0)
+PHOTOS = [RNG.integers(0, 256, (20 + i, 25, 3)).astype(np.uint8) for i in range(4)]
+MASKS = [RNG.integers(0, 9, (5, 6)) for _ in range(4)]
+Pair = collections.namedtuple("Pair", "photo label")
+COLLATOR = Collator("hwc->bchw", h=12, w=10, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda x, i: (x, i), tuple),
+        (lambda x, i: [x, i], list),
+        (lambda x, i: Pair(x, i), Pair),
+        (lambda x, i: (i, x), tuple),
+    ],
+)
+def test_tuples(make, kind):
+    batch = COLLATOR([make(x, i) for i, x in enumerate(PHOTOS)])
+    assert type(batch) is kind
+    images, labels = (
+        batch if isinstance(batch[0], np.ndarray) and batch[0].ndim == 4 else batch[::-1]
+    )
+    assert_same(images, COLLATOR(PHOTOS))
+    assert_same(labels, np.arange(4))
+
+
+def test_dicts_with_all_kinds_of_items():
+    samples = [
+        {
+            "name": f"photo {i}",
+            "image": x,
+            "mask": MASKS[i],
+            "boxes": np.zeros((i, 4)),
+            "size": {"weight": i / 2, "flags": (True, None)},
+        }
+        for i, x in enumerate(PHOTOS)
+    ]
+    batch = COLLATOR(iter(samples))
+    assert list(batch) == ["name", "image", "mask", "boxes", "size"]
+    assert_same(batch["image"], COLLATOR(PHOTOS))
+    assert_same(batch["mask"], np.stack(MASKS))
+    assert batch["name"] == [f"photo {i}" for i in range(4)]
+    assert [boxes.shape for boxes in batch["boxes"]] == [(i, 4) for i in range(4)]
+    assert_same(batch["size"]["weight"], np.arange(4) / 2)
+    assert batch["size"]["flags"][0].tolist() == [True] * 4
+    assert batch["size"]["flags"][1] == [None] * 4
+
+
+def test_a_key_names_the_item():
+    pairs = [{"input": x, "other": x[:12, :10]} for x in PHOTOS]
+    chosen = Collator("hwc->bchw", h=12, w=10, key="other")
+    assert_same(
+        chosen([{**p, "input": 1} for p in pairs])["other"][0],
+        PHOTOS[0][:12, :10].transpose(2, 0, 1),
+    )
+    assert eval(repr(chosen), {"Collator": Collator}) == chosen
+    with pytest.raises(ArgumentError, match="key='other', but a sample has 0, 1"):
+        chosen([(x, 1) for x in PHOTOS])
+
+
+def test_out_and_windows_apply_to_the_item():
+    out = np.empty((4, 3, 12, 10), np.float32)
+    offset = {"h": [0, 1, 2, 3], "w": 2}
+    images, labels = COLLATOR([(x, 0) for x in PHOTOS], out=out, offset=offset, flip="w")
+    assert images is out
+    assert_same(out, COLLATOR(PHOTOS, offset=offset, flip="w"))
+    assert labels.tolist() == [0] * 4
+    random = Collator("hwc->bchw", h=12, w=10, offset="random")
+    images, _ = random([(x, 0) for x in PHOTOS], positions=range(4))
+    assert_same(images, random(PHOTOS, positions=range(4)))
+
+
+def test_lists_of_planes_are_samples():
+    planes = [[x[:12, :10, 0], x[:12, :10, 1]] for x in PHOTOS]
+    made = Collator("chw->bhwc")(planes)
+    assert_same(made, np.stack([x[:12, :10, :2] for x in PHOTOS]))
+
+
+def test_images_of_pillow():
+    image = pytest.importorskip("PIL.Image")
+    images, labels = COLLATOR([(image.fromarray(x), str(i)) for i, x in enumerate(PHOTOS)])
+    assert_same(images, COLLATOR(PHOTOS))
+    assert labels == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "match"),
+    [
+        ([(1, "a")], "no item of rank 3, that of hwc: 0: int, 1: str; name the item with key="),
+        ([(PHOTOS[0], 1), (PHOTOS[1],)], "sample 1 has the items 0, but sample 0 has 0, 1"),
+        ([{"x": PHOTOS[0], "y": 1}, PHOTOS[1]], "sample 1 has the items of no tuple"),
+    ],
+)
+def test_other_structures(samples, match):
+    with pytest.raises(ArgumentError, match=match):
+        COLLATOR(samples)
+    with pytest.raises(ShapeError, match="no samples"):
+        COLLATOR([])
+
+
+# ---- PyTorch -----------------------------------------------------------------------------
+
+
+class Photos:
+    """Labeled images of different sizes."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, n):
+        if not 0 <= n < 12:
+            raise IndexError(n)
+        return np.full((20 + n, 40 - n, 3), 10 * n, np.uint8), n
+
+
+def loaded(collator, data, workers, **options):
+    torch = pytest.importorskip("torch")
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=4, collate_fn=collator, num_workers=workers, **options
+    )
+    batches = list(loader)
+    for x, y in batches:
+        assert isinstance(x, torch.Tensor)
+        assert isinstance(y, torch.Tensor)
+        assert x.is_shared() == (workers > 0)
+    return torch.cat([x for x, _ in batches]).numpy(), torch.cat([y for _, y in batches]).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_loader_are_tensors(workers):
+    pytest.importorskip("torch")
+    from layoutkit.torch import Collator as TorchCollator
+
+    collator = TorchCollator("hwc->bchw", h=16, w=18, resize="area", dtype="float32", scale=1 / 255)
+    images, labels = loaded(collator, Photos(), workers)
+    expected = Collator("hwc->bchw", h=16, w=18, resize="area", dtype="float32", scale=1 / 255)
+    assert_same(images, expected([x for x, _ in map(Photos().__getitem__, range(12))]))
+    assert labels == list(range(12))
+
+
+def test_windows_of_positions_do_not_depend_on_workers_and_order():
+    torch = pytest.importorskip("torch")
+    from layoutkit.torch import Collator as TorchCollator
+    from layoutkit.torch import Positions
+
+    class Ramps(Photos):
+        def __getitem__(self, n):
+            return RAMP, super().__getitem__(n)[1]
+
+    collator = TorchCollator("hwc->bchw", h=5, w=6, offset="random", flip="random", seed=3)
+    data = Positions(Ramps())
+    epochs = []
+    for epoch in range(2):
+        data.set_epoch(epoch)
+        images, labels = loaded(collator, data, 0)
+        assert labels == list(range(12))
+        again, _ = loaded(collator, data, 2)
+        assert_same(again, images)
+        torch.manual_seed(epoch)
+        shuffled, order = loaded(collator, data, 2, shuffle=True, persistent_workers=True)
+        assert_same(shuffled, images[order])
+        epochs.append(images)
+    assert (epochs[0] != epochs[1]).any()
+    assert data[-1].position == 11
+
+
+def test_workers_draw_other_windows():
+    pytest.importorskip("torch")
+    from layoutkit.torch import Collator as TorchCollator
+
+    collator = TorchCollator("hwc->bchw", h=5, w=6, offset="random")
+    images, _ = loaded(collator, [(RAMP, 0)] * 8, 2)
+    assert (images[:4] != images[4:]).any()
+
+
+RAMP = RNG.integers(0, 256, (40, 40, 3)).astype(np.uint8)
