@@ -1,11 +1,13 @@
-"""`layoutkit.sklearn.Convert`: a conversion as a transformer of scikit-learn.
+"""Transformers of scikit-learn: `Convert` converts arrays, `Collate` images of any size.
 
-Importing this module imports sklearn.
+A column of a data frame may be images, or paths of image files. Importing this module imports
+sklearn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -13,12 +15,14 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .backends.dispatch import as_array
+from .collator import Collator
 from .converter import Converter
-from .errors import ShapeError
+from .errors import ArgumentError, ShapeError
 from .layout.pattern import parse_pattern
 from .memory import Array
 
-__all__ = ["Convert"]
+__all__ = ["Collate", "Convert"]
 
 
 # OneToOneFeatureMixin is the first base, so that set_output finds names.
@@ -29,8 +33,9 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
     Takes the arguments of `layoutkit.Converter`; `sizes` is a dict of the sizes of folded axes. X
     has any number of axes, and may have NaN and infinity; lists and tables become arrays as in
-    scikit-learn. `fit` only stores the shape and dtype of X: `transform` works without it, while
-    `inverse_transform` and `get_feature_names_out` require it.
+    scikit-learn. X may also be a column or list of arrays, or of paths of image files, of one
+    shape; `Collate` takes any sizes. `fit` only stores the shape and dtype of X: `transform` works
+    without it, while `inverse_transform` and `get_feature_names_out` require it.
 
     Attributes
     ----------
@@ -144,6 +149,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
     def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
         """Return X as an array; if it has two axes, check that its features are those of `fit`."""
         left = parse_pattern(self.pattern).left
+        X = _stacked(X)  # noqa: N806
         is_2d = (
             left.ndim == 2 and not left.has_ellipsis
         )  # sklearn's error for another rank fits then
@@ -158,6 +164,112 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"] if self.dtype is None else []
         return tags
+
+
+class Collate(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer of images of any size, or of paths of image files, into rows or batches.
+
+        images = Collator("hwc->b(hwc)", h=32, w=32, resize="area", dtype="float32", scale=1 / 255)
+        ColumnTransformer([("x", Collate(images), "photo"), ("age", StandardScaler(), ["age"])])
+
+    X is a list, an array or a column of a data frame. `transform` works without `fit`, while
+    `get_feature_names_out` requires it.
+
+    Attributes
+    ----------
+    shape_ : tuple of int
+        The shape of the result for one sample, without the axis of samples.
+
+    Raises
+    ------
+    ArgumentError, ShapeError, DtypeError
+        `collator` is not a Collator, or a sample cannot be collated.
+    """
+
+    def __init__(self, collator: Collator) -> None:
+        self.collator = collator
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+        """Store the shape of the result for the first sample."""
+        self.shape_ = self._collate(_items(X)[:1]).shape[1:]
+        return self
+
+    def transform(self, X: Any) -> Array:  # noqa: N803
+        """Return the batch of the images."""
+        return self._collate(_items(X))
+
+    def _collate(self, samples: list[Any]) -> Array:
+        if not isinstance(self.collator, Collator):
+            raise ArgumentError(
+                f'collator is {self.collator!r}; give a layoutkit.Collator("hwc->b(hwc)", ...)'
+            )
+        result: Array = self.collator([_pixels(sample) for sample in samples])
+        return result
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return collate0, collate1, ..., of a Collator that makes rows."""
+        check_is_fitted(self, "shape_")
+        if len(self.shape_) != 1:
+            raise ShapeError(
+                f'"{self.collator.pattern}" makes samples of shape {self.shape_}, whose features '
+                'have no names; fold all axes but b, as in "hwc->b(hwc)"'
+            )
+        return np.array([f"collate{i}" for i in range(self.shape_[0])], dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = tags.input_tags.string = True
+        return tags
+
+
+def _column(X: Any) -> list[Any] | None:  # noqa: N803
+    """Return the items of a list, or of one column, of images or paths; None for anything else."""
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        X = X.to_numpy()[:, 0] if len(X.shape) == 2 and X.shape[1] == 1 else None  # noqa: N806
+    elif hasattr(X, "to_numpy"):
+        X = X.to_numpy()  # noqa: N806
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == 1 and X.dtype.kind == "O":
+        X = X[:, 0]  # noqa: N806
+    if isinstance(X, np.ndarray) and (X.ndim != 1 or X.dtype.kind not in "OUT"):
+        return None
+    if not isinstance(X, list | tuple | np.ndarray) or not len(X):
+        return None
+    first = X[0]
+    is_item = isinstance(first, str | PathLike) or hasattr(first, "getbands")
+    return [*X] if is_item or (hasattr(first, "shape") and len(first.shape) > 1) else None
+
+
+def _items(X: Any) -> list[Any]:  # noqa: N803
+    """Return the samples of X."""
+    column = _column(X)
+    return [*X] if column is None else column
+
+
+def _pixels(sample: Any) -> Any:
+    """Return the pixels of an image file, and other samples unchanged."""
+    if not isinstance(sample, str | PathLike):
+        return sample
+    from .images import read
+
+    return read(sample)
+
+
+def _stacked(X: Any) -> Any:  # noqa: N803
+    """Return a column or list of images or paths as one array, and anything else unchanged."""
+    column = _column(X)
+    if column is None:
+        return X
+    arrays = [as_array(_pixels(item), f"item {number}") for number, item in enumerate(column)]
+    for number, array in enumerate(arrays):
+        if array.shape != arrays[0].shape:
+            raise ShapeError(
+                f"item {number} of X has shape {array.shape}, but item 0 has {arrays[0].shape}; "
+                'bring them to one size with layoutkit.sklearn.Collate(Collator("hwc->b(hwc)", '
+                'h=32, w=32, resize="area"))'
+            )
+    return np.stack(arrays)
 
 
 _CHECK_OPTIONS = {"dtype": "numeric", "allow_nd": True, "ensure_all_finite": False}

@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import layoutkit
-from layoutkit import PatternError, ShapeError
-from layoutkit.sklearn import Convert
+from layoutkit import ArgumentError, Collator, PatternError, ShapeError
+from layoutkit.sklearn import Collate, Convert
 from reference import reference_convert
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 4, 5, 3), np.uint8)
@@ -113,3 +113,70 @@ def test_nan_passes_and_mistakes_are_layoutkits_own():
 
 def test_the_package_finds_it_when_asked():
     assert layoutkit.sklearn.Convert is Convert
+
+
+# ---- columns of images and of paths ------------------------------------------------------
+
+TO_ROWS = Collator("hwc->b(hwc)", h=4, w=6, resize="area", dtype="float32", scale=1 / 255)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Images of one size in files."""
+    pytest.importorskip("PIL.Image")
+    from photographs import save
+
+    for number, image in enumerate(IMAGES):
+        save(tmp_path / f"{number}.png", image)
+    return [str(tmp_path / f"{number}.png") for number in range(len(IMAGES))]
+
+
+def frame(**columns):
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+def test_columns_of_images_are_converted(paths):
+    pandas = pytest.importorskip("pandas")
+    to_rows = Convert("bhwc->b(hwc)", dtype="float32")
+    expected = to_rows.transform(IMAGES)
+    table = frame(image=list(IMAGES), path=paths)
+    for column in (
+        list(IMAGES), paths, np.array(paths), table["image"], table[["image"]], table["path"],
+        table[["path"]], pandas.Series(paths).to_numpy().reshape(-1, 1),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(clone(to_rows).fit(column).transform(column), expected)
+
+
+def test_a_column_transformer_takes_images_of_any_size(paths):
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import StandardScaler
+
+    images = [image[: 2 + number % 3] for number, image in enumerate(IMAGES)]
+    table = frame(image=images, path=paths, age=np.arange(12.0))
+    scaler = ("age", StandardScaler(), ["age"])
+    for name, samples in (("image", images), ("path", list(IMAGES))):
+        steps = ColumnTransformer([("image", Collate(TO_ROWS), name), scaler])
+        made = steps.fit_transform(table)
+        assert made.shape == (12, 4 * 6 * 3 + 1)
+        np.testing.assert_allclose(made[:, :-1], TO_ROWS(samples))
+        names = steps.get_feature_names_out()
+        assert [names[0], names[-1]] == ["image__collate0", "age__age"]
+        assert len(names) == made.shape[1]
+    model = make_pipeline(Collate(TO_ROWS), LinearRegression())
+    labels = np.arange(12)
+    assert cross_val_score(model, images, labels, cv=2).shape == (2,)
+    again = pickle.loads(pickle.dumps(clone(Collate(TO_ROWS))))
+    np.testing.assert_array_equal(again.transform(images), TO_ROWS(images))
+
+
+def test_columns_that_cannot_be_converted(paths):
+    images = [IMAGES[0], IMAGES[1][:3]]
+    with pytest.raises(ShapeError, match=r"item 1 of X has shape \(3, 5, 3\).*sklearn\.Collate"):
+        Convert("bhwc->b(hwc)").fit(images)
+    with pytest.raises(ArgumentError, match=r"give a layoutkit\.Collator"):
+        Collate("hwc->b(hwc)").fit(images)
+    with pytest.raises(NotFittedError):
+        Collate(TO_ROWS).get_feature_names_out()
+    batches = Collate(Collator("hwc->bchw", h=4, w=4, resize="area")).fit(paths)
+    with pytest.raises(ShapeError, match=r"fold all axes but b"):
+        batches.get_feature_names_out()
