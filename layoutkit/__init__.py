@@ -13,6 +13,7 @@ spaces, `show_config` and the subpackages are imported on first use.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Modules that conversions call for arrays of other libraries.
-late.register(dispatch="layoutkit.backends.dispatch", gradients="layoutkit.backends.gradients")
+late.register(
+    dispatch="layoutkit.backends.dispatch",
+    gradients="layoutkit.backends.gradients",
+    drawing="layoutkit.drawing",
+)
 
 __all__ = [
     "ArgumentError",
@@ -156,4 +161,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    installed = [name for name in _INTEGRATIONS if find_spec(name) is not None]
+    return sorted([*__all__, *installed, "errors"])

@@ -17,7 +17,7 @@ from ._compile import (
     graph_args_of_collator,
     is_compiling,
 )
-from ._utils import fork
+from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import type_name
 from .backends import dispatch
@@ -158,6 +158,13 @@ class Collator:
         shown = [f'"{self.pattern}"']
         shown += [f"{name}={value!r}" for name, value in self._options.keywords().items()]
         return f"Collator({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        html: str = late.load("drawing").notebook_html(repr(self), self.pattern)
+        return html
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - {"windows", *vars(self)})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collator):

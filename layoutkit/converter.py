@@ -89,6 +89,13 @@ _NOT_PICKLED = (
 )
 
 
+# Attributes that other modules of layoutkit use; `dir` does not list them.
+_INTERNAL = {
+    "cuda_programs", "from_options", "graph_args", "options", "recorded", "resolve", "spec_of",
+    "targets_gpu", "with_options",
+}  # fmt: skip
+
+
 class Converter:
     """A conversion that is planned once and called for batch after batch.
 
@@ -170,6 +177,13 @@ class Converter:
         shown = [f'"{self.pattern}"']
         shown += [f"{name}={value!r}" for name, value in self._task.keywords().items()]
         return f"Converter({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        html: str = late.load("drawing").notebook_html(repr(self), self.pattern)
+        return html
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - _INTERNAL - {*vars(self)})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Converter):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ._utils.validation import type_name
+from ._utils.validation import type_name, with_article
 from .errors import ArgumentError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -40,7 +41,11 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
     suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
-    raise ArgumentError(f"{arg_name} is a {type_name(x)}, not a NumPy array; {fix}")
+    if isinstance(x, str | PathLike):
+        fix = f'to read an image file, pass layoutkit.images.read("{x}")'
+        if isinstance(x, str) and ("->" in x or x.isalpha()):
+            fix = "the layout and the array may be in the wrong order"
+    raise ArgumentError(f"{arg_name} is {with_article(type_name(x))}, not a NumPy array; {fix}")
 
 
 def layout_key(*arrays: Any) -> tuple[Any, ...]:

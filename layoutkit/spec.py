@@ -274,11 +274,23 @@ def _native(dtype: DType) -> DType:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
+# Names of dtypes in PyTorch and other libraries.
+_SPELLINGS = {
+    "fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16",
+    "half": "float16", "float": "float32", "double": "float64", "f32": "float32",
+    "f16": "float16", "f64": "float64", "long": "int64", "byte": "uint8",
+} | {name: name for name in (
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16",
+)}  # fmt: skip
+
+
 def _from_ml_dtypes(name: object) -> DType:
     import ml_dtypes  # late: `import layoutkit` imports NumPy only
 
     scalar_type = getattr(ml_dtypes, name, None) if isinstance(name, str) else None
     # The module also has functions and finfo, which NumPy would accept as object dtypes.
     if not (isinstance(scalar_type, type) and issubclass(scalar_type, np.generic)):
-        raise DtypeError(f"{name!r} is not a dtype; give one of {_ACCEPTED}")
+        close = _SPELLINGS.get(str(name).removeprefix("torch.").removeprefix("jnp."))
+        hint = f'did you mean "{close}"? Accepted are' if close else "give one of"
+        raise DtypeError(f"{name!r} is not a dtype; {hint} {_ACCEPTED}")
     return np.dtype(scalar_type)

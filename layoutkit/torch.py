@@ -235,7 +235,8 @@ def _check_alike(samples: Sequence[Any]) -> None:
         if sample.shape != first.shape:
             raise ShapeError(
                 f"sample {i} has shape {tuple(sample.shape)}, but sample 0 has "
-                f"{tuple(first.shape)}; bring all to one size first, or take batches of one"
+                f"{tuple(first.shape)}; crop or resize all to one size with "
+                "layoutkit.torch.Collator as collate_fn, or take batches of one"
             )
         if sample.dtype != first.dtype:
             raise DtypeError(

@@ -61,6 +61,15 @@ def check_choice(
     return value
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with its article: an int, a list, a uint8.
+
+    >>> with_article("int")
+    'an int'
+    """
+    return f"{'an' if noun[:1] in 'aeioAEIO' else 'a'} {noun}"
+
+
 def type_name(x: Any) -> str:
     """Return the qualified class name of `x`, without the module for built-in classes."""
     return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")

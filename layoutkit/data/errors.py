@@ -30,6 +30,6 @@ class NoSuchArgument(DataError, TypeError):  # noqa: N818
 
 def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuchArgument:
     """Return the error for an unknown keyword, with the most similar known one."""
-    close = get_close_matches(name, known, 1)
+    close = get_close_matches(name, known, 1, 0.7)
     hint = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
     return NoSuchArgument(f"{function} has no {name}=; {hint}")

@@ -104,7 +104,7 @@ _LETTER_RULE = "an axis is one letter, a to z, and parentheses fold several into
 _NAME_RULE = "an axis is a name of letters, digits and _, and parentheses fold several into one"
 # The key is True if the text consists of names.
 _AXIS = {False: re.compile(r"[a-zA-Z]"), True: re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)}
-_SPECIAL = {False: re.compile(r"\.\.\.|…|1(?!\d)"), True: re.compile(r"\.\.\.|…|1(?!\w)")}
+_SPECIAL = {False: re.compile(r"\.\.\.|…|1(?!1*[02-9])"), True: re.compile(r"\.\.\.|…|1(?!\w)")}
 _LONG_WORD = re.compile(r"[a-zA-Z_]\w+", re.ASCII)
 _NUMBERED = re.compile(r"[a-zA-Z_]\w*[\d_]\w*", re.ASCII)
 _FOLDS = re.compile(r"\(([^()]*)\)")
@@ -159,8 +159,10 @@ def require_text(text: object, arg_name: str, example: str) -> None:
     Without this check, `lru_cache` would raise its own TypeError for an unhashable argument.
     """
     if not isinstance(text, str):
-        type_name = type(text).__name__
-        raise PatternError(f'{arg_name} is text such as "{example}", not {text!r} ({type_name})')
+        shown = f"{text!r} ({type(text).__name__})"
+        if hasattr(text, "shape"):
+            shown = f"an array of shape {tuple(text.shape)}; give the array first and then the text"
+        raise PatternError(f'{arg_name} is text such as "{example}", not {shown}')
 
 
 @lru_cache(maxsize=1024)

@@ -102,8 +102,8 @@ def _selection(
 ) -> ChannelSelection | None:
     if max(order) >= count:
         raise ShapeError(
-            f'"{pattern.text}" on shape {shape}: channels={order} has {max(order)}, but x has '
-            f"{count} channels, counted from 0; select only channels of x"
+            f'"{pattern.text}" on shape {shape}: channels={order} selects channel '
+            f"{max(order)}, but x has the channels 0 to {count - 1}; select only these"
         )
     if len(order) == count and order == tuple(range(len(order))):
         return None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .._utils import late
 from .._utils.validation import as_int, type_name
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout
@@ -26,7 +27,7 @@ from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
 from .channels import parse_channels
-from .crops import CropArgs, CropAxes, CropOptions, parse_crops
+from .crops import RANDOM, CropArgs, CropAxes, CropOptions, parse_crops
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
@@ -375,6 +376,10 @@ def parse_per_sample(
     """
     if value is None:
         return {}
+    if isinstance(value, str) and value == RANDOM:
+        raise ArgumentError(
+            f'{arg_name}="random" is an option of a Collator: Collator(..., {arg_name}="random")'
+        )
     by_axis = {value: True} if arg_name == "flip" and isinstance(value, str) else value
     if not isinstance(by_axis, Mapping):
         form = 'an axis, or a dict such as {"w": [True]}'
@@ -557,6 +562,14 @@ class Collation(NamedTuple):
     samples: int
     plans: tuple[Plan, ...]
     resize: ResizeOptions | None = None
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        plan = self.frame.plan
+        html: str = late.load("drawing").notebook_html(str(self), plan.pattern, plan.move)
+        return html
 
     def __str__(self) -> str:
         plan = self.frame.plan

@@ -5,6 +5,8 @@ No array is read or written: planning uses the shape, strides, dtype and device 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -268,14 +270,34 @@ def _parse_threads(threads: Any) -> int | None:
     return count
 
 
+# Keywords of conversions and Collators that are suggested for misspelled ones.
+_KEYWORDS = (
+    "antialias", "casting", "channels", "clip", "copy", "crop", "device", "dtype", "fill", "fit",
+    "flip", "indices", "key", "mean", "memory", "offset", "out", "pad_before", "pad_to", "resize",
+    "scale", "seed", "short_side", "std", "threads",
+)  # fmt: skip
+_LONG_NAMES = {"height": "h", "width": "w", "depth": "d", "time": "t", "length": "l", "batch": "b"}
+
+
+def _size_fix(name: str, value: Any, axes: Collection[str]) -> str:
+    """Return how to correct a keyword that is neither an option nor an axis."""
+    if name == "memory_format":
+        return 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw'
+    letter = _LONG_NAMES.get(name)
+    if letter in axes:
+        return f"did you mean {letter}=?"
+    if name in ("size", "sizes", "shape") and isinstance(value, list | tuple) and len(value) == 2:
+        return f"give the size of each axis, as in h={value[0]}, w={value[1]}"
+    close = get_close_matches(name, _KEYWORDS, 1, 0.7)
+    return f"did you mean {close[0]}=?" if close else "correct its name"
+
+
 def _parse_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes by axis name; raise ShapeError for a name that is not an axis."""
     names = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
         if len(name) != 1 and name not in names:
-            fix = "correct its name"
-            if name == "memory_format":
-                fix = 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw'
+            fix = _size_fix(name, sizes[name], names)
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
                 f"axis (the axes are {', '.join(names)}); {fix}"

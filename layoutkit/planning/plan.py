@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._utils import late
 from ..errors import ArgumentError, ShapeError
 from ..layout.parsing import ARROW, Layout
 from ..layout.pattern import Pattern, Permutation
@@ -68,7 +69,7 @@ class Request:
         return self.casting == "saturate"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The steps of a conversion; `print(plan)` describes them.
 
@@ -107,6 +108,13 @@ class Plan:
         lines.append(f"  kernel    {self.kernel}: {reason}")
         lines += [f"  {name:<9} {text}" for name, text in self._details()]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        html: str = late.load("drawing").notebook_html(str(self), self.pattern, self.move)
+        return html
 
     @property
     def devices(self) -> tuple[str, str]:

@@ -130,7 +130,7 @@ class ConversionCache:
         if _BATCH not in parsed.groups:
             raise PatternError(
                 f"layout {parsed} has no batch axis of its own, which a view needs; name one "
-                "axis b, such as bhwc, and leave it outside of parentheses"
+                "axis b, also in place of n, such as bhwc, and leave it outside of parentheses"
             )
         _check_letters(parsed)
         check_rank(parsed, array.shape)

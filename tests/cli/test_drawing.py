@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from layoutkit.cli.explain import draw_svg, draw_text
+from layoutkit.drawing import draw_svg, draw_text
 
 PATTERNS = ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "bf->bhwc", "bchw->b(hwc)", "bwt->btw"]
 SIZES = {"b": 2, "h": 2, "w": 3, "c": 3, "t": 3}

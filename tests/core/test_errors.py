@@ -10,9 +10,11 @@ from arrays_of import COMPLEX32
 from layoutkit import (
     ArgumentError,
     ArraySpec,
+    Collator,
     Converter,
     DeviceError,
     DtypeError,
+    ImageView,
     PatternError,
     ShapeError,
     accumulate,
@@ -47,12 +49,59 @@ def test_patterns_that_cannot_be_read(pattern):
 
 @pytest.mark.parametrize(
     "x",
-    [[1, 2], None, 3, "x", np.float32(3), {}, object()],
+    [[1, 2], None, 3, np.float32(3), {}, object()],
     ids=lambda x: type(x).__name__,
 )
 def test_what_is_no_array(x):
     fix = "numpy.asarray(x)" if isinstance(x, list | int) else "a numpy.ndarray"
     refused(ArgumentError, f"{type(x).__name__}, not a NumPy array; pass {fix}", x)
+
+
+@pytest.mark.parametrize(
+    ("x", "fix"),
+    [
+        ("photo.jpg", 'pass layoutkit.images.read("photo.jpg")'),
+        ("bhwc", "may be in the wrong order"),
+        (3, "x is an int, not a NumPy array"),
+    ],
+)
+def test_paths_and_layouts_in_place_of_arrays(x, fix):
+    refused(ArgumentError, fix, x)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "fix"),
+    [
+        ({"mena": 1}, "did you mean mean=?"),
+        ({"dtpe": "f4"}, "did you mean dtype=?"),
+        ({"height": 4}, "did you mean h=?"),
+        ({"size": (4, 5)}, "as in h=4, w=5"),
+        ({"anything": 4}, "correct its name"),
+    ],
+)
+def test_the_likeliest_keyword_is_named(keywords, fix):
+    refused(ShapeError, fix, pattern="bhwc->bchw", **keywords)
+    with pytest.raises(ShapeError, match=re.escape(fix)):
+        Collator("hwc->bchw", **keywords)
+
+
+def test_arguments_in_the_wrong_order():
+    x = np.zeros((20, 30, 3))
+    with pytest.raises(PatternError, match=r"not an array of shape \(20, 30, 3\); give the"):
+        convert("hwc->chw", x)
+    with pytest.raises(ArgumentError, match="may be in the wrong order"):
+        ImageView(x, "bhwc")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("fp16", "float16"), ("bf16", "bfloat16"), ("torch.int8", "int8")]
+)
+def test_dtypes_by_the_names_of_other_libraries(name, meant):
+    refused(DtypeError, f'did you mean "{meant}"', dtype=name)
+
+
+def test_one_constant_per_channel_of_channels_first():
+    refused(ShapeError, "with channels first?", np.zeros((3, 20, 30)), "hwc->chw", mean=(1, 2, 3))
 
 
 def test_a_list_as_out_is_not_to_be_copied():

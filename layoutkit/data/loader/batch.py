@@ -88,6 +88,11 @@ class Batch:
         ]
         return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
 
+    def _repr_html_(self) -> str:
+        views = [view for view in (self.input, self.target) if view is not None]
+        tables = "".join(view._repr_html_() for view in views)
+        return f"<p>batch of {self.count}, {len(self.dropped)} dropped</p>{tables}"
+
     def __repr__(self) -> str:
         dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
         return f"<batch of {self.count}{dropped}: {self.input!r}, {self.target!r}>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -380,7 +381,10 @@ def make_config(args: Arguments) -> LoaderConfig:
     indexes = _open_indexes(args.sources)
     args = with_image_reader(args, indexes)
     if len(indexes) > 1 and args.processor is None:
-        raise DataError(f"{len(indexes)} sources need a processor that joins their results")
+        raise DataError(
+            f"{len(indexes)} sources need a processor that joins their results; files that follow "
+            'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"'
+        )
     shard, samplers = _make_shard(args, indexes, size)
     workers, timeout = parse_workers(args.num_workers, args.timeout)
     collate_step = make_collate_step(args, samplers[0].plan.seed)
@@ -552,6 +556,8 @@ def _check_callable(name: str, value: Any) -> None:
 
 # Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
 _ARGUMENT_HINTS = {
+    "augment": "processor=layoutkit.images.Augmenter(...), or crop= and flip= with collate=",
+    "epochs": "a loop for each epoch: every `for batch in batches` is the next one",
     "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
     "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
     "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and offset="random"',
@@ -590,6 +596,11 @@ _ARGUMENT_HINTS = {
 def check_names(names: Iterable[str], known: Collection[str]) -> None:
     """Raise NoSuchArgument for the first unknown keyword; the message names its equivalent."""
     for name in names:
+        close = get_close_matches(name, _ARGUMENT_HINTS, 1, 0.85)
+        if close and name not in _ARGUMENT_HINTS and not get_close_matches(name, known, 1, 0.85):
+            raise NoSuchArgument(
+                f"sampled_batcher has no {name}=, nor {close[0]}=; give {_ARGUMENT_HINTS[close[0]]}"
+            )
         if name in _ARGUMENT_HINTS:
             raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ARGUMENT_HINTS[name]}")
         raise no_such_argument("sampled_batcher", name, known)

@@ -11,6 +11,7 @@ import math
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -123,7 +124,10 @@ def find_kind(name: Any) -> Kind:
     dashed = name.replace("_", "-") if isinstance(name, str) else ""
     kind = KINDS.get(ALIASES.get(dashed, dashed))
     if not kind:
-        raise DataError(f"no sampler is called {name!r}; there are {', '.join([*ALIASES, *KINDS])}")
+        names = [*ALIASES, *KINDS]
+        close = get_close_matches(dashed, names, 1)
+        hint = f"did you mean {close[0]!r}? There are" if close else "there are"
+        raise DataError(f"no sampler is called {name!r}; {hint} {', '.join(names)}")
     return kind
 
 

@@ -13,6 +13,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from html import escape
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -197,6 +198,11 @@ class Index(Sequence[Record]):
         except (TypeError, ValueError) as error:
             raise OutOfRange(f"{i!r} is not a slice: {error}") from None
         return [self.record(number) for number in numbers]
+
+    def _repr_html_(self) -> str:
+        shown = "\n".join(repr(record) for record in self[:5])
+        rest = "\n..." if len(self) > 5 else ""
+        return f"<pre>{escape(repr(self))}\n{escape(shown)}{rest}</pre>"
 
     def __repr__(self) -> str:
         return f"<{self.kind} index of {len(self)} records, {len(self.labels)} labels>"

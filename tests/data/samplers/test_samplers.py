@@ -523,7 +523,12 @@ def test_fewer_batches_stop_early(kind):
         ("even_sequences", 3, {"batch_size": 1}, "needs sequences"),
         ("even_sequences", [1, 2], {"batch_size": 1}, "item 0 is not a sequence"),
         ("part-linear", 3, {}, "takes part files only"),
-        ("Linear", 3, {}, "no sampler is called 'Linear'; there are sequential"),
+        (
+            "Linear",
+            3,
+            {},
+            "no sampler is called 'Linear'; did you mean 'linear'\\? There are sequential",
+        ),
         (None, 3, {}, "no sampler is called None"),
     ],
 )
