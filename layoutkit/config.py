@@ -126,7 +126,7 @@ def _cuda() -> str:
 def warmup(
     pattern: str | None = None,
     shape: Iterable[int] | None = None,
-    dtype: Any = "float32",
+    from_dtype: Any = "float32",
     *,
     device: str = CPU,
     **keywords: Any,
@@ -134,13 +134,13 @@ def warmup(
     """Compile, or load from disk, the kernels of a conversion, so that the first batch is fast.
 
     >>> import layoutkit
-    >>> kernels = layoutkit.warmup("bhwc->bchw", (64, 32, 32, 3), "uint8", to_dtype="float32")
+    >>> kernels = layoutkit.warmup("bhwc->bchw", (64, 32, 32, 3), "uint8", dtype="float32")
     >>> len(kernels)
     1
 
     Parameters
     ----------
-    pattern, shape, dtype, device, **keywords
+    pattern, shape, from_dtype, device, **keywords
         As for `plan`; with `device="cuda"` for arrays that go to a GPU or are on it. Without a
         pattern: conversions between the image layouts `bhwc`, `bchw` and `chwb`, with 3 and with
         many channels, of uint8 and float32, and of uint8 images to normalized float32.
@@ -157,7 +157,7 @@ def warmup(
     """
     device = check_device(device)
     if pattern is not None and shape is not None:
-        conversion = plan(pattern, shape, dtype, device=device, **keywords)
+        conversion = plan(pattern, shape, from_dtype, device=device, **keywords)
         if device != CPU and conversion.place is not None:
             return [_warm_padding(conversion, pattern, **keywords)]
         return _load([conversion])
@@ -167,11 +167,11 @@ def warmup(
     return _load(image_plans(device))
 
 
-def _warm_padding(conversion: Plan, pattern: str, *, to_dtype: Any = None, **keywords: Any) -> str:
+def _warm_padding(conversion: Plan, pattern: str, **keywords: Any) -> str:
     """Load the kernels of a padded conversion on a GPU, which also fill the borders."""
     from .cuda.program import DevicePrograms, unallocated
 
-    options = parse_options(pattern, dtype=to_dtype, **keywords)
+    options = parse_options(pattern, **keywords)
     ordinal = device_ordinal(conversion.target.device)
     source = unallocated(conversion.source.shape, conversion.source.dtype, ordinal)
     return DevicePrograms(options).find(source, None).warm()
@@ -226,22 +226,22 @@ ROWS = (
     Row(BETWEEN, "bhwc", FEATURES, ("u1", "f2", "f4", "f8")),
     # Normalization of photos in a training loop; scalar constants use this kernel too.
     *(
-        Row(BETWEEN[:1], "bhwc", PHOTOS, ("u1",), {"to_dtype": to, **NORMALISED})
+        Row(BETWEEN[:1], "bhwc", PHOTOS, ("u1",), {"dtype": to, **NORMALISED})
         for to in ("f4", "f2", "bfloat16")
     ),
     # Normalization without a change of the layout.
-    Row(("bhwc->bhwc", "bchw->bchw"), "bhwc", PHOTOS, ("u1",), {"to_dtype": "f4", **NORMALISED}),
+    Row(("bhwc->bhwc", "bchw->bchw"), "bhwc", PHOTOS, ("u1",), {"dtype": "f4", **NORMALISED}),
     # Back to images.
     Row(
         BETWEEN[1:2],
         "bhwc",
         PHOTOS,
         ("f4",),
-        {"to_dtype": "u1", "casting": "saturate", "scale": 255},
+        {"dtype": "u1", "casting": "saturate", "scale": 255},
     ),
     # Casts between dtypes of models and of data.
     *(
-        Row(("bf->bf",), "bf", ((8, 64), (4096, 4096)), dtypes, {"to_dtype": to})
+        Row(("bf->bf",), "bf", ((8, 64), (4096, 4096)), dtypes, {"dtype": to})
         for dtypes, to in (
             (("u1", "f2", "bfloat16", "f8"), "f4"),
             (("f4",), "f2"),
@@ -277,7 +277,7 @@ def image_plans(device: str) -> list[Plan]:
     ]
     for size in (8, 64):
         shape = (size, 224, 224, 3)
-        options = {"to_dtype": np.float32, "device": device, **NORMALISED}
+        options = {"dtype": np.float32, "device": device, **NORMALISED}
         plans.append(plan("bhwc->bchw", shape, "uint8", **options))
     return plans
 

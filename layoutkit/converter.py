@@ -663,21 +663,21 @@ def _as_hashable(value: Any) -> Any:
 def plan(
     pattern: str,
     shape: Iterable[int],
-    dtype: Any = "float32",
+    from_dtype: Any = "float32",
     *,
-    to_dtype: Any = None,
+    dtype: Any = None,
     device: str | None = "cpu",
     **keywords: Any,
 ) -> Plan:
-    """Return the plan of `convert` for a contiguous array of `shape` and `dtype`.
+    """Return the plan of `convert` for a contiguous array of `shape` and `from_dtype`.
 
-    >>> p = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32")
+    >>> p = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", dtype="float32")
     >>> p.kernel, p.bytes_moved
     ('split', 48168960)
 
-    `print` shows the kernel and the reasons for its choice. Other keywords are those of `convert`;
-    planning for `device="cuda"` does not need a GPU.
+    `print` shows the kernel and the reasons for its choice. `dtype`, the dtype of the result, and
+    other keywords are those of `convert`; planning for `device="cuda"` does not need a GPU.
     """
-    task = parse_options(pattern, dtype=to_dtype, device=device, **keywords)
-    spec = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(dtype), CPU)
+    task = parse_options(pattern, dtype=dtype, device=device, **keywords)
+    spec = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(from_dtype), CPU)
     return plan_of_spec(task, spec)

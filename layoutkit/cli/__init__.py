@@ -208,8 +208,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     from .explain import explain
 
     options = {
+        "from_dtype": arguments.from_dtype,
         "dtype": arguments.dtype,
-        "to_dtype": arguments.to_dtype,
         **_formula_options(arguments),
     }
     explain(arguments.pattern, arguments.shape, options, arguments.size, arguments.svg)

@@ -18,7 +18,7 @@ def explain(
 ) -> None:
     """Print the plan for a shape, if there is one, and a drawing that agrees with it.
 
-    options : dtype, to_dtype and the formula, None if not passed
+    options : from_dtype, dtype and the formula, None if not passed
     sizes : the sizes of axes in folds
     """
     if svg is not None and svg.suffix.lower() != ".svg":
@@ -33,9 +33,8 @@ def explain(
         conversion_plan = None
         axes = None
     else:
-        conversion_plan = plan(
-            pattern, shape, keywords.pop("dtype", "float32"), **keywords, **dict[str, Any](sizes)
-        )
+        source = keywords.pop("from_dtype", "float32")
+        conversion_plan = plan(pattern, shape, source, **keywords, **dict[str, Any](sizes))
         axes = sizes_of(conversion_plan.move)
     # Write the file first: a reader of the text (`head`, a pager) may close the pipe early.
     if svg is not None:

@@ -210,7 +210,8 @@ _EXAMPLES = {
     "index": ["index train.rec"],
     "explain": [
         "explain 'bhwc->bchw'",
-        "explain 'bhwc->bchw' --shape 64,224,224,3 --dtype uint8 --to-dtype float32 --scale 1/255",
+        "explain 'bhwc->bchw' --shape 64,224,224,3 --from-dtype uint8 --dtype float32 "
+        "--scale 1/255",
     ],
     "bench": ["bench --quick", "bench --json results.json --plot results.png"],
     "info": ["info"],
@@ -422,10 +423,9 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     add("pattern", metavar="PATTERN", type=pattern, help="such as 'bhwc->bchw'")
     shape_help = "shape of the source; without it only a small example is shown"
     add("--shape", type=shape, metavar="N,N,..", help=shape_help)
-    add("--dtype", help="dtype of the source (default: float32)")
+    add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
     add(
-        "--to-dtype",
-        metavar="DTYPE",
+        "--dtype",
         help=f"dtype of the result: {_DTYPES}, bfloat16, float8_e4m3fn, ...",
     )
     _add_formula(parser)
@@ -478,8 +478,8 @@ def _add_warmup(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("pattern", metavar="PATTERN", type=pattern, nargs="?", help="such as 'bhwc->bchw'")
     add("--shape", type=shape, metavar="N,N,..", help="shape of the source")
-    add("--dtype", help="dtype of the source (default: float32)")
-    add("--to-dtype", metavar="DTYPE", help="dtype of the result")
+    add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
+    add("--dtype", help="dtype of the result")
     _add_formula(parser)
     _add_sizes(parser)
     add("--casting", choices=CASTINGS, help="which casts are allowed (default: same_kind)")
@@ -487,7 +487,7 @@ def _add_warmup(parser: argparse.ArgumentParser) -> None:
 
 def warmup_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords of `warmup()` that were passed."""
-    names = ("pattern", "shape", "dtype", "to_dtype", "scale", "mean", "std", "casting")
+    names = ("pattern", "shape", "from_dtype", "dtype", "scale", "mean", "std", "casting")
     keywords: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     keywords = {
         name: value for name, value in keywords.items() if value is not None

@@ -11,7 +11,7 @@ import sys
 
 # Keywords in messages of the library that have a command-line option; with or without a value.
 _KEYWORD = re.compile(
-    r"\b(casting|dtype|fill|fit|max_pixels|mean|scale|std|to_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
+    r"\b(casting|dtype|fill|fit|max_pixels|mean|scale|std|from_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
 )
 
 

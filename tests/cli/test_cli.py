@@ -194,11 +194,11 @@ def test_out_of_memory_names_the_chunk(source, tmp_path, capsys, monkeypatch):
 
 
 def test_explain_prints_the_plan_and_both_orders(capsys):
-    arguments = ["--shape", "64,224,224,3", "--dtype", "uint8", "--to-dtype", "float32"]
+    arguments = ["--shape", "64,224,224,3", "--from-dtype", "uint8", "--dtype", "float32"]
     assert main(["explain", "bhwc->bchw", *arguments, "--scale", "1/255"]) == 0
     out = capsys.readouterr().out
     plan = layoutkit.plan(
-        "bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32", scale=1 / 255
+        "bhwc->bchw", (64, 224, 224, 3), "uint8", dtype="float32", scale=1 / 255
     )
     assert out.startswith(str(plan))
     assert "R000 G000 B000" in out
@@ -271,12 +271,12 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
     monkeypatch.setattr(
         layoutkit, "warmup", lambda **keywords: seen.update(keywords) or ["split 3"]
     )
-    words = ["bhwc->bchw", "--shape", "64,224,224,3", "--dtype", "uint8", "--to-dtype", "float32"]
+    words = ["bhwc->bchw", "--shape", "64,224,224,3", "--from-dtype", "uint8", "--dtype", "float32"]
     words += ["--scale", "1/255", "--mean", "-1,0,1", "--std", "2", "--casting", "unsafe"]
     assert main(["warmup", *words]) == 0
     assert seen == {
-        "pattern": "bhwc->bchw", "shape": (64, 224, 224, 3), "dtype": "uint8",
-        "to_dtype": "float32", "scale": 1 / 255, "mean": [-1, 0, 1], "std": 2, "casting": "unsafe",
+        "pattern": "bhwc->bchw", "shape": (64, 224, 224, 3), "from_dtype": "uint8",
+        "dtype": "float32", "scale": 1 / 255, "mean": [-1, 0, 1], "std": 2, "casting": "unsafe",
     }  # fmt: skip
     assert capsys.readouterr().out.startswith("1 kernel is ready after ")
     seen.clear()
@@ -294,7 +294,7 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
         (["bhwc->bchw", "--shape", "1,2,x,3"], "is not a shape such as"),
         (["bhwc->bchw", "--shape", "1,2,3"], "3 axes|axes"),
         (["bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "nothing"], "nothing"),
-        (["bhwc->bchw", "--shape", "1,2,3,4", "--to-dtype", "uint8"], "uint8"),
+        (["bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "uint8"], "uint8"),
         (["bhwc->bchw", "more", "--shape", "1,2,3,4"], "unrecognized arguments: more"),
     ],
 )
@@ -437,7 +437,7 @@ def test_explain_without_a_shape_draws(capsys):
     assert out.startswith("a small example")
     assert "R000 G000 B000" in out
     assert "--shape" in out.splitlines()[-1]
-    assert "give the --shape" in _refused(capsys, "explain", "bhwc->bchw", "--to-dtype", "float32")
+    assert "give the --shape" in _refused(capsys, "explain", "bhwc->bchw", "--dtype", "float32")
     assert "give the --shape" in _refused(capsys, "explain", "bf->bhwc", "--size", "h=4")
 
 

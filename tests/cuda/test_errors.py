@@ -179,7 +179,7 @@ def test_nothing_is_made_on_a_gpu_that_is_not_used(gpu):
         y = to_gpu(IMAGES)
     convert(y, "bchw->bhwc", device="cpu")
     convert(y, "bchw->bhwc", dtype="i4", casting="unsafe")
-    warmup("bhwc->chwb", IMAGES.shape, "uint8", to_dtype="f4", scale=0.25, device="cuda:1")
+    warmup("bhwc->chwb", IMAGES.shape, "uint8", dtype="f4", scale=0.25, device="cuda:1")
     buffers.clear()
     assert gpu.gpus.contexts == {1}
 
@@ -218,7 +218,7 @@ def test_config_says_what_is_missing(fresh, capsys):
 
 def test_planning_needs_no_gpu(fresh):
     fresh.setitem(sys.modules, "cupy", None)
-    found = plan("bhwc->bchw", IMAGES.shape, "uint8", to_dtype="float16", device="cuda:3")
+    found = plan("bhwc->bchw", IMAGES.shape, "uint8", dtype="float16", device="cuda:3")
     assert (found.kernel, found.target.device) == ("split", "cuda:3")
     spec = ArraySpec("bhwc", IMAGES.shape, "uint8", "cuda")
     assert spec == ArraySpec("bhwc", IMAGES.shape, "uint8", "cuda:0")

@@ -474,7 +474,7 @@ def test_labels_and_lists_on_a_gpu(gpu):
 def test_config_and_warmup(gpu, capsys):
     show_config()
     assert "cuda       Fake, Fake; driver for CUDA 13.0, CuPy 14.2.0" in capsys.readouterr().out
-    names = warmup("bhwc->bchw", (8, 16, 16, 3), "uint8", to_dtype="f4", device="cuda:1")
+    names = warmup("bhwc->bchw", (8, 16, 16, 3), "uint8", dtype="f4", device="cuda:1")
     assert len(names) == 1
     assert len(gpu.loaded) == 1
     assert names[0].startswith("cuda:1 interleave")

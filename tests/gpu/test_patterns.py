@@ -107,7 +107,7 @@ def test_sums(count, dtype):
 
 def test_plans_are_those_of_the_cpu():
     for device in ("cpu", "cuda"):
-        found = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="f4", device=device)
+        found = plan("bhwc->bchw", (64, 224, 224, 3), "uint8", dtype="f4", device=device)
         assert (found.kernel, found.bytes_moved) == ("split", 48168960)
 
 

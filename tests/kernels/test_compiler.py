@@ -618,7 +618,7 @@ import layoutkit
 from layoutkit.kernels.cpu import compiler
 layoutkit.set_num_threads(2)
 shape = np.array((64, 72, 72, 3))
-names = layoutkit.warmup("bhwc->bchw", shape, "uint8", to_dtype="float32", scale=1 / 255)
+names = layoutkit.warmup("bhwc->bchw", shape, "uint8", dtype="float32", scale=1 / 255)
 before = {str(kernel.spec) for kernel in compiler.loaded()}
 assert set(names) <= before
 layoutkit.convert(np.ones(shape, np.uint8), "bhwc->bchw", dtype="float32", scale=1 / 255)
@@ -638,6 +638,6 @@ def test_after_warmup_a_conversion_loads_nothing_more():
 
 
 def test_warmup_needs_a_shape_with_a_pattern():
-    for arguments in ({"pattern": "bhwc->bchw"}, {"shape": (1, 2)}, {"to_dtype": "f4"}):
+    for arguments in ({"pattern": "bhwc->bchw"}, {"shape": (1, 2)}, {"dtype": "f4"}):
         with pytest.raises(ArgumentError, match="a pattern and a shape, or nothing"):
             layoutkit.warmup(**arguments)

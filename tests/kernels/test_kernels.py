@@ -147,10 +147,10 @@ def spec_of(pattern, shape, dtype, **keywords):
 CASES = {
     "streaming": spec_of("bwc->bcw", (64, 256, 64), "f4"),
     "plain": spec_of("bhwc->bchw", (2, 4, 4, 64), "f4"),
-    "u1-f4": spec_of("bx->bx", (64, 50000), "u1", to_dtype="f4"),
-    "f4-f2": spec_of("bx->bx", (2, 500), "f4", to_dtype="f2"),
-    "f2-f4": spec_of("bx->bx", (2, 500), "f2", to_dtype="f4"),
-    "f8-f2": spec_of("bx->bx", (2, 500), "f8", to_dtype="f2"),
+    "u1-f4": spec_of("bx->bx", (64, 50000), "u1", dtype="f4"),
+    "f4-f2": spec_of("bx->bx", (2, 500), "f4", dtype="f2"),
+    "f2-f4": spec_of("bx->bx", (2, 500), "f2", dtype="f4"),
+    "f8-f2": spec_of("bx->bx", (2, 500), "f8", dtype="f2"),
 }
 if lanes() == 2:
     CASES["serve"] = compiler.KernelSpec("threadpool", ("serve",))

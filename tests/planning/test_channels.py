@@ -221,7 +221,7 @@ def test_it_is_part_of_what_a_converter_is():
 
 def test_a_plan_says_it():
     shape = (64, 224, 224, 4)
-    found = plan("bhwc->bchw", shape, "uint8", channels=(2, 1, 0), to_dtype="float32")
+    found = plan("bhwc->bchw", shape, "uint8", channels=(2, 1, 0), dtype="float32")
     assert found.kernel == "split"
     assert "channels  (2, 1, 0) of 4" in str(found)
     assert found.source.shape == shape

@@ -14,13 +14,13 @@ KERNELS = [
     ("bhwc->bhwc", (2, 4, 4, 3), "f4", {}, "view"),
     ("bhwc->bf", (2, 4, 4, 3), "f4", {}, "view"),
     ("bhwc->bchw", (2, 4, 4, 1), "f4", {}, "view"),
-    ("bhwc->bchw", (0, 4, 4, 3), "f4", {"to_dtype": "f8"}, "empty"),
+    ("bhwc->bchw", (0, 4, 4, 3), "f4", {"dtype": "f8"}, "empty"),
     ("bhwc->bhwc", (2, 4, 4, 3), "f4", {"copy": True}, "copy"),
     ("bhwc->hbwc", (4, 8, 8, 64), "f4", {}, "copy"),
-    ("bhwc->bhwc", (2, 4, 4, 3), "f4", {"to_dtype": "f2"}, "cast"),
+    ("bhwc->bhwc", (2, 4, 4, 3), "f4", {"dtype": "f2"}, "cast"),
     ("bhwc->bhwc", (2, 4, 4, 3), "u1", {"mean": [1, 2, 3]}, "cast"),
     ("bhwc->bchw", (2, 224, 224, 3), "u1", {}, "split"),
-    ("bhwc->bchw", (2, 224, 224, 3), "u1", {"to_dtype": "f4", "std": 2}, "split"),
+    ("bhwc->bchw", (2, 224, 224, 3), "u1", {"dtype": "f4", "std": 2}, "split"),
     ("bchw->bhwc", (2, 3, 224, 224), "f4", {}, "merge"),
     ("bhwc->bchw", (2, 56, 56, 64), "f4", {}, "transpose"),
     ("bchw->chwb", (64, 3, 32, 32), "f4", {}, "transpose"),
@@ -39,7 +39,7 @@ def test_kernels(pattern, shape, dtype, keywords, kernel):
 
 
 def test_the_plan_in_words():
-    text = str(plan("bhwc->bchw", (64, 224, 224, 3), "uint8", to_dtype="float32", mean=[1, 2, 3]))
+    text = str(plan("bhwc->bchw", (64, 224, 224, 3), "uint8", dtype="float32", mean=[1, 2, 3]))
     why = "few channels, side by side in x and apart in the result: whole registers are sorted"
     assert text.splitlines() == [
         "bhwc->bchw: uint8 bhwc (64, 224, 224, 3) on cpu -> float32 bchw (64, 3, 224, 224) on cpu",
@@ -55,12 +55,12 @@ def test_the_plan_in_words():
     [
         (
             "f4",
-            {"to_dtype": "u1", "casting": "unsafe"},
+            {"dtype": "u1", "casting": "unsafe"},
             "after     NumPy writes the float32 result",
         ),
-        ("f4", {"to_dtype": "u1", "casting": "saturate"}, "as it passes, saturating"),
-        ("float8_e5m2", {"scale": 2, "to_dtype": "f4"}, "before    NumPy casts x to float32"),
-        ("f8", {"scale": 2, "to_dtype": "f4"}, "in float64"),
+        ("f4", {"dtype": "u1", "casting": "saturate"}, "as it passes, saturating"),
+        ("float8_e5m2", {"scale": 2, "dtype": "f4"}, "before    NumPy casts x to float32"),
+        ("f8", {"scale": 2, "dtype": "f4"}, "in float64"),
         ("f4", {"scale": 1e-45}, "in float64"),
         ("f4", {"copy": True}, "a run of 6 items, 4 bytes each"),
         ("f4", {}, "nothing is read or written"),
@@ -75,7 +75,7 @@ def test_plans_of_arrays_and_specs_agree():
     converter = Converter("bhwc->bchw", dtype="f4")
     spec = ArraySpec("bhwc", x.shape, x.dtype)
     assert str(converter.plan(x)) == str(converter.plan(spec))
-    assert str(converter.plan(spec)) == str(plan("bhwc->bchw", [2, 4, 5, 3], "u1", to_dtype="f4"))
+    assert str(converter.plan(spec)) == str(plan("bhwc->bchw", [2, 4, 5, 3], "u1", dtype="f4"))
 
 
 def test_a_plan_needs_no_memory():
@@ -186,7 +186,7 @@ def test_items_of_odd_sizes_are_moved_in_pieces(bytes_, item):
 def test_short_contiguous_runs_are_one_item():
     found = plan("abc->bac", (50, 60, 4), "u1")
     assert found.loops.item == 4
-    assert plan("abc->bac", (50, 60, 4), "u1", to_dtype="i2").loops.item == 1
+    assert plan("abc->bac", (50, 60, 4), "u1", dtype="i2").loops.item == 1
 
 
 def test_coefficients_that_are_met_backwards():
