@@ -197,9 +197,7 @@ def test_explain_prints_the_plan_and_both_orders(capsys):
     arguments = ["--shape", "64,224,224,3", "--from-dtype", "uint8", "--dtype", "float32"]
     assert main(["explain", "bhwc->bchw", *arguments, "--scale", "1/255"]) == 0
     out = capsys.readouterr().out
-    plan = layoutkit.plan(
-        "bhwc->bchw", (64, 224, 224, 3), "uint8", dtype="float32", scale=1 / 255
-    )
+    plan = layoutkit.plan("bhwc->bchw", (64, 224, 224, 3), "uint8", dtype="float32", scale=1 / 255)
     assert out.startswith(str(plan))
     assert "R000 G000 B000" in out
     assert "R000 R001 R002" in out
