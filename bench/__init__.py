@@ -23,6 +23,8 @@ situations      the operations between two conversions of `--loop`
 sweeps          `--random`, `--hptt57`, `--channels`, `--runs`, `--floor`: rows of many shapes
 """
 
+from collections.abc import Sequence
+
 from ..errors import ArgumentError
 
 __all__ = ["main"]
@@ -41,6 +43,7 @@ def main(
     sweep: str | None = None,
     count: int = 0,
     seed: int = 0,
+    conversion: tuple[str, Sequence[int], str, str | None] | None = None,
 ) -> int:
     """Measure all rows and print a table; return the exit code.
 
@@ -50,6 +53,7 @@ def main(
     other operations instead; `collate` measures batches of many samples instead, and `resize` such
     of resized images; `sweep` names a
     set of rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
+    `conversion` is one conversion to measure instead: pattern, shape, and dtypes of both sides.
     `saved` is a JSON file written with `loop`: its table is printed in Markdown, and nothing is
     measured. The exit code is 0, or 1 if a conversion of layoutkit fails or gives a wrong result,
     or if a row of the sweep "floor" misses its goal. Raises DeviceError
@@ -57,9 +61,14 @@ def main(
     cannot be written, an invalid HPTT library, and options that cannot be combined.
     """
     _check(quick, json, device, loop, saved, others)
+    if conversion is not None:
+        if sweep is not None:
+            raise ArgumentError(f"--{sweep}: measures rows of its own; omit it, or the PATTERN")
+        sweep = "own"
     if sweep is not None and (device != "cpu" or saved or loop or others or collate or resize):
         raise ArgumentError(
-            f"--{sweep}: measures rows of its own on the CPU; combine it only with --quick, "
+            f"{'PATTERN' if conversion else f'--{sweep}'}: measures rows of its own on the CPU; "
+            "combine it only with --quick, "
             "--json, --plot and --seed"
         )
     if collate or resize:
@@ -80,8 +89,10 @@ def main(
 
         return run_loop(quick=quick, plot=plot, json=json)
     from .run import Sweep, run
+    from .sweeps import own_row
 
-    rows = None if sweep is None else Sweep(sweep, count, seed)
+    own = None if conversion is None else own_row(*conversion)
+    rows = None if sweep is None else Sweep(sweep, count, seed, own)
     return run(quick, plot, json, device, others, rows)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import layoutkit
 
+from ..config import warmup
+from ..kernels.cpu.compiler import loaded
 from .cases import prepare
 from .device import device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
@@ -33,6 +35,13 @@ DEVICE_FULL = Budget(seconds=1.0, warm_up=0.02, sample=3e-3)
 DEVICE_QUICK = Budget(seconds=0.3, warm_up=0.01, min_rounds=3, sample=3e-3)
 
 
+ORIGINS = {
+    "cached": "in an earlier process",
+    "shipped": "in the wheel",
+    "compiled": "now; later processes load it",
+}
+
+
 @dataclass(frozen=True)
 class _Setup:
     """The device, rows, peers and budget of a run."""
@@ -46,14 +55,20 @@ class _Setup:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The rows of a sweep: its name (see sweeps.py), and number and seed of random rows."""
+    """The rows of a sweep: its name (see sweeps.py), and number and seed of random rows.
+
+    own     the only row of the sweep "own"
+    """
 
     name: str
     count: int = 0
     seed: int = 0
+    own: Row | None = None
 
     def rows(self, quick: bool) -> list[Row]:
         """Return the rows; `quick` keeps some of them."""
+        if self.own is not None:
+            return [self.own]
         if self.name == "random":
             return list(random_rows(self.count, self.seed))
         if self.name == "hptt57":
@@ -84,7 +99,7 @@ def run(
         setup = _cpu_setup(quick, with_others) if device == "cpu" else _cuda_setup(quick)
     names = [peer.name for peer in setup.peers]
     about = environment(setup.peers, quick) | setup.device.about() | {"openmp": openmp}
-    table = Table(sys.stdout, names, is_sweep=sweep is not None)
+    table = Table(sys.stdout, names, is_sweep=sweep is not None and sweep.own is None)
     table.begin(about)
     results: list[Result] = []
     try:
@@ -94,9 +109,21 @@ def run(
     finally:
         _write(results, about, names, plot, json)
     table.end(results)
+    if sweep is not None and sweep.own is not None:
+        show_plan(sweep.own)
     not_measured = [name for result in results for name in (*result.wrong, *result.failed)]
     below = sweep is not None and any(result.reached is False for result in results)
     return int(OURS in not_measured or FRESH in not_measured or below)
+
+
+def show_plan(row: Row) -> None:
+    """Print the plan of a row, the number of threads, and where its kernels came from."""
+    conversion = layoutkit.plan(row.pattern, row.sizes, row.dtype, dtype=row.to_dtype)
+    print(f"\n{conversion}\n  threads   {layoutkit.get_num_threads()}")
+    used = {str(job) for job in warmup(row.pattern, row.sizes, row.dtype, dtype=row.to_dtype)}
+    for kernel in loaded():
+        if str(kernel.spec) in used:
+            print(f"  compiled  {ORIGINS[kernel.origin]}: {kernel.spec}")
 
 
 def _sweep_setup(sweep: Sweep, quick: bool) -> _Setup:

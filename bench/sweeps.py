@@ -4,6 +4,7 @@
 `--hptt57`     the 57 float32 permutations of HPTT's benchmark, the longest axis cut to a quarter
 `--channels`   bhwc to bchw and back for every channel count from 2 to 64
 `--runs`       (a, b, n) bytes to (b, a, n): runs of 8 to 4,096 bytes, which stay contiguous
+PATTERN        one conversion, of a shape and dtypes that the user gives
 `--floor`      some rows of these and of the standard table, each with a share of the limit that
                it must reach: a third to a half of what an idle machine reaches
 
@@ -15,10 +16,14 @@ whose first axis is the fastest.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import exp, log
+from string import ascii_lowercase
 
+from ..converter import plan
+from ..errors import ArgumentError
+from ..layout.pattern import parse_pattern
 from ..spec import as_dtype
 from .rows import Row
 
@@ -74,6 +79,25 @@ def random_rows(count: int, seed: int) -> Iterator[Row]:
         if within and not _keeps_order(row):
             yielded += 1
             yield row
+
+
+def own_row(pattern: str, shape: Sequence[int], dtype: str, to_dtype: str | None) -> Row:
+    """Return the row of a user's conversion, without a formula.
+
+    Raises ArgumentError for a pattern with folds, `...`, names or ones, and LayoutkitErrors if such
+    an array cannot be converted.
+    """
+    sides = parse_pattern(pattern)
+    source, target = sides.left, sides.right
+    if any(len(group) > 1 or group not in ascii_lowercase for group in source.groups):
+        raise ArgumentError(
+            f'"{pattern}" has folds, names, 1 or "..."; bench measures axes of one letter each, as '
+            'in "bhwc->bchw"'
+        )
+    result = plan(pattern, shape, dtype, dtype=to_dtype)
+    names = (as_dtype(dtype).name, result.target.dtype.name)
+    letters = source.letters
+    return Row("own", "move", (letters,), target.letters, letters, tuple(shape), *names)
 
 
 def _random_sizes(choose: random.Random, rank: int, items: float) -> tuple[int, ...]:

@@ -219,7 +219,11 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     from ..bench import main as bench
 
+    own = arguments.pattern, arguments.shape, arguments.from_dtype, arguments.dtype
+    if any(option is not None for option in own) and None in own[:2]:
+        raise ArgumentError("a conversion is measured for a PATTERN and a --shape; give both")
     code: int = bench(
+        conversion=None if own[0] is None else (*own[:2], own[2] or "float32", own[3]),
         quick=arguments.quick,
         plot=arguments.plot,
         json=arguments.json,

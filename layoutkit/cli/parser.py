@@ -443,6 +443,11 @@ _SWEEPS = {
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    pattern_help = "measure this conversion only, such as 'bhwc->bchw'"
+    add("pattern", metavar="PATTERN", type=pattern, nargs="?", help=pattern_help)
+    add("--shape", type=shape, metavar="N,N,..", help="shape of the source of PATTERN")
+    add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
+    add("--dtype", help="dtype of the result (default: that of the source)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
     add(
         "--loop", action="store_true", help="measure a loop with other work, on one and all threads"

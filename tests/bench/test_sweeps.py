@@ -19,7 +19,7 @@ from layoutkit.bench.sweeps import (
     random_rows,
     run_rows,
 )
-from layoutkit.errors import ArgumentError
+from layoutkit.errors import ArgumentError, LayoutkitError
 
 
 def test_random_rows_are_those_of_their_seed():
@@ -33,6 +33,30 @@ def test_random_rows_are_those_of_their_seed():
         assert max(row.sizes) <= LONGEST
         assert set(row.target) == set(row.letters)
     assert {row.dtype == row.to_dtype for row in rows} == {True, False}
+
+
+def test_a_conversion_of_a_user_is_measured_with_its_plan(capsys):
+    assert main(quick=True, conversion=("bhwc->bchw", (2, 40, 50, 3), "uint8", "float32")) == 0
+    output = capsys.readouterr().out
+    assert "bhwc->bchw uint8->float32 (2, 40, 50, 3)" in output
+    assert "  kernel    split" in output
+    assert "  threads   " in output
+    assert "  compiled  " in output
+    assert "share of the limit" not in output
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"conversion": ("b(hw)->bhw", (2, 12), "u1", None)}, "measures axes of one letter each"),
+        ({"conversion": ("hw->wh", (2, 12, 3), "u1", None)}, "rank 2"),
+        ({"conversion": ("hw->wh", (2, 12), "u1", None), "sweep": "runs"}, "omit it, or the PATTE"),
+        ({"conversion": ("hw->wh", (2, 12), "u1", None), "loop": True}, "PATTERN: measures rows"),
+    ],
+)
+def test_conversions_that_are_not_measured(options, match):
+    with pytest.raises(LayoutkitError, match=match):
+        main(**options)
 
 
 def test_no_random_row_keeps_the_order_of_its_axes():
