@@ -42,7 +42,7 @@ def test_a_conversion_of_a_user_is_measured_with_its_plan(capsys):
     assert "  kernel    split" in output
     assert "  threads   " in output
     assert "  compiled  " in output
-    assert "share of the limit" not in output
+    assert "at worst" not in output
 
 
 @pytest.mark.parametrize(
