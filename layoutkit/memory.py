@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from os import PathLike
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,7 +40,7 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
     suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
-    if isinstance(x, str | PathLike):
+    if isinstance(x, str) or hasattr(type(x), "__fspath__"):
         fix = f'to read an image file, pass layoutkit.images.read("{x}")'
         if isinstance(x, str) and ("->" in x or x.isalpha()):
             fix = "the layout and the array may be in the wrong order"

@@ -77,10 +77,10 @@ class PoolState:
         first = (worker + FIRST - 1) * WORDS_PER_LINE
         return self.words[first : first + WORDS_PER_LINE]
 
-    def awake(self, workers: int) -> int:
-        """Return how many of the first `workers` do not sleep."""
-        flags = self.words[FIRST * WORDS_PER_LINE + ASLEEP :: WORDS_PER_LINE]
-        return workers - int(flags[:workers].sum())
+    def thread_ids(self, workers: int) -> set[int]:
+        """Return the native ids of the first `workers`; 0 stands for one that has just started."""
+        ids = self.words[FIRST * WORDS_PER_LINE + THREAD :: WORDS_PER_LINE]
+        return set(ids[:workers].tolist())
 
     def start(self, worker: int, serve: LoadedKernel) -> bool:
         """Start a worker; return False if the system has no more threads."""

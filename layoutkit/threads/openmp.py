@@ -52,10 +52,11 @@ class OpenMPRuntime:
         known = self._teams or self._without_team
         return bool(known) and threading.get_ident() == threading.main_thread().ident
 
-    def team(self, workers: Callable[[], int], *, asleep: bool = False) -> Team | None:
+    def team(self, workers: Callable[[], set[int]], *, asleep: bool = False) -> Team | None:
         """Return a team that is awake, or, with `asleep`, any team; None if there is none.
 
-        `workers` returns the number of awake threads that neither Python nor a team started.
+        `workers` returns the native ids of the threads that neither Python nor a team started. The
+        id of a thread that has just started is 0: it could be the one that is found running.
         """
         if self._without_team:
             for path in list(self._without_team):
@@ -69,14 +70,15 @@ class OpenMPRuntime:
                 self._without_team[path] = 0.0
         return None
 
-    def _find_team(self, path: str, workers: Callable[[], int], asleep: bool) -> None:
+    def _find_team(self, path: str, workers: Callable[[], set[int]], asleep: bool) -> None:
         """Find the team of a library if it has started one; with `asleep`, let it start one."""
         now = time.monotonic()
-        if now - self._without_team[path] < _RETRY_SECONDS:
+        ours = workers()
+        if now - self._without_team[path] < _RETRY_SECONDS or not (asleep or all(ours)):
             return
         self._without_team[path] = now
         library = ctypes.CDLL(path)
-        if library.omp_get_max_threads() > 1 and (asleep or _running() > workers()):
+        if library.omp_get_max_threads() > 1 and (asleep or _is_another_running(ours)):
             thread_ids = _team_thread_ids(library)
             if thread_ids:
                 self._teams[path] = Team(library, thread_ids[0])
@@ -103,16 +105,16 @@ class Team:
         return match[1].decode() if match else ""
 
 
-def _running() -> int:
-    """Count the running threads of this process that are not Python's."""
-    known = {thread.native_id for thread in threading.enumerate()}
-    count = 0
+def _is_another_running(workers: set[int]) -> bool:
+    """Return True if a thread is running that is neither Python's nor one of `workers`."""
+    known = workers | {thread.native_id for thread in threading.enumerate()}
     for task in _TASKS.iterdir():
         if int(task.name) not in known:
             with suppress(OSError):  # the thread has ended
                 match = _STATE.search((task / "stat").read_bytes())
-                count += match is not None and match[1] == b"R"
-    return count
+                if match is not None and match[1] == b"R":
+                    return True
+    return False
 
 
 def _team_thread_ids(library: Any) -> list[int]:

@@ -132,7 +132,7 @@ class Pool:
         layer = limits.threading_layer
         if openmp is None or layer == "own" or not openmp.is_available():
             return False
-        team = openmp.team(lambda: self.state.awake(self.workers), asleep=layer == "openmp")
+        team = openmp.team(lambda: self.state.thread_ids(self.workers), asleep=layer == "openmp")
         if team is not None:
             self.state.words[self._parallel_index] = team.parallel
         return team is not None

@@ -98,7 +98,7 @@ def test_a_fold_with_channels_goes_in_chunks(tmp_path):
         (["--crop", "2x2+1+4"], "--crop 2x2 at 1,4 reaches beyond"),
         (["--crop", "2"], "is not a window such as 224x224"),
         (["--crop", "2x2+1"], "is not a window such as"),
-        (["--channels", "0,3"], "but x has 3 channels"),
+        (["--channels", "0,3"], "selects channel 3, but x has the channels 0 to 2"),
         (["--channels", "r"], "is not channels such as 2,1,0"),
     ],
 )

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -410,6 +411,8 @@ def hunt(seed, first, moves, kernels):
             wrong = 0
         except AssertionError as error:
             print(error, flush=True)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(wrong)
     status = os.waitpid(child, 0)[1]

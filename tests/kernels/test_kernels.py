@@ -138,10 +138,10 @@ from layoutkit.cpu.program import Program
 
 launch.STREAM_BYTES = 1 << 20  # whatever the caches of this CPU hold
 
-def spec_of(pattern, shape, dtype, **keywords):
+def spec_of(pattern, shape, from_dtype, **keywords):
     asked = []
     compiler.load = lambda spec: asked.append(spec) or compiler.LoadedKernel(spec, 0, None, "none")
-    Program(layoutkit.plan(pattern, shape, dtype, **keywords)).prepare(64)
+    Program(layoutkit.plan(pattern, shape, from_dtype, **keywords)).prepare(64)
     return asked[0]
 
 CASES = {

@@ -68,8 +68,9 @@ def test_an_awake_team_is_given_the_job():
     code = """
 library = load()
 work(library)
-time.sleep(0.2)  # it goes on looking, as it was told to
-print(right(), right(), len(taken) > 0, workers.pool.workers)
+first = right()  # starts a worker of ours
+time.sleep(0.2)  # the team goes on looking, as it was told to
+print(first, right(), len(taken) > 0, workers.pool.workers)
 """
     assert run(code) == "True True True 1\n"
 
