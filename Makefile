@@ -8,7 +8,7 @@
 # For contributors (CONTRIBUTING.md):
 #
 #   make test-all       the same tests with every parameter set and full budgets
-#   make lint           ruff and mypy
+#   make lint           ruff, mypy, and mypy and pyright of the programs in the documentation
 #   make fuzz           random conversions and sums between guard pages: MOVES=100000 from SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64; then
 #                       damaged files of tests/corpus/ for SECONDS=60
@@ -93,11 +93,12 @@ first-contact: $(GPU_NEEDS)
 test-gpu: $(GPU_NEEDS)
 	$(GPU_TESTS) -s -ra --durations=10 tests/gpu
 
-# mypy needs every package that the code imports, also those of the tests.
+# The type checkers need every package that the code and the pages import.
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python lint/programs.py
 
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict --clean
@@ -142,7 +143,7 @@ ABOUT_test   := NumPy, Numba, pytest and the rest; PyTorch too, if it is not the
 ABOUT_jax    := JAX: about 1 minute
 ABOUT_torch  := PyTorch, which for Linux is some GB with CUDA: minutes
 ABOUT_testing := NumPy, Numba, pytest and the rest: about 1 minute
-ABOUT_lint   := ruff and mypy: seconds
+ABOUT_lint   := ruff, mypy and pyright: a minute
 ABOUT_docs   := NumPy, Numba, Zensical and mkdocstrings: about 1 minute
 ABOUT_bench  := matplotlib, OpenCV and PyTorch, which for Linux is some GB: minutes
 ABOUT_cuda12 := CuPy and NVIDIA's compiler: about 1 minute

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -35,6 +35,24 @@ if TYPE_CHECKING:
     from .cpu.program import PaddedProgram, Program, TransposedViewProgram
     from .cuda.program import DevicePrograms
     from .planning.plan import Plan
+
+
+class _Tensor(Protocol):
+    """A tensor of PyTorch. Protocols, as types of a missing library would be Any."""
+
+    @property
+    def requires_grad(self) -> bool: ...
+
+
+class _JAXArray(Protocol):
+    """An array of JAX."""
+
+    @property
+    def is_fully_addressable(self) -> bool: ...
+
+
+_T = TypeVar("_T")
+_A = TypeVar("_A", bound=_Tensor | _JAXArray)
 
 
 def plan_of_spec(task: ConvertOptions, spec: ArraySpec) -> Plan:
@@ -226,6 +244,15 @@ class Converter:
     def device(self) -> str | None:
         """The device of results, such as "cpu" or "cuda:0"; None: the device of x."""
         return self._task.device
+
+    @overload
+    def __call__(self, x: _A, out: None = None) -> _A: ...
+    @overload
+    def __call__(self, x: Array, out: None = None) -> Array: ...
+    @overload
+    def __call__(self, x: Any, out: None = None) -> Any: ...
+    @overload
+    def __call__(self, x: Any, out: _T) -> _T: ...
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Convert `x`; see `convert`."""
@@ -424,6 +451,44 @@ def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
 
 
 _NUM_CONSTANTS = 4  # scale, mean, std and clip
+
+
+# The result has the type of `out`, or without `out` and `device` the type of x, if x is an array.
+# fmt: off
+@overload
+def convert(
+    x: Any, /, pattern: str, *, out: _T, dtype: Any = None, scale: Any = None, mean: Any = None,
+    std: Any = None, clip: Any = None, casting: str = ..., device: str | None = None,
+    copy: bool | None = None, memory: str | None = None, threads: int | None = None,
+    pad_to: Mapping[str, int] | None = None, pad_before: Mapping[str, int] | None = None,
+    fill: Any = None, channels: Sequence[int] | None = None, **sizes: int,
+) -> _T: ...
+@overload
+def convert(
+    x: _A, /, pattern: str, *, out: None = None, dtype: Any = None, scale: Any = None,
+    mean: Any = None, std: Any = None, clip: Any = None, casting: str = ..., device: None = None,
+    copy: bool | None = None, memory: str | None = None, threads: int | None = None,
+    pad_to: Mapping[str, int] | None = None, pad_before: Mapping[str, int] | None = None,
+    fill: Any = None, channels: Sequence[int] | None = None, **sizes: int,
+) -> _A: ...
+@overload
+def convert(
+    x: Array, /, pattern: str, *, out: None = None, dtype: Any = None, scale: Any = None,
+    mean: Any = None, std: Any = None, clip: Any = None, casting: str = ..., device: None = None,
+    copy: bool | None = None, memory: str | None = None, threads: int | None = None,
+    pad_to: Mapping[str, int] | None = None, pad_before: Mapping[str, int] | None = None,
+    fill: Any = None, channels: Sequence[int] | None = None, **sizes: int,
+) -> Array: ...
+@overload
+def convert(
+    x: Any, /, pattern: str, *, out: None = None, dtype: Any = None, scale: Any = None,
+    mean: Any = None, std: Any = None, clip: Any = None, casting: str = ...,
+    device: str | None = None, copy: bool | None = None, memory: str | None = None,
+    threads: int | None = None, pad_to: Mapping[str, int] | None = None,
+    pad_before: Mapping[str, int] | None = None, fill: Any = None,
+    channels: Sequence[int] | None = None, **sizes: int,
+) -> Any: ...
+# fmt: on
 
 
 def convert(

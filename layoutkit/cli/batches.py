@@ -391,14 +391,14 @@ def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     from .contactsheet import MAX_IMAGES, Caption, contact_sheet
 
     classes = isinstance(batch.target, ClassView)
-    ranks = batch.target.input.tolist() if classes else [-1] * batch.count  # type: ignore[union-attr]
+    ranks = batch.target.input.tolist() if classes else [-1] * batch.count
     names = [_record_name(record).rpartition("/")[2] for record in batch.item]
     labels = [_record_label(record) for record in batch.item]
     captions = [Caption(*parts) for parts in zip(labels, names, ranks, strict=True)]
     shown = min(batch.count, MAX_IMAGES)
     total = f" of {batch.count}" if shown < batch.count else ""
     title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
-    sheet = contact_sheet(batch.input.input, captions, title)  # type: ignore[union-attr]
+    sheet = contact_sheet(batch.input.input, captions, title)
     with name_in_errors(path), replace_atomically(path) as file:
         sheet.save(file, "PNG")
 

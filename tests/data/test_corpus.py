@@ -129,7 +129,7 @@ OUTCOMES = {
     "KeyError": lambda: {}["missing"],
     "hang": lambda: time.sleep(60),
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "memory": lambda: np.ones(1 << 27, np.uint8),
+    "memory": lambda: np.ones(1 << 29, np.uint8),
 }
 
 

@@ -60,8 +60,9 @@ class Batch:
         dropped: list[Dropped],
         stats: dict[str, float],
     ) -> None:
-        self.input = input
-        self.target = target
+        # Any, so that the loops of users whose batches always have both need no tests for None.
+        self.input: DataView | Any = input
+        self.target: Any = target
         self.count = len(index)
         self.index = index
         self.dropped = dropped
@@ -78,7 +79,7 @@ class Batch:
         """Each row's label, None for a record without label."""
         return [record.label for record in self.item]
 
-    def __iter__(self) -> Iterator[DataView | None]:
+    def __iter__(self) -> Iterator[Any]:
         return iter((self.input, self.target))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class ProviderBatch:
         return self.data[0]
 
     @property
-    def target(self) -> DataView | None:
+    def target(self) -> DataView | Any:
         """The first View of the labels; None without labels."""
         return self.label[0] if self.label else None
 
