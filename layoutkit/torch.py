@@ -1,10 +1,11 @@
-"""PyTorch integration: a conversion as a module, a `collate_fn`, and a converting loader.
+"""PyTorch integration: a module, a `collate_fn`, a converting loader, and a search for copies.
 
     Convert("bhwc->bchw", dtype="float32", scale=1 / 255)     an nn.Module, and a transform
     DataLoader(data, collate_fn=Collator("hwc->bchw", ...))   samples of any size: crop, resize,
                                                               flip and convert in one pass
     DataLoader(data, collate_fn=collate, num_workers=8)       workers stack uint8 samples,
     feed(loader, "bhwc->bchw", dtype="float32", ...)          the main process converts batches
+    with watch() as report: train()                           lists copies because of layouts
 
 A batch of uint8 has a quarter of the bytes of one of float32, and every batch of a worker goes
 through shared memory to the main process. So `collate` stacks samples without a conversion, and
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -29,8 +31,10 @@ from .backends.torch.tensors import concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError
+from .watch.recorder import Recorder
+from .watch.report import MIN_BYTES, Report
 
-__all__ = ["Collator", "Convert", "Feed", "Positions", "collate", "feed"]
+__all__ = ["Collator", "Convert", "Feed", "Positions", "collate", "feed", "watch"]
 
 _torch: Any = import_module("torch")
 _collating: Any = import_module("torch.utils.data._utils.collate")
@@ -373,3 +377,40 @@ class Feed:
 def _describe(item: Any) -> str:
     shape = getattr(item, "shape", None)
     return type_name(item) if shape is None else f"{type_name(item)} {tuple(shape)}"
+
+
+# ---- copies of a program -----------------------------------------------------------------
+
+
+@contextmanager
+def watch(min_bytes: int = MIN_BYTES) -> Iterator[Report]:
+    """Record the copies in a `with` block that exist only because of layouts.
+
+    >>> images = _torch.zeros(4, 64, 64, 3)
+    >>> with watch() as report:
+    ...     planes = images.permute(0, 3, 1, 2).contiguous()
+    >>> [(row.kind, row.count, row.replacement) for row in report.rows()]
+    [('permute + contiguous', 1, 'layoutkit.convert(x, "bhwc->bchw")')]
+
+    It sees PyTorch's operations in the calling thread, and the casts and arithmetic before and
+    after a copy, which one conversion can replace too. It does not see code compiled by
+    `torch.compile`, NumPy's own copies, and worker processes. An operation takes some
+    microseconds more.
+
+    Parameters
+    ----------
+    min_bytes : int
+        Copies that read and write fewer bytes are omitted.
+
+    Yields
+    ------
+    Report
+        Complete after the block. `print` shows it; `rows()` are the copies by line, and
+        `to_json()` and `to_html()` are texts.
+    """
+    report, recorder = Report(min_bytes), Recorder(min_bytes)
+    try:
+        with recorder:
+            yield report
+    finally:
+        report.close(recorder.copies)

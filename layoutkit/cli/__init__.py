@@ -11,6 +11,7 @@ pack          `layoutkit pack` and `layoutkit index`: RecordIO files and their i
 parser        the command-line arguments, their types and the help texts
 printing      print untrusted text safely on a terminal
 streaming     convert an array of any size, one chunk at a time
+watch         `layoutkit watch`: run a program, and report its copies because of layouts
 zarr          convert into a zarr store, on threads or on a dask cluster
 """
 
@@ -240,6 +241,12 @@ def _bench(arguments: argparse.Namespace) -> int:
     return code
 
 
+def _watch(arguments: argparse.Namespace) -> int:
+    from .watch import watch
+
+    return watch(arguments)
+
+
 def _info(_: argparse.Namespace) -> int:
     from .. import show_config
 
@@ -265,6 +272,7 @@ _COMMANDS = {
     "index": _index,
     "explain": _explain,
     "bench": _bench,
+    "watch": _watch,
     "info": _info,
     "warmup": _warmup,
 }

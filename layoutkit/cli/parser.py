@@ -214,8 +214,9 @@ _EXAMPLES = {
         "--scale 1/255",
     ],
     "bench": ["bench --quick", "bench --json results.json --plot results.png"],
+    "watch": ["watch train.py --epochs 1", "watch --html copies.html train.py"],
     "info": ["info"],
-    "warmup": ["warmup", "warmup 'bhwc->bchw' --shape 64,224,224,3 --dtype uint8"],
+    "warmup": ["warmup", "warmup 'bhwc->bchw' --shape 64,224,224,3 --from-dtype uint8"],
 }
 
 
@@ -479,6 +480,17 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--from", dest="saved", metavar="FILE", help=from_help)
 
 
+def _add_watch(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--json", metavar="FILE", help="also write the table as JSON")
+    add("--html", metavar="FILE", help="also write a page with the table and a timeline")
+    bytes_help = "omit copies that read and write fewer bytes (default: 65536)"
+    add("--min-bytes", type=nonnegative_int, default=1 << 16, metavar="N", help=bytes_help)
+    add("script", metavar="SCRIPT", help="a Python file")
+    arguments_help = "arguments of the script"
+    add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help=arguments_help)
+
+
 def _add_warmup(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("pattern", metavar="PATTERN", type=pattern, nargs="?", help="such as 'bhwc->bchw'")
@@ -518,6 +530,7 @@ _COMMANDS = {
     "index": ("write the .idx of a RecordIO file", add_index),
     "explain": ("show the plan and the memory orders of a conversion", _add_explain),
     "bench": ("benchmark conversions against other libraries", _add_bench),
+    "watch": ("run a PyTorch program and list its copies because of layouts", _add_watch),
     "info": ("show versions, processor, threads and caches", _add_no_arguments),
     "warmup": ("compile the usual kernels, or your own, for later processes", _add_warmup),
 }

@@ -1,0 +1,292 @@
+"""Record the copies of PyTorch operations whose only purpose is another layout.
+
+`Recorder` is a TorchDispatchMode: it sees every operation of its thread after autograd, also those
+of a backward pass on the CPU. A chain consists of the views, casts and arithmetic with constants
+between two tensors: one conversion can replace all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .naming import is_moved, memory_order, name_conversion
+from .report import Chain, Copy, Place
+
+_torch: Any = import_module("torch")
+_modes: Any = import_module("torch.utils._python_dispatch")
+_weak: Any = import_module("torch.utils.weak")
+_aten = _torch.ops.aten
+
+# Operations with a constant, or a tensor much smaller than the other: those of a formula.
+_ARITHMETIC = {
+    getattr(_aten, name + suffix) for name in ("add", "sub", "mul", "div") for suffix in ("", "_")
+}
+_JOINS = {_aten.stack: "stack of permuted tensors", _aten.cat: "cat of permuted tensors"}
+_FEWER = 16  # an operand with 1/16 of the elements is a constant
+_EXPORTS = 16  # tensors whose return from NumPy is recognized
+
+_NOT_USER_CODE = (str(Path(_torch.__file__).parent), str(Path(__file__).parent), "<frozen")
+
+
+_Timing = tuple[float, float]  # begin, seconds
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The origin of a tensor.
+
+    chain : Chain            casts and arithmetic since
+    base : tuple             the shape of the tensor that it is a view of, in its order in memory
+    copy : Copy | None       the copy that it is the result of, apart from what is in the chain
+    rename : callable        for a new copy: returns the conversion if the result has this shape
+    """
+
+    chain: Chain
+    base: tuple[int, ...]
+    copy: Copy | None = None
+    rename: Callable[[tuple[int, ...]], Any] | None = None
+
+    def follow(self, chain: Chain) -> _Origin:
+        """Return the origin of a tensor computed from this one; the copy does so in its pass."""
+        if self.copy is not None:
+            self.copy.chain = chain
+        return replace(self, chain=chain, rename=None)
+
+
+class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+    """A dispatch mode that appends to `copies` what it recognizes."""
+
+    def __init__(self, min_bytes: int) -> None:
+        super().__init__()
+        self.copies: list[Copy] = []
+        self._min_bytes = min_bytes
+        self._origins = _weak.WeakIdKeyDictionary()  # by tensor
+        self._exported: deque[tuple[int, Any, float]] = deque(maxlen=_EXPORTS)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        begin = time.perf_counter()
+        result = func(*args, **kwargs)
+        seconds = time.perf_counter() - begin
+        first = args[0] if args else None
+        packet = func.overloadpacket
+        if packet in _JOINS and isinstance(result, _torch.Tensor):
+            self._join(_JOINS[packet], list(args[0]), result, (begin, seconds))
+        if not (isinstance(first, _torch.Tensor) and isinstance(result, _torch.Tensor)):
+            return result
+        if packet is _aten.lift_fresh:
+            self._import(result)
+        elif packet is _aten._unsafe_view:
+            self._fold(first, result)
+        elif func.is_view:
+            self._view(first, result)
+            if packet is _aten.detach:
+                self._exported.append((first.data_ptr(), tuple(first.shape), begin))
+        elif packet in (_aten.clone, _aten._to_copy):
+            self._copy(packet, first, result, (begin, seconds))
+        elif packet is _aten.copy_:
+            self._write(args[1], result, (begin, seconds))
+        elif packet in _ARITHMETIC and _is_formula(args, result):
+            origin = self._origin(first)
+            lines = origin.chain.arithmetic | {_user_place()}
+            self._origins[result] = origin.follow(replace(origin.chain, arithmetic=lines))
+        return result
+
+    # -- origins ---------------------------------------------------------------------------
+
+    def _origin(self, tensor: Any) -> _Origin:
+        if tensor not in self._origins:
+            self._origins[tensor] = _new_origin(tensor)
+        found: _Origin = self._origins[tensor]
+        return found
+
+    def _view(self, source: Any, result: Any) -> None:
+        if source.numel() == result.numel() and _num_bytes(source, result) >= self._min_bytes:
+            self._origins[result] = self._origin(source)
+
+    def _fold(self, source: Any, result: Any) -> None:
+        """Fold axes of the copy that `reshape` made just before."""
+        origin = self._origins.get(source)
+        if origin is not None and origin.rename is not None:
+            origin.copy.kind = "reshape that copies"
+            origin.copy.conversion = origin.rename(tuple(result.shape))
+        self._view(source, result)
+
+    # -- copies ----------------------------------------------------------------------------
+
+    def _copy(self, packet: Any, source: Any, result: Any, timing: _Timing) -> None:
+        if source.dim() < 2 or _num_bytes(source, result) < self._min_bytes:
+            return
+        if source.device != result.device:
+            return
+        origin = self._origin(source)
+        chain = replace(origin.chain, dtype=_name(result.dtype))
+        if is_moved(source.shape, source.stride(), result.stride()):
+            if not result.is_contiguous():
+                kind = "another memory format"
+            else:
+                kind = "permute + contiguous" if packet is _aten.clone else "permute + to"
+            copy = self._record(kind, source, result, origin.base, chain, timing)
+            self._origins[result] = replace(
+                _new_origin(result),
+                chain=chain,
+                copy=copy,
+                rename=partial(
+                    name_conversion,
+                    origin.base,
+                    tuple(source.shape),
+                    source.stride(),
+                    result_strides=result.stride(),
+                ),
+            )
+        elif source.dtype != result.dtype:
+            copy = self._record("cast", source, result, origin.base, chain, timing)
+            copy.moves = False
+            copy.is_reported = origin.copy is not None
+            self._origins[result] = origin.follow(replace(chain, casts=(*chain.casts, copy)))
+
+    def _write(self, source: Any, result: Any, timing: _Timing) -> None:
+        """Record `result.copy_(source)`, also of an assignment to a part of a tensor."""
+        if not isinstance(source, _torch.Tensor) or source.shape != result.shape:
+            return
+        if _num_bytes(source, result) < self._min_bytes or source.device != result.device:
+            return
+        if is_moved(source.shape, source.stride(), result.stride()):
+            origin = self._origin(source)
+            chain = replace(origin.chain, dtype=_name(result.dtype))
+            kind = "copy into a tensor"
+            self._record(kind, source, result, origin.base, chain, timing).out = True
+
+    def _join(self, kind: str, parts: list[Any], result: Any, timing: _Timing) -> None:
+        first = parts[0]
+        inner = result.stride()[-first.dim() :]
+        if first.dim() < 2 or not is_moved(first.shape, first.stride(), inner):
+            return
+        if _num_bytes(result, result) < self._min_bytes:
+            return
+        origin = self._origin(first)
+        copy = self._record(kind, first, first, origin.base, origin.chain, timing, inner)
+        copy.nbytes = _num_bytes(result, result)
+        is_stack = kind.startswith("stack")
+        if is_stack:
+            left, _, right = copy.conversion.pattern.partition("->")
+            batch = "b" if "b" not in left else "n"
+            copy.conversion = replace(copy.conversion, pattern=f"{left}->{batch}{right}")
+        copy.function = "collate" if is_stack else "convert"
+
+    def _import(self, tensor: Any) -> None:
+        """Record a tensor from NumPy that had been one before, with another order of axes."""
+        shape = tuple(tensor.shape)
+        for pointer, exported, begin in reversed(self._exported):
+            if sorted(exported) != sorted(shape) or exported == shape:
+                continue
+            if pointer == tensor.data_ptr() or _num_bytes(tensor, tensor) < self._min_bytes:
+                continue
+            strides = _contiguous_strides(exported)
+            places = _positions(shape, exported)
+            conversion = name_conversion(
+                exported, shape, [strides[axis] for axis in places], shape, tensor.stride()
+            )
+            chain = Chain(_name(tensor.dtype), _name(tensor.dtype))
+            nbytes = _num_bytes(tensor, tensor)
+            timing = begin, time.perf_counter() - begin
+            self.copies.append(
+                Copy("NumPy round trip", conversion, chain, _user_place(), nbytes, *timing)
+            )
+            return
+
+    def _record(
+        self,
+        kind: str,
+        source: Any,
+        result: Any,
+        base: tuple[int, ...],
+        chain: Chain,
+        timing: _Timing,
+        result_strides: Any = None,
+    ) -> Copy:
+        """Record a copy, with the casts before it."""
+        conversion = name_conversion(
+            base,
+            tuple(source.shape),
+            source.stride(),
+            tuple(result.shape),
+            result_strides or result.stride(),
+        )
+        nbytes = _num_bytes(source, result)
+        copy = Copy(kind, conversion, chain, _user_place(), nbytes, *timing)
+        if result_strides is None:
+            copy.sizes = _memory_sizes(source), _memory_sizes(result)
+        if kind != "cast":
+            for cast in chain.casts:
+                cast.is_reported = True
+        self.copies.append(copy)
+        return copy
+
+
+def _new_origin(tensor: Any) -> _Origin:
+    return _Origin(Chain(_name(tensor.dtype), _name(tensor.dtype)), _memory_sizes(tensor))
+
+
+def _memory_sizes(tensor: Any) -> tuple[int, ...]:
+    """Return the sizes of the axes from the outermost in memory to the innermost."""
+    shape = tuple(tensor.shape)
+    return tuple(shape[axis] for axis in memory_order(shape, tensor.stride()))
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _positions(sizes: tuple[int, ...], exported: tuple[int, ...]) -> list[int]:
+    """Return the axis of `exported` of each of `sizes`; equal sizes are in the same order."""
+    free = list(range(len(exported)))
+    found = []
+    for size in sizes:
+        found.append(next(axis for axis in free if exported[axis] == size))
+        free.remove(found[-1])
+    return found
+
+
+def _contiguous_strides(shape: tuple[int, ...]) -> list[int]:
+    strides = [1] * len(shape)
+    for axis in reversed(range(len(shape) - 1)):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return strides
+
+
+def _num_bytes(source: Any, result: Any) -> int:
+    read = source.numel() * source.element_size()
+    written = result.numel() * result.element_size()
+    return int(read + written)
+
+
+def _is_formula(args: Any, result: Any) -> bool:
+    """Return True for arithmetic of a tensor with a number, or with a much smaller tensor."""
+    if len(args) < 2 or args[0].shape != result.shape or args[0].dim() < 2:
+        return False
+    other = args[1]
+    return not isinstance(other, _torch.Tensor) or other.numel() * _FEWER <= result.numel()
+
+
+def _user_place() -> Place:
+    """Return the innermost line of the running program outside torch and layoutkit."""
+    frame = sys._getframe(2)
+    is_backward = False
+    while frame is not None:
+        path = frame.f_code.co_filename
+        is_backward |= frame.f_code.co_name == "_engine_run_backward"
+        if not path.startswith(_NOT_USER_CODE):
+            break
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, is_backward)

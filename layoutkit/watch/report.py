@@ -1,0 +1,260 @@
+"""The copies that a program made because of layouts: grouped by place, with what replaces them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .naming import Conversion
+
+MIN_BYTES = 1 << 16
+_COLOURS = ("#2f62b5", "#c8443c", "#2e7d4f", "#7a4fa3", "#8a6420", "#59636e")
+
+
+class Place(NamedTuple):
+    """A line of a program."""
+
+    path: str
+    line: int
+    function: str
+    is_backward: bool = False
+
+    def __str__(self) -> str:
+        path = Path(self.path)
+        if path.is_relative_to(Path.cwd()):
+            path = path.relative_to(Path.cwd())
+        return f"{path}:{self.line} in {self.function}{' (backward)' * self.is_backward}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Casts and arithmetic from one tensor to another, which one conversion computes."""
+
+    source: str  # dtype
+    dtype: str
+    arithmetic: frozenset[Place] = frozenset()
+    casts: tuple[Copy, ...] = ()
+
+
+@dataclass(eq=False)
+class Copy:
+    """One copy; a cast is reported if its chain has a copy for another layout."""
+
+    kind: str
+    conversion: Conversion
+    chain: Chain
+    place: Place
+    nbytes: int  # read and written
+    begin: float
+    seconds: float
+    moves: bool = True  # False for a cast
+    is_reported: bool = True
+    function: str = "convert"
+    out: bool = False  # True if an existing tensor is written
+    # The sizes of the axes in their order in memory, before and after.
+    sizes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    def undoes(self, other: Copy) -> bool:
+        """Return True if this copy restores the order of axes that `other` changed."""
+        return (
+            self.place != other.place
+            and self.sizes == other.sizes[::-1]
+            and self.conversion.undoes(other.conversion)
+        )
+
+
+@dataclass
+class Row:
+    """The copies of one kind at one line.
+
+    undone_by : str | None    the place of the copies that restore the order of these
+    """
+
+    place: str
+    kind: str
+    count: int
+    nbytes: int
+    seconds: float
+    share: float
+    replacement: str
+    undone_by: str | None = None
+
+
+class Report:
+    """The copies that `layoutkit.torch.watch()` has recorded; `print` shows it.
+
+    seconds : float    the time that was watched, from `begin` of `time.perf_counter`
+
+    >>> print(Report())
+    no copies because of layouts, of 64 KiB or more
+    """
+
+    def __init__(self, min_bytes: int = MIN_BYTES) -> None:
+        self.copies: list[Copy] = []
+        self.begin = time.perf_counter()
+        self.seconds = 0.0
+        self._min_bytes = min_bytes
+
+    def close(self, copies: list[Copy]) -> None:
+        """Take the copies that were recorded until now."""
+        self.seconds = time.perf_counter() - self.begin
+        self.copies = [copy for copy in copies if copy.is_reported]
+
+    def rows(self) -> list[Row]:
+        """Return the copies of each place, the slowest first."""
+        groups: dict[Any, list[Copy]] = {}
+        for copy in self.copies:
+            key = copy.place, copy.kind, _replacement(copy)
+            groups.setdefault(key, []).append(copy)
+        undone = dict(self._pairs())
+        rows = []
+        for (place, kind, replacement), copies in groups.items():
+            seconds = sum(copy.seconds for copy in copies)
+            later = [undone[copy] for copy in copies if copy in undone]
+            rows.append(
+                Row(
+                    place=str(place),
+                    kind=kind,
+                    count=len(copies),
+                    nbytes=sum(copy.nbytes for copy in copies),
+                    seconds=seconds,
+                    share=seconds / self.seconds if self.seconds else 0.0,
+                    replacement=replacement,
+                    undone_by=str(later[0].place) if later else None,
+                )
+            )
+        return sorted(rows, key=lambda row: -row.seconds)
+
+    def _pairs(self) -> Iterator[tuple[Copy, Copy]]:
+        """Yield pairs of copies of which the second restores the order of the first."""
+        waiting: list[Copy] = []
+        for copy in self.copies:
+            if not copy.moves:
+                continue
+            for earlier in reversed(waiting):
+                if copy.undoes(earlier):
+                    waiting.remove(earlier)
+                    yield earlier, copy
+                    break
+            else:
+                waiting.append(copy)
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        if not rows:
+            return f"no copies because of layouts, of {self._min_bytes >> 10} KiB or more"
+        total = sum(row.seconds for row in rows)
+        count = sum(row.count for row in rows)
+        lines = [
+            f"{count} {'copy' if count == 1 else 'copies'} because of layouts: "
+            f"{_megabytes(rows)} MB and {total * 1e3:.1f} ms of {self.seconds * 1e3:.1f} ms, "
+            f"{_percent(total / max(self.seconds, 1e-12))}"
+        ]
+        for row in rows:
+            lines += [
+                "",
+                f"{row.place}",
+                f"  {row.kind}: {row.count} x, {_megabytes([row])} MB, {row.seconds * 1e3:.1f} ms, "
+                f"{_percent(row.share)}",
+                f"  replace by  {row.replacement}",
+            ]
+            if row.undone_by:
+                lines.append(f"  undone by   {row.undone_by}; keep one layout between the two")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def to_json(self) -> str:
+        """Return the rows as JSON."""
+        rows = [asdict(row) for row in self.rows()]
+        return json.dumps({"seconds": self.seconds, "copies": rows}, indent=2)
+
+    def to_html(self) -> str:
+        """Return a page with the table and a timeline."""
+        rows = self.rows()
+        colours = {
+            (row.place, row.kind): _COLOURS[min(number, len(_COLOURS) - 1)]
+            for number, row in enumerate(rows)
+        }
+        table = "".join(
+            f"<tr><td><span style='color:{colours[row.place, row.kind]}'>&#9632;</span> "
+            f"{escape(row.place)}</td><td>{escape(row.kind)}</td><td>{row.count}</td>"
+            f"<td>{_megabytes([row])}</td><td>{row.seconds * 1e3:.1f}</td>"
+            f"<td>{_percent(row.share)}</td><td><code>{escape(row.replacement)}</code>"
+            + (f"<br>undone by {escape(row.undone_by)}" if row.undone_by else "")
+            + "</td></tr>"
+            for row in rows
+        )
+        heads = "".join(
+            f"<th>{name}</th>"
+            for name in ("where", "copy", "count", "MB", "ms", "share", "replace by")
+        )
+        return _PAGE.format(
+            summary=escape(str(self).partition("\n")[0]),
+            timeline=self._timeline(colours),
+            heads=heads,
+            rows=table,
+        )
+
+    def _timeline(self, colours: dict[tuple[str, str], str]) -> str:
+        """Return an SVG of the copies over time."""
+        scale = 1000 / max(self.seconds, 1e-9)
+        bars = "".join(
+            f'<rect x="{(copy.begin - self.begin) * scale:.2f}" y="0" height="40" '
+            f'width="{max(copy.seconds * scale, 0.5):.2f}" '
+            f'fill="{colours[str(copy.place), copy.kind]}"><title>{escape(str(copy.place))}: '
+            f"{copy.seconds * 1e3:.2f} ms</title></rect>"
+            for copy in self.copies
+        )
+        return (
+            '<svg viewBox="0 0 1000 60" width="100%" role="img" aria-label="copies over time">'
+            f'<rect width="1000" height="40" fill="#8884"/>{bars}'
+            f'<text y="56" font-size="12" fill="currentColor">0</text>'
+            f'<text x="1000" y="56" font-size="12" fill="currentColor" text-anchor="end">'
+            f"{self.seconds * 1e3:.0f} ms</text></svg>"
+        )
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Copies because of layouts</title><style>
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;
+  color-scheme: light dark }}
+table {{ border-collapse: collapse; width: 100% }}
+th, td {{ text-align: left; vertical-align: top; padding: .4rem .6rem;
+  border-bottom: 1px solid #8886 }}
+</style></head><body><h1>Copies because of layouts</h1><p>{summary}</p>{timeline}
+<table><tr>{heads}</tr>{rows}</table></body></html>
+"""
+
+
+def _replacement(copy: Copy) -> str:
+    """Return the call that replaces a copy, and all passes of its chain."""
+    if not copy.moves:
+        return "the conversion of this tensor, which casts in the same pass"
+    words = [f'"{copy.conversion.pattern}"']
+    words += [f"{axis}={size}" for axis, size in copy.conversion.sizes]
+    if copy.conversion.memory is not None:
+        words.append(f'memory="{copy.conversion.memory}"')
+    if copy.chain.source != copy.chain.dtype:
+        words.append(f'dtype="{copy.chain.dtype}"')
+    words += ["out=..."] * copy.out
+    argument = "samples" if copy.function == "collate" else "x"
+    text = f"layoutkit.{copy.function}({argument}, {', '.join(words)})"
+    if copy.chain.arithmetic:
+        lines = ", ".join(str(line) for line in sorted({p.line for p in copy.chain.arithmetic}))
+        plural = "s" * ("," in lines)
+        text += f", with scale=, mean= and std= for the arithmetic of line{plural} {lines}"
+    return text
+
+
+def _megabytes(rows: list[Row]) -> str:
+    return f"{sum(row.nbytes for row in rows) / 1e6:,.1f}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"

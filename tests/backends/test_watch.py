@@ -1,0 +1,226 @@
+"""`layoutkit.torch.watch`: which copies it reports, where, and what it says replaces them."""
+
+import json
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from reference import reference_convert
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+
+import layoutkit
+from layoutkit.cli import main
+from layoutkit.torch import watch
+from layoutkit.watch.naming import Conversion, is_moved, name_conversion
+
+PHOTOS = torch.arange(2 * 8 * 12 * 3, dtype=torch.uint8).reshape(2, 8, 12, 3)
+
+
+def watched(program):
+    with watch(min_bytes=0) as report:
+        program()
+    return report
+
+
+def only(program):
+    (row,) = watched(program).rows()
+    return row
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "replacement"),
+    [
+        (lambda x: x.permute(0, 3, 1, 2).contiguous(), "permute + contiguous", '"bhwc->bchw"'),
+        (lambda x: x.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format),
+         "permute + contiguous", '"bhwc->bchw"'),
+        (lambda x: x.movedim(-1, 1).flatten(1), "reshape that copies", '"bhwc->b(chw)"'),
+        (lambda x: x.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format),
+         "permute + to", '"bhwc->bchw", dtype="float32"'),
+        (lambda x: x.permute(0, 3, 1, 2).contiguous().to(memory_format=torch.channels_last),
+         "another memory format", '"bchw->bchw", memory="bhwc"'),
+        (lambda x: torch.empty(2, 3, 8, 12).copy_(x.permute(0, 3, 1, 2)),
+         "copy into a tensor", '"bhwc->bchw", dtype="float32", out=...'),
+        (lambda x: x.reshape(2, 2, 4, 3, 4, 3).permute(0, 1, 3, 2, 4, 5).reshape(2, 6, -1),
+         "reshape that copies", '"b(yp)(xq)c->b(yx)(pqc)", p=4, q=4'),
+        (lambda x: x[0].permute(2, 0, 1).contiguous(), "permute + contiguous", '"hwc->chw"'),
+        (lambda x: x.view(2, 96, 3).transpose(1, 2).contiguous(), "permute + contiguous",
+         '"bwc->bcw"'),
+    ],
+)  # fmt: skip
+def test_a_copy_has_a_replacement(program, kind, replacement):
+    rows = {row.kind: row for row in watched(lambda: program(PHOTOS)).rows()}
+    assert rows[kind].count == 1
+    assert rows[kind].replacement == f"layoutkit.convert(x, {replacement})"
+
+
+def test_the_replacement_has_the_values_of_the_copy():
+    x = torch.rand(2, 8, 12, 3)
+    copied = x.reshape(2, 2, 4, 3, 4, 3).permute(0, 1, 3, 2, 4, 5).reshape(2, 6, -1)
+    same = layoutkit.convert(x, "b(yp)(xq)c->b(yx)(pqc)", p=4, q=4)
+    assert torch.equal(same, copied)
+    for order in permutations(range(4)):
+        row = watched(lambda order=order: x.permute(order).contiguous()).rows()
+        for each in row:
+            pattern = each.replacement.split('"')[1]
+            assert torch.equal(layoutkit.convert(x, pattern), x.permute(order)), order
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.clone(),
+        lambda x: x.float().mul(2),
+        lambda x: x[:, :4, ::2].contiguous(),
+        lambda x: x.permute(0, 3, 1, 2),
+        lambda x: x[:1].expand(4, 8, 12, 3).contiguous(),
+        lambda x: torch.stack([x, x]),
+        lambda x: x.reshape(2, -1),
+        lambda x: torch.from_numpy(x.numpy()),
+        lambda x: x.new_empty(2, 8, 12, 3).copy_(x),
+    ],
+)
+def test_copies_for_other_reasons_are_not_reported(program):
+    assert watched(lambda: program(PHOTOS)).rows() == []
+
+
+def test_casts_and_arithmetic_belong_to_the_conversion():
+    def program():
+        planes = PHOTOS.permute(0, 3, 1, 2).float()
+        planes = (planes - 3) / 255
+        planes.contiguous()
+        PHOTOS.permute(0, 3, 1, 2).contiguous().float().div(255)
+
+    rows = watched(program).rows()
+    assert sorted(row.kind for row in rows) == ["cast"] * 2 + ["permute + contiguous"] * 2
+    for row in rows:
+        if row.kind != "cast":
+            assert 'dtype="float32"), with scale=, mean= and std= for the arithmetic of line' in (
+                row.replacement
+            )
+
+
+def test_places_are_lines_of_the_program_and_add_up():
+    def program():
+        for _ in range(5):
+            PHOTOS.permute(0, 3, 1, 2).contiguous()
+
+    row = only(program)
+    assert row.count == 5
+    assert row.nbytes == 5 * 2 * PHOTOS.numel()
+    line = program.__code__.co_firstlineno + 2
+    assert row.place.endswith(f"test_watch.py:{line} in program")
+
+
+def test_a_backward_pass_is_named():
+    def program():
+        x = torch.rand(2, 8, 12, 3, requires_grad=True)
+        (x.permute(0, 3, 1, 2).contiguous() * torch.rand(2, 3, 8, 12)).sum().backward()
+
+    rows = watched(program).rows()
+    assert rows
+    assert all("test_watch.py" in row.place for row in rows)
+
+
+def test_a_transpose_that_is_undone_is_a_pair():
+    def program():
+        planes = torch.rand(2, 6, 5, 7)
+        rows = planes.permute(0, 2, 3, 1).contiguous()
+        rows.softmax(-1).permute(0, 3, 1, 2).contiguous()
+
+    first, second = sorted(watched(program).rows(), key=lambda row: row.place)
+    assert first.undone_by == second.place
+    assert second.undone_by is None
+
+
+def test_lists_and_arrays_of_numpy():
+    stack = only(lambda: torch.stack([x.permute(2, 0, 1) for x in PHOTOS]))
+    assert stack.kind == "stack of permuted tensors"
+    assert stack.replacement == 'layoutkit.collate(samples, "hwc->bchw")'
+    assert stack.nbytes == 2 * PHOTOS.numel()
+    same = layoutkit.collate(list(PHOTOS.numpy()), "hwc->bchw")
+    np.testing.assert_array_equal(same, PHOTOS.permute(0, 3, 1, 2))
+    trip = only(
+        lambda: torch.from_numpy(np.ascontiguousarray(PHOTOS.numpy().transpose(0, 3, 1, 2)))
+    )
+    assert (trip.kind, trip.replacement) == (
+        "NumPy round trip",
+        'layoutkit.convert(x, "bhwc->bchw")',
+    )
+
+
+def test_small_copies_are_omitted():
+    with watch() as report:
+        PHOTOS.permute(0, 3, 1, 2).contiguous()
+    assert str(report) == "no copies because of layouts, of 64 KiB or more"
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4, 5, 6, 7])
+def test_patterns_of_every_order(rank):
+    sizes = tuple(range(2, 2 + rank))
+    x = np.arange(np.prod(sizes)).reshape(sizes)
+    for order in list(permutations(range(rank)))[:: 1 + 7 * (rank > 4)]:
+        view = x.transpose(order)
+        strides = [n // 8 for n in view.strides]
+        result = np.ascontiguousarray(view)
+        made = name_conversion(
+            sizes, view.shape, strides, result.shape, [n // 8 for n in result.strides]
+        )
+        assert made.memory is None
+        np.testing.assert_array_equal(reference_convert(x, made.pattern), result)
+        assert is_moved(view.shape, strides, [n // 8 for n in result.strides]) == (
+            list(order) != list(range(rank))
+        )
+
+
+def test_which_conversion_undoes_another():
+    assert Conversion("bhwc->bchw").undoes(Conversion("bchw->bhwc"))
+    assert not Conversion("bhwc->bchw").undoes(Conversion("bhwc->bchw"))
+    assert not Conversion("bhwc->bhwc").undoes(Conversion("bhwc->bhwc"))
+    assert Conversion("bwc->bcw").undoes(Conversion("bwc->bcw"))
+
+
+SCRIPT = """
+import sys
+import torch
+x = torch.zeros(4, 64, 64, 3)
+x.permute(0, 3, 1, 2).contiguous()
+print("ran with", sys.argv[1:], __name__)
+"""
+
+
+def test_the_command_runs_a_program(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    outputs = [tmp_path / "a.json", tmp_path / "a.html"]
+    words = ["--json", str(outputs[0]), "--html", str(outputs[1]), str(script), "--epochs", "2"]
+    assert main(["watch", *words]) == 0
+    told = capsys.readouterr().out
+    assert "ran with ['--epochs', '2'] __main__" in told
+    assert "train.py:5 in <module>" in told
+    assert 'replace by  layoutkit.convert(x, "bhwc->bchw")' in told
+    (copy,) = json.loads(outputs[0].read_text())["copies"]
+    assert (copy["count"], copy["nbytes"]) == (1, 2 * 4 * 64 * 64 * 3 * 4)
+    page = outputs[1].read_text()
+    assert "bhwc-&gt;bchw" in page
+    assert page.count("<rect") == 2
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [("sys.exit(3)", 3), ("raise KeyError(1)", 1), ("sys.exit('no')", 1)]
+)
+def test_the_command_reports_after_an_error(tmp_path, capsys, ending, code):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + ending)
+    assert main(["watch", str(script)]) == code
+    assert "train.py:5 in <module>" in capsys.readouterr().out
+
+
+def test_what_the_command_refuses(tmp_path, capsys):
+    assert main(["watch", str(tmp_path / "none.py")]) == 2
+    assert "none.py is not a file" in capsys.readouterr().err
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(9)")
+    assert main(["watch", "--json", str(tmp_path / "no/a.json"), str(script)]) == 2
+    assert "its folder is not writable" in capsys.readouterr().err
