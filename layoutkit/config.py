@@ -76,7 +76,8 @@ def _config() -> Iterable[tuple[str, object]]:
     from . import __version__
 
     with fork.init_lock:
-        from .kernels.cpu.compiler import loaded, package_version, target_cpu
+        from .kernels.cpu.compiler import cpu_features, loaded, package_version, target_cpu
+        from .kernels.cpu.object_cache import describe_shipped
         from .kernels.cpu.tiling import lanes
 
     stats = buffers.stats()
@@ -90,6 +91,7 @@ def _config() -> Iterable[tuple[str, object]]:
     yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({limits.threads_origin()})"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
     yield "kernels", f"{len(loaded())} loaded, {_cache_status()}"
+    yield "", f"the installation has {describe_shipped(cpu_features())}"
     for kernel in loaded():
         yield "", f"{kernel.spec} ({kernel.origin})"
 

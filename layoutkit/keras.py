@@ -34,8 +34,9 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         ])
 
     Takes the arguments of `layoutkit.Converter`, and Keras' `name`. `dtype` is the dtype of the
-    result; the input is not cast before, so uint8 stays uint8. The layer does not have weights. It
-    is saved and loaded with its model (import this module before loading), and supports gradients.
+    result, or a DTypePolicy, whose compute dtype it is; the input is not cast before, so uint8
+    stays uint8. The layer does not have weights. It is saved and loaded with its model (import this
+    module before loading), and supports gradients.
 
     Raises
     ------
@@ -53,6 +54,8 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
                 f"set KERAS_BACKEND to one of {', '.join(_BACKENDS)}"
             )
         super().__init__(name=name, trainable=trainable, autocast=False)
+        if isinstance(keywords.get("dtype"), keras.dtype_policies.DTypePolicy):
+            keywords["dtype"] = keywords["dtype"].compute_dtype
         self.converter = Converter(pattern, **keywords)
         self.built = True
 

@@ -374,6 +374,16 @@ def find(family: str, spec: str, sources: str, features: frozenset[str]) -> byte
     return None
 
 
+def describe_shipped(features: frozenset[str]) -> str:
+    """Return the number of compiled kernels in this installation, and the level of this CPU."""
+    try:
+        count = sum(1 for _ in FOLDER.iterdir())
+    except OSError:
+        count = 0
+    level = next((level.name for level in LEVELS if level.runs_on(features)), "no level")
+    return f"{count:,} compiled for {level} and below" if count else "none compiled"
+
+
 def object_key(level: Level, spec: str, sources: str) -> str:
     """Return the key of an object: the text of everything that determines its code."""
     system = f"{sys.platform} {sys.maxsize}"

@@ -159,8 +159,8 @@ def _start_of_x(name: str, size: int, full: int, pad_before: int | None) -> int:
     """Return the number of elements before x along an axis."""
     if size > full:
         raise ShapeError(
-            f"pad_to has {name}={full}, but x has {size} along {name}; crop it with a slice, or "
-            "give a larger size"
+            f"pad_to has {name}={full}, but x has {size} along {name}; crop it with a slice, "
+            "resize it (layoutkit.images.fit, or resize= of Collator), or give a larger size"
         )
     if pad_before is not None and pad_before > full - size:
         raise ShapeError(

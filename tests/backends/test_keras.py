@@ -96,6 +96,15 @@ def test_it_is_saved_and_loaded_with_its_model(tmp_path):
     assert layer.weights == []
 
 
+def test_a_dtype_policy_stands_for_its_compute_dtype():
+    layer = layoutkit.keras.Convert(
+        "bhwc->bchw", dtype=keras.DTypePolicy("mixed_bfloat16"), scale=1 / 255
+    )
+    assert layer.converter.keywords["dtype"] == np.dtype("bfloat16")
+    again = layoutkit.keras.Convert.from_config(layer.get_config())
+    assert again.converter == layer.converter
+
+
 def test_a_config_makes_the_layer():
     for layer in (
         Convert("b(hw)c->bchw", h=4, casting="saturate", copy=True, name="x", dtype="uint8"),

@@ -1,8 +1,8 @@
 """Run every code block of README.md, docs/ and docs/recipes/ as a test, in the order of the page.
 
-Python blocks of one page share their names, and the output of blocks with `>>>` is compared. Shell
-blocks are run by bash with the `layoutkit` command on PATH, and must succeed. Each page has an
-empty working directory. Blocks marked `text` are not run.
+Python blocks of one page share their names; the output of blocks with `>>>` (`pycon`) is compared.
+Shell blocks are run by bash with the `layoutkit` command on PATH, and must succeed. Each page has
+an empty working directory. Blocks marked `text` are not run.
 
 A page has no hidden code in comments, except the conditions for skipping blocks, which can test
 for missing packages or programs:
@@ -22,6 +22,7 @@ from shutil import which
 from typing import Any
 
 from sybil import Example, Sybil
+from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
 __all__ = ["pytest_collect_file"]
@@ -62,9 +63,14 @@ def _leave_folder(names: dict[str, Any]) -> None:
     names["_folder"].cleanup()
 
 
+# Blocks with prompts are `pycon`: the copy button of the site omits prompts and outputs there.
+_examples = PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS)
+_examples.codeblock_parser = CodeBlockParser("pycon", PythonEvaluator())
+
 pytest_collect_file = Sybil(
     parsers=[
-        PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS),
+        PythonCodeBlockParser(),
+        _examples,
         CodeBlockParser(language="bash", evaluator=_run_shell),
         SkipParser(),
     ],

@@ -21,7 +21,16 @@ def test_every_block_says_whether_it_is_run(page):
     fences = re.findall(r"^ *```+(.*)$", page.read_text(), re.MULTILINE)
     opening = fences[::2]
     assert len(fences) % 2 == 0
-    assert set(opening) <= {"python", "bash", "text"}
+    assert set(opening) <= {"python", "pycon", "bash", "text"}
+
+
+@every_page
+def test_prompts_are_not_copied(page):
+    """The button that copies a block omits the prompts and outputs of `pycon`."""
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.M | re.S):
+        assert (language == "pycon") == block.startswith(">>>")
+    assert "[data-md-copying] .gp" in (DOCS / "copy.css").read_text()
+    assert "extra_css: [copy.css]" in SITE
 
 
 @every_page
