@@ -1,9 +1,10 @@
 """Convert arrays of any size, one chunk of the batch at a time.
 
 A chunk is a range along one axis: along the batch axis `b`, which may be the outermost axis of a
-fold, or along another axis if its chunks are longer contiguous runs of the files. A thread reads
-the next chunk of an array file while a chunk is converted and written. Memory is reused, so about
-two chunks are in memory at once. If `b` is an inner axis of a fold, the array is one chunk.
+fold, or along another axis if its chunks are longer contiguous runs of the files, or if a sample is
+larger than a chunk. A thread reads the next chunk of an array file while a chunk is converted and
+written. Memory is reused, so about two chunks are in memory at once. An array of which no axis is
+the outermost one of a group on both sides is one chunk.
 
 `apply_windows` implements `--flip`, and `--crop` for array files.
 """
@@ -171,24 +172,27 @@ def _choose_axis(
     """Return the axis of the chunks: the batch axis, or one with longer contiguous runs.
 
     A run that is shorter than a page of the file costs a full page in every slab. Returns None if
-    the source cannot be split along its batch axis.
+    the source cannot be split.
     """
     batch = axes.batch
-    positions = axes.positions
-    if batch is None or job.chunk or not isinstance(source, NpyFile):
+    if job.chunk or not isinstance(source, NpyFile):
         return batch
 
-    def shortest_run(name: str) -> int:
-        left, right = positions[name]
+    def rank(name: str) -> tuple[bool, int]:
+        """Prefer axes of which an index fits into a chunk, with long runs; else short indices."""
+        left, right = axes.positions[name]
         count = _indices_per_chunk(source, target, axes.sizes[name], _CHUNK_BYTES)
-        if count == 0 and name != batch:  # one index exceeds a chunk
-            return 0
-        return min(left.run_bytes(source, max(1, count)), right.run_bytes(target, max(1, count)))
+        if count == 0:
+            return False, axes.sizes[name]
+        run = min(left.run_bytes(source, count), right.run_bytes(target, count))
+        return True, min(run, _LONG_RUN)
 
     # Per-channel options have one value for each channel, so a slab must have all channels.
-    candidates = positions.keys() - ({"c"} if _PER_CHANNEL_OPTIONS & job.options.keys() else set())
-    names = [batch, *sorted(candidates - {batch})]
-    return max(names, key=lambda name: min(shortest_run(name), _LONG_RUN))
+    candidates = set(axes.positions)
+    if _PER_CHANNEL_OPTIONS & job.options.keys():
+        candidates.discard("c")
+    names = sorted(candidates, key=lambda name: (name != batch, name))
+    return max(names, key=rank, default=batch)
 
 
 class _AxisPosition(NamedTuple):

@@ -218,7 +218,8 @@ def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbyte
         ("bhwc->chwb", {}, "h"),
         ("cbhw->bhwc", {}, "b"),
         ("chwb->bhwc", {"chunk": 5}, "b"),
-        ("hbwc->(hb)wc", {}, None),
+        ("hbwc->(hb)wc", {}, "w"),  # b is no axis of the result's shape
+        ("hwc->whc", {}, "h"),
         ("cb->bc", {}, "b"),
         ("cb->cb", {}, "c"),
         ("cb->cb", {"options": {"mean": [1.0]}}, "b"),
@@ -233,6 +234,25 @@ def test_which_axis_is_cut(pattern, options, axis):
     ]
     job = FileJob(pattern, **options)
     assert streaming._choose_axis(*files, streaming._StreamAxes(job, files[0].shape), job) == axis
+
+
+@pytest.mark.parametrize("order", map("".join, itertools.permutations("dhw")))
+def test_a_sample_larger_than_the_memory_is_split(tmp_path, monkeypatch, order):
+    """Without a batch axis, and with samples that are larger than a chunk."""
+    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 4000)
+    monkeypatch.setattr(streaming, "_RUN_BYTES", 4000)
+    written = []
+    write = NpyFile.write
+    monkeypatch.setattr(
+        NpyFile, "write", lambda *values: (written.append(values[-1].nbytes), write(*values))
+    )
+    array = np.arange(20 * 21 * 22, dtype=np.int16).reshape(20, 21, 22)
+    expected = array.transpose(["dhw".index(axis) for axis in order])
+    np.testing.assert_array_equal(_convert(tmp_path, array, f"dhw->{order}"), expected)
+    assert max(written) <= 2000
+    samples = _convert(tmp_path, np.stack([array, array + 1]), f"bdhw->b{order}")
+    np.testing.assert_array_equal(samples, np.stack([expected, expected + 1]))
+    assert max(written) <= 2000
 
 
 def test_a_size_of_the_axis_that_is_cut_is_that_of_the_whole(tmp_path, monkeypatch):
