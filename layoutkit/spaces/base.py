@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from html import escape
 from math import prod
 from typing import Any
 
@@ -47,6 +48,11 @@ class Space:
         super().__init_subclass__()
         if "family" in vars(cls):
             SPACE_CLASSES.setdefault(cls.family, cls)  # a class of the user does not replace ours
+
+    def _repr_html_(self) -> str:
+        layout = getattr(self, "layout", None)
+        batches = "" if layout is None else f"\nbatches of layout {layout}"
+        return f"<pre>{escape(repr(self) + batches)}</pre>"
 
     def validate(self, batch: Any) -> None:
         """Raise an error if the batch is not a batch of this space.

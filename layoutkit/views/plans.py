@@ -126,13 +126,12 @@ class ConversionCache:
     def __init__(
         self, named_layouts: tuple[str, ...], layout: str, array: ArrayInfo, device: str = CPU
     ) -> None:
-        parsed = parse_layout(layout)
+        parsed = _view_layout(layout)
         if _BATCH not in parsed.groups:
             raise PatternError(
                 f"layout {parsed} has no batch axis of its own, which a view needs; name one "
-                "axis b, also in place of n, such as bhwc, and leave it outside of parentheses"
+                "axis b or n, such as bhwc, and leave it outside of parentheses"
             )
-        _check_letters(parsed)
         check_rank(parsed, array.shape)
         check_supported_dtype(array.dtype)
         self.layout = str(parsed)
@@ -157,7 +156,7 @@ class ConversionCache:
         """Return True if a base in this layout can use the cache."""
         # The type is tested first: an array given as the layout would compare elementwise.
         same_layout = type(layout) is str and layout == self.layout
-        if not same_layout and str(parse_layout(layout)) != self.layout:
+        if not same_layout and str(_view_layout(layout)) != self.layout:
             return False
         shape = array.shape
         kept = self._shape
@@ -207,8 +206,7 @@ class ConversionCache:
             return self.layout
         name = self._names.get(layout) if type(layout) is str else None
         if name is None:
-            parsed = parse_layout(layout)
-            _check_letters(parsed)
+            parsed = _view_layout(layout)
             name = str(parse_pattern(f"{self.layout}->{parsed}").target)
             cache_put(self._names, layout, name)
         return name
@@ -379,13 +377,21 @@ class ConversionCache:
         return accumulator
 
 
-def _check_letters(layout: Layout) -> None:
-    """Raise PatternError for axis names and `...`: views compare layouts letter by letter."""
+def _view_layout(text: str) -> Layout:
+    """Parse a layout of a view, in which the batch axis may also be called n.
+
+    Raises PatternError for axis names and `...`: views compare layouts letter by letter.
+    """
+    layout = parse_layout(text)
     if layout.names or layout.has_ellipsis:
         raise PatternError(
             f"layout {layout} of a view is one letter an axis, such as bhwc; names and ... are for "
             "patterns of convert and Converter"
         )
+    axes = "".join(layout.groups)
+    if _BATCH in axes or "n" not in axes:
+        return layout
+    return parse_layout(str(layout).replace("n", _BATCH))
 
 
 def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:

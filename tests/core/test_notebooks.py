@@ -45,6 +45,16 @@ def test_sources_and_batches_are_shown():
     assert batch.input._repr_html_() in batch._repr_html_()
 
 
+def test_spaces_are_shown():
+    space = layoutkit.Conv2DSpace((4, 5), 3, "bhwc")
+    assert space._repr_html_() == (
+        "<pre>Conv2DSpace(shape=(4, 5), num_channels=3, axes=(&#x27;b&#x27;, 0, 1, &#x27;c&#x27;), "
+        "dtype=&quot;float32&quot;)\nbatches of layout bhwc</pre>"
+    )
+    both = layoutkit.CompositeSpace((space, layoutkit.VectorSpace(4)))
+    assert "CompositeSpace((Conv2DSpace(" in both._repr_html_()
+
+
 @pytest.mark.parametrize("shown", [Converter("bhwc->bchw"), COLLATOR])
 def test_completion_offers_what_users_call(shown):
     names = {name for name in dir(shown) if not name.startswith("_")}

@@ -533,3 +533,18 @@ def test_anything_before_the_first_put(kind, use):
         use(view)
     view.forward_put("b", G)
     assert view.forward_get() is G
+
+
+def test_the_batch_axis_may_be_called_n():
+    x = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    view = ImageView("NHWC", x)
+    planes = view.forward_get("NCHW", "float32")
+    np.testing.assert_array_equal(planes, x.transpose(0, 3, 1, 2))
+    assert planes is view.forward_get("bchw", "float32")
+    np.testing.assert_array_equal(view.forward_get("(nhw)c"), x.reshape(-1, 3))
+    view.backward_put("nchw", np.ones_like(planes))
+    assert view.backward_get().shape == x.shape
+    view.forward_put("nhwc", x[:1])
+    assert view.forward_get("NHWC").shape == (1, 4, 5, 3)
+    with pytest.raises(PatternError, match="name one axis b or n"):
+        ImageView("chw", x[0])
