@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def test_prompts_are_not_copied(page):
         assert (language == "pycon") == block.startswith(">>>")
     assert "[data-md-copying] .gp" in (DOCS / "copy.css").read_text()
     assert "extra_css: [copy.css]" in SITE
+
+
+def test_the_index_for_language_models_is_up_to_date():
+    """If not: python building/llms.py."""
+    assert (DOCS / "llms.txt").read_text() == runpy.run_path(str(HOME / "building/llms.py"))[
+        "llms"
+    ]()
 
 
 @every_page
