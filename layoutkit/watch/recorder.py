@@ -7,6 +7,7 @@ between two tensors: one conversion can replace all of them.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -33,7 +34,11 @@ _JOINS = {_aten.stack: "stack of permuted tensors", _aten.cat: "cat of permuted 
 _FEWER = 16  # an operand with 1/16 of the elements is a constant
 _EXPORTS = 16  # tensors whose return from NumPy is recognized
 
-_NOT_USER_CODE = (str(Path(_torch.__file__).parent), str(Path(__file__).parent), "<frozen")
+_NOT_USER_CODE = (
+    f"{Path(_torch.__file__).parent}{os.sep}",  # not torchvision
+    f"{Path(__file__).parent}{os.sep}",
+    "<frozen",
+)
 
 
 _Timing = tuple[float, float]  # begin, seconds
@@ -151,6 +156,8 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
             copy = self._record("cast", source, result, origin.base, chain, timing)
             copy.moves = False
             copy.is_reported = origin.copy is not None
+            if copy.is_reported:
+                self.copies.append(copy)
             self._origins[result] = origin.follow(replace(chain, casts=(*chain.casts, copy)))
 
     def _write(self, source: Any, result: Any, timing: _Timing) -> None:
@@ -226,9 +233,11 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
         if result_strides is None:
             copy.sizes = _memory_sizes(source), _memory_sizes(result)
         if kind != "cast":
+            # Each cast is listed once, although other copies may follow it too.
+            self.copies += [cast for cast in chain.casts if not cast.is_reported]
             for cast in chain.casts:
                 cast.is_reported = True
-        self.copies.append(copy)
+            self.copies.append(copy)
         return copy
 
 
@@ -281,12 +290,12 @@ def _user_place() -> Place:
     """Return the innermost line of the running program outside torch and layoutkit."""
     frame = sys._getframe(2)
     is_backward = False
-    while frame is not None:
-        path = frame.f_code.co_filename
+    module = ""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_USER_CODE):
         is_backward |= frame.f_code.co_name == "_engine_run_backward"
-        if not path.startswith(_NOT_USER_CODE):
-            break
-        if frame.f_back is None:
-            break
+        name = str(frame.f_globals.get("__name__", ""))
+        module = module or (name if name.startswith("torch.") and "._" not in name else "")
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, is_backward)
+    inside = "" if is_backward else module
+    code = frame.f_code
+    return Place(code.co_filename, frame.f_lineno, code.co_name, is_backward, inside)

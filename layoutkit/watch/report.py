@@ -17,18 +17,20 @@ _COLOURS = ("#2f62b5", "#c8443c", "#2e7d4f", "#7a4fa3", "#8a6420", "#59636e")
 
 
 class Place(NamedTuple):
-    """A line of a program."""
+    """A line of a program; `inside` is the module of torch that it has called."""
 
     path: str
     line: int
     function: str
     is_backward: bool = False
+    inside: str = ""
 
     def __str__(self) -> str:
         path = Path(self.path)
         if path.is_relative_to(Path.cwd()):
             path = path.relative_to(Path.cwd())
-        return f"{path}:{self.line} in {self.function}{' (backward)' * self.is_backward}"
+        note = " (backward)" if self.is_backward else f" (inside {self.inside})" * bool(self.inside)
+        return f"{path}:{self.line} in {self.function}{note}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Chain:
 
 @dataclass(eq=False)
 class Copy:
-    """One copy; a cast is reported if its chain has a copy for another layout."""
+    """One copy, or a cast before or after one."""
 
     kind: str
     conversion: Conversion
@@ -53,7 +55,7 @@ class Copy:
     begin: float
     seconds: float
     moves: bool = True  # False for a cast
-    is_reported: bool = True
+    is_reported: bool = True  # False for a cast until a copy for another layout follows
     function: str = "convert"
     out: bool = False  # True if an existing tensor is written
     # The sizes of the axes in their order in memory, before and after.
@@ -103,7 +105,7 @@ class Report:
     def close(self, copies: list[Copy]) -> None:
         """Take the copies that were recorded until now."""
         self.seconds = time.perf_counter() - self.begin
-        self.copies = [copy for copy in copies if copy.is_reported]
+        self.copies = copies
 
     def rows(self) -> list[Row]:
         """Return the copies of each place, the slowest first."""

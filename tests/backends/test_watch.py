@@ -123,6 +123,24 @@ def test_a_backward_pass_is_named():
     assert all("test_watch.py" in row.place for row in rows)
 
 
+def test_a_copy_inside_torch_is_named():
+    attention = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+    x = torch.rand(2, 9, 64, requires_grad=True)
+    places = [row.place for row in watched(lambda: attention(x, x, x)).rows()]
+    assert places
+    assert all(place.endswith("in <lambda> (inside torch.nn.functional)") for place in places)
+
+
+def test_a_cast_is_listed_once():
+    def program():
+        floats = PHOTOS.permute(0, 3, 1, 2).float()
+        for _ in range(3):
+            floats.contiguous()
+
+    counts = {row.kind: row.count for row in watched(program).rows()}
+    assert counts == {"cast": 1, "permute + contiguous": 3}
+
+
 def test_a_transpose_that_is_undone_is_a_pair():
     def program():
         planes = torch.rand(2, 6, 5, 7)
