@@ -7,6 +7,7 @@ plans for the device that executes the conversion, because devices differ in flo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -60,9 +61,9 @@ def plan_of_spec(task: ConvertOptions, spec: ArraySpec) -> Plan:
     with fork.init_lock:
         from .memory import contiguous_strides
 
-    return make_plan_for_device(
-        task, spec.shape, contiguous_strides(spec.shape, spec.dtype), spec.dtype, spec.device
-    )
+    strides = contiguous_strides(spec.shape, spec.dtype)
+    plan = make_plan_for_device(task, spec.shape, strides, spec.dtype, spec.device)
+    return replace(plan, options=task)
 
 
 def make_plan_for_device(

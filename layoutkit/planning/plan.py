@@ -19,7 +19,7 @@ Two options are planned as a conversion and one more step:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -101,6 +101,7 @@ class Plan:
     place: PaddedRegion | None = None  # the region of x in a padded result
     picks: ChannelSelection | None = None  # the channel selection
     selects_first: bool = False  # the selected channels are copied first
+    options: ConvertOptions | None = field(default=None, compare=False)  # of plans for users
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -120,6 +121,17 @@ class Plan:
     def devices(self) -> tuple[str, str]:
         """The devices of x and of the result."""
         return self.source.device, self.target.device
+
+    @property
+    def predicted_ms(self) -> float:
+        """The milliseconds that the conversion takes on this machine's CPU.
+
+        The first use measures it, for up to a second: it converts contiguous arrays of this shape,
+        or of a shorter first axis if they exceed 256 MB, whose time it extrapolates. 0 for a view.
+        Raises DeviceError for a plan for a GPU.
+        """
+        seconds: float = late.load("prediction").predict_seconds(self)
+        return seconds * 1e3
 
     @property
     def is_one_pass(self) -> bool:
