@@ -100,9 +100,7 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
         elif packet is _aten.copy_:
             self._write(args[1], result, (begin, seconds))
         elif packet in _ARITHMETIC and _is_formula(args, result):
-            origin = self._origin(first)
-            lines = origin.chain.arithmetic | {_user_place()}
-            self._origins[result] = origin.follow(replace(origin.chain, arithmetic=lines))
+            self._calculate(first, result)
         return result
 
     # -- origins ---------------------------------------------------------------------------
@@ -116,6 +114,13 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
     def _view(self, source: Any, result: Any) -> None:
         if source.numel() == result.numel() and _num_bytes(source, result) >= self._min_bytes:
             self._origins[result] = self._origin(source)
+
+    def _calculate(self, source: Any, result: Any) -> None:
+        origin = self._origin(source)
+        # An optimizer's changes of a parameter are no part of a later conversion of it.
+        if source is not result or origin.copy is not None or origin.chain.casts:
+            lines = origin.chain.arithmetic | {_user_place()}
+            self._origins[result] = origin.follow(replace(origin.chain, arithmetic=lines))
 
     def _fold(self, source: Any, result: Any) -> None:
         """Fold axes of the copy that `reshape` made just before."""

@@ -101,6 +101,21 @@ def test_casts_and_arithmetic_belong_to_the_conversion():
             )
 
 
+def test_arithmetic_in_place():
+    def scaled():
+        PHOTOS.float().div_(255).permute(0, 3, 1, 2).contiguous()
+
+    (row,) = (row for row in watched(scaled).rows() if row.kind != "cast")
+    assert 'dtype="float32"), with scale=, mean= and std= for the arithmetic' in row.replacement
+    weight = torch.rand(8, 12)
+
+    def trained():
+        weight.mul_(0.9)
+        weight.t().contiguous()
+
+    assert only(trained).replacement == 'layoutkit.convert(x, "hw->wh")'
+
+
 def test_places_are_lines_of_the_program_and_add_up():
     def program():
         for _ in range(5):
