@@ -45,6 +45,7 @@ def fit(
     short_side: int | None = None,
     resize: str = "bilinear",
     library: str | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Resize an image of shape (height, width) or (height, width, channels).
 
@@ -73,11 +74,13 @@ def fit(
     library : "opencv" or "pillow", optional
         Resize with the bilinear filter of this library, to its exact bits; OpenCV averages areas
         along sides that shrink.
+    out : array, optional
+        An array of the result's shape and dtype to write to, such as a buffer that a loop reuses.
 
     Returns
     -------
     array
-        New memory of the image's dtype.
+        `out`, or new memory of the image's dtype.
 
     Raises
     ------
@@ -90,18 +93,25 @@ def fit(
     _check_filter(resize, library)
     placed = _place(pixels.shape[:2], (height, width), how, short_side)
     fill_values = _fill_values(fill, pixels)
+    shape = (height, width, *pixels.shape[2:])
+    if out is not None and (out.shape, out.dtype) != (shape, pixels.dtype):
+        raise ShapeError(
+            f"out is {out.dtype} {out.shape}, but the result is {pixels.dtype} {shape}; give such "
+            "an array"
+        )
     if library is None:
         layout = "hwc" if pixels.ndim == 3 else "hw"
         options: dict[str, Any] = {"fit": how} if short_side is None else {"short_side": short_side}
         if how == "pad":
             options["fill"] = fill_values
         pattern = f"{layout}->b{layout}"
-        batch: Array = collate([pixels], pattern, h=height, w=width, resize=resize, **options)
+        into = None if out is None else out[None]
+        batch = collate([pixels], pattern, out=into, h=height, w=width, resize=resize, **options)
         resized: Array = batch[0]
-        return resized
+        return resized if out is None else out
     begins, sizes, scaled, firsts = (field[0].tolist() for field in placed)
     resampled = _resample(pixels[_slices(begins, sizes)], scaled[0], scaled[1], library)
-    result = buffers.empty((height, width, *pixels.shape[2:]), pixels.dtype)
+    result = buffers.empty(shape, pixels.dtype) if out is None else out
     result[...] = fill_values
     overlap = [min(n, size) for n, size in zip(scaled, (height, width), strict=True)]
     target = _slices([max(0, -first) for first in firsts], overlap)

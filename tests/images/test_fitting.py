@@ -11,7 +11,7 @@ pytest.importorskip("PIL.Image")
 
 from photographs import blocks, encoded, noise
 
-from layoutkit import ArgumentError, DtypeError, ShapeError, collate
+from layoutkit import ArgumentError, DtypeError, LayoutkitError, ShapeError, collate
 from layoutkit.images import Decoder, Placement, fit, placement, read
 from layoutkit.images.resize import FIT_MODES, opencv
 
@@ -320,3 +320,18 @@ def test_a_large_jpeg_is_near_the_one_decoded_whole(how):
 def test_a_decoder_refuses_when_it_is_made(arguments, error):
     with pytest.raises(error):
         Decoder(*arguments)
+
+
+@by_each
+def test_a_loop_writes_into_its_own_buffer(library):
+    image = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
+    frame = np.full((2, 16, 16, 3), 7, np.uint8)
+    result = fit(image, (16, 16), "pad", fill=114, library=library, out=frame[0])
+    assert result.base is frame
+    np.testing.assert_array_equal(frame[0], fit(image, (16, 16), "pad", fill=114, library=library))
+    assert (frame[1] == 7).all()
+    for wrong in (np.zeros((16, 15, 3), np.uint8), np.zeros((16, 16, 3), np.float32)):
+        before = wrong.copy()
+        with pytest.raises(LayoutkitError, match="out"):
+            fit(image, (16, 16), "pad", library=library, out=wrong)
+        np.testing.assert_array_equal(wrong, before)
