@@ -7,7 +7,6 @@ plans for the device that executes the conversion, because devices differ in flo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -62,8 +61,7 @@ def plan_of_spec(task: ConvertOptions, spec: ArraySpec) -> Plan:
         from .memory import contiguous_strides
 
     strides = contiguous_strides(spec.shape, spec.dtype)
-    plan = make_plan_for_device(task, spec.shape, strides, spec.dtype, spec.device)
-    return replace(plan, options=task)
+    return make_plan_for_device(task, spec.shape, strides, spec.dtype, spec.device)
 
 
 def make_plan_for_device(
@@ -246,6 +244,7 @@ class Converter:
         """The device of results, such as "cpu" or "cuda:0"; None: the device of x."""
         return self._task.device
 
+    # The type of a Converter does not show `device`, with which a result may be of another library.
     @overload
     def __call__(self, x: _A, out: None = None) -> _A: ...
     @overload

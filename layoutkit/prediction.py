@@ -26,8 +26,10 @@ def predict_seconds(plan: Plan) -> float:
             "predicted_ms is measured on the CPU, but the plan is for "
             f"{' to '.join(plan.devices)}; layoutkit bench --device cuda measures there"
         )
-    if plan.bytes_moved == 0 or plan.options is None:
+    if plan.bytes_moved == 0:
         return 0.0
+    if plan.options is None:
+        raise RuntimeError(f"{plan.pattern}: this plan was not made from options of a conversion")
     converter = Converter.from_options(plan.options)
     measured = _affordable(converter, plan)
     factor = plan.bytes_moved / max(1, converter.plan(measured).bytes_moved)

@@ -9,7 +9,6 @@ array (`containers.py`) are tried last. Adapters only import and export arrays;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,10 +117,9 @@ def array_layout(
 
 def plan_conversion(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion of an array of any library."""
-    plan = adapter_for_any(x).plan(converter, x) or make_plan_for_device(
+    return adapter_for_any(x).plan(converter, x) or make_plan_for_device(
         converter.options, *array_layout(x)
     )
-    return replace(plan, options=converter.options)
 
 
 def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:

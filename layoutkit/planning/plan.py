@@ -62,6 +62,7 @@ class Request:
     may_view: bool
     devices: tuple[str, str] = (CPU, CPU)  # of x and of the result
     picks: ChannelSelection | None = None  # None: the identity
+    options: ConvertOptions | None = None
 
     @property
     def saturates(self) -> bool:
@@ -101,7 +102,7 @@ class Plan:
     place: PaddedRegion | None = None  # the region of x in a padded result
     picks: ChannelSelection | None = None  # the channel selection
     selects_first: bool = False  # the selected channels are copied first
-    options: ConvertOptions | None = field(default=None, compare=False)  # of plans for users
+    options: ConvertOptions | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -211,8 +212,9 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     target = ArraySpec.unchecked(move.target, move.target_shape, request.target, request.devices[1])
     moved = source.nbytes + target.nbytes
     plain = Plan(
-        request.pattern, move, source, target, "view", 0, formula=request.formula, picks=picks
-    )
+        request.pattern, move, source, target, "view", 0,
+        formula=request.formula, picks=picks, options=request.options,
+    )  # fmt: skip
     if request.may_view and _is_contiguous(request):
         return plain
     # Before the check for size 0, so that constants of a wrong length always raise an error.
@@ -367,6 +369,7 @@ def make_single_plan(
         may_view=out is None and options.copy is not True and can_view,
         devices=devices,
         picks=picks,
+        options=options,
     )
     plan = make_plan(request, has_half)
     if options.copy is False and plan.kernel != "view":
@@ -405,7 +408,7 @@ def make_plan_for_options(
         return make_single_plan(task, shape, strides, source, device, out, has_half)
     layout = task.pattern.completed(len(shape)).target
     target = ArraySpec.unchecked(layout, result_shape, plan.target.dtype, plan.target.device)
-    return replace(plan, pattern=task.pattern.text, target=target)
+    return replace(plan, pattern=task.pattern.text, target=target, options=task)
 
 
 # ---- memory= -----------------------------------------------------------------------------
