@@ -18,6 +18,7 @@ from .. import __version__
 from ..errors import ArgumentError
 from ..planning.resize import FILTERS
 from ..spec import CASTINGS
+from ..watch.report import MIN_BYTES
 from .crop import Crop
 
 _MAX_DIGITS = 18  # digits, all of which fit into 64 bits
@@ -484,8 +485,8 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--json", metavar="FILE", help="also write the table as JSON")
     add("--html", metavar="FILE", help="also write a page with the table and a timeline")
-    bytes_help = "omit copies that read and write fewer bytes (default: 65536)"
-    add("--min-bytes", type=nonnegative_int, default=1 << 16, metavar="N", help=bytes_help)
+    bytes_help = f"omit copies that read and write fewer bytes (default: {MIN_BYTES})"
+    add("--min-bytes", type=nonnegative_int, default=MIN_BYTES, metavar="N", help=bytes_help)
     add("script", metavar="SCRIPT", help="a Python file")
     arguments_help = "arguments of the script"
     add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help=arguments_help)

@@ -6,6 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
+import numpy as np
+
+from ..memory import contiguous_strides
+
+ELEMENTS = np.dtype(np.uint8)  # strides count elements, as torch's do
+
 # Outer and inner letters of axes that a view has split, such as the patches of an image.
 _SPLITS = (("y", "p"), ("x", "q"), ("u", "r"), ("v", "s"))
 _CHANNELS = 4  # an axis of at most this size is taken for channels
@@ -75,12 +81,13 @@ def name_conversion(
     if groups is None:
         groups = [1] * len(order)
         base = [sizes[axis] for axis in order]
+    base_letters = _base_letters(base, keeps_first=order[0] == 0)
     letters = [""] * len(order)
     place = 0
-    free = _unused_letters(_base_letters(base, keeps_first=order[0] == 0))
+    free = _unused_letters(base_letters)
     left, known = "", []
     splits = iter(_SPLITS)
-    for letter, count in zip(_base_letters(base, keeps_first=order[0] == 0), groups, strict=True):
+    for letter, count in zip(base_letters, groups, strict=True):
         members = order[place : place + count]
         place += count
         if count == 1:
@@ -102,10 +109,7 @@ def name_conversion(
 
 
 def _memory(letters: Sequence[str], sizes: Sequence[int], strides: Sequence[int]) -> str | None:
-    contiguous = [1] * len(sizes)
-    for axis in reversed(range(len(sizes) - 1)):
-        contiguous[axis] = contiguous[axis + 1] * max(1, sizes[axis + 1])
-    if not is_moved(sizes, contiguous, strides):
+    if not is_moved(sizes, contiguous_strides(tuple(sizes), ELEMENTS), strides):
         return None
     return "".join(letters[axis] for axis in memory_order(sizes, strides))
 

@@ -18,7 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .naming import is_moved, memory_order, name_conversion
+from ..memory import contiguous_strides
+from .naming import ELEMENTS, is_moved, memory_order, name_conversion
 from .report import Chain, Copy, Place
 
 _torch: Any = import_module("torch")
@@ -108,8 +109,8 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
     def _origin(self, tensor: Any) -> _Origin:
         if tensor not in self._origins:
             self._origins[tensor] = _new_origin(tensor)
-        found: _Origin = self._origins[tensor]
-        return found
+        origin: _Origin = self._origins[tensor]
+        return origin
 
     def _view(self, source: Any, result: Any) -> None:
         if source.numel() == result.numel() and _num_bytes(source, result) >= self._min_bytes:
@@ -202,7 +203,7 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
                 continue
             if pointer == tensor.data_ptr() or _num_bytes(tensor, tensor) < self._min_bytes:
                 continue
-            strides = _contiguous_strides(exported)
+            strides = contiguous_strides(exported, ELEMENTS)
             places = _positions(shape, exported)
             conversion = name_conversion(
                 exported, shape, [strides[axis] for axis in places], shape, tensor.stride()
@@ -263,18 +264,11 @@ def _name(dtype: Any) -> str:
 def _positions(sizes: tuple[int, ...], exported: tuple[int, ...]) -> list[int]:
     """Return the axis of `exported` of each of `sizes`; equal sizes are in the same order."""
     free = list(range(len(exported)))
-    found = []
+    axes: list[int] = []
     for size in sizes:
-        found.append(next(axis for axis in free if exported[axis] == size))
-        free.remove(found[-1])
-    return found
-
-
-def _contiguous_strides(shape: tuple[int, ...]) -> list[int]:
-    strides = [1] * len(shape)
-    for axis in reversed(range(len(shape) - 1)):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return strides
+        axes.append(next(axis for axis in free if exported[axis] == size))
+        free.remove(axes[-1])
+    return axes
 
 
 def _num_bytes(source: Any, result: Any) -> int:

@@ -134,17 +134,14 @@ class Report:
 
     def _pairs(self) -> Iterator[tuple[Copy, Copy]]:
         """Yield pairs of copies of which the second restores the order of the first."""
-        waiting: list[Copy] = []
+        unpaired: dict[Any, list[Copy]] = {}  # by their sizes
         for copy in self.copies:
-            if not copy.moves:
-                continue
-            for earlier in reversed(waiting):
-                if copy.undoes(earlier):
-                    waiting.remove(earlier)
-                    yield earlier, copy
-                    break
-            else:
-                waiting.append(copy)
+            if copy.moves:
+                candidates = unpaired.get(copy.sizes[::-1])
+                if candidates and copy.undoes(candidates[-1]):
+                    yield candidates.pop(), copy
+                else:
+                    unpaired.setdefault(copy.sizes, []).append(copy)
 
     def __str__(self) -> str:
         rows = self.rows()
