@@ -102,6 +102,7 @@ lint: $(VENV)/.test $(VENV)/.lint
 
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict --clean
+	@cd docs && find . -name '*.md' -exec cp --parents -t ../site {} +  # the links of llms.txt
 	@echo "open site/index.html"
 
 # `build` makes the wheel from the sdist, in an isolated environment.

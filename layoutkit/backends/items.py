@@ -49,16 +49,16 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
     first = samples[0]
     items = _items_of(first)
     if key is None:
-        found = [name for name, item in items.items() if _has_rank(item, layout)]
-        if not found and all(hasattr(item, "shape") for item in items.values()):
+        candidates = [name for name, item in items.items() if _has_rank(item, layout)]
+        if not candidates and all(hasattr(item, "shape") for item in items.values()):
             return None
-        if not found:
+        if not candidates:
             kinds = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
             raise ArgumentError(
                 f"a sample has no item of rank {layout.ndim}, that of {layout}: {kinds}; name the "
                 "item with key="
             )
-        key = found[0]
+        key = candidates[0]
     if key not in items:
         raise ArgumentError(
             f"key={key!r}, but a sample has {', '.join(map(repr, items))}; name one of them"
