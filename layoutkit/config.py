@@ -287,7 +287,7 @@ def image_plans(device: str) -> list[Plan]:
 def kernels() -> list[KernelSpec]:
     """Return the kernels of ROWS, WINDOWS and SUMS for this CPU and of the thread pool."""
     specs = [KernelSpec("threadpool", (part,)) for part in POOL_KERNELS]
-    specs.append(KernelSpec("direct", ()))
+    specs += [KernelSpec("direct", ()), KernelSpec("xla", ())]
     specs += _conversion_kernels(ROWS)
     specs += _window_kernels()
     specs += _sum_kernels()

@@ -285,6 +285,10 @@ class Normalization:
         in_dict = isinstance(values, tuple) and self.axis != CHANNEL
         return {name: {self.axis: values} if in_dict else values}
 
+    def linear(self) -> Normalization:
+        """Return the formula of derivatives: without `mean`, and not for a formula with `clip`."""
+        return replace(self, mean=0.0)
+
     @property
     def per_channel(self) -> bool:
         """True if there is one constant for each index of the axis."""

@@ -283,6 +283,21 @@ def _link(code: bytes, symbol: str) -> int:
     return address
 
 
+def link_bound(symbol: str, code: int, block: int) -> int:
+    """Return the address of a C function of one pointer that calls `code(pointer, block, 0, 0, 0)`.
+
+    The function exists until the process ends.
+    """
+    ir = f"""
+        define i64 @{symbol}(i64 %pointer) {{
+            %code = inttoptr i64 {code} to i64 (i64, i64, i64, i64, i64)*
+            %result = tail call i64 %code(i64 %pointer, i64 {block}, i64 0, i64 0, i64 0)
+            ret i64 %result
+        }}
+    """
+    return _link(_target_machine().emit_object(_llvm().parse_assembly(ir)), symbol)
+
+
 def symbol_name(spec: KernelSpec) -> str:
     """Return the symbol of a kernel in its object."""
     return "layoutkit_" + str(spec).replace("-", "_")

@@ -140,6 +140,11 @@ class Program:
             self._stages(array, result)
         return result
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The bytes from the start of x and of the result to the first items that are visited."""
+        return self._src, self._dst
+
     def direct_call(self, x: Array, out: Array) -> DirectCall | None:
         """Return the cached call for arrays like these that works without Python, or None."""
         if not self._simple:
@@ -149,7 +154,7 @@ class Program:
         if alignment not in self._direct:
             with fork.init_lock:
                 job = self._jobs[alignment]
-                call = make_direct_call(job, x, out, (self._src, self._dst), alignment)
+                call = make_direct_call(job, x, out, self.offsets, alignment)
             self._direct[alignment] = call
         return self._direct[alignment]
 
@@ -162,7 +167,7 @@ class Program:
             alignment = math.gcd(NUMPY_ALIGNMENT, self._dst)
             with fork.init_lock:
                 job = self._jobs.get(alignment) or self.prepare(alignment)
-                call = make_direct_call(job, x, out, (self._src, self._dst), alignment)
+                call = make_direct_call(job, x, out, self.offsets, alignment)
             self._direct_new = None if call is None else call.with_new_results(out)
         return self._direct_new
 

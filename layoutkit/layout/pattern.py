@@ -21,7 +21,7 @@ from typing import Any, SupportsIndex, TypeAlias
 
 from .._utils.validation import as_int, is_symbolic_int
 from ..errors import ShapeError
-from .parsing import ARROW, Layout, is_one, read_sides, require_text
+from .parsing import ARROW, ONES, STAYING, Layout, is_one, read_sides, require_text
 
 FEATURE = "f"
 # Unnamed axes: those that `...` stands for, and those of size 1.
@@ -294,6 +294,19 @@ class Pattern:
             raise ShapeError(_rank_fact(self.left, ndim))
         staying = ndim - self.left.ndim
         return Pattern(self.left.completed(staying), self.right.completed(staying), self.text)
+
+    def with_outer_axis(self) -> "Pattern":
+        """Return the pattern for arrays with one more axis, the first on both sides.
+
+        The pattern must be `completed`. The axis is one of those that `...` stands for.
+
+        >>> parse_pattern("hwc->f").with_outer_axis().resolve((8, 2, 4, 3)).target_shape
+        (8, 24)
+        """
+        used = self.left.letters + self.right.letters
+        axis = next(chr(code) for code in range(STAYING, ONES[0]) if chr(code) not in used)
+        left, right = (Layout((axis, *s.groups), s.names) for s in (self.source, self.target))
+        return Pattern(left, right, self.text)
 
     def resolve(
         self, shape: Iterable[SupportsIndex], sizes: Mapping[str, SupportsIndex] = _NO_SIZES

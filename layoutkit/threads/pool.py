@@ -126,6 +126,15 @@ class Pool:
         else:
             self._run(job.words, src, dst, self._state_address, count)
 
+    def entry(self, count: int) -> tuple[int, int]:
+        """Start workers; return the addresses of the code that runs jobs and of the state it needs.
+
+        Machine code calls it as `code(job.words, src, dst, state, count)`.
+        """
+        if count > self._ready:
+            self._start(count)
+        return self._run_address, self._state_address
+
     def _has_team(self) -> bool:
         """Return True if OpenMP threads should run a job, and store their team in the state."""
         openmp = self._openmp
@@ -172,6 +181,7 @@ class Pool:
             self._started_index = READY
             self._state_address = self.state.address
             self._lend = loaded["lend"].run
+            self._run_address = loaded["run"].address
             self._run = loaded["run"].run
 
 

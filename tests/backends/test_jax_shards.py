@@ -40,7 +40,7 @@ def test_with_four_devices():
         capture_output=True,
         text=True,
     )
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
 
 
 def put(*spec, x=X):
@@ -102,6 +102,36 @@ def test_tracing_takes_any_shards():
         out_specs=PartitionSpec("data"),
     )
     np.testing.assert_array_equal(per_shard(put("data")), X.transpose(0, 3, 1, 2))
+
+
+@four
+def test_parts_in_shard_map_run_kernels_and_other_programs_operations():
+    x = np.random.default_rng(0).integers(0, 256, (8, 256, 256, 3), np.uint8)
+    converter = Converter("bhwc->bchw", **FORMULA)
+    expected = converter(x)
+    across = NamedSharding(MESH, PartitionSpec(("data", "model")))
+    sharded = jax.device_put(x, across)
+    for check_vma in (True, False):
+        parts = jax.jit(
+            jax.shard_map(
+                lambda x: converter(x),
+                mesh=MESH,
+                in_specs=across.spec,
+                out_specs=across.spec,
+                check_vma=check_vma,
+            )
+        )
+        assert parts.lower(sharded).as_text().count("custom_call @layoutkit_") == 1
+        np.testing.assert_array_equal(parts(sharded), expected)
+    whole = jax.jit(converter)
+    assert "custom_call @layoutkit_" not in whole.lower(sharded).as_text()
+    assert whole(sharded).sharding.is_equivalent_to(across, 4)
+    np.testing.assert_allclose(whole(sharded), expected, 1e-5, 1e-6)
+    names = (jax.sharding.AxisType.Explicit,) * 2
+    with jax.set_mesh(jax.make_mesh((2, 2), ("data", "model"), axis_types=names)):
+        typed = jax.jit(converter)(jax.device_put(x, PartitionSpec("data")))
+    assert typed.sharding.spec[0] == "data"
+    np.testing.assert_allclose(typed, expected, 1e-5, 1e-6)
 
 
 @four

@@ -1,7 +1,7 @@
 """Adapters of JAX arrays: concrete on the CPU, on a GPU or in shards, and traced.
 
 A traced array has no memory yet: its conversion is validated by the plan of its shape and dtype,
-and expressed in JAX operations, which JAX compiles and differentiates.
+and expressed as a foreign function that XLA calls on the CPU (`ffi.py`), or in JAX operations.
 
 A result on the CPU becomes a JAX array that shares its memory. `jax.device_put` does that for any
 input, and takes 35 us to find out what the input is. `DevicePutter` calls the jaxlib function at
@@ -12,7 +12,7 @@ a few bytes; if it is missing or behaves differently, `jax.device_put` is called
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ...spec import DType, as_dtype, dtype_kind
 from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter, ForeignAdapter, export_on_stream
 from ..symbolic import ArrayNamespace, convert_symbolic, sum_symbolic
+from . import ffi
 from .sharding import ShardedAdapter
 
 if TYPE_CHECKING:
@@ -106,6 +107,15 @@ class Jax(ArrayNamespace):
     def __init__(self) -> None:
         super().__init__()
         self.jax: Any = import_module("jax")
+
+    @cached_property
+    def kernel_primitive(self) -> ffi.KernelPrimitive:
+        """The primitive of conversions that XLA runs with layoutkit's kernels."""
+        return ffi.KernelPrimitive(self)
+
+    def is_tracer(self, x: Any) -> bool:
+        """Return True if x is traced."""
+        return isinstance(x, self.jax.core.Tracer)
 
     def dtype(self, x: Any) -> DType:
         """Return the dtype, as NumPy's."""
@@ -198,7 +208,7 @@ class JaxMixin:
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion of an array if it or a constant is traced.
 
-        It is expressed as unfold, compute, permute, fold and cast.
+        It is a foreign function, or expressed as unfold, compute, permute, fold and cast.
         """
         if out is not None:
             raise _immutable()
@@ -207,7 +217,9 @@ class JaxMixin:
         if not any(
             map(is_symbolic_int, x.shape)
         ):  # symbolic shapes are validated by convert_symbolic
-            plan_of(converter, x)  # raises if the conversion is invalid
+            plan = plan_of(converter, x)  # raises if the conversion is invalid
+            if self.namespace.is_tracer(x) and ffi.supports(converter.options, plan, x):
+                return self.namespace.kernel_primitive(converter, x)
         elif converter.options.copy is False:
             raise ArgumentError(
                 f"copy=False, but x of shape {x.shape} is traced for all sizes, and whether bytes "
@@ -248,7 +260,7 @@ class JaxAdapter(JaxMixin, Adapter):
 
 
 class TracedAdapter(JaxMixin, Adapter):
-    """The adapter of arrays traced by jit or grad, whose conversions are operations of jnp."""
+    """The adapter of arrays traced by jit or grad."""
 
     is_traced = pads_input = True
 
@@ -267,7 +279,7 @@ class TracedAdapter(JaxMixin, Adapter):
 
     def is_recorded(self, x: Any) -> bool:
         """Return True if x is a tracer."""
-        return isinstance(x, self.namespace.jax.core.Tracer)
+        return self.namespace.is_tracer(x)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         """Return the sum from left to right, computed in the accumulation dtype."""
