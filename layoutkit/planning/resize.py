@@ -195,7 +195,10 @@ def place_samples(
         per sample. Other axes: the whole sample, and centered crops
     may_fill : whether there are values for positions outside of samples
 
-    Raises ShapeError if a crop is empty or outside of its sample, or a window is not covered.
+    Raises
+    ------
+    ShapeError
+        A crop is empty or outside of its sample, or a window is not covered.
     """
     extents = sizes.copy()
     for axis, values in crops.items():
