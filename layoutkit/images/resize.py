@@ -17,7 +17,7 @@ import numpy as np
 from .. import buffers
 from .._utils.validation import as_int, check_choice
 from ..backends.dispatch import as_array
-from ..collator import collate
+from ..collator import Collator, collate
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
 from ..planning.resize import (
@@ -313,21 +313,42 @@ class Decoder:
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Decode and resize an image, into `out` if it is given."""
+        into = out if out is not None and out.dtype == np.uint8 else None
         fitted = fit(
-            self._decode(data),
+            self.decode(data),
             self.size,
             self.how,
             fill=self.fill,
             short_side=self.short_side,
             resize=self.resize,
             library=self.library,
+            out=into,
         )
-        if out is None:
+        if out is None or fitted is out:
             return fitted
         out[...] = fitted
         return out
 
-    def _decode(self, data: Any) -> Array:
+    def collator(self) -> Collator:
+        """Return the Collator that resizes decoded images as this Decoder does, a batch at once.
+
+        Raises ArgumentError if a library resizes.
+        """
+        if self.library is not None:
+            raise ArgumentError(f"library={self.library!r} resizes image by image; omit it")
+        options: dict[str, Any] = {"fit": self.how}
+        if self.short_side is not None:
+            options = {"short_side": self.short_side}
+        if self.how == "pad":
+            options["fill"] = self.fill
+        height, width = self.size
+        return Collator("hwc->bhwc", h=height, w=width, resize=self.resize, **options)
+
+    def decode(self, data: Any) -> Array:
+        """Return the pixels of an image before they are resized; do not modify them.
+
+        A JPEG may be decoded at a part of its size, if that is at least twice the needed one.
+        """
         if isinstance(data, np.ndarray) and data.ndim > 1:
             if data.ndim != 3 or data.shape[2] != 3 or data.dtype != np.uint8:
                 raise ShapeError(

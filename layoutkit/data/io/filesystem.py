@@ -467,7 +467,8 @@ def _read(file: int, available: int, start: int, count: int) -> bytes:
     """Return at most `count` bytes; allocates memory for the available ones only."""
     if start:
         os.lseek(file, start, os.SEEK_SET)
-    data = os.read(file, min(max(available, _PIECE), count, 1 << 30))
+    # Not more than there are: memory that is not filled costs as much as the read.
+    data = os.read(file, min(available if available > 0 else _PIECE, count, 1 << 30))
     if len(data) in (available, count):
         return data
     pieces = [data]

@@ -111,6 +111,7 @@ class RecordPipeline:
     strict : bool    a failure in any source, not only in the first one, fails the record
     collate_step     makes a batch from results of any size; None if results are rows
     writes_out       the processor writes all of `out`, or raises
+    owns_results     the processor does not use the memory of its results again
     """
 
     sources: tuple[RecordSource, ...]
@@ -120,6 +121,7 @@ class RecordPipeline:
     strict: bool
     collate_step: CollateStep | None = None
     writes_out: bool = False
+    owns_results: bool = False
 
     def make_reader(self) -> Callable[[Any], Any] | None:
         """Return the function that reads one input; None if the input is already the data."""
@@ -308,8 +310,9 @@ class RecordChunk:
         array = _as_array(value)
         check_supported_dtype(array.dtype)
         if self.pipeline.collate_step is not None:
-            # A copy, since the processor may reuse the memory for its next record.
-            self.irregular[row] = _cast(array, array.dtype)
+            # A copy, if the processor may use the memory for its next record.
+            is_kept = self.pipeline.owns_results
+            self.irregular[row] = array if is_kept else _cast(array, array.dtype)
             return
         if self.block is None:
             dtype = self.pipeline.dtype or array.dtype

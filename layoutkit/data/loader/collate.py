@@ -14,6 +14,7 @@ from ...cpu.program import supports_float16
 from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
+from ...normalize import CHANNEL
 from ...planning.collate import make_batch_layout, select_channel_sizes
 from ...planning.crops import CropOptions, SourcePositions
 from ...spec import DType
@@ -37,6 +38,27 @@ class CollateStep:
     def is_deferred(self) -> bool:
         """True if the consumer thread must make the batch: GPU streams are per thread."""
         return self.collator.device not in (None, "cpu")
+
+    def spec_key(self, x: Array) -> tuple[DType, tuple[int, ...]]:
+        """Return what `sample_spec` depends on: samples with equal keys have equal specs."""
+        axes = self._fixed_axes.get(x.ndim)
+        if axes is None:
+            windows = self.collator.windows
+            names = windows.completed(x.ndim).cropped_names
+            may_be_cut = windows.fill is None and windows.resize is None
+            axes = tuple(
+                axis
+                for axis, name in enumerate(names)
+                if may_be_cut or name is None or name == CHANNEL
+            )
+            self._fixed_axes[x.ndim] = axes
+        shape = x.shape
+        return x.dtype, tuple([shape[axis] for axis in axes])
+
+    @cached_property
+    def _fixed_axes(self) -> dict[int, tuple[int, ...]]:
+        """The axes by rank whose sizes decide whether a sample can be collated."""
+        return {}
 
     def sample_spec(self, x: Array, first: SampleSpec | None) -> SampleSpec:
         """Return the spec of a sample.

@@ -42,9 +42,7 @@ class BatchSignature:
         self.dtype: DType | None = dtype or (None if dims is None else _DTYPE)
         self._collate_step = collate_step
         self._sample_spec: SampleSpec | None = None  # of collated results
-        self._known_specs: set[tuple[tuple[int, ...], DType]] = (
-            set()
-        )  # shapes and dtypes that match it
+        self._known_specs: set[Any] = set()  # keys of samples that match it
         self.target_spec: tuple[tuple[int, ...], DType] | Literal[False] | None = None
 
     def check_chunk(self, chunk: RecordChunk) -> None:
@@ -82,11 +80,11 @@ class BatchSignature:
         array = chunk.pipeline.sources[0].source_array if chunk.is_from_source else None
         for row in kept_rows(chunk):
             x = chunk.irregular[row] if array is None else array[0]
-            if (x.shape, x.dtype) in self._known_specs:
-                continue
             try:
-                self._sample_spec = collate_step.sample_spec(x, self._sample_spec)
-                self._known_specs.add((x.shape, x.dtype))
+                key = collate_step.spec_key(x)
+                if key not in self._known_specs:
+                    self._sample_spec = collate_step.sample_spec(x, self._sample_spec)
+                    self._known_specs.add(key)
             except LayoutkitError as error:
                 chunk.failed[row] = error
 
@@ -199,6 +197,8 @@ class PendingBatch:
         self.num_requested = len(numbers[0])
         self.error: BaseException | None = None
         self.ready = False
+        self.is_complete = False  # all records are read, and the consumer makes the batch
+        self.is_awaited = False  # the consumer waits for it
         self.on_ready: Callable[[], None] | None = None  # called when the batch is ready
         self.cancelled = False
         self.failed: dict[int, BaseException | None] = {}
@@ -277,6 +277,8 @@ class PendingBatch:
     def _new_block(self, count: int) -> Array | None:
         """Allocate `count` rows; return None if their shape is unknown."""
         if self.dims is None or self._signature.dtype is None:
+            return None
+        if self.pipeline.collate_step is not None:  # which allocates the batch
             return None
         block = empty((count, *self.dims), self._signature.dtype)
         if self.pipeline.processor is not None and not self.pipeline.writes_out:
@@ -375,6 +377,8 @@ class PendingBatch:
 
     def _collate(self, collate_step: CollateStep) -> None:
         if not self._chunks:
+            if self.dims is not None and self._signature.dtype is not None:
+                self.input = np.empty((0, *self.dims), self._signature.dtype)
             return
         source = self.pipeline.sources[0]
         positions = source.positions(self.records_at(self.kept_indices()))

@@ -139,7 +139,11 @@ class WorkerPool:
                     raise DataError("this Batcher was closed while waiting for a batch")
                 if pending.ready:
                     return
+                pending.is_awaited = True
                 complete_batches = self._replace_late_workers()
+                if pending.is_complete:
+                    pending.is_complete = False
+                    complete_batches.append(pending)
                 if not complete_batches:
                     self._batch_ready.wait(self._wait_seconds())
             for pending_batch in complete_batches:
@@ -197,6 +201,11 @@ class WorkerPool:
                     return
                 pending.error = pending.error or error
                 complete = pending.commit(chunk)
+                if complete and pending.is_awaited:
+                    # The consumer makes it, while this thread reads records of the next batch.
+                    pending.is_complete = True
+                    complete = False
+                    self._batch_ready.notify_all()
             if complete:
                 self._finalize(pending)
             del chunk, pending, assignment, error  # release their memory while this thread waits

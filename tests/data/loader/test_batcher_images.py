@@ -37,6 +37,39 @@ def test_images_of_one_size(photos, how):
     assert [rank for batch in found for rank in batch.target.input] == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("library", [None, "pillow"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_decoder_makes_the_same_rows_for_each_record_and_for_a_batch(photos, library, dtype):
+    decoder = Decoder((8, 12), "pad", fill=114, library=library)
+    options = {"input_dims": decoder.input_dims, "dtype": dtype, "layout": "bhwc"}
+    with sampled_batcher(photos, batch_size=5, processor=decoder, **options) as batches:
+        (batch,) = batches
+    for pixels, record in zip(batch.input.input, batch.item, strict=True):
+        assert pixels.dtype == dtype
+        np.testing.assert_array_equal(pixels, decoder(record.url))
+
+
+def test_pixels_of_a_getter_that_uses_its_memory_again(photos):
+    pixels = np.empty((20, 30, 3), np.uint8)
+
+    def get(record):
+        pixels[...] = record.position
+        return pixels
+
+    with sampled_batcher(photos, batch_size=5, size=(8, 8), get=get) as batches:
+        (batch,) = batches
+    assert batch.input.input[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_all_records_refused_in_a_batch_of_images(photos):
+    with sampled_batcher(
+        photos, batch_size=3, size=(8, 8), get=lambda r: None if r.position < 3 else read(r.url)
+    ) as batches:
+        first, second = batches
+    assert first.input.shape == (0, 8, 8, 3)
+    assert second.input.shape == (2, 8, 8, 3)
+
+
 def test_layouts_and_formulas_are_a_get_away(photos):
     with sampled_batcher(photos, batch_size=5, size=(8, 8), layout="bhwc") as batches:
         (batch,) = batches

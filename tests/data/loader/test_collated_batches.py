@@ -1,6 +1,8 @@
 """Batches of results of any size: `collate=`, and windows and flips that are drawn."""
 
 import json
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from batches_of import plain_all
 
 from layoutkit import ArgumentError, Collator, DataError, collate
 from layoutkit.data import open_index, sampled_batcher
+from layoutkit.data.loader import config
+from layoutkit.data.loader.collate import CollateStep
 
 N = 23
 WINDOW = Collator("hwc->bchw", h=5, w=6)
@@ -370,6 +374,47 @@ def test_channels_make_results_alike():
 
     with batcher(get=get, collate=Collator("hwc->bchw", h=5, w=6, channels=(0, 1, 2))) as batches:
         assert drawn(batches) == epoch_of()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_consumer_that_waits_makes_the_batch(waits, monkeypatch):
+    makers = []
+    made = threading.Event()
+    make = CollateStep.batch
+
+    def batch(self, *args):
+        makers.append(threading.current_thread().name)
+        made.set()
+        return make(self, *args)
+
+    def get(record):
+        time.sleep(0.02)
+        return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr(CollateStep, "batch", batch)
+    with batcher(get=get, num_workers=1, batch_size=4, prefetch=2) as batches:
+        steps = iter(batches)
+        next(steps)
+        if not waits:  # the second batch is complete before it is asked for
+            made.clear()
+            assert made.wait(5)
+        next(steps)
+    assert makers[0] == "MainThread"  # nothing is ready at the start
+    assert (makers[1] == "MainThread") == waits
+
+
+def test_workers_leave_threads_for_the_collator(monkeypatch):
+    monkeypatch.setattr(config, "get_num_threads", lambda: 8)
+    collator = Collator("hwc->bchw", h=8, w=8, scale=2)
+    threads = {
+        workers: config.with_spare_threads(collator, workers).windows.options.threads
+        for workers in (0, 1, 7, 8, 9)
+    }
+    assert threads == {0: None, 1: 7, 7: 1, 8: 1, 9: 1}
+    own = Collator("hwc->bchw", h=8, w=8, threads=3)
+    assert config.with_spare_threads(own, 4) is own
+    shared = config.with_spare_threads(collator, 1).windows.keywords()
+    assert shared == {**collator.windows.keywords(), "threads": 7}
 
 
 def test_images_are_decoded_by_threads(tmp_path):
