@@ -449,7 +449,7 @@ class OpenFile:
     """A regular file. It is closed when no reference is left, so never during a read."""
 
     def __init__(self, path: str) -> None:
-        self.descriptor, _ = open_regular_file(path)
+        self.descriptor, self.size = open_regular_file(path)
         # Not at the exit of the process, where threads may still read.
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 

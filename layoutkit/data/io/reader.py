@@ -5,9 +5,9 @@
 `RangeFile` reads parts of one file. Files are read and never memory-mapped: a file that is
 truncated meanwhile raises an error, while accessing a mapping of it would crash the process.
 
-`CachedFileReader` keeps local container files open while many of their records are read. Opening,
-checking and closing a file takes longer than reading an image, and each of these calls releases the
-GIL. Containers are few; for URLs it behaves as `Reader` does.
+A `Reader` keeps local files open of which it reads parts: containers, and the files that tables
+refer to. Opening, checking and closing a file takes longer than reading an image, and each of these
+calls releases the GIL.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from .responses import Download, FileVersion, too_large
 
 _T = TypeVar("_T")
 
+_MAX_FILES = 64  # that a Reader keeps open
 DEFAULT_MAX_BYTES = 1 << 30  # of a record whose size the source does not know
 
 
@@ -67,6 +68,8 @@ class Reader:
         self._cache = cache
         self._remote = Remote()
         self._stopped = threading.Event()
+        self._files: dict[str, OpenFile | None] = {}  # None: opened for each read
+        self._lock = threading.Lock()  # held while a file is opened
         fork.reinit_after_fork(self)
 
     def get(self, record: Any) -> Any:
@@ -91,7 +94,11 @@ class Reader:
         max_bytes = DEFAULT_MAX_BYTES if self._max_record_bytes is None else self._max_record_bytes
         if self._max_record_bytes is not None and length is not None and length > max_bytes:
             raise too_large(url, max_bytes)
-        local = local_path(url)
+        if offset is not None and length is not None:
+            data = self._read_open_file(url, offset, length)
+            if len(data) == length:
+                return data
+        local = local_path(url)  # this read raises the error, if there is one
         if local is None:
             data = self._read_remote(url, start, length, max_bytes, version)
         else:
@@ -104,7 +111,12 @@ class Reader:
         return data
 
     def close(self) -> None:
-        """End pauses between retries at once, and close idle connections."""
+        """End pauses between retries at once, and close idle connections and open files.
+
+        A file is closed after the reads in progress; later reads open a file each time.
+        """
+        with self._lock:
+            self._files.update(dict.fromkeys(self._files))
         self._stopped.set()
         self._remote.close()
 
@@ -115,8 +127,30 @@ class Reader:
         if stopped.is_set():
             self._stopped.set()
         self._remote = Remote()
+        self._lock = threading.Lock()
         if self._cache is not None:
             self._cache.reinit()
+
+    def _read_open_file(self, url: str, offset: int, length: int) -> bytes:
+        """Return bytes of a file that is kept open; fewer if it is not, or the read fails."""
+        file = self._files[url] if url in self._files else self._open(url)
+        if file is None or offset + length > file.size:  # no memory for a length that is wrong
+            return b""
+        try:
+            return read_at(file.descriptor, length, offset)
+        except OSError:
+            return b""
+
+    def _open(self, url: str) -> OpenFile | None:
+        """Return the open local file; None for files that are opened for each read."""
+        with self._lock:
+            if url not in self._files and len(self._files) < _MAX_FILES:
+                local = local_path(url)
+                try:
+                    self._files[url] = None if local is None else OpenFile(local)
+                except (OSError, ValueError):
+                    return None
+            return self._files.get(url)
 
     def _read_remote(
         self,
@@ -308,58 +342,3 @@ def _slice_items(data: bytes, offsets: Array, width: int) -> Array:
         data += bytes(missing)
     items: Array = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
     return items[offsets]
-
-
-_MAX_FILES = 64
-
-
-class CachedFileReader(Reader):
-    """A Reader for containers that keeps local files open.
-
-    A read that fails is repeated by `Reader.read`, which raises the error.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._files: dict[str, OpenFile | None] = {}
-        self._lock = threading.Lock()
-
-    def read(
-        self,
-        url: str,
-        offset: int | None = None,
-        length: int | None = None,
-        version: FileVersion | None = None,
-    ) -> bytes:
-        """Return the bytes `url[offset : offset + length]`, with the errors of `Reader.read`."""
-        file = self._files[url] if url in self._files else self._open(url)
-        if file is not None and length is not None:
-            try:
-                data = read_at(file.descriptor, length, offset or 0)
-            except OSError:
-                data = b""
-            if len(data) == length:
-                return data
-        return super().read(url, offset, length, version)
-
-    def close(self) -> None:
-        """Close files, each after the reads in progress; later reads open a file each time."""
-        with self._lock:
-            self._files.update(dict.fromkeys(self._files))
-        super().close()
-
-    def reinit(self) -> None:
-        """Reset after a fork, where the thread that held the lock does not exist."""
-        super().reinit()
-        self._lock = threading.Lock()
-
-    def _open(self, url: str) -> OpenFile | None:
-        """Return the open local file; None for files that `Reader` has to open."""
-        with self._lock:
-            if url not in self._files and len(self._files) < _MAX_FILES:
-                local = local_path(url)
-                try:
-                    self._files[url] = None if local is None else OpenFile(local)
-                except (OSError, ValueError):
-                    return None
-            return self._files.get(url)

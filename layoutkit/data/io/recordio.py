@@ -109,12 +109,11 @@ def is_record_head(head: bytes) -> bool:
 
 def find_head(data: bytes, start: int = 0) -> int | None:
     """Return the position of the first record head from `start` on, in steps of 4; or None."""
-    words = np.frombuffer(data, "<u4", (len(data) - start) // 4, start)
-    if len(words) < 2:
-        return None
-    for index in np.flatnonzero(words[:-1] == MAGIC).tolist():
-        if words[index + 1] >> 29 <= FIRST:
-            return start + 4 * int(index)
+    place = data.find(_WORD, start)
+    while 0 <= place <= len(data) - HEAD:
+        if (place - start) % 4 == 0 and is_record_head(data[place : place + HEAD]):
+            return place
+        place = data.find(_WORD, place + 1)
     return None
 
 

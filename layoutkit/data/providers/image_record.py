@@ -30,7 +30,7 @@ from ...memory import Array
 from ...views import DataView
 from ..io.filesystem import exists
 from ..io.image_record import extract_image, read_mean, unpack_image, write_mean
-from ..io.reader import CachedFileReader
+from ..io.reader import Reader
 from ..io.recordio import unpack_frames
 from ..loader.batch import ViewFactory
 from ..loader.batcher import Position, as_position, checked_batches, log_dropped
@@ -79,7 +79,7 @@ class ImageRows:
                 self._collator = Collator(f"b{augment.layout}->{layout}")
         shape_ = np.empty(augment.shape, np.int8).shape
         self._shape = shape_[: self._batch_axis], shape_[self._batch_axis :]
-        self._reader = CachedFileReader()
+        self._reader = Reader()
         self._get = index.getter(self._reader)
         self._view_factory = ViewFactory(layout, "the data of a batch")
 

@@ -12,7 +12,7 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data.io.filesystem import open_regular_file, read_at
 from layoutkit.data.io.image_record import extract_image, pack_image, unpack_image
-from layoutkit.data.io.reader import CachedFileReader
+from layoutkit.data.io.reader import Reader
 from layoutkit.data.io.recordio import pack_frames, unpack_frames
 
 
@@ -29,7 +29,7 @@ def open_files():
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what is open")
 def test_a_file_is_opened_once_and_closed(path):
-    reader, before = CachedFileReader(), open_files()
+    reader, before = Reader(), open_files()
     for start in range(50):
         assert reader.read(str(path), start, 3) == bytes(range(start, start + 3))
     assert open_files() == before + 1
@@ -37,14 +37,14 @@ def test_a_file_is_opened_once_and_closed(path):
     reader.close()
     assert open_files() == before
     assert reader.read(str(path), 7, 2) == b"\x07\x08"
-    reader = CachedFileReader()
+    reader = Reader()
     reader.read(str(path), 0, 1)
     del reader
     assert open_files() == before
 
 
 def test_threads_read_their_own_places(path):
-    reader, wrong = CachedFileReader(), []
+    reader, wrong = Reader(), []
 
     def read(first):
         for start in range(first, 190, 3):
@@ -65,7 +65,7 @@ def test_closing_during_a_read_does_not_change_its_file(path, tmp_path, monkeypa
     """A closed descriptor's number is free for the next file, whose bytes the read would return."""
     other = tmp_path / "b.bin"
     other.write_bytes(bytes(200))
-    reader, before = CachedFileReader(), open_files()
+    reader, before = Reader(), open_files()
     with ExitStack() as files:
 
         def close_then_read(descriptor, size, start):
@@ -81,7 +81,7 @@ def test_closing_during_a_read_does_not_change_its_file(path, tmp_path, monkeypa
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_child_has_a_lock_of_its_own():
-    reader = CachedFileReader()
+    reader = Reader()
     reader._lock.acquire()  # by a thread, when a fork happens
     pid = os.fork()
     if pid == 0:
@@ -98,7 +98,7 @@ def test_threads_open_a_file_once(path, monkeypatch):
         return open_regular_file(name)
 
     monkeypatch.setattr("layoutkit.data.io.filesystem.open_regular_file", slow)
-    reader = CachedFileReader()
+    reader = Reader()
     with ThreadPoolExecutor(8) as executor:
         list(executor.map(lambda start: reader.read(str(path), start, 5), range(8)))
     reader.close()
@@ -118,7 +118,7 @@ def test_threads_share_a_descriptor(path, monkeypatch, has_pread):
 
 
 def test_what_cannot_be_read_is_said_as_by_a_reader(path, tmp_path):
-    reader = CachedFileReader()
+    reader = Reader()
     assert reader.read(str(path)) == bytes(range(200))
     with pytest.raises(DataError, match=r"has 5 bytes from byte 195 on, but the record has 6"):
         reader.read(str(path), 195, 6)

@@ -13,7 +13,7 @@ from layoutkit import DataError
 from layoutkit.data import open_index
 from layoutkit.data.io import filesystem
 from layoutkit.data.io import reader as reader_module
-from layoutkit.data.io.reader import CachedFileReader, RangeFile, Reader, gather_bytes
+from layoutkit.data.io.reader import RangeFile, Reader, gather_bytes
 from layoutkit.data.io.responses import FileVersion
 
 DATA = bytes(range(200)) * 3
@@ -310,12 +310,11 @@ def npy_bytes(array):
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
-@pytest.mark.parametrize("reader", [Reader, CachedFileReader])
-def test_every_part_of_a_small_file(tmp_path, size, reader):
+def test_every_part_of_a_small_file(tmp_path, size):
     data = b"abc"[:size]
     path = str(tmp_path / "small")
     (tmp_path / "small").write_bytes(data)
-    reading = reader()
+    reading = Reader()
     assert reading.read(path) == data
     with RangeFile(path) as file:
         for start in range(size + 2):
