@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .dataset.sample import Sample
     from .loader.batch import Batch
     from .loader.batcher import Batcher
+    from .loader.collate import Ragged
     from .loader.loader import sampled_batcher
     from .providers.array import ArrayProvider
     from .providers.csv import CSVProvider
@@ -54,6 +55,7 @@ __all__ = [
     "Index",
     "MNISTProvider",
     "Provider",
+    "Ragged",
     "Record",
     "Sample",
     "Sampler",
@@ -68,6 +70,7 @@ _LAZY = {
     "providers.image_record": ("ImageRecordProvider",),
     "providers.mnist": ("MNISTProvider",),
     "loader.batch": ("Batch",),
+    "loader.collate": ("Ragged",),
     "loader.batcher": ("Batcher",),
     "loader.loader": ("sampled_batcher",),
     "dataset.dataset": ("Dataset",),

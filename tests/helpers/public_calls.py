@@ -199,6 +199,16 @@ def _batcher(shared, number=0):
     return [own, planes, positions, shared.batch.index, shared.batch.count]
 
 
+@covers("data.Ragged")
+def _ragged(shared, number=0):
+    with data.sampled_batcher(
+        FLOATS, sampler="shuffle", batch_size=4, num_workers=2, collate="ragged"
+    ) as batches:
+        own = [batch.input for batch in batches]
+    assert isinstance(own[0], data.Ragged)
+    return [(part[number % len(part)], part.data, part.offsets) for part in own]
+
+
 @covers("data.Sample", "data.Dataset")
 def _dataset(shared, number=0):
     sample = shared.dataset[number % 6]

@@ -21,6 +21,7 @@ from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..records import Label, Record
 from .chunk import describe_error
+from .collate import Ragged
 
 Dropped = tuple[Record, int, BaseException | None]
 
@@ -33,7 +34,7 @@ class Batch:
 
     Attributes
     ----------
-    input : View or None
+    input : View, Ragged or None
         The records' arrays; None if there are no records and the shape is unknown.
     target : View or None
         Labels as ranks in the index's labels, or the targets of the processor or source.
@@ -53,7 +54,7 @@ class Batch:
 
     def __init__(
         self,
-        input: DataView | None,  # noqa: A002  # the attribute's name
+        input: DataView | Ragged | None,  # noqa: A002  # the attribute's name
         target: DataView | None,
         index: Array,
         records: Callable[[], list[Record]],
@@ -90,7 +91,7 @@ class Batch:
         return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
 
     def _repr_html_(self) -> str:
-        views = [view for view in (self.input, self.target) if view is not None]
+        views = [view for view in (self.input, self.target) if isinstance(view, DataView)]
         tables = "".join(view._repr_html_() for view in views)
         return f"<p>batch of {self.count}, {len(self.dropped)} dropped</p>{tables}"
 

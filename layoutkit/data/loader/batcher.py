@@ -28,6 +28,7 @@ from ..iteration import EpochIterator, Epochs
 from ..samplers.orders import Order
 from .batch import Batch, Dropped
 from .chunk import Numbers, describe_error, describe_record
+from .collate import Ragged
 from .config import LoaderConfig
 from .pending import PendingBatch
 from .worker_pool import WorkerPool, wait_or_run
@@ -207,9 +208,9 @@ class EpochPass:
             pending.stats,
         )
 
-    def _input(self, array: Any) -> DataView | None:
-        if array is None:
-            return None
+    def _input(self, array: Any) -> DataView | Ragged | None:
+        if array is None or isinstance(array, Ragged):
+            return array
         return self._config.view_factories.input(array() if callable(array) else array)
 
     def _target(self, targets: Array | None, numbers: Numbers) -> DataView | None:

@@ -26,7 +26,7 @@ from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
-from .collate import CollateStep
+from .collate import CollateStep, RaggedStep
 
 # Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]
@@ -119,7 +119,7 @@ class RecordPipeline:
     dtype: DType | None
     timeout: float | None
     strict: bool
-    collate_step: CollateStep | None = None
+    collate_step: CollateStep | RaggedStep | None = None
     writes_out: bool = False
     owns_results: bool = False
 
@@ -311,7 +311,7 @@ class RecordChunk:
         check_supported_dtype(array.dtype)
         if self.pipeline.collate_step is not None:
             # A copy, if the processor may use the memory for its next record.
-            is_kept = self.pipeline.owns_results
+            is_kept = self.pipeline.owns_results or type(value) is bytes
             self.irregular[row] = array if is_kept else _cast(array, array.dtype)
             return
         if self.block is None:

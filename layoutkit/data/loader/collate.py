@@ -1,4 +1,4 @@
-"""Collation of results of any size by a Collator, with random crops and flips."""
+"""Collation of results of any size: by a Collator, with random crops and flips, or end to end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ... import buffers
 from ...collator import Collator
 from ...cpu.program import supports_float16
 from ...errors import DtypeError, ShapeError
@@ -18,13 +19,17 @@ from ...normalize import CHANNEL
 from ...planning.collate import make_batch_layout, select_channel_sizes
 from ...planning.crops import CropOptions, SourcePositions
 from ...spec import DType
+from ..sources.base import normalize_index
 
 
 class SampleSpec(NamedTuple):
-    """The properties that all samples of a batch share: dtype, rank, sizes of axes not cropped."""
+    """The properties that all samples of a batch share: dtype, rank, sizes of axes not cropped.
+
+    `sizes` is None for a number, which has no axis to be joined along.
+    """
 
     dtype: DType
-    sizes: tuple[int | None, ...]
+    sizes: tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -121,16 +126,103 @@ class CollateStep:
             )
 
 
+RAGGED = "ragged"
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Arrays that differ in length, joined along their first axis.
+
+    A sequence: `ragged[i]` is a view of array i, and `len(ragged)` their number.
+
+    Attributes
+    ----------
+    data : array
+        All arrays, one after the other.
+    offsets : int64 array
+        Array i is `data[offsets[i] : offsets[i + 1]]`; there is one offset more than arrays.
+    """
+
+    data: Array
+    offsets: Array
+
+    @classmethod
+    def of(cls, arrays: Sequence[Array]) -> Ragged:
+        """Return arrays of one dtype, equal but for their first axes, joined in new memory."""
+        offsets = np.zeros(len(arrays) + 1, np.int64)
+        np.cumsum([len(array) for array in arrays], out=offsets[1:])
+        first = arrays[0]
+        data = buffers.empty((int(offsets[-1]), *first.shape[1:]), first.dtype)
+        np.concatenate(arrays, out=data)
+        return cls(data, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> Array:
+        number = normalize_index(i, len(self), "array")
+        part: Array = self.data[self.offsets[number] : self.offsets[number + 1]]
+        return part
+
+    def __repr__(self) -> str:
+        return f"<Ragged of {len(self)} arrays, {self.data.dtype} {self.data.shape}>"
+
+
+class RaggedStep:
+    """The step that joins results, which differ in length, to a Ragged."""
+
+    is_deferred = False
+
+    def spec_key(self, x: Array) -> SampleSpec:
+        """Return the spec of a sample, without checks."""
+        return SampleSpec(x.dtype, x.shape[1:] if x.ndim else None)
+
+    def sample_spec(self, x: Array, first: SampleSpec | None) -> SampleSpec:
+        """Return the spec of a sample.
+
+        Raises
+        ------
+        ShapeError, DtypeError
+            The sample has no axis, or its spec differs from `first`, that of the first sample.
+        """
+        spec = self.spec_key(x)
+        if spec.sizes is None:
+            raise ShapeError("the result is a number, which has no length; return an array")
+        if first is not None and spec.dtype != first.dtype:
+            raise _dtype_error(spec, first)
+        if first is not None and spec.sizes != first.sizes:
+            shape = ("any", *(first.sizes or ()))
+            raise ShapeError(
+                f"the result has shape {x.shape}, but the first of this batch has {_sizes(shape)}; "
+                "return arrays that differ in the first axis only"
+            )
+        return spec
+
+    def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Ragged:
+        """Return the samples as a Ragged."""
+        return Ragged.of(samples)
+
+    def batch_of_rows(
+        self, array: Array, rows: Array, positions: SourcePositions, epoch: int
+    ) -> Ragged:
+        """Return rows of one array as a Ragged."""
+        return Ragged.of(list(array[rows]))
+
+
 def _mismatch_error(spec: SampleSpec, first: SampleSpec, layout: str) -> Exception:
     if spec.dtype != first.dtype:
-        return DtypeError(
-            f"the result has dtype {spec.dtype}, but the first of this batch has {first.dtype}; "
-            "return one dtype for all"
-        )
-    uncut = [tuple("any" if n is None else n for n in s.sizes) for s in (spec, first)]
+        return _dtype_error(spec, first)
+    uncut = [tuple("any" if n is None else n for n in s.sizes or ()) for s in (spec, first)]
     return ShapeError(
         f"the result has sizes {_sizes(uncut[0])} in {layout}, but the first of this batch has "
         f"{_sizes(uncut[1])}; return one size for all, or give the Collator a window"
+    )
+
+
+def _dtype_error(spec: SampleSpec, first: SampleSpec) -> DtypeError:
+    return DtypeError(
+        f"the result has dtype {spec.dtype}, but the first of this batch has {first.dtype}; "
+        "return one dtype for all"
     )
 
 

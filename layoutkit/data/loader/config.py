@@ -31,7 +31,7 @@ from ..samplers.sampling import full_batch_kind
 from ..sources import Index, PartsIndex, open_index
 from .batch import ViewFactory, check_convert, default_layout
 from .chunk import RecordPipeline, RecordSource
-from .collate import CollateStep
+from .collate import RAGGED, CollateStep, RaggedStep
 from .distributed import Shard, check_shardable, parse_shard
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ def with_image_reader(args: Arguments, indexes: Sequence[Index]) -> Arguments:
             f"size= decodes the images of one source, but there are {len(indexes)}; give a "
             "processor that combines the results of all of them"
         )
+    if args.collate == RAGGED:
+        return args
     index = indexes[0]
     is_raw = args.get is None and args.processor is None
     if not is_raw or isinstance(index, PartsIndex) or index.in_memory or not len(index):
@@ -299,6 +301,12 @@ def make_collate_step(args: Arguments, collator: Collator | None, seed: int) -> 
     return CollateStep(collator, parse_crops(axes, **merged, seed=seed))
 
 
+_NOT_FOR_RAGGED = (
+    "size", "input_dims", "batch_dims", "dtype", "convert", "scale", "mean", "std", "clip",
+    "offset", "flip", "crop",
+)  # fmt: skip
+
+
 def check_collate(args: Arguments) -> None:
     """Raise DataError if `collate` is not a Collator of single results, or options conflict.
 
@@ -313,8 +321,18 @@ def check_collate(args: Arguments) -> None:
                     "collate=layoutkit.Collator(...) as well"
                 )
         return
+    if isinstance(collator, str) and collator == RAGGED:
+        for name in _NOT_FOR_RAGGED:
+            if getattr(args, name) is not None:
+                raise DataError(
+                    f'collate="ragged" joins results as they are, so {name}='
+                    f"{getattr(args, name)!r} has no effect; convert results in the processor"
+                )
+        return
     if not isinstance(collator, Collator):
-        raise DataError(f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...)')
+        raise DataError(
+            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), or "ragged"'
+        )
     if collator.windows.whole:
         raise DataError(
             f'collate takes one array of all samples ("{collator.pattern}"), but results are '
@@ -435,8 +453,12 @@ def make_config(args: Arguments) -> LoaderConfig:
     shard, samplers = _make_shard(args, indexes, size)
     workers, timeout = parse_workers(args.num_workers, args.timeout)
     args, resizer = split_decoder(args)
-    collator = with_spare_threads(args.collate or resizer, workers)
-    collate_step = make_collate_step(args, collator, samplers[0].plan.seed)
+    collate_step: CollateStep | RaggedStep | None
+    if args.collate == RAGGED:
+        collate_step = RaggedStep()
+    else:
+        collator = with_spare_threads(args.collate or resizer, workers)
+        collate_step = make_collate_step(args, collator, samplers[0].plan.seed)
     strict = check_choice("on_error", args.on_error, ("drop", "raise")) == "raise"
     refill = check_bool("refill", args.refill)
     max_batches = samplers[0].plan.num_batches if samplers[0].plan.draws else None
@@ -548,6 +570,8 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
             raise DataError(
                 f"layout {layout_!r} does not begin with b; batches are filled row by row"
             )
+    if args.collate == RAGGED:
+        return None, pair[1]
     if args.collate is not None:
         return collated_layout(args.collate), pair[1]
     check_convert(args.convert, pair[0], args.constants)

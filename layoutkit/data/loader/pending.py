@@ -19,7 +19,7 @@ from ...memory import Array
 from ...spec import DType, can_cast, check_supported_dtype
 from ..records import Record
 from .chunk import Numbers, RecordChunk, RecordPipeline, describe_error, describe_record
-from .collate import CollateStep, SampleSpec
+from .collate import CollateStep, RaggedStep, SampleSpec
 
 _DTYPE = np.dtype("float32")  # if the shape of records is specified but not the dtype
 
@@ -35,7 +35,7 @@ class BatchSignature:
         self,
         dims: tuple[int, ...] | None,
         dtype: DType | None,
-        collate_step: CollateStep | None = None,
+        collate_step: CollateStep | RaggedStep | None = None,
     ) -> None:
         self._requested_dtype = dtype
         self.shape = dims
@@ -76,7 +76,7 @@ class BatchSignature:
         same = result.shape == self.shape
         return same and can_cast(result.dtype, self.dtype, "same_kind")  # type: ignore[arg-type]
 
-    def _check_samples(self, chunk: RecordChunk, collate_step: CollateStep) -> None:
+    def _check_samples(self, chunk: RecordChunk, collate_step: CollateStep | RaggedStep) -> None:
         array = chunk.pipeline.sources[0].source_array if chunk.is_from_source else None
         for row in kept_rows(chunk):
             x = chunk.irregular[row] if array is None else array[0]
@@ -375,7 +375,7 @@ class PendingBatch:
                     )
                 start += len(rows)
 
-    def _collate(self, collate_step: CollateStep) -> None:
+    def _collate(self, collate_step: CollateStep | RaggedStep) -> None:
         if not self._chunks:
             if self.dims is not None and self._signature.dtype is not None:
                 self.input = np.empty((0, *self.dims), self._signature.dtype)
