@@ -42,17 +42,11 @@ from .streaming import check_sign
 
 
 class StageTimes:
-    """Counts of batches and records, and the seconds that each stage took.
+    """Counts of batches and records, and the seconds of the stages after the Batcher."""
 
-    threads : bool      records are read and decoded on worker threads, in parallel with the other
-                        stages; their seconds are summed over the threads, and can exceed the
-                        elapsed time
-    """
-
-    def __init__(self, threads: bool) -> None:
-        self.threads = threads
+    def __init__(self) -> None:
         self.batches = self.records = 0
-        self.seconds = {"get": 0.0, "decode, resize": 0.0, "wait": 0.0, "convert": 0.0}
+        self.seconds = {"convert": 0.0}
         self.elapsed = 0.0
         self.first_batch = ""
 
@@ -64,27 +58,39 @@ class StageTimes:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - start
 
     def add(self, batch: Batch) -> None:
-        """Count a batch and add the seconds in its stats."""
-        get, process, wait = (batch.stats[name] for name in ("get", "process", "wait"))
+        """Count a batch."""
         self.batches += 1
         self.records += batch.count
-        self.seconds["get"] += get
-        self.seconds["decode, resize"] += process
-        # Without threads, the consumer makes the batch itself, so its wait includes that work.
-        self.seconds["wait"] += wait if self.threads else max(0.0, wait - get - process)
 
-    def report(self, name: str, dropped: int) -> None:
-        """Print the counts and seconds as a table."""
+    def report(self, name: str, batcher: Batcher) -> None:
+        """Print the counts, and the seconds of all stages as a table."""
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
         records = "1 record" if self.records == 1 else f"{self.records} records"
-        print(f"{escape_controls(name)}: {records} in {batches}, {dropped} left out")
+        print(f"{escape_controls(name)}: {records} in {batches}, {batcher.dropped} left out")
         print(f"first batch: {self.first_batch}")
         print(f"{self.records / self.elapsed:,.0f} records/s in {self.elapsed:.2f} s\n")
         print(f"{'stage':16}{'seconds':>9}{'share':>8}")
-        for stage, seconds in self.seconds.items():
-            beside = self.threads and stage in ("get", "decode, resize")
-            where = "   on threads" if beside else ""
+        stats = batcher.stats()
+        loading = {"get": stats.get, "decode": stats.process, "resize": stats.collate}
+        for stage, seconds in {**loading, "wait": stats.wait, **self.seconds}.items():
+            where = "   on threads" if stats.threads and stage in loading else ""
             print(f"{stage:16}{seconds:9.3f}{seconds / self.elapsed:8.0%}{where}")
+
+
+_REPEATS = 16
+
+
+def _print_ceiling(batcher: Batcher, converter: Converter) -> None:
+    """Print the records per second if batches took no time, measured with one batch."""
+    records = 0
+    start = perf_counter()
+    for batch in batcher.repeated(_REPEATS):
+        if not records:  # the batch is loaded
+            start = perf_counter()
+        converter(batch.input.forward_get("bhwc"))
+        records += batch.count
+    seconds = perf_counter() - start
+    print(f"\n{records / seconds:,.0f} records/s if batches took no time: one of them, converted")
 
 
 # Bytes that are rearranged at a time if the batch axis is not the first axis.
@@ -187,6 +193,7 @@ class BatchesRequest:
     partition: tuple[int, int]
     workers: int | None
     limit: int | None
+    profile: bool
     save: Path | None
     preview: Path | None
 
@@ -225,7 +232,7 @@ def run_batches(request: BatchesRequest) -> None:
         batcher = stack.enter_context(_make_batcher(request, _open_index(request)))
         stack.enter_context(_log_dropped_records())
         _warm_up(converter, request)
-        times = StageTimes(threads=request.workers != 0)
+        times = StageTimes()
         start = perf_counter()
         with ExitStack() as files:
             contents = files.enter_context(_open_npz(request, axis))
@@ -236,7 +243,9 @@ def run_batches(request: BatchesRequest) -> None:
                 with times.timing("save"):
                     files.close()
         times.elapsed = perf_counter() - start
-    times.report(request.source, batcher.dropped)
+        times.report(request.source, batcher)
+        if request.profile:
+            _print_ceiling(batcher, converter)
     for path in (request.save, request.preview):
         if path is not None:
             print(f"written: {escape_controls(path)}")

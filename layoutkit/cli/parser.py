@@ -392,6 +392,8 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     part_help = "read one of P parts, such as 0/4; p counts from 0"
     add("--partition", type=partition, default=(0, 1), metavar="p/P", help=part_help)
     add("--limit", type=positive_int, metavar="N", help="stop after N batches")
+    profile_help = "also measure the speed if batches took no time, with one batch"
+    add("--profile", action="store_true", help=profile_help)
     add("--save", type=Path, metavar="FILE.npz", help="write the batches into this file")
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 

@@ -32,7 +32,7 @@ from .._utils import fork
 if TYPE_CHECKING:
     from .dataset.dataset import Dataset
     from .dataset.sample import Sample
-    from .loader.batch import Batch
+    from .loader.batch import Batch, LoaderStats
     from .loader.batcher import Batcher
     from .loader.collate import Ragged
     from .loader.loader import sampled_batcher
@@ -53,6 +53,7 @@ __all__ = [
     "Dataset",
     "ImageRecordProvider",
     "Index",
+    "LoaderStats",
     "MNISTProvider",
     "Provider",
     "Ragged",
@@ -69,7 +70,7 @@ _LAZY = {
     "providers.csv": ("CSVProvider",),
     "providers.image_record": ("ImageRecordProvider",),
     "providers.mnist": ("MNISTProvider",),
-    "loader.batch": ("Batch",),
+    "loader.batch": ("Batch", "LoaderStats"),
     "loader.collate": ("Ragged",),
     "loader.batcher": ("Batcher",),
     "loader.loader": ("sampled_batcher",),

@@ -294,14 +294,22 @@ def test_the_report_says_what_came_and_where_the_time_went(photos, tmp_path, cap
     assert shape == f"first batch: bchw (4, 3, {SIDE}, {SIDE}) float32"
     assert "records/s in" in speed
     assert (blank, head.split()) == ("", ["stage", "seconds", "share"])
-    names = ["get", "decode, resize", "wait", "convert", "preview", "save"]
+    names = ["get", "decode", "resize", "wait", "convert", "preview", "save"]
     assert [line[:16].strip() for line in stages] == names
-    assert ["on threads" in line for line in stages] == [workers > 0] * 2 + [False] * 4
+    assert ["on threads" in line for line in stages] == [workers > 0] * 3 + [False] * 4
     shares = [float(line[25:33].strip().rstrip("%")) for line in stages]
-    own = shares if workers == 0 else shares[2:]
+    own = shares if workers == 0 else shares[3:]
     assert all(share >= 0 for share in shares)
     assert sum(own) <= 103  # rounded
     assert (one, two) == (f"written: {files[1]}", f"written: {files[3]}")
+
+
+def test_the_ceiling_is_measured_with_one_batch(photos, capsys):
+    assert _run(photos, "--profile", "--to", "bchw", "--batch-size", 4) == 0
+    *table, blank, line = capsys.readouterr().out.splitlines()
+    number, words = line.split(" ", 1)
+    assert (blank, words) == ("", "records/s if batches took no time: one of them, converted")
+    assert float(number.replace(",", "")) > float(table[2].split()[0].replace(",", ""))
 
 
 def test_records_per_second_are_of_those_that_came(photos, capsys):

@@ -199,6 +199,15 @@ def _batcher(shared, number=0):
     return [own, planes, positions, shared.batch.index, shared.batch.count]
 
 
+@covers("data.LoaderStats")
+def _loader_stats(shared, _number=0):
+    with data.sampled_batcher(FLOATS, batch_size=4, layout="bhwc", num_workers=2) as batches:
+        records = sum(batch.count for batch in batches)
+        stats = batches.stats()
+    assert isinstance(stats, data.LoaderStats)
+    return [records, stats.records, stats.batches]
+
+
 @covers("data.Ragged")
 def _ragged(shared, number=0):
     with data.sampled_batcher(

@@ -1,4 +1,4 @@
-"""`Batch`, the result of one step of a Batcher, and the Views of its arrays.
+"""`Batch`, the result of one step of a Batcher, the Views of its arrays, and `LoaderStats`.
 
 `ViewFactory` makes the Views. If the caller passed `convert=` or the constants of a formula, it
 converts the arrays first; a formula does not change their layout.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -49,7 +50,7 @@ class Batch:
     dropped : list
         (record, position, error) of dropped records; error is None for a refused record.
     stats : dict
-        Seconds in "get" and "process", summed over threads, and in "wait".
+        Seconds in "get" and "process", summed over threads, in "collate", and in "wait".
     """
 
     def __init__(
@@ -98,6 +99,80 @@ class Batch:
     def __repr__(self) -> str:
         dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
         return f"<batch of {self.count}{dropped}: {self.input!r}, {self.target!r}>"
+
+
+@dataclass
+class LoaderStats:
+    """The time of a loop over the batches of a Batcher, by what it was spent on, in seconds.
+
+    `print` shows the shares. `get`, `process` and `collate` are summed over the threads, which work
+    beside the loop, so they may exceed `elapsed`. With num_workers=0 they are part of it.
+
+    Attributes
+    ----------
+    records, batches : int
+        The records and batches so far.
+    elapsed : float
+        From the start of the loop to its latest batch, or to its end.
+    get, process, collate : float
+        Reading records, the processor (or decoding images), and making batches of the results.
+    wait : float
+        The loop waited for a batch, without the work of its own thread on it.
+    consumer : float
+        The loop worked with batches: `elapsed` without all that the Batcher took.
+    threads : int
+        The number of worker threads.
+    """
+
+    records: int = 0
+    batches: int = 0
+    elapsed: float = 0.0
+    get: float = 0.0
+    process: float = 0.0
+    collate: float = 0.0
+    wait: float = 0.0
+    consumer: float = 0.0
+    threads: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.elapsed if self.elapsed else 0.0
+
+    @property
+    def ceiling(self) -> float:
+        """Records per second if batches took no time; `Batcher.repeated` measures it."""
+        return self.records / self.consumer if self.consumer else 0.0
+
+    def add(self, records: int, seconds: dict[str, float], waited: float) -> None:
+        """Count a batch, the seconds of its stages, and those until it was there."""
+        self.records += records
+        self.batches += 1
+        self.get += seconds["get"]
+        self.process += seconds["process"]
+        self.collate += seconds["collate"]
+        own = 0.0 if self.threads else seconds["get"] + seconds["process"] + seconds["collate"]
+        self.wait += max(0.0, waited - own)
+
+    def __str__(self) -> str:
+        where = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        beside = f"   on {where}" if self.threads else ""
+        rows = [
+            ("get", self.get, beside),
+            ("process", self.process, beside),
+            ("collate", self.collate, beside),
+            ("wait", self.wait, ""),
+            ("consumer", self.consumer, ""),
+        ]
+        lines = [
+            f"{self.records:,} records in {self.batches:,} batches, {self.elapsed:.2f} s, "
+            f"{self.rate:,.0f} records/s; {self.ceiling:,.0f} if batches took no time",
+            f"{'stage':16}{'seconds':>9}{'share':>8}",
+        ]
+        elapsed = self.elapsed or 1.0
+        for name, seconds, note in rows:
+            lines.append(f"{name:16}{seconds:9.3f}{seconds / elapsed:8.0%}{note}")
+        return "\n".join(lines)
 
 
 def _picklable(error: BaseException | None) -> BaseException | None:

@@ -14,11 +14,13 @@ import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from ..._utils.validation import check_int
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
@@ -26,7 +28,7 @@ from ..errors import NoLength
 from ..io.reader import Reader
 from ..iteration import EpochIterator, Epochs
 from ..samplers.orders import Order
-from .batch import Batch, Dropped
+from .batch import Batch, Dropped, LoaderStats
 from .chunk import Numbers, describe_error, describe_record
 from .collate import Ragged
 from .config import LoaderConfig
@@ -347,6 +349,7 @@ class Batcher(Epochs[Batch]):
         self._pool: WorkerPool | None = None
         self._closed = False
         self._position: int = Position()
+        self._stats = LoaderStats(threads=config.num_workers)
         weakref.finalize(self, Reader.close, config.reader)
 
     @property
@@ -377,6 +380,23 @@ class Batcher(Epochs[Batch]):
     def dropped(self) -> int:
         """The number of records dropped so far in the epoch of the latest loop."""
         return as_position(self._position).dropped
+
+    def stats(self) -> LoaderStats:
+        """Return where the time of the latest loop went; `print` shows it as a table."""
+        return replace(self._stats)
+
+    def repeated(self, count: int | None = None) -> Iterator[Batch]:
+        """Yield the first batch of the epoch again and again, `count` times or as in an epoch.
+
+        A loop over it takes as long as one whose batches take no time. It ends the current loop.
+        """
+        epoch = self._epoch
+        loop = iter(self)
+        batch = next(loop)
+        loop.close()
+        self.set_epoch(epoch)
+        for _ in range(len(self) if count is None else check_int("count", count)):
+            yield batch
 
     def reset(self) -> None:
         """Go back to the start of this epoch; this ends the current loop."""
@@ -423,6 +443,8 @@ class Batcher(Epochs[Batch]):
     def _steps(self, epoch: int, position: int) -> Generator[tuple[Batch, int], None, Position]:
         position = as_position(position) if position else Position()
         marks = {**self._resume_info(position), "position": position} if position else {}
+        stats = self._stats = LoaderStats(threads=self._config.num_workers)
+        began = asked = perf_counter()
         run = EpochPass(self._config, self._worker_pool(), epoch, position, marks)
         with run, progress_bar(self._config, run.size, position) as bar:
             for batch, end in checked_batches(run, from_start=not position):
@@ -432,7 +454,13 @@ class Batcher(Epochs[Batch]):
                 if bar is not None:
                     bar.update(position - before)
                     bar.set_postfix(dropped=position.dropped, refresh=False)
+                given = perf_counter()
+                stats.add(batch.count, batch.stats, given - asked)
+                stats.elapsed = given - began
                 yield batch, position
+                asked = perf_counter()
+                stats.consumer += asked - given
+                stats.elapsed = asked - began
             log_dropped(run.dropped_at_end)
         return Position(0, dropped=position.dropped + len(run.dropped_at_end))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
@@ -202,7 +203,7 @@ class PendingBatch:
         self.on_ready: Callable[[], None] | None = None  # called when the batch is ready
         self.cancelled = False
         self.failed: dict[int, BaseException | None] = {}
-        self.stats = {"get": 0.0, "process": 0.0, "wait": 0.0}
+        self.stats = {"get": 0.0, "process": 0.0, "collate": 0.0, "wait": 0.0}
         self.input: Any = None  # an array, or a function for the consumer thread to make it
         self.target: Array | None = None
         self._refill = refill
@@ -260,7 +261,9 @@ class PendingBatch:
             self._check_strict()
             if self._refill is not None and self._begin_refill(self._refill):
                 return False
+            start = perf_counter()
             self._assemble()
+            self.stats["collate"] += perf_counter() - start
         except BaseException as error:
             self.error = error
         self._chunks, self._block = [], None

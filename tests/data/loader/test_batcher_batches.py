@@ -18,7 +18,7 @@ from layoutkit import (
     ShapeError,
     buffers,
 )
-from layoutkit.data import Batch, Batcher, open_index, sampled_batcher
+from layoutkit.data import Batch, Batcher, LoaderStats, open_index, sampled_batcher
 
 X = np.arange(7 * 2 * 3, dtype=np.int16).reshape(7, 2, 3)
 
@@ -340,7 +340,7 @@ def test_stats_and_names():
         batch = next(iter(batches))
     assert isinstance(batches, Batcher)
     assert isinstance(batch, Batch)
-    assert set(batch.stats) == {"get", "process", "wait"}
+    assert set(batch.stats) == {"get", "process", "collate", "wait"}
     assert all(seconds >= 0 for seconds in batch.stats.values())
     assert "4" in repr(batch)
 
@@ -354,6 +354,56 @@ def test_stats_tell_the_stages_apart():
     assert stats["process"] >= 0.02 > stats["get"]
     stats = first(X[:, 0], get=lambda record: slow(record.array, None)).stats
     assert stats["get"] >= 0.02 > stats["process"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stats_of_a_loop_add_up(num_workers):
+    def get(record):
+        time.sleep(0.004)
+        return record.array
+
+    with sampled_batcher(X[:, 0], batch_size=4, get=get, num_workers=num_workers) as batches:
+        assert batches.stats() == LoaderStats(threads=num_workers)
+        for _ in batches:
+            time.sleep(0.005)
+        number = len(batches)
+        stats = batches.stats()
+        assert (stats.records, stats.batches) == (len(X), number)
+        assert stats.get >= 0.004 * len(X)
+        assert stats.elapsed >= stats.consumer >= 0.005 * number
+        own = stats.get + stats.process + stats.collate if num_workers == 0 else 0
+        total = own + stats.wait + stats.consumer
+        assert stats.elapsed * 0.9 <= total <= stats.elapsed * 1.001
+        assert stats.rate < stats.ceiling == stats.records / stats.consumer
+        first, head, *rows = str(stats).splitlines()
+        assert first.startswith(f"{len(X)} records in {number} batches")
+        assert head.split() == ["stage", "seconds", "share"]
+        assert [row.split()[0] for row in rows] == ["get", "process", "collate", "wait", "consumer"]
+        next(iter(batches))
+        assert batches.stats().batches == 1  # of the latest loop
+        assert stats.batches == number
+
+
+def test_one_batch_is_repeated():
+    read = []
+
+    def get(record):
+        read.append(record.position)
+        return record.array
+
+    with sampled_batcher(X[:, 0], batch_size=4, get=get, num_workers=0) as batches:
+        list(batches)
+        epoch = batches.epoch
+        read.clear()
+        repeated = list(batches.repeated())
+        assert len(repeated) == len(batches)
+        assert all(batch is repeated[0] for batch in repeated)
+        assert read == [0, 1, 2, 3]
+        assert len(list(batches.repeated(3))) == 3
+        assert batches.epoch == epoch
+        assert next(iter(batches)).count == 4
+        with pytest.raises(DataError, match="count"):
+            list(batches.repeated(-1))
 
 
 def test_the_progress_bar_counts_records_and_drops(capfd):
