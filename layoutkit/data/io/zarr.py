@@ -101,6 +101,8 @@ class ChunkedArray:
         The axis names of the store.
     slab : int
         The number of rows in a chunk, or in a shard if the store has shards.
+    window : int
+        The number of slabs that are shuffled together.
     """
 
     def __init__(self, name: str) -> None:
@@ -113,7 +115,9 @@ class ChunkedArray:
         chunks = getattr(array, "shards", None) or array.chunks
         self.slab = max(1, chunks[0]) if chunks else 1
         nbytes = self.dtype.itemsize * int(np.prod((self.slab, *self.shape[1:])))
-        self._max_slabs = max(_CACHE_SLABS, _CACHE_BYTES // max(1, nbytes))
+        # Batches that are read ahead are of two windows, which the cache has to hold.
+        self.window = max(1, _CACHE_BYTES // 2 // max(1, nbytes))
+        self._max_slabs = max(_CACHE_SLABS, 2 * self.window)
         self.reinit()
         self._array = array  # None: open the store at the next read
         fork.reinit_after_fork(self)

@@ -15,7 +15,8 @@ Positions count from 0. Each position is computed independently of all others; o
 part files must know the number of lines of the files before it.
 
 The classes: Linear, Permutation and Uniform visit single records; Batchwise and RandomSlice visit
-runs of neighboring records; EvenSequences makes batches of sequences of equal length.
+runs of neighboring records; ChunkShuffle visits the records of some chunks at a time;
+EvenSequences makes batches of sequences of equal length.
 """
 
 from __future__ import annotations
@@ -256,6 +257,47 @@ class Batchwise(Order):
         if self.plan.even:
             turns = turns + (turns >= self._short)  # the short slice has no turn
         return permute_index(self.key, turns, self._slices) * self._width + rows  # type: ignore[no-any-return]
+
+
+class ChunkShuffle(Order):
+    """Each record once: chunks in random order, and the records of a window of chunks shuffled.
+
+    A window is a number of chunks that are next to each other in the order, so a reader that caches
+    a window decodes every chunk once. Only the last chunk of the source can be short.
+    """
+
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
+        super().__init__(plan, epoch)
+        self._rows, self._width = plan.material  # of a chunk; chunks of a window
+        self._chunks = ceil_div(plan.count, self._rows)
+        self._missing = -plan.count % self._rows  # records that the short chunk lacks
+        # The turn of the short chunk; the number of chunks if there is no short one.
+        self._short = (
+            unpermute_index(self.key, self._chunks - 1, self._chunks)
+            if self._missing
+            else self._chunks
+        )
+        self._rows_key = make_key(plan.base, plan.seed, epoch, "rows")
+
+    def _numbers(self, positions: Array) -> Array:
+        if not len(positions):
+            return positions
+        rows, width, chunks = (np.uint64(n) for n in (self._rows, self._width, self._chunks))
+        missing = np.uint64(self._missing)
+        short_window, short_turn = divmod(int(self._short), self._width)
+        end = (short_window + 1) * self._width * self._rows - self._missing
+        # As if the short chunk were complete: the windows after its own begin later.
+        padded = positions + (positions >= end) * missing
+        window = padded // (width * rows)
+        first = window * width
+        start = first * rows - (window > short_window) * missing
+        is_short = window == short_window
+        size = np.minimum(width, chunks - first) * rows - is_short * missing
+        place = permute_index(hash64(self._rows_key, window), positions - start, size)
+        is_behind = is_short & (place >= short_turn * self._rows + self._rows - self._missing)
+        place = place + is_behind * missing
+        turn = first + place // rows
+        return permute_index(self.key, turn, self._chunks) * rows + place % rows  # type: ignore[no-any-return]
 
 
 class RandomSlice(Order):

@@ -74,6 +74,8 @@ KINDS = {
             even=True,
             sliced=True,
         ),
+        Kind("chunk-shuffle", "chunk_shuffle", orders.ChunkShuffle),
+        Kind("even-chunk-shuffle", "chunk_shuffle", orders.ChunkShuffle, even=True, sliced=True),
         Kind("even-sequences", "even_sequences", orders.EvenSequences, even=True, sliced=True),
         Kind("uniform", "uniform", orders.Uniform, draws=True, one_label=True),
         Kind("random-slice", "random_slice", orders.RandomSlice, draws=True, sliced=True),
@@ -229,6 +231,8 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledIt
     item = index.record if isinstance(index, Index) else None
     if kind.base == "even_sequences":
         return _sequences(index, item)
+    if kind.base == "chunk_shuffle":
+        return SampledItems(_num_records(index), item, material=_chunk_window(kind, index))
     if item is None:
         if kind.labelled or label is not None:
             raise DataError(f"{kind.name} needs an Index with labels, not {_describe(index)}")
@@ -238,6 +242,23 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledIt
     if label is not None:
         return SampledItems(index.item_count(label), item, index.members(label))
     return SampledItems(len(index), item)
+
+
+def _chunk_window(kind: Kind, index: Any) -> tuple[int, int]:
+    """Return the records of a chunk, and the chunks of a window, of a source in chunks."""
+    window = index.chunk_window if isinstance(index, Index) else None
+    if window is None:
+        what = f"a {index.kind} index" if isinstance(index, Index) else _describe(index)
+        raise DataError(
+            f"{kind.name} reads a source chunk by chunk, such as a zarr store, and {what} has no "
+            'chunks; "shuffle" is as fast there'
+        )
+    if index.partition.parts > 1:
+        raise DataError(
+            f"{kind.name} of partition {index.partition}, which has some records of every chunk, "
+            "would decode all chunks in every partition; use shard= of sampled_batcher"
+        )
+    return window
 
 
 def _describe(index: Any) -> str:
@@ -410,8 +431,9 @@ def sampler(
     ----------
     kind : str
         "sequential" (or "linear"), "shuffle" (or "permutation"), "random-uniform" (or "uniform"),
-        "batchwise-shuffled-sequential", "random-slice", "even-...", "label-...", "part-...". `_` is
-        accepted in place of `-`. The error for an unknown kind lists all of them.
+        "batchwise-shuffled-sequential", "chunk-shuffle", "random-slice", "even-...", "label-...",
+        "part-...". `_` is accepted in place of `-`. The error for an unknown kind lists all of
+        them.
     index : Index, int or object with a length
         The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional

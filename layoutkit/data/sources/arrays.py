@@ -38,6 +38,8 @@ class TensorIndex(Index):
         labels, codes, self._y = split_labels(y)
         own_codes = None if codes is None else codes[partition.rows]
         super().__init__(kind, None, labels, own_codes)
+        if isinstance(x, ChunkedArray):
+            self.chunk_window = x.slab, x.window
 
     def __len__(self) -> int:
         return self._count

@@ -38,7 +38,10 @@ def made(parts_folder):
             return sampler(name, [[0] * (i % 3) for i in range(N)], **words)
         if name == "label-distribution":
             words["weights"] = {"a": 1, "b": 2, "c": 0.5}
-        return sampler(name, open_index({"x": np.arange(N), "y": Y}), **words)
+        index = open_index({"x": np.arange(N), "y": Y})
+        if "chunk" in name:
+            index.chunk_window = 2, 3
+        return sampler(name, index, **words)
 
     return make
 

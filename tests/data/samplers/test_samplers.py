@@ -13,6 +13,7 @@ import layoutkit.data
 from layoutkit import DataError
 from layoutkit._utils.random import draw_below, hash64, make_key, permute_index, unpermute_index
 from layoutkit.data import Record, open_index, sampler
+from layoutkit.data.samplers.orders import ChunkShuffle, SamplingPlan
 
 ONCE = ["linear", "permutation", "batchwise_shuffled_sequential"]
 EVEN = ["even_sequential", "even_shuffled_sequential", "even_batchwise_shuffled_sequential"]
@@ -42,6 +43,26 @@ def is_even_spread(counts, weights=None):
     wanted = counts.sum() * share / share.sum()
     freedom = len(counts) - 1
     return ((counts - wanted) ** 2 / wanted).sum() < freedom + 5 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 60])
+@pytest.mark.parametrize("width", [1, 2, 3, 50])
+def test_chunk_shuffle_visits_the_chunks_of_a_window_once(rows, width):
+    """Also where the last chunk is short, in any window."""
+    for count in [*range(40), 1000]:
+        for epoch in range(3):
+            plan = SamplingPlan(
+                "chunk-shuffle", "chunk_shuffle", 1, count, 4, None, None, None, False, False,
+                (rows, width),
+            )  # fmt: skip
+            order = ChunkShuffle(plan, epoch)
+            numbers = order.numbers_in(0, count)
+            assert sorted(numbers.tolist()) == list(range(count))
+            single = [order._compute(place, place + 1)[0] for place in range(min(count, 40))]
+            assert single == numbers[:40].tolist()
+            for chunk in range(-(-count // rows)):
+                places = np.flatnonzero(numbers // rows == chunk)
+                assert np.ptp(places) < rows * width
 
 
 # ---- keyed numbers: a slow reference, written from the description --------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data import Dataset, open_index, sampled_batcher
+from layoutkit.data import Dataset, open_index, sampled_batcher, sampler
 from layoutkit.data.io import zarr as zarrstores
 
 zarr = pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1.3")
@@ -87,6 +87,75 @@ def test_rows_in_order_read_each_chunk_once(store, reads):
         rows = list(pool.map(array.__getitem__, range(22)))
     np.testing.assert_array_equal(rows, X)
     assert len(reads) == 6
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+def test_chunk_shuffle_reads_each_chunk_once(store, monkeypatch, window, num_workers):
+    fetched = []
+    fetch = zarrstores.ChunkedArray._fetch
+
+    def counted(self, numbers):
+        fetched.extend(numbers)
+        return fetch(self, numbers)
+
+    monkeypatch.setattr(zarrstores.ChunkedArray, "_fetch", counted)
+    chunk_bytes = X[:4].nbytes
+    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 2 * window * chunk_bytes)
+    options = {"sampler": "chunk-shuffle", "batch_size": 3, "layout": "bhwc"}
+    epochs = []
+    with sampled_batcher(store, num_workers=num_workers, **options) as batches:
+        for _ in range(3):
+            fetched.clear()
+            found = [(batch.input.forward_get("bhwc").copy(), batch.item) for batch in batches]
+            positions = [record.position for _, records in found for record in records]
+            np.testing.assert_array_equal(np.concatenate([x for x, _ in found]), X[positions])
+            assert sorted(positions) == list(range(22))
+            # The cache has room for two windows. Threads read further ahead than two windows of
+            # four records, and evict what others have yet to read.
+            if num_workers == 0 or window > 2:
+                assert len(fetched) <= 6
+            assert len({*fetched}) >= 5 or epochs
+            epochs.append(positions)
+            chunks = np.array(positions) // 4
+            spans = [np.ptp(np.flatnonzero(chunks == chunk)) for chunk in range(6)]
+            assert max(spans) < min(window, 6) * 4
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_chunk_shuffle_resumes_and_shards_share_it(store, monkeypatch):
+    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 4 * X[:4].nbytes)
+    options = {"sampler": "chunk-shuffle", "batch_size": 3, "layout": "bhwc", "seed": 5}
+
+    def positions(batches):
+        return [[record.position for record in batch.item] for batch in batches]
+
+    with sampled_batcher(store, **options) as batches:
+        whole = positions(batches)
+    with sampled_batcher(store, **options) as batches:
+        for number, _ in enumerate(batches):
+            if number == 3:
+                state = batches.state_dict()
+                break
+    with sampled_batcher(store, num_workers=0, **options) as batches:
+        batches.load_state_dict(state)
+        assert positions(batches) == whole[4:]
+    ranks = []
+    for rank in range(2):
+        with sampled_batcher(store, shard=(rank, 2), drop_last=True, **options) as batches:
+            ranks.append(positions(batches))
+    joined = [batch for pair in zip(*ranks, strict=True) for batch in pair]
+    assert joined == whole[:6]
+
+
+def test_chunk_shuffle_needs_chunks(store):
+    with pytest.raises(DataError, match=r'tensor index has no chunks; "shuffle" is as fast'):
+        sampled_batcher(X, sampler="chunk-shuffle", batch_size=3, layout="bhwc")
+    with pytest.raises(DataError, match="9 has no chunks"):
+        sampler("chunk-shuffle", 9)
+    part = open_index(store, partition=1, partitions=3)
+    with pytest.raises(DataError, match=r"partition 1 of 3.*use shard="):
+        sampler("chunk-shuffle", part)
 
 
 def test_few_chunks_are_kept_and_shuffled_rows_are_one_request(store, reads, monkeypatch):
