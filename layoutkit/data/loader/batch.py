@@ -35,8 +35,9 @@ class Batch:
 
     Attributes
     ----------
-    input : View, Ragged or None
-        The records' arrays; None if there are no records and the shape is unknown.
+    input : View, tuple of Views, Ragged or None
+        The records' arrays: a tuple if `collate` is a list, a Ragged if it is "ragged", and None if
+        there are no records and their shape is unknown.
     target : View or None
         Labels as ranks in the index's labels, or the targets of the processor or source.
     count : int
@@ -55,7 +56,7 @@ class Batch:
 
     def __init__(
         self,
-        input: DataView | Ragged | None,  # noqa: A002  # the attribute's name
+        input: DataView | tuple[DataView, ...] | Ragged | None,  # noqa: A002  # the attribute's name
         target: DataView | None,
         index: Array,
         records: Callable[[], list[Record]],
@@ -92,7 +93,8 @@ class Batch:
         return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
 
     def _repr_html_(self) -> str:
-        views = [view for view in (self.input, self.target) if isinstance(view, DataView)]
+        inputs = self.input if isinstance(self.input, tuple) else (self.input,)
+        views = [view for view in (*inputs, self.target) if isinstance(view, DataView)]
         tables = "".join(view._repr_html_() for view in views)
         return f"<p>batch of {self.count}, {len(self.dropped)} dropped</p>{tables}"
 

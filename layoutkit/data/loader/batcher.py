@@ -210,10 +210,14 @@ class EpochPass:
             pending.stats,
         )
 
-    def _input(self, array: Any) -> DataView | Ragged | None:
-        if array is None or isinstance(array, Ragged):
-            return array
-        return self._config.view_factories.input(array() if callable(array) else array)
+    def _input(self, arrays: Any) -> DataView | tuple[DataView, ...] | Ragged | None:
+        if arrays is None or isinstance(arrays, Ragged):
+            return arrays
+        made = arrays() if callable(arrays) else arrays
+        make_views = self._config.view_factories.inputs
+        if isinstance(made, tuple):
+            return tuple([make(array) for make, array in zip(make_views, made, strict=True)])
+        return make_views[0](made)
 
     def _target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
         """Return the processor's targets, else those of the source, else the ranks of labels."""

@@ -26,7 +26,7 @@ from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
-from .collate import CollateStep, RaggedStep
+from .collate import BatchStep
 
 # Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]
@@ -119,7 +119,7 @@ class RecordPipeline:
     dtype: DType | None
     timeout: float | None
     strict: bool
-    collate_step: CollateStep | RaggedStep | None = None
+    collate_step: BatchStep | None = None
     writes_out: bool = False
     owns_results: bool = False
 

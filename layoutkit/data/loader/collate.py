@@ -1,11 +1,11 @@
-"""Collation of results of any size: by a Collator, with random crops and flips, or end to end."""
+"""Collation of results of any size: by Collators, with random crops and flips, or end to end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,8 +32,30 @@ class SampleSpec(NamedTuple):
     sizes: tuple[int | None, ...] | None
 
 
+class BatchStep(Protocol):
+    """A step that makes a batch of results, whose specs have to be equal."""
+
+    @property
+    def is_deferred(self) -> bool:
+        """True if the consumer thread must make the batch."""
+
+    def spec_key(self, x: Array) -> Any:
+        """Return what `sample_spec` depends on: samples with equal keys have equal specs."""
+
+    def sample_spec(self, x: Array, first: Any) -> Any:
+        """Return the spec of a sample; raise if it differs from `first`, the first sample's."""
+
+    def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
+        """Return the batch of samples with equal specs."""
+
+    def batch_of_rows(
+        self, array: Array, rows: Array, positions: SourcePositions, epoch: int
+    ) -> Any:
+        """Return the batch of samples that are rows of one array."""
+
+
 @dataclass(frozen=True)
-class CollateStep:
+class CollateStep(BatchStep):
     """The step that makes a batch of results, with windows at the places that `crops` says."""
 
     collator: Collator
@@ -126,6 +148,37 @@ class CollateStep:
             )
 
 
+@dataclass(frozen=True)
+class MultiCollateStep(BatchStep):
+    """The step that makes a tuple of batches of the same results, one for each of `steps`."""
+
+    steps: tuple[CollateStep, ...]
+
+    @property
+    def is_deferred(self) -> bool:
+        """True if the consumer thread must make one of the batches."""
+        return any(step.is_deferred for step in self.steps)
+
+    def spec_key(self, x: Array) -> Any:
+        """Return the keys of all steps."""
+        return tuple([step.spec_key(x) for step in self.steps])
+
+    def sample_spec(self, x: Array, first: Any) -> Any:
+        """Return the specs of all steps; raise if one differs from that of the first sample."""
+        firsts = first or (None,) * len(self.steps)
+        return tuple([step.sample_spec(x, f) for step, f in zip(self.steps, firsts, strict=True)])
+
+    def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
+        """Return the batch of each step."""
+        return tuple([step.batch(samples, positions, epoch) for step in self.steps])
+
+    def batch_of_rows(
+        self, array: Array, rows: Array, positions: SourcePositions, epoch: int
+    ) -> Any:
+        """Return the batch of each step, of samples that are rows of one array."""
+        return tuple([step.batch_of_rows(array, rows, positions, epoch) for step in self.steps])
+
+
 RAGGED = "ragged"
 
 
@@ -168,10 +221,13 @@ class Ragged:
         return f"<Ragged of {len(self)} arrays, {self.data.dtype} {self.data.shape}>"
 
 
-class RaggedStep:
+class RaggedStep(BatchStep):
     """The step that joins results, which differ in length, to a Ragged."""
 
-    is_deferred = False
+    @property
+    def is_deferred(self) -> bool:
+        """False: any thread can join arrays."""
+        return False
 
     def spec_key(self, x: Array) -> SampleSpec:
         """Return the spec of a sample, without checks."""

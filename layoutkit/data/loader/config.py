@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..._utils.random import make_key
 from ..._utils.validation import check_bool, check_choice, check_int
 from ...collator import Collator
 from ...errors import ArgumentError, DataError
@@ -31,7 +32,7 @@ from ..samplers.sampling import full_batch_kind
 from ..sources import Index, PartsIndex, open_index
 from .batch import ViewFactory, check_convert, default_layout
 from .chunk import RecordPipeline, RecordSource
-from .collate import RAGGED, CollateStep, RaggedStep
+from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedStep
 from .distributed import Shard, check_shardable, parse_shard
 
 if TYPE_CHECKING:
@@ -272,27 +273,48 @@ def _image_layouts(layout: Any) -> Any:
     return (_IMAGE_LAYOUT, *pair[1:])
 
 
-def with_spare_threads(collator: Collator | None, workers: int) -> Collator | None:
+def with_spare_threads(collator: Collator, workers: int) -> Collator:
     """Return the Collator with the threads that the workers leave, unless it has a number.
 
     Workers read the next records while a batch is made.
     """
-    if collator is None or not workers or collator.windows.options.threads is not None:
+    if not workers or collator.windows.options.threads is not None:
         return collator
     threads = max(1, get_num_threads() - workers)
     return Collator(collator.pattern, **collator.windows.keywords(), threads=threads)
 
 
-def make_collate_step(args: Arguments, collator: Collator | None, seed: int) -> CollateStep | None:
-    """Return the step that collates results of any size; None if there is no Collator.
+def make_batch_step(
+    args: Arguments, resizer: Collator | None, workers: int, seed: int
+) -> BatchStep | None:
+    """Return the step that makes batches of results of any size; None if results are rows.
+
+    `resizer` is the Collator for `size=`.
 
     Raises
     ------
     ArgumentError
         `offset`, `flip` or `crop` is malformed, or "random" has no axis to apply to.
     """
-    if collator is None:
+    if args.collate == RAGGED:
+        return RaggedStep()
+    if args.collate is None and resizer is None:
         return None
+    collators = [resizer] if args.collate is None else _as_tuple(args.collate)
+    # The windows of each Collator are at random places of their own.
+    seeds = [seed, *(make_key("collate", seed, number) for number in range(1, len(collators)))]
+    steps = tuple(
+        _make_collate_step(args, with_spare_threads(collator, workers), seed_)
+        for collator, seed_ in zip(collators, seeds, strict=True)
+    )
+    return MultiCollateStep(steps) if isinstance(args.collate, list | tuple) else steps[0]
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _make_collate_step(args: Arguments, collator: Collator, seed: int) -> CollateStep:
     options = collator.windows
     axes = options.crop_axes(options.options.pattern.left.ndim - 1)
     given = {name: getattr(args, name) for name in CropArgs._fields}
@@ -308,12 +330,11 @@ _NOT_FOR_RAGGED = (
 
 
 def check_collate(args: Arguments) -> None:
-    """Raise DataError if `collate` is not a Collator of single results, or options conflict.
+    """Raise DataError if a Collator does not take single results, or options conflict.
 
     Raise ArgumentError for `offset`, `flip` or `crop` without a Collator.
     """
-    collator = args.collate
-    if collator is None:
+    if args.collate is None:
         for name in ("offset", "flip", "crop"):
             if getattr(args, name) is not None:
                 raise ArgumentError(
@@ -321,7 +342,7 @@ def check_collate(args: Arguments) -> None:
                     "collate=layoutkit.Collator(...) as well"
                 )
         return
-    if isinstance(collator, str) and collator == RAGGED:
+    if args.collate == RAGGED:
         for name in _NOT_FOR_RAGGED:
             if getattr(args, name) is not None:
                 raise DataError(
@@ -329,9 +350,18 @@ def check_collate(args: Arguments) -> None:
                     f"{getattr(args, name)!r} has no effect; convert results in the processor"
                 )
         return
+    collators = _as_tuple(args.collate)
+    if not collators:
+        raise DataError("collate is an empty list; give one Collator or more")
+    for collator in collators:
+        _check_collator(args, collator)
+
+
+def _check_collator(args: Arguments, collator: Any) -> None:
     if not isinstance(collator, Collator):
         raise DataError(
-            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), or "ragged"'
+            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), a list of '
+            'them, or "ragged"'
         )
     if collator.windows.whole:
         raise DataError(
@@ -376,9 +406,9 @@ Shape = tuple[int, ...]
 
 
 class ViewFactories(NamedTuple):
-    """The factories of Views of a batch's arrays."""
+    """The factories of Views of a batch's arrays. `inputs` has one for each Collator, or one."""
 
-    input: ViewFactory
+    inputs: tuple[ViewFactory, ...]
     target: ViewFactory
     labels: ViewFactory
 
@@ -453,12 +483,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     shard, samplers = _make_shard(args, indexes, size)
     workers, timeout = parse_workers(args.num_workers, args.timeout)
     args, resizer = split_decoder(args)
-    collate_step: CollateStep | RaggedStep | None
-    if args.collate == RAGGED:
-        collate_step = RaggedStep()
-    else:
-        collator = with_spare_threads(args.collate or resizer, workers)
-        collate_step = make_collate_step(args, collator, samplers[0].plan.seed)
+    batch_step = make_batch_step(args, resizer, workers, samplers[0].plan.seed)
     strict = check_choice("on_error", args.on_error, ("drop", "raise")) == "raise"
     refill = check_bool("refill", args.refill)
     max_batches = samplers[0].plan.num_batches if samplers[0].plan.draws else None
@@ -482,7 +507,7 @@ def make_config(args: Arguments) -> LoaderConfig:
             _parse_dtype(args.dtype),
             timeout,
             strict,
-            collate_step,
+            batch_step,
             owns_results=type(args.processor) is ImageReader,
         ),
         reader=reader,
@@ -516,8 +541,10 @@ def _make_view_factories(
     args: Arguments, layouts: tuple[str | None, str | None], index: Index
 ) -> ViewFactories:
     conversion = {"convert": args.convert, "constants": args.constants}
+    is_list = isinstance(args.collate, list | tuple)
+    names = [collated_layout(collator) for collator in args.collate] if is_list else layouts[:1]
     return ViewFactories(
-        ViewFactory(layouts[0], "the input of a batch", **conversion),
+        tuple(ViewFactory(name, "the input of a batch", **conversion) for name in names),
         ViewFactory(layouts[1], "the target of a batch"),
         ViewFactory("b", "the labels of a batch", index.labels or None),
     )
@@ -573,7 +600,7 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
     if args.collate == RAGGED:
         return None, pair[1]
     if args.collate is not None:
-        return collated_layout(args.collate), pair[1]
+        return collated_layout(_as_tuple(args.collate)[0]), pair[1]
     check_convert(args.convert, pair[0], args.constants)
     if args.convert is None:
         return pair[0], pair[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Never
 
@@ -36,7 +36,7 @@ def sampled_batcher(
     mean: Any = None,
     std: Any = None,
     clip: Any = None,
-    collate: Collator | str | None = None,
+    collate: Collator | Sequence[Collator] | str | None = None,
     offset: Any = None,
     flip: Any = None,
     crop: Any = None,
@@ -108,9 +108,10 @@ def sampled_batcher(
         Converts the rows to the batch's input: ``Converter("bhwc->bchw", scale=1 / 255)``.
     scale, mean, std, clip : optional
         In place of `convert`, the constants of a formula, which keeps the layout of the rows.
-    collate : Collator or "ragged", optional
+    collate : Collator, list of Collators, or "ragged", optional
         Makes the batch's input from results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
-        Then `out` is always None, and results are copied, except records of an array. "ragged"
+        Then `out` is always None, and results are copied, except records of an array. A list makes
+        several inputs of the same results, such as two random crops of each image. "ragged"
         joins results that differ in length, such as bytes or tokens: the input is a `Ragged`.
     offset : "random" or dict by axis, optional
         The start of the Collator's windows: random inside a result or, if the result is smaller,

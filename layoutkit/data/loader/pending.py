@@ -20,7 +20,7 @@ from ...memory import Array
 from ...spec import DType, can_cast, check_supported_dtype
 from ..records import Record
 from .chunk import Numbers, RecordChunk, RecordPipeline, describe_error, describe_record
-from .collate import CollateStep, RaggedStep, SampleSpec
+from .collate import BatchStep
 
 _DTYPE = np.dtype("float32")  # if the shape of records is specified but not the dtype
 
@@ -36,13 +36,13 @@ class BatchSignature:
         self,
         dims: tuple[int, ...] | None,
         dtype: DType | None,
-        collate_step: CollateStep | RaggedStep | None = None,
+        collate_step: BatchStep | None = None,
     ) -> None:
         self._requested_dtype = dtype
         self.shape = dims
         self.dtype: DType | None = dtype or (None if dims is None else _DTYPE)
         self._collate_step = collate_step
-        self._sample_spec: SampleSpec | None = None  # of collated results
+        self._sample_spec: Any = None  # of collated results
         self._known_specs: set[Any] = set()  # keys of samples that match it
         self.target_spec: tuple[tuple[int, ...], DType] | Literal[False] | None = None
 
@@ -77,7 +77,7 @@ class BatchSignature:
         same = result.shape == self.shape
         return same and can_cast(result.dtype, self.dtype, "same_kind")  # type: ignore[arg-type]
 
-    def _check_samples(self, chunk: RecordChunk, collate_step: CollateStep | RaggedStep) -> None:
+    def _check_samples(self, chunk: RecordChunk, collate_step: BatchStep) -> None:
         array = chunk.pipeline.sources[0].source_array if chunk.is_from_source else None
         for row in kept_rows(chunk):
             x = chunk.irregular[row] if array is None else array[0]
@@ -378,7 +378,7 @@ class PendingBatch:
                     )
                 start += len(rows)
 
-    def _collate(self, collate_step: CollateStep | RaggedStep) -> None:
+    def _collate(self, collate_step: BatchStep) -> None:
         if not self._chunks:
             if self.dims is not None and self._signature.dtype is not None:
                 self.input = np.empty((0, *self.dims), self._signature.dtype)

@@ -1,0 +1,148 @@
+"""A list of Collators: several inputs of the same results, such as random crops of an image."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from layoutkit import ArgumentError, Collator, DataError
+from layoutkit.data import sampled_batcher
+
+N = 11
+SMALL = Collator("hwc->bchw", h=4, w=5)
+LARGE = Collator("hwc->bhwc", h=8, w=8, dtype="float32", scale=1 / 255)
+RESIZED = Collator("hwc->bchw", h=6, w=6, resize="bilinear", dtype="float32")
+PAIR = [SMALL, SMALL]
+DECODED = Counter()
+
+
+def of_record(record):
+    number = int(record.array)
+    DECODED[number] += 1
+    return np.random.default_rng(number).integers(0, 256, (20 + number, 30 - number, 3), np.uint8)
+
+
+def batcher(**options):
+    given = {"get": of_record, "batch_size": 4, "num_workers": 0, "offset": "random"}
+    return sampled_batcher(np.arange(N), **given | options)
+
+
+def arrays_of(batches):
+    """The inputs of all batches as arrays, a list for each Collator."""
+    inputs = [[np.asarray(view.input) for view in batch.input] for batch in batches]
+    return [np.concatenate(each) for each in zip(*inputs, strict=True)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("number", [1, 3])
+def test_each_input_is_the_batch_of_its_collator(number, num_workers):
+    collators = [SMALL, LARGE, RESIZED][:number]
+    DECODED.clear()
+    options = {"num_workers": num_workers, "offset": None, "flip": {"w": True}}
+    with batcher(collate=collators, **options) as batches:
+        found = arrays_of(batches)
+    assert set(DECODED.values()) == {1}  # every record is processed once
+    for collator, array in zip(collators, found, strict=True):
+        with batcher(collate=collator, **options) as batches:
+            np.testing.assert_array_equal(array, np.concatenate([b.input.input for b in batches]))
+
+
+def test_batches_unpack_as_views_with_layouts_of_their_own():
+    with batcher(collate=(SMALL, LARGE)) as batches:
+        (first, second), target = next(iter(batches))
+        assert target is None
+        assert repr(first) == "ImageView(bchw (4, 3, 4, 5) uint8)"
+        assert repr(second) == "ImageView(bhwc (4, 8, 8, 3) float32)"
+        batch = next(iter(batches))
+        assert batch._repr_html_().count("<table") == 2
+        assert "float32" in repr(batch)
+
+
+@pytest.mark.parametrize("options", [{"offset": "random"}, {"flip": "random"}])
+def test_every_input_has_random_values_of_its_own(options):
+    options = {"offset": None, **options}
+    with batcher(collate=SMALL, seed=4, **options) as batches:
+        alone = np.concatenate([batch.input.input for batch in batches])
+    with batcher(collate=[SMALL] * 3, seed=4, **options) as batches:
+        inputs = arrays_of(batches)
+        again = arrays_of(batches)
+    np.testing.assert_array_equal(inputs[0], alone)
+    for i in range(3):
+        for j in range(i):
+            assert not np.array_equal(inputs[i], inputs[j])
+        assert not np.array_equal(inputs[i], again[i])  # another epoch
+    with batcher(collate=[SMALL] * 2, seed=5, **options) as batches:
+        assert not np.array_equal(arrays_of(batches)[1], inputs[1])
+
+
+def test_rows_of_an_array_and_random_crops():
+    x = np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), np.uint8)
+    with sampled_batcher(x, batch_size=9, collate=[RESIZED, RESIZED], crop="random") as batches:
+        ((first, second),) = [batch.input for batch in batches]
+    with sampled_batcher(x, batch_size=9, collate=RESIZED, crop="random") as batches:
+        (alone,) = [batch.input for batch in batches]
+    np.testing.assert_array_equal(first.input, alone.input)
+    assert not np.array_equal(first.input, second.input)
+
+
+def test_threads_resuming_and_repeating_make_no_difference():
+    options = {"collate": PAIR, "sampler": "shuffle", "seed": 2}
+    with batcher(**options) as batches:
+        whole = [[view.input.tolist() for view in batch.input] for batch in batches]
+    with batcher(num_workers=3, **options) as batches:
+        loop = iter(batches)
+        first = [view.input.tolist() for view in next(loop).input]
+        state = batches.state_dict()
+    with batcher(num_workers=1, **options) as batches:
+        batches.load_state_dict(state)
+        rest = [[view.input.tolist() for view in batch.input] for batch in batches]
+        batches.set_epoch(0)
+        repeated = [batch.input[1].input.tolist() for batch in batches.repeated(2)]
+    assert [first, *rest] == whole
+    assert repeated == [whole[0][1]] * 2
+
+
+def test_a_record_that_one_collator_refuses_is_dropped_from_all():
+    tall = Collator("hwc->bchw", h=25, w=20)  # records 0 to 4 are less than 25 high
+    with batcher(collate=[SMALL, tall], offset=None) as batches:
+        found = list(batches)
+    kept = [int(record.array) for batch in found for record in batch.item]
+    assert kept == list(range(5, N))
+    assert [[len(view.input) for view in batch.input] for batch in found if batch.count] == [
+        [3, 3],
+        [3, 3],
+    ]
+    assert found[0].input is None
+
+
+def test_a_tensor_on_another_device_is_made_by_the_consumer(monkeypatch):
+    from layoutkit.data.loader.collate import CollateStep
+
+    monkeypatch.setattr(CollateStep, "is_deferred", property(lambda self: True))
+    with batcher(collate=PAIR, num_workers=2, seed=1) as batches:
+        deferred = arrays_of(batches)
+    monkeypatch.undo()
+    with batcher(collate=PAIR, num_workers=2, seed=1) as batches:
+        for one, other in zip(arrays_of(batches), deferred, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "collate, why",
+    [
+        ([], "collate is an empty list; give one Collator or more"),
+        ([SMALL, "ragged"], "collate is 'ragged'; give a Collator.*, a list of them"),
+        ([SMALL, None], "collate is None"),
+        ([SMALL, Collator("bhwc->bchw", h=4, w=4)], "separate samples"),
+    ],
+)
+def test_wrong_lists(collate, why):
+    with pytest.raises(DataError, match=why):
+        batcher(collate=collate)
+
+
+def test_layout_is_checked_for_every_collator():
+    with pytest.raises(DataError, match="batches of collate=.* are bhwc"):
+        batcher(collate=[SMALL, LARGE], layout="bchw")
+    with pytest.raises(ArgumentError, match="offset"):
+        batcher(collate=[SMALL, LARGE], offset="left")
