@@ -6,13 +6,15 @@ collating       `--collate`: many samples into one batch
 device          rows, limit and peers on a GPU: CUDA graphs, events
 entries         the variants of a row: layoutkit's calls and the peers' calls
 feeding         `python -m layoutkit.bench.feeding`: records per second against torch's DataLoader
-feeding_images  batches of JPEGs from a .rec
 feeding_mnist   epochs of images of MNIST's size
 files           validate output files before measuring
 host            rows on the CPU, the streaming pass that is the limit, OMP_WAIT_POLICY
+loaders         `--loaders`: JPEGs from files to batches, compared with other data loaders
+loader_records  the part of `--loaders` about raw records
 loop            `--loop`: a conversion between other operations of a program
 machines        `python -m layoutkit.bench.machines`: dask, stores and ranks on several processes
 peers           the same conversions with other libraries
+photos          generated JPEGs, in files of all kinds
 protocol        the measuring protocol for all rows and libraries
 report          the tables, printed and in Markdown
 resizing        `--resize`: images of one size, normalized and stacked
@@ -40,20 +42,25 @@ def main(
     others: bool = False,
     collate: bool = False,
     resize: bool = False,
+    loaders: bool = False,
     sweep: str | None = None,
     count: int = 0,
     seed: int = 0,
     conversion: tuple[str, Sequence[int], str, str | None] | None = None,
+    only: str | None = None,
+    limit: float | None = None,
 ) -> int:
     """Measure all rows and print a table; return the exit code.
 
     `quick` measures fewer rows for a shorter time (on two cores, less than a minute instead of
     ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
     `others` also measures compilers and training pipelines. `loop` measures conversions between
-    other operations instead; `collate` measures batches of many samples instead, and `resize` such
-    of resized images; `sweep` names a
-    set of rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
+    other operations instead; `collate` measures batches of many samples instead, `resize` such of
+    resized images, and `loaders` batches that data loaders make of files. `sweep` names a set of
+    rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
     `conversion` is one conversion to measure instead: pattern, shape, and dtypes of both sides.
+    `only` is a regular expression that the names of rows have to match, and no row is begun after
+    `limit` seconds.
     `saved` is a JSON file written with `loop`: its table is printed in Markdown, and nothing is
     measured. The exit code is 0, or 1 if a conversion of layoutkit fails or gives a wrong result,
     or if a row of the sweep "floor" misses its goal. Raises DeviceError
@@ -61,25 +68,22 @@ def main(
     cannot be written, an invalid HPTT library, and options that cannot be combined.
     """
     _check(quick, json, device, loop, saved, others)
+    if (only is not None or limit is not None) and (loop or saved is not None or conversion):
+        raise ArgumentError("--only and --limit: apply to tables of rows; omit them")
     if conversion is not None:
         if sweep is not None:
             raise ArgumentError(f"--{sweep}: measures rows of its own; omit it, or the PATTERN")
         sweep = "own"
-    if sweep is not None and (device != "cpu" or saved or loop or others or collate or resize):
+    table = _one_table(collate, resize, loaders)
+    if sweep is not None and (device != "cpu" or saved or loop or others or table):
         raise ArgumentError(
             f"{'PATTERN' if conversion else f'--{sweep}'}: measures rows of its own on the CPU; "
             "combine it only with --quick, "
             "--json, --plot and --seed"
         )
-    if collate or resize:
-        _check_one_table(
-            "--collate" if collate else "--resize",
-            (plot, json, device, loop, saved, others, collate and resize),
-        )
-        from .collating import run_collate
-        from .resizing import run_resize
-
-        return (run_collate if collate else run_resize)(quick)
+    if table is not None:
+        _check_one_table(table, (plot, json, device, loop, saved, others, only, limit))
+        return _print_table(table, quick)
     if saved is not None:
         from .report import show_saved
 
@@ -93,7 +97,7 @@ def main(
 
     own = None if conversion is None else own_row(*conversion)
     rows = None if sweep is None else Sweep(sweep, count, seed, own)
-    return run(quick, plot, json, device, others, rows)
+    return run(quick, plot, json, device, others, rows, only, limit)
 
 
 def _check(
@@ -110,7 +114,30 @@ def _check(
         raise ArgumentError("--from: measures nothing; omit --loop, --quick, --json and --device")
 
 
+def _one_table(collate: bool, resize: bool, loaders: bool) -> str | None:
+    """Return the option for a table of its own; raise ArgumentError for several."""
+    options = {"--collate": collate, "--resize": resize, "--loaders": loaders}
+    given = [name for name, is_given in options.items() if is_given]
+    if len(given) > 1:
+        raise ArgumentError(f"{given[0]}: prints one table; omit {given[1]}")
+    return given[0] if given else None
+
+
 def _check_one_table(option: str, others: tuple[object, ...]) -> None:
-    """Raise ArgumentError for options that `--collate` and `--resize` do not support."""
-    if others != (None, None, "cpu", False, None, False, False):
+    """Raise ArgumentError for options that a table of its own does not support."""
+    if others != (None, None, "cpu", False, None, False, None, None):
         raise ArgumentError(f"{option}: prints one table; it can only be combined with --quick")
+
+
+def _print_table(option: str, quick: bool) -> int:
+    if option == "--collate":
+        from .collating import run_collate
+
+        return run_collate(quick)
+    if option == "--resize":
+        from .resizing import run_resize
+
+        return run_resize(quick)
+    from .loaders import run_loaders
+
+    return run_loaders(quick)

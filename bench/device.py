@@ -24,6 +24,7 @@ not its permutation.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -66,7 +67,7 @@ class Cuda:
         return stream
 
     def about(self) -> dict[str, Any]:
-        """Return the GPU, its memory and second-level cache, the driver and CUDA versions."""
+        """Return the GPU, its memory and second-level cache, driver, CUDA versions, conditions."""
         api = self.cupy.cuda.runtime
         properties = api.getDeviceProperties(api.getDevice())
         gpu = {
@@ -76,6 +77,7 @@ class Cuda:
             "driver": _driver_version(),
             "driver_cuda": _format_cuda_version(api.driverGetVersion()),
             "runtime_cuda": _format_cuda_version(api.runtimeGetVersion()),
+            "conditions": query_conditions(),
         }
         return {"gpu": gpu}
 
@@ -106,19 +108,19 @@ class Cuda:
             device_buffer = self.empty((row.traffic,), np.dtype(np.uint8))
             host_buffer = self._pinned(row.traffic)
             if row.kind == "upload":
-                return partial(self._copy, device_buffer, host_buffer)
-            return partial(self._copy, host_buffer, device_buffer)
+                return partial(self.copy, device_buffer, host_buffer)
+            return partial(self.copy, host_buffer, device_buffer)
         half = row.traffic // 2
         content = values.reshape(-1).view(np.uint8)  # random bytes: zeros would need less power
         source = self.cupy.resize(content, half)
-        return partial(self._copy, self.empty((half,), np.dtype(np.uint8)), source)
+        return partial(self.copy, self.empty((half,), np.dtype(np.uint8)), source)
 
     def _pinned(self, count: int) -> Array:
         array = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(count), np.uint8, count)
         array.fill(0xA5)
         return array
 
-    def _copy(self, target: Array, source: Array) -> None:
+    def copy(self, target: Array, source: Array) -> None:
         """Copy bytes between arrays on the host or the GPU, in stream order."""
         api = self.cupy.cuda.runtime
         api.memcpyAsync(
@@ -178,6 +180,22 @@ def _address(array: Any) -> int:
     if isinstance(array, np.ndarray):
         return array.ctypes.data
     return int(array.data.ptr)
+
+
+_CONDITIONS = (
+    "clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "power.limit", "temperature.gpu",
+    "ecc.mode.current", "mig.mode.current", "clocks_throttle_reasons.active",
+)  # fmt: skip
+
+
+def query_conditions() -> str:
+    """Return clocks, power, ECC and MIG mode of all GPUs by nvidia-smi, or why it has none."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(_CONDITIONS)}", "--format=csv"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"nvidia-smi: {error}"
+    return (result.stdout or result.stderr).strip()
 
 
 def _driver_version() -> str:

@@ -15,8 +15,8 @@ A sample is an epoch; variants take turns (see protocol.py). torch's worker proc
 layoutkit's threads are started before the measurement and stay alive. Every variant is checked
 first: an epoch must have every record once. Without torch the table has layoutkit's columns only.
 
-Two further tables are those of images of MNIST's size, compared with the memory limit
-(feeding_mnist.py), and of JPEGs, compared with decoding alone (feeding_images.py).
+A further table is that of images of MNIST's size, compared with the memory limit
+(feeding_mnist.py). Files of other formats are those of `layoutkit bench --loaders`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import Index, Record, open_index, sampled_batcher
-from . import feeding_images, feeding_mnist
+from . import feeding_mnist
 from .host import set_passive_wait_policy
 from .protocol import Budget, Times, Variant, measure, paired_ratio
 
@@ -215,7 +214,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m layoutkit.bench.feeding")
     parser.add_argument("--records", type=int, default=100_000, metavar="N")
     parser.add_argument("--images", type=int, default=60_000, metavar="N")
-    parser.add_argument("--photos", type=int, default=2_000, metavar="N")
     parser.add_argument("--batch-size", type=int, default=256, metavar="N")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     options = parser.parse_args(argv)
@@ -235,8 +233,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
                 print(format_line(source, workers, options.records, times), flush=True)
         feeding_mnist.main(Path(folder), options.images, options.rounds)
-        if find_spec("PIL") is not None:
-            feeding_images.print_table(Path(folder), options.photos, options.rounds)
     return 0
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from ..converter import convert
 from ..data import sampled_batcher
-from . import feeding_images
+from . import photos
 from .host import set_passive_wait_policy
 from .protocol import Budget, Variant, measure, paired_ratio
 
@@ -137,7 +137,7 @@ def _run_convert(source: str, target: str, scheduler: str) -> float:
 def print_ranks(processes: Sequence[int], rounds: int, count: int = 2048) -> None:
     """Print the records per second of all ranks together for each number of ranks."""
     with tempfile.TemporaryDirectory() as folder:
-        path = feeding_images.write_photos(count, Path(folder))
+        path = photos.write_rec(list(photos.make_jpegs(count)), Path(folder))
         print(f"ranks: {count} JPEGs, all ranks together, records a second")
         for world in processes:
             seconds = run_ranks(_epochs, world, str(path), rounds)

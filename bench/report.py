@@ -131,9 +131,10 @@ def _describe_gpu(gpu: Mapping[str, Any]) -> str:
     memory = gpu["memory_bytes"] / 2**30
     cache = gpu["l2_bytes"] / 2**20
     driver = f"driver {gpu['driver']} (CUDA {gpu['driver_cuda']})"
+    conditions = f"\n{gpu['conditions']}" if gpu.get("conditions") else ""
     return (
         f"{gpu['name']}, {memory:.0f} GiB, second-level cache {cache:.0f} MiB; "
-        f"{driver}, CUDA runtime {gpu['runtime_cuda']}"
+        f"{driver}, CUDA runtime {gpu['runtime_cuda']}{conditions}"
     )
 
 

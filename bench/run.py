@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json as json_format
+import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import layoutkit
 
 from ..config import warmup
+from ..errors import ArgumentError
 from ..kernels.cpu.compiler import loaded
 from .cases import prepare
 from .device import device_peers, device_rows, open_cuda
@@ -85,30 +88,40 @@ def run(
     device: str,
     with_others: bool = False,
     sweep: Sweep | None = None,
+    only: str | None = None,
+    seconds: float | None = None,
 ) -> int:
     """Measure, print the table, write the files; return 1 if layoutkit fails or is wrong.
 
-    The rows of the sweep "floor" must also reach their goals. An interrupted run writes the files
-    with the results so far.
+    `only` selects the rows by a regular expression in their names, and no row is begun after
+    `seconds`. The rows of the sweep "floor" must also reach their goals. An interrupted run writes
+    the files with the results so far.
     """
+    end = float("inf") if seconds is None else time.monotonic() + seconds
     check_files(plot, json)
     openmp = set_passive_wait_policy()  # before a library with OpenMP threads is imported
     if sweep is not None:
         setup = _sweep_setup(sweep, quick)
     else:
         setup = _cpu_setup(quick, with_others) if device == "cpu" else _cuda_setup(quick)
+    if only is not None:
+        setup = replace(setup, rows=select_rows(setup.rows, only))
     names = [peer.name for peer in setup.peers]
     about = environment(setup.peers, quick) | setup.device.about() | {"openmp": openmp}
     table = Table(sys.stdout, names, is_sweep=sweep is not None and sweep.own is None)
     table.begin(about)
     results: list[Result] = []
     try:
-        for result in measured(setup):
+        for result in measured(setup, end):
             table.add(result)
             results.append(result)
     finally:
         _write(results, about, names, plot, json)
     table.end(results)
+    if len(results) < len(setup.rows):
+        print(f"not measured in {seconds:g} s:")
+        for row in setup.rows[len(results) :]:
+            print(f"    {row.name}")
     if sweep is not None and sweep.own is not None:
         show_plan(sweep.own)
     not_measured = [name for result in results for name in (*result.wrong, *result.failed)]
@@ -147,9 +160,29 @@ def _cuda_setup(quick: bool) -> _Setup:
     return _Setup(device, device_rows(quick), device_peers(device), budget, not quick)
 
 
-def measured(setup: _Setup) -> Iterator[Result]:
-    """Yield the checked results row by row; release the buffers of a row before the next row."""
+def select_rows(rows: Sequence[Row], only: str) -> list[Row]:
+    """Return the rows whose names contain a match of the regular expression `only`."""
+    try:
+        pattern = re.compile(only)
+    except re.error as error:
+        raise ArgumentError(f"--only {only!r} is not a regular expression: {error}") from None
+    selected = [row for row in rows if pattern.search(row.name)]
+    if not selected:
+        raise ArgumentError(
+            f"--only {only!r} matches none of the {len(rows)} rows, such as {rows[0].name!r}; "
+            "a parenthesis is written as \\("
+        )
+    return selected
+
+
+def measured(setup: _Setup, end: float = float("inf")) -> Iterator[Result]:
+    """Yield the checked results row by row, of the rows that begin before the time `end`.
+
+    Release the buffers of a row before the next row.
+    """
     for row in setup.rows:
+        if time.monotonic() >= end:
+            return
         with setup.device.using():
             result = _measure_row(row, setup)
         yield result

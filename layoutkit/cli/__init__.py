@@ -234,9 +234,12 @@ def _bench(arguments: argparse.Namespace) -> int:
         others=arguments.others,
         collate=arguments.collate,
         resize=arguments.resize,
+        loaders=arguments.loaders,
         sweep="random" if arguments.random else arguments.sweep,
         count=arguments.random or 0,
         seed=arguments.seed,
+        only=arguments.only,
+        limit=arguments.limit,
     )
     return code
 

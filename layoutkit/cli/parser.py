@@ -464,6 +464,11 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="measure collating many samples into one batch instead",
     )
     add("--resize", action="store_true", help="measure resizing images into one batch instead")
+    add(
+        "--loaders",
+        action="store_true",
+        help="measure batches of generated files instead, beside other data loaders",
+    )
     sweeps = parser.add_mutually_exclusive_group()
     random_help = "measure N random moves and casts instead, which no kernel was tuned for"
     sweeps.add_argument("--random", type=positive_int, metavar="N", help=random_help)
@@ -477,6 +482,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         )
     add("--seed", type=int, default=0, metavar="N", help="seed of --random (default: 0)")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
+    add("--only", metavar="REGEX", help="measure only the rows whose names match")
+    add("--limit", type=positive_int, metavar="SECONDS", help="begin no row after this time")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")
     from_help = "measure nothing: print the table of a --loop --json file, in Markdown"

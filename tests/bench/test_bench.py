@@ -469,6 +469,36 @@ def test_the_whole_benchmark_writes_table_json_and_figure(tmp_path, capsys):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_only_and_limit_select_the_rows(monkeypatch, capsys, tmp_path):
+    rows = [row for row in all_rows() if row.sizes == (128, 32, 32, 3)]
+    monkeypatch.setattr(run, "all_rows", lambda quick: rows)
+    monkeypatch.setattr(run, "QUICK", budget(seconds=0.0, low=1, high=1))
+    path = tmp_path / "results.json"
+    selected = [row.name for row in rows if "bchw uint8 (" in row.name]
+    assert len(selected) == 2
+    assert bench.main(quick=True, only=r"bchw uint8 \(", json=str(path)) == 0
+    assert [row["name"] for row in json.loads(path.read_text())["rows"]] == selected
+    capsys.readouterr()
+    assert bench.main(quick=True, only=r"bchw uint8 \(", limit=0) == 0
+    *_, title, first, second = capsys.readouterr().out.splitlines()
+    assert title == "not measured in 0 s:"
+    assert [first.strip(), second.strip()] == selected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": "bhcw"}, "--only 'bhcw' matches none of the .* rows, such as 'bhwc->bchw float"),
+        ({"only": "("}, "--only '.' is not a regular expression"),
+        ({"only": "x", "loop": True}, "--only and --limit: apply to tables of rows"),
+        ({"limit": 3, "collate": True}, "--collate: prints one table"),
+    ],
+)
+def test_only_and_limit_that_select_nothing(options, message):
+    with pytest.raises(layoutkit.ArgumentError, match=message):
+        bench.main(quick=True, **options)
+
+
 @pytest.mark.usefixtures("_tiny_bench")
 def test_a_wrong_result_of_ours_is_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr(layoutkit, "convert", lambda x, pattern, out=None, **_: out)

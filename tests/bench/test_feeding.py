@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from layoutkit.bench import feeding, feeding_images
+from layoutkit.bench import feeding
 from layoutkit.bench.protocol import Times
 
 COUNT = 50
@@ -75,7 +75,6 @@ def test_speeds_and_ratios_of_a_line():
 def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypatch, capsys):
     monkeypatch.setattr(feeding, "_has_torch", lambda: False)
     monkeypatch.setattr(feeding.feeding_mnist, "main", lambda folder, count, rounds: print(count))
-    monkeypatch.setattr(feeding.feeding_images, "print_table", lambda folder, count, rounds: None)
     arguments = ["--records", "40", "--images", "50", "--rounds", "1", "--batch-size", "16"]
     assert feeding.main(arguments) == 0
     openmp, first, head, *lines, images = capsys.readouterr().out.splitlines()
@@ -85,34 +84,3 @@ def test_the_whole_prints_a_line_for_each_source_and_number_of_workers(monkeypat
     assert head.split()[:3] == ["source", "workers", "layoutkit"]
     result = [re.fullmatch(r"(\w+) +(\d) +[\d,]+", line).groups() for line in lines]
     assert result == [(kind, str(n)) for kind in ("table", "array") for n in feeding.WORKERS]
-
-
-# ---- JPEGs -----------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:The image decoding and encoding capabilities")
-def test_every_feeder_of_photographs_has_every_image_in_one_form(tmp_path, monkeypatch):
-    pytest.importorskip("PIL")
-    monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
-    monkeypatch.setattr(feeding_images, "_make_dali_epoch", lambda path, workers: None)
-    path = feeding_images.write_photos(5, tmp_path)
-    with ExitStack() as stack:
-        result = feeding_images.epochs(path, 0, stack)
-        assert feeding_images.OURS in result
-        for name, epoch in result.items():
-            feeding_images.check(name, epoch, 5)
-        with pytest.raises(SystemExit, match="does not have every image"):
-            feeding_images.check("less", result[feeding_images.OURS], 6)
-
-
-def test_the_table_of_photographs(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("PIL")
-    monkeypatch.setattr(feeding_images, "SIZE", (240, 260))
-    for name in ("_make_dali_epoch", "_make_torch_epoch"):
-        monkeypatch.setattr(feeding_images, name, lambda path, workers: None)
-    feeding_images.print_table(tmp_path, 4, rounds=1, workers=1)
-    first, head, *lines = capsys.readouterr().out.strip().splitlines()
-    assert first.startswith("4 JPEGs of 260 x 240")
-    assert head.split() == ["images/s", "share"]
-    names = [line.rsplit(maxsplit=2)[0] for line in lines]
-    assert names == ["decoding alone", "read and decoded", "layoutkit"]

@@ -83,8 +83,10 @@ def test_a_wrong_batch_is_told(capsys, monkeypatch):
 
 
 def test_options_of_other_tables_are_refused():
-    for option in ({"loop": True}, {"json": "x.json"}, {"device": "cuda"}, {"collate": True}):
+    for option in ({"loop": True}, {"json": "x.json"}, {"device": "cuda"}, {"only": "hw"}):
         with pytest.raises(ArgumentError, match="only be combined with --quick"):
             main(resize=True, **option)
+    with pytest.raises(ArgumentError, match="--collate: prints one table; omit --resize"):
+        main(resize=True, collate=True)
     with pytest.raises(ArgumentError, match="--runs"):
         main(resize=True, sweep="runs")

@@ -241,6 +241,7 @@ def test_bench_hands_its_options_on(monkeypatch):
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
     defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
     defaults |= {"loop": False, "saved": None, "others": False, "collate": False, "resize": False}
+    defaults |= {"loaders": False, "only": None, "limit": None}
     defaults |= {"sweep": None, "count": 0, "seed": 0, "conversion": None}
     assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "uint8"]) == 0

@@ -128,7 +128,7 @@ def test_a_tensor_on_another_device_is_made_by_the_consumer(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "collate, why",
+    ("collate", "why"),
     [
         ([], "collate is an empty list; give one Collator or more"),
         ([SMALL, "ragged"], "collate is 'ragged'; give a Collator.*, a list of them"),
@@ -142,7 +142,7 @@ def test_wrong_lists(collate, why):
 
 
 def test_layout_is_checked_for_every_collator():
-    with pytest.raises(DataError, match="batches of collate=.* are bhwc"):
+    with pytest.raises(DataError, match=r"batches of collate=.* are bhwc"):
         batcher(collate=[SMALL, LARGE], layout="bchw")
     with pytest.raises(ArgumentError, match="offset"):
         batcher(collate=[SMALL, LARGE], offset="left")
