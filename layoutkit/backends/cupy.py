@@ -179,18 +179,29 @@ class CudaAdapter(Adapter):
             self.keep(own)
             streams.keep_alive_until_done(foreign, self.stream(own[0].ordinal), own[0].ordinal)
 
-    def join(
+    @contextmanager
+    def joined(
         self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]
-    ) -> list[DeviceArray]:
-        """Let the stream wait for those of other libraries; return those libraries' arrays."""
+    ) -> Iterator[list[DeviceArray]]:
+        """Order the kernels of the block with the streams of other libraries.
+
+        The stream waits for theirs before the block, and theirs wait for it after the block, so
+        that they may write to their arrays again. Yields those libraries' arrays.
+        """
         ordinal = arrays[0].ordinal
         stream = self.stream(ordinal)
-        foreign = []
-        for number, (array, adapter) in enumerate(zip(arrays, adapters, strict=True)):
-            if type(adapter) is not type(self):
-                streams.wait_for(stream, adapter.stream(ordinal), ordinal, f"part {number}")
-                foreign.append(array)
-        return foreign
+        foreign = [
+            (number, adapter)
+            for number, adapter in enumerate(adapters)
+            if type(adapter) is not type(self)
+        ]
+        for number, adapter in foreign:
+            streams.wait_for(stream, adapter.stream(ordinal), ordinal, f"part {number}")
+        try:
+            yield [arrays[number] for number, _ in foreign]
+        finally:
+            for number, adapter in foreign:
+                streams.wait_for(adapter.stream(ordinal), stream, ordinal, f"part {number}")
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""

@@ -301,7 +301,10 @@ def _sum_on_gpu(
     target = _device_output(adapter, out, arrays[0], "part 0")
     if accumulator.cuda_programs is None:
         accumulator.cuda_programs = DeviceSums(accumulator.plan)
-    with adapter.kept_alive([*arrays, target], adapter.join(arrays, adapters)):
+    with (
+        adapter.joined(arrays, adapters) as foreign,
+        adapter.kept_alive([*arrays, target], foreign),
+    ):
         result = accumulator.cuda_programs.run(arrays, target, adapter)
     key = sum_key(adapter, parts, out)
     if key is not None:

@@ -200,8 +200,12 @@ class CupyRuntime:
         return int(self.cupy.cuda.runtime.getDevice())
 
     def device_of(self, address: int) -> int:
-        """Return the ordinal of the device that owns an address."""
-        return int(self.cupy.cuda.runtime.pointerGetAttributes(address).device)
+        """Return the ordinal of the device that owns an address.
+
+        Memory of the host, which some GPUs can read, belongs to no device: the current one.
+        """
+        ordinal = int(self.cupy.cuda.runtime.pointerGetAttributes(address).device)
+        return ordinal if ordinal >= 0 else self.current()
 
     def on(self, ordinal: int) -> AbstractContextManager[Any]:
         """Return a context manager that makes a device the current one of this thread."""

@@ -1,5 +1,6 @@
 """Order and lifetime where two libraries, two streams or a CUDA graph meet."""
 
+import ctypes
 import gc
 import threading
 import weakref
@@ -105,6 +106,55 @@ def test_parts_of_another_library_are_held_until_they_were_read(gpu, torchs, lea
     gc.collect()
     assert [part() for part in alive] == [None, None]
     del z
+
+
+@pytest.mark.parametrize("kinds", [("cupy", "torch"), ("torch", "cupy"), ("cupy", "foreign")])
+def test_other_libraries_wait_for_a_sum_before_they_write_to_its_parts(gpu, torchs, kinds):
+    ours, theirs = gpu.new_stream(0, "ours"), gpu.new_stream(0, "theirs")
+    with gpu.using(ours):
+        make = {
+            "cupy": lambda: (gpu.array(IMAGES), ours),
+            "torch": lambda: (torchs.made(IMAGES), torchs.stream),
+            "foreign": lambda: (made_on(gpu, theirs, IMAGES), ours),  # imported on our stream
+        }
+        parts, streams_of_parts = zip(*(make[kind]() for kind in kinds), strict=True)
+        z = accumulate([(part, "bhwc") for part in parts], "bchw")
+        second, stream = parts[1], streams_of_parts[1]
+        address = second.data_ptr() if kinds[1] == "torch" else second.array.data.ptr if (
+            kinds[1] == "foreign") else second.data.ptr  # fmt: skip
+        overwrite = lambda: ctypes.memset(address, 0, IMAGES.nbytes)  # noqa: E731
+        stream.queue.put("overwrite", overwrite, [gpu.gpus.block_of(address)])
+        stream.queue.synchronize()  # their stream alone
+        got = values_of(z) if isinstance(z, FakeArray) else torchs.values_of(z)
+        np.testing.assert_array_equal(got, 2 * IMAGES.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("way", ["first", "repeated", "sum"])
+def test_torchs_default_stream_while_cupys_current_stream_is_another(gpu, monkeypatch, way):
+    found = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    torchs = found.FakeTorch(gpu, monkeypatch, on_default=True)
+    converter = Converter("bhwc->bchw", scale=2.0)
+    if way == "repeated":
+        converter(torchs.made(IMAGES))
+    with gpu.using(gpu.new_stream(0, "ours")):
+        x = torchs.made(IMAGES)
+        z = accumulate([(x, "bhwc")] * 2, "bchw") if way == "sum" else converter(x)
+        assert {name for name, _ in gpu.cupy.launched} == {"main 0"}
+        np.testing.assert_array_equal(torchs.values_of(z), 2 * IMAGES.transpose(0, 3, 1, 2))
+
+
+# 1 is the legacy default stream, and 2 that of the thread.
+@pytest.mark.parametrize(("pointer", "ours"), [(1, "ours"), (2, "ours"), (2, "main 0")])
+def test_default_streams_of_other_libraries_are_waited_for(gpu, pointer, ours):
+    theirs = gpu.numbered_stream(pointer)
+    converter = Converter("bhwc->bchw")
+    with gpu.using(gpu.new_stream(0, ours) if ours == "ours" else gpu.default_stream()):
+        for _ in range(2):
+            x = made_on(gpu, theirs, IMAGES)
+            np.testing.assert_array_equal(values_of(converter(x)), IMAGES.transpose(0, 3, 1, 2))
+        assert {name for name, _ in gpu.cupy.launched} == {ours}
+    with gpu.capturing(), pytest.raises(DeviceError, match="x belongs to a library with a stream"):
+        converter(made_on(gpu, theirs, IMAGES))
 
 
 def test_one_stream_of_two_libraries_needs_no_event(gpu):

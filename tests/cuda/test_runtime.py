@@ -107,23 +107,40 @@ def test_threads_upload_and_download_one_after_the_other(gpu, slow, monkeypatch)
         np.testing.assert_array_equal(found, array.transpose(0, 3, 1, 2))
 
 
-def test_two_gpus_by_turns(gpu):
+@pytest.mark.parametrize("current", [0, 1])
+def test_two_gpus_by_turns(gpu, current):
     """Kernels and constants are of their device; so are streams and memory."""
     converter = Converter("bhwc->bchw", **FORMULA)
-    results = [converter(gpu.array(IMAGES, n)) for n in (0, 1, 0, 1)]
+    with gpu.on(current):
+        results = [converter(gpu.array(IMAGES, n)) for n in (0, 1, 0, 1)]
+    assert [y.ordinal for y in results] == [0, 1, 0, 1]
     first, *others = (values_of(y) for y in results)
     assert len(gpu.loaded) == 2
     for other in others:
         np.testing.assert_array_equal(other, first)
 
 
-def test_sums_on_two_gpus_by_turns(gpu):
+@pytest.mark.parametrize("current", [0, 1])
+def test_sums_on_two_gpus_by_turns(gpu, current):
     for n in (0, 1, 0, 1):
         x = gpu.array(IMAGES.astype("f4"), n)
-        total = accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
+        with gpu.on(current):
+            total = accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
         assert total.ordinal == n
         np.testing.assert_array_equal(values_of(total), 2.0 * IMAGES.transpose(0, 3, 1, 2))
     assert [name for name, _ in gpu.cupy.launched] == ["main 0", "main 1"] * 2
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_memory_of_no_device_is_used_on_the_current_one(gpu, monkeypatch, current):
+    """A GPU can read memory of the host on some systems, which belongs to no device."""
+    for number in (-1, -2):
+        attributes = SimpleNamespace(device=number)
+        monkeypatch.setattr(
+            gpu.cupy.cuda.runtime, "pointerGetAttributes", lambda _, found=attributes: found
+        )
+        with gpu.on(current):
+            assert gpu.runtime.device_of(0x1000) == current
 
 
 def test_other_constants_are_other_kernels(gpu):

@@ -18,10 +18,11 @@ import fake_cupy
 import numpy as np
 
 from layoutkit import accumulation, collator, converter, spec
-from layoutkit.cuda import driver, program, streams, transfers
+from layoutkit.cuda import accumulate, driver, program, streams, transfers
 from layoutkit.cuda import runtime as the_one
 from layoutkit.cuda import transfers as ring
 from layoutkit.cuda.cupy_runtime import CupyRuntime
+from layoutkit.kernels.cuda import launch as kernel_launch
 
 __all__ = ["FakeArray", "install", "replace", "values_of"]
 
@@ -77,6 +78,14 @@ class FakeGpu:
         """A stream of a device."""
         return fake_cupy.Stream(self.cupy, ordinal, self.gpus.new_queue(ordinal, name).pointer)
 
+    def default_stream(self, ordinal=0):
+        """The default stream of a device, whatever the current stream is."""
+        return fake_cupy.Stream(self.cupy, ordinal, 0)
+
+    def numbered_stream(self, pointer, ordinal=0):
+        """The stream of a device with a pointer that CUDA defines: 1 and 2 are default streams."""
+        return fake_cupy.Stream(self.cupy, ordinal, pointer)
+
     @contextmanager
     def using(self, stream, ordinal=0):
         """Make a stream the current one for a while."""
@@ -110,6 +119,21 @@ def install(monkeypatch, count=2):
     monkeypatch.setattr(driver, "_found", cupy.gpus.exchange)
     runtime = CupyRuntime()
     replace(monkeypatch, cupy, runtime)
+    prepare, prepare_sum = kernel_launch.prepare, accumulate.prepare_sum
+    monkeypatch.setattr(
+        kernel_launch,
+        "prepare",
+        lambda choice, epilogue, src, dst: fake_cupy.note_prepared(
+            prepare(choice, epilogue, src, dst), (src, dst)
+        ),
+    )
+    monkeypatch.setattr(
+        accumulate,
+        "prepare_sum",
+        lambda loops, parts, computed, target, addresses: fake_cupy.note_prepared(
+            prepare_sum(loops, parts, computed, target, addresses), addresses
+        ),
+    )
     return FakeGpu(cupy, runtime)
 
 

@@ -11,6 +11,7 @@ import ctypes
 import sys
 import threading
 from contextlib import contextmanager
+from math import gcd
 from types import SimpleNamespace
 
 import numpy as np
@@ -156,6 +157,23 @@ class Event:
         self.mark.synchronize()
 
 
+# The alignments of the sources and of the output that launches were prepared for, by family,
+# defines and parameters.
+PREPARED = {}
+
+
+def alignments(addresses):
+    """Return the largest power of two up to 16 that divides each address."""
+    return tuple(gcd(address, 16) for address in addresses)
+
+
+def note_prepared(launch, addresses):
+    """Remember the addresses that a launch was prepared for; return the launch."""
+    key = launch.family, launch.defines, launch.params
+    PREPARED.setdefault(key, set()).add(alignments(addresses))
+    return launch
+
+
 class Function:
     """`cupy.cuda.Function`: positional arguments in CuPy's order."""
 
@@ -186,12 +204,16 @@ class Function:
         used = [cupy.gpus.block_of(word) for word in words if word]
         assert all(block is None or block.device == self.number for block in used)
         assert cupy.lenient or all(used), "memory that nobody has lent"
-        self._check_aligned(words)
+        self._check_aligned(launch, words)
         queue.put("kernel", lambda: execute(launch, words), [block for block in used if block])
         cupy.launched.append((queue.name, self))
 
-    def _check_aligned(self, words):
-        """What a CPU forgives: elements that begin anywhere, where the kernel reads them whole."""
+    def _check_aligned(self, launch, words):
+        """Raise if a kernel accesses words at addresses that they must not have, as a CPU may."""
+        expected = PREPARED.get((launch.family, launch.defines, launch.params))
+        if expected is not None:
+            sources = words[2 : 1 + len(next(iter(expected)))]
+            assert alignments([*sources, words[0]]) in expected, "the kernel of other alignments"
         macros = dict(self.defines)
         for name, address in (("TARGET", words[0]), ("SOURCE", words[2])):
             dtype = macros.get(name)

@@ -185,6 +185,7 @@ class Gpus:
         self._blocks, self._starts, self._free = {}, [], {}
         self._lock = threading.RLock()
         self.main = [Queue(self, n, f"main {n}", 0) for n in range(count)]
+        self.of_thread = [Queue(self, n, f"thread {n}", 2) for n in range(count)]
 
     # -- streams ---------------------------------------------------------------------------
 
@@ -196,7 +197,9 @@ class Gpus:
         return self.queues[pointer]
 
     def queue(self, pointer, device):
-        """The stream of a pointer; 0 and 1 are the default one of the current device."""
+        """The stream of a pointer: 0 and 1 are the default one, 2 the default one of a thread."""
+        if pointer == 2:
+            return self.of_thread[device]
         return self.main[device] if pointer in (0, 1) else self.queues[pointer]
 
     def exchange(self, mode):

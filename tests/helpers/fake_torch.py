@@ -36,10 +36,13 @@ def here(x):
 
 
 class FakeTorch:
-    """Torch on two fake GPUs, with current streams that are not CuPy's."""
+    """Torch on two fake GPUs, with current streams of its own, or the default ones."""
 
-    def __init__(self, gpu, monkeypatch):
-        self.gpus, self._streams = gpu.gpus, [gpu.new_stream(n, "torch") for n in range(2)]
+    def __init__(self, gpu, monkeypatch, on_default=False):
+        streams = [
+            gpu.default_stream(n) if on_default else gpu.new_stream(n, "torch") for n in range(2)
+        ]
+        self.gpus, self._streams = gpu.gpus, streams
         self.stream = self._streams[0]
         current = [SimpleNamespace(cuda_stream=stream.ptr) for stream in self._streams]
         monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current[ordinal])
