@@ -124,11 +124,19 @@ def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeyp
     assert gpu.gpus.held(PINNED) <= transfers.PIECES * 512  # what the fake rounds to
 
 
-def test_pieces_grow_with_batches(gpu, monkeypatch):
+@pytest.mark.parametrize("waits", [True, False])
+def test_pieces_grow_with_batches(gpu, monkeypatch, waits):
+    """A piece waits for its last copy before it frees the memory that the copy reads."""
     monkeypatch.setattr(transfers, "STAGING_BYTES", 16)
-    for samples in (*[PHOTOS[:1]] * transfers.PIECES, PHOTOS):
-        found = collate(samples, "hwc->bchw", h=6, w=8, device="cuda")
+    batches = [*[PHOTOS[:1]] * transfers.PIECES, PHOTOS, PHOTOS[:1], PHOTOS[::-1]]
+    results = []
+    for samples in batches:
+        results.append(collate(samples, "hwc->bchw", h=6, w=8, device="cuda"))
+        if waits:
+            values_of(results[-1])
+    for samples, found in zip(batches, results, strict=True):
         assert_same(values_of(found), collate(samples, "hwc->bchw", h=6, w=8))
+    gpu.check()
 
 
 def test_threads_share_the_slots(gpu):

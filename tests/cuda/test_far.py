@@ -134,3 +134,25 @@ def test_sums_that_are_far_apart(room, which, axis, sign):
     words += [address(a) + src for a, src in zip(arrays, srcs, strict=True)]
     cuda_shim.launch(launch, words + [0] * (launch.pointers - len(words)))
     assert_same(out, wanted)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_parts_that_are_read_item_by_item_are_far_apart(room, sign):
+    """The box has no room along the last part's own axis, so its items are beside those of out."""
+    letters, sizes = "abcdef", {**dict.fromkeys("abcde", 4), "f": 5}
+    layouts = [letters.replace(axis, "") + axis for axis in "abcde"]
+    shapes = [tuple(sizes[axis] for axis in layout) for layout in layouts]
+    parts = [RNG.integers(0, 99, shape).astype("f4") for shape in shapes]
+    wanted = accumulate(list(zip(parts, layouts, strict=True)), letters)
+    for number, layout in enumerate(layouts):
+        moved = far(room, shapes[number], "f4", layout.index("f"), sign)
+        moved[...] = parts[number]
+        given = [*parts[:number], moved, *parts[number + 1 :]]
+        out = np.zeros(wanted.shape, "f4")
+        launch, _, arrays, (dst, *srcs) = planned_sum(
+            list(zip(given, layouts, strict=True)), letters, out
+        )
+        words = [address(out) + dst, 0]
+        words += [address(a) + src for a, src in zip(arrays, srcs, strict=True)]
+        cuda_shim.launch(launch, words + [0] * (launch.pointers - len(words)))
+        assert_same(out, wanted)

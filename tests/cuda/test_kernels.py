@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from layoutkit import ArraySpec, Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import CHUNK, THREADS, prepare
+from layoutkit.kernels.cuda.launch import CHUNK, THREADS, CudaLaunch, prepare
 from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 
@@ -309,6 +309,12 @@ def test_more_turns_than_a_launch_counts(pattern, shape, dtype):
     assert 0 < prepare(plan.choice, None, 0, 0).grid < 2**31
 
 
+def test_a_launch_has_fewer_than_2_31_blocks():
+    assert CudaLaunch("gather", (), b"", 2**31 - 1).grid == 2**31 - 1
+    with pytest.raises(RuntimeError, match="2147483648 thread blocks"):
+        CudaLaunch("gather", (), b"", 2**31)
+
+
 @pytest.mark.parametrize(("pattern", "shape"), [("bc->cb", (65, 70)), ("bpc->bcp", (3, 40, 3))])
 def test_rows_that_are_far_apart(pattern, shape):
     """Offsets beyond 2**32 bytes; of that memory, only what is written is ever there."""
@@ -432,6 +438,15 @@ def test_a_formula_of_backward_channels_and_of_one_pair():
     formulas = ({"mean": MEAN, "std": STD}, {"mean": 0.5, "std": 0.25}, {"scale": 0.5})
     compare(*[(x, pattern, {"dtype": "f4", **formula})
               for pattern in ("bwc->bcw", "bwc->bwc") for formula in formulas])  # fmt: skip
+
+
+def test_a_formula_in_float64_is_rounded_once():
+    """Rounding to float32 first would give a tie, which rounds to the other neighbor."""
+    values = [1 + k * 2.0**-10 + 2.0**-11 + d * 2.0**-40 for k in range(8) for d in (-1, 1)]
+    x = copied(np.resize(values, (1, 64, 3)) + 1, 0)
+    expected = (x - 1).astype("f2").transpose(0, 2, 1)
+    for pattern, wanted in (("bwc->bcw", expected), ("bwc->bwc", expected.transpose(0, 2, 1))):
+        assert_same(converted(x, pattern, dtype="f2", mean=1.0), np.ascontiguousarray(wanted))
 
 
 @pytest.mark.parametrize("axis", ["b", "h", "w"])

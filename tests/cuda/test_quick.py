@@ -8,7 +8,7 @@ from arrays_of import laid
 from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
-from layoutkit import ArgumentError, Converter, DtypeError, ShapeError, convert
+from layoutkit import ArgumentError, Converter, DeviceError, DtypeError, ShapeError, convert
 from layoutkit.accumulation import FAST_PATHS as SUM_PATHS
 from layoutkit.accumulation import Accumulator
 from layoutkit.backends import dispatch
@@ -119,11 +119,15 @@ def test_memory_that_begins_anywhere(gpu, keywords, monkeypatch):
 
 
 def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways):
-    converter, n = Converter("bf->fb"), 12
-    room = gpu.array(np.arange(4.0 * n))
-    at = lambda begin: room[begin : begin + n].reshape(3, 4)  # noqa: E731
-    to = lambda begin: room[begin : begin + n].reshape(4, 3)  # noqa: E731
+    # (n - 1) * 8 is a multiple of 16: kernels are loaded for arrays that share one element.
+    converter, n = Converter("bf->fb"), 15
+    room = gpu.array(np.arange(4.0 * n + 1))
+    at = lambda begin: room[begin : begin + n].reshape(3, 5)  # noqa: E731
+    to = lambda begin: room[begin : begin + n].reshape(5, 3)  # noqa: E731
     converter(at(0), to(2 * n))
+    converter(at(0), to(2 * n + 1))
+    converter(at(1), to(2 * n))
+    converter(at(1), to(2 * n + 1))
     for begin in (1, 2, n - 2, n - 1, n):
         assert converter(at(n), to(0)) is not None
         if begin < n:
@@ -138,7 +142,9 @@ def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways)
     with pytest.raises(ShapeError, match="out has shape"):
         converter(at(0), at(n))
     with pytest.raises(DtypeError, match="float64 to int16 is not allowed"):
-        converter(at(0), gpu.array(np.zeros((4, 3), "i2")))
+        converter(at(0), gpu.array(np.zeros((5, 3), "i2")))
+    with pytest.raises(DeviceError, match="x is on cuda:0, but out is on cuda:1"):
+        converter(at(0), gpu.array(np.zeros((5, 3)), 1))
 
 
 def test_backward_memory_overlaps_where_it_lies(gpu):
@@ -238,6 +244,11 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
         turned(found.there(x.to(torch.complex64)))
     with pytest.raises(ArgumentError, match="conj bit"):
         turned(found.there(x.to(torch.complex64)).conj())
+    plain = Converter("bhwc->bchw")
+    for _ in range(2):
+        plain(found.there(x))
+    with pytest.raises(ArgumentError, match="neg bit"):
+        plain(torch._neg_view(found.there(x)))
     with pytest.raises(ArgumentError, match="out requires a gradient"):
         converter(found.there(x), out.requires_grad_())
     z = torch.func.vmap(lambda one: converter(one[None])[0])(x)
