@@ -23,7 +23,7 @@
 #
 # For a machine with an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
-#   make first-contact  the first hour, from "is there a GPU" to "how fast is it", in seven steps with
+#   make first-contact  the first hour, from "is there a GPU" to "how fast is it", in eight steps with
 #                       time limits, into first-contact.md; STEPS="1 2" selects steps
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
 #   make bench-gpu      conversions timed against a device copy, CuPy and PyTorch; BENCH=--quick for
@@ -52,7 +52,7 @@ SECONDS ?= 60
 TESTS  ?=
 EXTRA  ?= test
 OBJECTS ?= all
-STEPS  ?= 1 2 3 4 5 6 7
+STEPS  ?= 1 2 3 4 5 6 7 8
 
 .PHONY: demo docs test test-all test-lowest fuzz lint wheel clean first-contact test-gpu bench-gpu \
   sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
@@ -115,9 +115,9 @@ bench-gpu: $(BENCH_NEEDS)
 
 # Small arrays, since a kernel takes a hundred times as long under these tools. The memory pools of
 # CuPy and PyTorch are disabled, because the tools do not see the arrays inside a pool's blocks.
-SMALL    := $(GPU_PYTHON) -m pytest -q -x tests/gpu/test_small.py
+SMALL    := $(GPU_PYTHON) -m pytest -v -x tests/gpu/test_small.py
 NO_POOLS := LAYOUTKIT_TEST_POOL=off PYTORCH_NO_CUDA_MEMORY_CACHING=1
-SANITIZE := $(NO_POOLS) timeout 600 compute-sanitizer --target-processes all --error-exitcode 1
+SANITIZE := $(NO_POOLS) timeout 480 compute-sanitizer --target-processes all --error-exitcode 1
 
 sanitize-gpu: memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 

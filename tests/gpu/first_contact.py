@@ -1,10 +1,10 @@
-"""The first hour on a machine with a GPU: seven steps, each in a process of its own with a limit.
+"""Check layoutkit on a machine with a GPU: eight steps, each in its own process with a time limit.
 
     python tests/gpu/first_contact.py [--report first-contact.md] [--steps 1 2 ...]
 
-From "is there a GPU" to "how fast is it": what comes first is what the rest needs, so without the
-first or the second step there are no others. A step that fails or hangs ends alone, and what it
-said is in the report, whole. The exit status is 0 where all that was asked for went well.
+The steps go from "is there a GPU" to "how fast is it". Without the first and the second step the
+others are omitted. A step that fails or hangs does not affect the others, and the report contains
+all of its output. The exit status is 0 if all requested steps succeeded.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
 SHOWN = 15  # lines of a step that are printed; the report has all
+GRACE = 15.0  # seconds in which an interrupted step may write its results
 
 LOOK = """
 from layoutkit import DeviceError, show_config
@@ -44,109 +47,188 @@ from layoutkit import convert
 from layoutkit.cuda.runtime import runtime
 cupy = runtime().cupy
 x = np.arange(2 * 30 * 31 * 3, dtype=np.uint8).reshape(2, 30, 31, 3)
-there = cupy.asarray(x)
+on_device = cupy.asarray(x)
 for turn in ("first", "second"):
-    began = time.perf_counter()
-    y = convert(there, "bhwc->bchw")
+    start = time.perf_counter()
+    y = convert(on_device, "bhwc->bchw")
     cupy.cuda.Device().synchronize()
-    print(f"{turn} conversion: {(time.perf_counter() - began) * 1e3:.2f} ms")
+    print(f"{turn} conversion: {(time.perf_counter() - start) * 1e3:.2f} ms")
     np.testing.assert_array_equal(y.get(), x.transpose(0, 3, 1, 2))
 print("the values are right")
 """
 
 
+# The copy is the limit of the benchmark: if it is slow, all shares are too high.
+CONDITIONS = """
+import time
+import numpy as np
+from layoutkit import Converter
+from layoutkit.bench.device import open_cuda, query_conditions
+print(query_conditions())
+device = open_cuda()
+cupy, stream = device.cupy, device.stream
+with device.using():
+    source, target = (cupy.empty(1 << 30, np.uint8) for _ in range(2))
+    source.fill(1)
+    copies = [lambda: device.copy(target, source)] * 20
+    device.timer(copies)
+    seconds = min(device.timer(copies) for _ in range(5)) / len(copies)
+    print(f"copy of 1 GiB within the device: {2 * source.nbytes / seconds / 1e12:.2f} TB/s")
+    for megabytes in (0.01, 1, 4, 16, 64):
+        count = max(1, round(megabytes * 1e6 / 224 / 224 / 3))
+        x = cupy.zeros((count, 224, 224, 3), np.uint8)
+        converter = Converter("bhwc->bchw", dtype="float32", scale=1 / 255)
+        out = converter(x)
+        calls = [lambda: converter(x, out=out)] * 50
+        stream.synchronize()
+        start = time.perf_counter()
+        for call in calls:
+            call()
+        host = (time.perf_counter() - start) / len(calls)
+        on_device = min(device.timer(calls) for _ in range(5)) / len(calls)
+        print(
+            f"{x.nbytes / 1e6:6.2f} MB of uint8 to float32 bchw, without a graph: "
+            f"{host * 1e6:.1f} us of the host, {on_device * 1e6:.1f} us in all"
+        )
+print(query_conditions())
+"""
+
+# Plain rows, and rows that the model of cuda_model.py predicts to be far from the limit.
+ROWS = (
+    r"bhwc->bchw float32 \(\d+, 56, 56, 64",
+    r"bchw->bhwc float32 \(\d+, 56, 56, 64",
+    r"bhwc->bchw uint8->\w+ \(\d+, 224, 224, 3",
+    r"bwc->cwb float32 \(\d+, 512, 64",
+    r"bhwc->chwb float32 \(\d+, 224, 224, 3",
+    r"bhw->bwh uint8 .*1025, 705",
+    r"bh.* uint8 \(\d+, 32, 32, 3",
+    r"bh.* uint8 \(\d+, (225, 225|299, 299), 3",
+    r"bhwc->bchw int16 \(\d+, 14, 14, 1024",
+    r"\+.*bhwc (bfloat16|float32) ",
+)
+
+
 @dataclass(frozen=True)
 class Step:
-    """What is run, and for how many seconds at most."""
+    """A command of Python, and the number of seconds that it may take.
+
+    `needed`: the steps after it are omitted if it fails.
+    """
 
     title: str
     command: list[str]
     limit: int
-    needed: bool = False  # by all that follow
+    needed: bool = False
 
 
 def steps() -> list[Step]:
-    """All of them, in order."""
-    code, pytest = ["-c"], ["-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider"]
-    quick = ["-m", "layoutkit", "bench", "--device", "cuda", "--quick"]
+    """Return all steps, in order."""
+    code, pytest = ["-c"], ["-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider"]
+    pytest += ["--durations=10", "-o", "faulthandler_timeout=100"]
+    bench = ["-m", "layoutkit", "bench", "--device", "cuda", "--json", "first-contact.json"]
     streams = f"{HERE}/test_streams.py"
-    moves = "batches or overlap or page_locked"
+    transfers = "batches or overlap or page_locked"
     libraries = [f"{HERE}/{name}" for name in ("test_torch.py", "test_jax.py")]
     return [
-        Step("what is there: GPUs, driver, CuPy", [*code, LOOK], 60, needed=True),
-        Step("the first kernel: compiled, launched, right", [*code, FIRST], 120, needed=True),
-        Step("values of every family", [*pytest, f"{HERE}/test_small.py"], 300),
-        Step("streams, graphs and large arrays", [*pytest, streams, "-k", f"not ({moves})"], 240),
-        Step("transfers", [*pytest, streams, "-k", moves], 240),
-        Step("two libraries", [*pytest, *libraries], 300),
-        Step("speed, a quarter of the rows", [*quick, "--json", "first-contact.json"], 600),
+        Step("GPUs, driver, CuPy", [*code, LOOK], 60, needed=True),
+        Step("the first kernel", [*code, FIRST], 120, needed=True),
+        Step("values of every kernel family", [*pytest, f"{HERE}/test_small.py"], 300),
+        Step("streams, graphs, large arrays", [*pytest, streams, "-k", f"not ({transfers})"], 240),
+        Step("transfers", [*pytest, streams, "-k", transfers], 240),
+        Step("other libraries", [*pytest, *libraries], 300),
+        Step("clocks, copy speed, cost of calls", [*code, CONDITIONS], 120),
+        Step("speed of selected rows", [*bench, "--only", "|".join(ROWS), "--limit", "300"], 400),
     ]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step went."""
+    """The result of a step."""
 
     step: Step
     verdict: str
     seconds: float
-    said: str
+    output: str
 
 
 def run(step: Step) -> Outcome:
-    """Run a step until it ends or its time is over."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, *step.command], text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace",
-    )  # fmt: skip
+    """Run a step until it ends or its time is over.
+
+    At the end of its time the step is interrupted, as by Ctrl-C, and killed some seconds later.
+    Its output is not buffered, so none is lost.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as file:
+        process = subprocess.Popen(
+            [sys.executable, "-u", *step.command],
+            start_new_session=True,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = process.wait(timeout=step.limit)
+            verdict = "succeeded" if code == 0 else f"failed ({code})"
+        except subprocess.TimeoutExpired:
+            verdict = f"stopped after {step.limit} s"
+        finally:
+            _end(process)
+        file.seek(0)
+        output = file.read().decode(errors="replace").strip()
+    return Outcome(step, verdict, time.perf_counter() - start, output)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a process if it still runs, then kill it with all processes that it started."""
     try:
-        said, _ = process.communicate(timeout=step.limit)
-        verdict = "well" if process.returncode == 0 else f"failed ({process.returncode})"
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
-        said, _ = process.communicate()
-        verdict = f"stopped after {step.limit} s"
-    return Outcome(step, verdict, time.perf_counter() - began, said.strip())
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def run_all(asked: list[Step], report: Path) -> bool:
-    """Run steps and write the report after each; whether all went well."""
+def run_all(selected: list[Step], report: Path) -> bool:
+    """Run steps and write the report after each; return True if all succeeded."""
     outcomes: list[Outcome] = []
-    for step in asked:
+    for step in selected:
         print(f"{step.title} (at most {step.limit} s) ...", flush=True)
         outcome = run(step)
         outcomes.append(outcome)
-        report.write_text(written(outcomes, len(asked)))
-        print("\n".join(f"    {line}" for line in outcome.said.splitlines()[-SHOWN:]))
+        report.write_text(format_report(outcomes, len(selected)))
+        print("\n".join(f"    {line}" for line in outcome.output.splitlines()[-SHOWN:]))
         print(f"  {outcome.verdict}, {outcome.seconds:.1f} s", flush=True)
-        if step.needed and outcome.verdict != "well":
+        if step.needed and outcome.verdict != "succeeded":
             break
-    print(f"{report} tells all of it")
-    return len(outcomes) == len(asked) and all(each.verdict == "well" for each in outcomes)
+    print(f"all output is in {report}")
+    return len(outcomes) == len(selected) and all(x.verdict == "succeeded" for x in outcomes)
 
 
-def written(outcomes: list[Outcome], count: int) -> str:
-    """The report, in Markdown."""
+def format_report(outcomes: list[Outcome], count: int) -> str:
+    """Return the report on `count` steps in Markdown."""
     lines = ["# First contact with a GPU", "", "| step | outcome | seconds |", "|---|---|---|"]
-    lines += [f"| {each.step.title} | {each.verdict} | {each.seconds:.1f} |" for each in outcomes]
+    lines += [f"| {x.step.title} | {x.verdict} | {x.seconds:.1f} |" for x in outcomes]
     if len(outcomes) < count:
         lines += ["", f"{count - len(outcomes)} of {count} steps were not run."]
-    for each in outcomes:
-        lines += ["", f"## {each.step.title}", "", "```text", each.said, "```"]
+    for outcome in outcomes:
+        lines += ["", f"## {outcome.step.title}", "", "```text", outcome.output, "```"]
     return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; its exit status."""
+    """Run the command; return its exit status."""
+    all_steps = steps()
+    numbers = range(1, len(all_steps) + 1)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--report", type=Path, default=Path("first-contact.md"), metavar="FILE")
     parser.add_argument(
-        "--steps", type=int, nargs="+", choices=range(1, 8), default=range(1, 8), metavar="N"
+        "--steps", type=int, nargs="+", choices=numbers, default=numbers, metavar="N"
     )
-    asked = parser.parse_args(arguments)
-    found = steps()
-    return 0 if run_all([found[n - 1] for n in asked.steps], asked.report) else 1
+    options = parser.parse_args(arguments)
+    selected = [all_steps[number - 1] for number in options.steps]
+    return 0 if run_all(selected, options.report) else 1
 
 
 if __name__ == "__main__":

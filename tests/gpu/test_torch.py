@@ -79,6 +79,47 @@ def test_a_graph_of_torch():
     assert torch.equal(y, 2 * x.permute(0, 3, 1, 2))
 
 
+def test_a_graph_of_a_backward_pass():
+    """Autograd's thread launches its first kernel during the capture."""
+    converter = Converter("bhwc->bchw", scale=2)
+    x = torch.rand(8, 30, 31, 5, device=cuda, requires_grad=True)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):  # the documented way to prepare a capture
+        converter(x).sum().backward()
+    torch.cuda.current_stream().wait_stream(side)
+    x.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (converter(x) * 3).sum().backward()
+    x.grad.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(x.grad, torch.full_like(x, 6.0))
+
+
+@pytest.mark.parametrize("call", ["first", "repeated", "sum"])
+def test_torchs_default_stream_while_cupys_current_stream_is_another(call):
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
+    converter, x = Converter("bhwc->bchw", dtype="float32"), torch.zeros(64, 99, 99, 8, device=cuda)
+    expected = torch.ones_like(x).permute(0, 3, 1, 2)
+
+    def convert_or_add():
+        if call == "sum":
+            return accumulate([(x, "bhwc"), (x, "bhwc")], "bchw") / 2
+        return converter(x.double())
+
+    if call != "first":
+        convert_or_add()
+    torch.cuda.synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as other:
+        torch.cuda._sleep(200_000_000)
+        x.fill_(1)  # on the default stream, behind the sleep
+        y = convert_or_add()
+    assert other.done  # nothing was launched on CuPy's stream
+    torch.cuda.synchronize()
+    assert torch.equal(y, expected)
+
+
 def test_memory_of_results_is_torchs():
     converter, x = Converter("bhwc->bchw", dtype="float64"), torch.rand(8, 30, 31, 5, device=cuda)
     converter(x)
