@@ -12,6 +12,7 @@ from record_files import MAGIC, frames
 
 from layoutkit import DataError, ShapeError
 from layoutkit.data import open_index, recordio
+from layoutkit.data.io import recordio as framing
 from layoutkit.data.io.image_record import pack_image, unpack_image
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter, read_records
@@ -321,3 +322,19 @@ def test_a_mean_image_has_three_axes(tmp_path):
     with pytest.raises(ShapeError, match=r"\(c, h, w\)"):
         recordio.write_mean(tmp_path / "mean", np.zeros((2, 2)))
     assert os.listdir(tmp_path) == []
+
+
+@given(
+    pieces=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([MAGIC, MAGIC[:3], b"x"]))),
+    around=st.integers(-9, 9),
+    start=st.sampled_from([0, 1, 8]),
+)
+def test_heads_are_found_in_short_and_in_long_data(pieces, around, start):
+    """Beside the size from which NumPy searches, with words at any position."""
+    body = b"".join(bytes(gap) + word for gap, word in pieces)
+    size = start + framing._LONG + around
+    data = body[:size].rjust(size, b"\0")
+    places = range(start, len(data) - 3, 4)
+    assert list(framing._find_magic(data, start)) == [
+        place for place in places if data[place : place + 4] == MAGIC
+    ]
