@@ -4,6 +4,7 @@ JPEGs of mixed sizes become random resized crops of 224, half of them mirrored, 
 float32 `bchw` in batches of 64, in random order:
 
     decoding alone      threads that decode JPEGs that are in memory, and nothing else
+    and resizing        the same, and a Collator that resizes each batch of them: all the work
     layoutkit           a folder, a .rec, tars, a Parquet table; threads
     torch               a DataLoader of a folder, worker processes
     grain               a MapDataset of a folder, reading threads
@@ -11,8 +12,9 @@ float32 `bchw` in batches of 64, in random order:
     DALI                its pipeline on the CPU, of a folder; it decodes only the crops
 
 torch, grain and WebDataset use layoutkit's decoder (simplejpeg, or else Pillow) and torchvision's
-v2 transforms. A share is relative to decoding alone with as many threads. 0 workers: the thread of
-the loop does all work. A second table has raw records (see loader_records.py).
+v2 transforms. A share is relative to decoding alone with as many threads; "of work" is relative to
+decoding and resizing. 0 workers: the thread of the loop does all work. A second table has raw
+records (see loader_records.py).
 
 Variants take turns (see protocol.py); a sample is an epoch. Every variant has to deliver every
 image first. Variants whose libraries are not installed are omitted.
@@ -47,6 +49,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 WORKERS = (0, 1, 2, 4)
 ALONE = "decoding alone"
+WORK = "and resizing"
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,43 @@ def decode_alone(jpegs: Sequence[bytes], pool: ThreadPoolExecutor | None, thread
         list(pool.map(share, range(threads)))
 
 
-def layoutkit_epoch(source: Any, workers: int, stack: ExitStack) -> Epoch:
-    """Return an epoch of a Batcher."""
-    views = Collator(
+def decode_and_resize(
+    jpegs: Sequence[bytes], pool: ThreadPoolExecutor | None, threads: int, views: Collator
+) -> None:
+    """Decode all JPEGs and collate them in batches, on the threads of a pool or on this one."""
+    rng = np.random.default_rng(0)
+    sides = np.sqrt(rng.uniform(0.08, 1.0, len(jpegs)))  # a random area, as of random crops
+
+    def collate(first: int) -> None:
+        images = [decode_pixels(data).array for data in jpegs[first : first + BATCH]]
+        shapes = np.array([image.shape[:2] for image in images])
+        crops = np.maximum(1, shapes * sides[first : first + BATCH, None]).astype(int)
+        views(images, crop={"h": crops[:, 0], "w": crops[:, 1]})
+
+    def share(number: int) -> None:
+        for first in range(number * BATCH, len(jpegs), threads * BATCH):
+            collate(first)
+
+    if pool is None:
+        share(0)
+    else:
+        list(pool.map(share, range(threads)))
+
+
+def make_views() -> Collator:
+    """Return the Collator of decoded images."""
+    return Collator(
         "hwc->bchw", h=CROP, w=CROP, resize="bilinear", dtype="float32", scale=1 / 255, mean=MEAN,
         std=STD,
     )  # fmt: skip
+
+
+def layoutkit_epoch(source: Any, workers: int, stack: ExitStack) -> Epoch:
+    """Return an epoch of a Batcher."""
     batches = stack.enter_context(
         sampled_batcher(
-            source, batch_size=BATCH, sampler="shuffle", num_workers=workers, collate=views,
-            crop="random", flip="random",
+            source, batch_size=BATCH, sampler="shuffle", num_workers=workers,
+            collate=make_views(), crop="random", flip="random",
         )
     )  # fmt: skip
     return lambda: ((batch.input.forward_get("bchw"), batch.label) for batch in batches)
@@ -289,23 +319,26 @@ def print_images(files: Files, rounds: int) -> None:
     kilobytes = sum(map(len, files.jpegs)) / count / 1000
     print(
         f"{count:,} JPEGs of about {kilobytes:.0f} kB -> {CROP} x {CROP}, batches of {BATCH}, "
-        f"{rounds} rounds; share: of decoding alone"
+        f"{rounds} rounds; share: of decoding alone, and of decoding and resizing"
     )
-    print(f"{'workers':7}  {'':20}{'images/s':>10}{'share':>7}")
+    print(f"{'workers':7}  {'':20}{'images/s':>10}{'share':>7}{'of work':>9}")
     budget = Budget(seconds=0.0, warm_up=0.0, min_rounds=rounds, max_rounds=rounds, sample=0.0)
     for workers in WORKERS:
         with ExitStack() as stack:
             by_name = epochs(files, workers, stack)
             pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers else None
-            alone = partial(decode_alone, files.jpegs, pool, max(1, workers))
-            variants = [Variant(ALONE, [alone])]
+            work = (files.jpegs, pool, max(1, workers))
+            variants = [
+                Variant(ALONE, [partial(decode_alone, *work)]),
+                Variant(WORK, [partial(decode_and_resize, *work, make_views())]),
+            ]
             variants += [Variant(name, [partial(run_through, by_name[name])]) for name in by_name]
             times = measure(variants, budget)
-        for name in (ALONE, *sorted(set(times) - {ALONE}, key=lambda name: times[name].median)):
-            share = f"{paired_ratio(times[ALONE], times[name]):.2f}"
-            print(
-                f"{workers:7}  {name:20}{count / times[name].median:10,.0f}{share:>7}", flush=True
-            )
+        loaders = sorted(by_name, key=lambda name: times[name].median)
+        for name in (ALONE, WORK, *loaders):
+            rate = count / times[name].median
+            share, of_work = (paired_ratio(times[base], times[name]) for base in (ALONE, WORK))
+            print(f"{workers:7}  {name:20}{rate:10,.0f}{share:7.2f}{of_work:9.2f}", flush=True)
 
 
 def run_loaders(quick: bool) -> int:

@@ -84,11 +84,12 @@ def test_the_tables(monkeypatch, capsys):
     assert main(quick=True, loaders=True) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("4 JPEGs of about ")
-    assert lines[2].split() == ["workers", "images/s", "share"]
-    for first, workers in (3, "0"), (8, "1"):
-        rows = [line.rsplit(maxsplit=2) for line in lines[first : first + 5]]
+    assert lines[2].split() == ["workers", "images/s", "share", "of", "work"]
+    for first, workers in (3, "0"), (9, "1"):
+        rows = [line.rsplit(maxsplit=3) for line in lines[first : first + 6]]
         assert rows[0][0].split() == [workers, "decoding", "alone"]
-        assert rows[0][2] == "1.00"
+        assert rows[1][0].split() == [workers, "and", "resizing"]
+        assert (rows[0][2], rows[1][3]) == ("1.00", "1.00")
         assert all(float(row[1].replace(",", "")) > 0 for row in rows)
         names = {row[0].split(maxsplit=1)[1] for row in rows[1:]}
         assert names >= {"layoutkit, folder", "layoutkit, tars", "layoutkit, .rec"}
