@@ -21,7 +21,6 @@ resizing        `--resize`: images of one size, normalized and stacked
 results         the numbers, their summary, and the JSON files
 rows            the rows of the table
 run             measure all rows and report
-situations      the operations between two conversions of `--loop`
 sweeps          `--random`, `--hptt57`, `--channels`, `--runs`, `--floor`: rows of many shapes
 """
 

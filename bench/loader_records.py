@@ -42,7 +42,7 @@ Epoch = Callable[[], Iterable[Any]]  # an iterable of batches: sequences of reco
 
 @dataclass(frozen=True)
 class RecordFiles:
-    """The same records as rows in memory and in files."""
+    """Records as rows in memory and in files."""
 
     rows: Array
     folder: Path

@@ -54,7 +54,7 @@ WORK = "and resizing"
 
 @dataclass(frozen=True)
 class Files:
-    """The same JPEGs, in memory and in files of all kinds. `table` is None without pyarrow."""
+    """A set of JPEGs in memory and in files of all kinds. `table` is None without pyarrow."""
 
     jpegs: Sequence[bytes]
     folder: Path

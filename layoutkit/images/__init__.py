@@ -5,6 +5,7 @@
     fit(image, (640, 640), "pad")            scaled to lie inside that size, then padded
     placement(image.shape, (640, 640), "pad")    the offset and scale of that, to map boxes back
     Decoder((224, 224))                      encoded bytes to pixels: a processor of batches
+    Reader()                                 the same at any size, for a Collator
 
     Augmenter((3, 224, 224), rand_crop=True)       randomly augmented images as float arrays
 
@@ -18,6 +19,6 @@ Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on
 from ..planning.resize import Placement
 from .augment import Augmenter
 from .decode import read
-from .resize import Decoder, fit, placement
+from .resize import Decoder, Reader, fit, placement
 
-__all__ = ["Augmenter", "Decoder", "Placement", "fit", "placement", "read"]
+__all__ = ["Augmenter", "Decoder", "Placement", "Reader", "fit", "placement", "read"]

@@ -11,13 +11,19 @@ import pytest
 
 import layoutkit
 from layoutkit import bench, cli
-from layoutkit.bench import loop, situations
-from layoutkit.bench.loop import Column, make_columns, make_loop_row, take_turns
+from layoutkit.bench import loop
+from layoutkit.bench.loop import (
+    Column,
+    Situation,
+    all_situations,
+    make_columns,
+    make_loop_row,
+    take_turns,
+)
 from layoutkit.bench.peers import NumPy
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.report import markdown
 from layoutkit.bench.results import ALL, NUMPY, ONE, PAUSED, TORCH, LoopResult, Spread, load
-from layoutkit.bench.situations import Situation, all_situations
 from layoutkit.errors import ArgumentError
 
 # ---- Turns, on a clock that only calls advance -----------------------------------------------
@@ -121,7 +127,7 @@ def test_the_product_of_torch_comes_last_and_with_a_pause():
     torch = pytest.importorskip("torch")
     situation = all_situations(torch)[-1]
     assert (situation.name, situation.paused) == ("right after torch.mm", True)
-    assert situation.gap().shape == (situations._SIDE, situations._SIDE)
+    assert situation.gap().shape == (loop._SIDE, loop._SIDE)
 
 
 def test_beside_a_thread_there_is_one_that_converts_until_the_end():

@@ -275,15 +275,21 @@ def _recordio(shared, _number=0):
 
 
 @covers(
-    *(f"images.{name}" for name in ("read", "fit", "placement", "Placement", "Decoder")),
+    *(f"images.{name}" for name in ("read", "fit", "placement", "Placement", "Decoder", "Reader")),
     "images.Augmenter",
 )
 def _images(shared, number=0):
     where = images.placement((8, 10), (6, 6), "pad")
     assert isinstance(where, images.Placement)
     augmented = [shared.augmenter(PIXELS[n], epoch=number, position=n) for n in range(3)]
-    decoded = shared.decoder(PIXELS[number % 6])
-    return [images.read(shared.png), images.fit(PIXELS[0], (6, 6)), list(where), decoded, augmented]
+    decoded = shared.decoder(PIXELS[number % 6]), images.Reader((3, 3))(PIXELS[number % 6])
+    return [
+        images.read(shared.png),
+        images.fit(PIXELS[0], (6, 6)),
+        list(where),
+        *decoded,
+        augmented,
+    ]
 
 
 # ---- the process -----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Images of another size: what is where, by which library, and how to find the way back."""
 
+import io
 import pickle
 
 import numpy as np
@@ -7,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("PIL.Image")
+Image = pytest.importorskip("PIL.Image")
 
 from photographs import blocks, encoded, noise
 
-from layoutkit import ArgumentError, DtypeError, LayoutkitError, ShapeError, collate
-from layoutkit.images import Decoder, Placement, fit, placement, read
+from layoutkit import ArgumentError, DataError, DtypeError, LayoutkitError, ShapeError, collate
+from layoutkit.images import Decoder, Placement, Reader, fit, placement, read
 from layoutkit.images.resize import FIT_MODES, opencv
 
 LIBRARIES = [None, "pillow", pytest.param("opencv", marks=pytest.mark.skipif(
@@ -335,3 +336,31 @@ def test_a_loop_writes_into_its_own_buffer(library):
         with pytest.raises(LayoutkitError, match="out"):
             fit(image, (16, 16), "pad", library=library, out=wrong)
         np.testing.assert_array_equal(wrong, before)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "factor"),
+    [(47, 64, 1), (48, 63, 1), (48, 64, 2), (95, 200, 2), (191, 256, 4), (192, 256, 8)],
+)
+def test_a_reader_decodes_at_a_part_of_the_size_that_is_twice_as_large(height, width, factor):
+    data = encoded(noise(0, height, width, 3), "JPEG")
+    pixels = Reader((12, 16))(data)
+    assert pixels.shape == (-(-height // factor), -(-width // factor), 3)
+    with Image.open(io.BytesIO(data)) as image:
+        image.draft(None, (width // factor, height // factor))
+        np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
+    np.testing.assert_array_equal(Reader()(data), read(data))
+
+
+def test_a_reader_returns_new_memory_and_checks_its_arguments():
+    pixels = noise(0, 4, 5, 3)
+    copy = Reader((2, 2))(pixels, out=pixels)
+    np.testing.assert_array_equal(copy, pixels)
+    assert not np.shares_memory(copy, pixels)
+    assert pickle.loads(pickle.dumps(Reader([2, 3]))) == Reader((2, 3)) != Reader()
+    with pytest.raises(ShapeError, match=r"min_size is 0; it must be \(height, width\)"):
+        Reader(0)
+    with pytest.raises(ShapeError, match="decoded pixels must be uint8"):
+        Reader()(pixels[..., :2])
+    with pytest.raises(DataError, match="cannot be read as an image"):
+        Reader((2, 2))(b"\xff\xd8\xff")

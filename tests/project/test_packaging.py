@@ -184,7 +184,7 @@ def test_what_is_imported_is_declared():
         requirements = requirements + extra
     declared = {re.match(r"[\w-]+", text)[0] for text in requirements}
     modules = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn"}
-    modules["kornia_rs"] = "kornia-rs"
+    modules |= {"kornia_rs": "kornia-rs", "array_record": "array-record"}
     modules["jaxlib"] = "jax"  # of which it is a part
     modules["nvidia"] = "nvidia-dali-cuda120"
     modules["google_crc32c"] = modules["crc32c"] = "google-crc32c"  # either will do

@@ -36,8 +36,7 @@ from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedSte
 from .distributed import Shard, check_shardable, parse_shard
 
 if TYPE_CHECKING:
-    from ...images import Decoder
-    from ...memory import Array
+    pass
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,9 @@ def with_image_reader(args: Arguments, indexes: Sequence[Index]) -> Arguments:
     if not is_image and not index.has_images:
         return args
     if args.collate is not None:
-        return replace(args, processor=ImageReader())
+        from ...images import Reader  # lazy: few Batchers decode images
+
+        return replace(args, processor=Reader())
     content = "is an image" if is_image else "has images"
     raise DataError(
         f"{name} {content}, but encoded bytes are not a row of a batch; decode images with "
@@ -223,24 +224,13 @@ def with_image_reader(args: Arguments, indexes: Sequence[Index]) -> Arguments:
     )
 
 
-class ImageReader:
-    """A processor that decodes images of any size, which a Collator takes.
+def _is_reader(processor: Any) -> bool:
+    """Return True for an `images.Reader`, which does not use the memory of its results again."""
+    if processor is None:
+        return False
+    from ...images import Reader
 
-    decoder : Decoder, optional    says how large a decoded JPEG has to be; None: its whole size
-    """
-
-    def __init__(self, decoder: Decoder | None = None) -> None:
-        from ...images.decode import decode_pixels  # lazy: few Batchers decode images
-
-        self._decoder = decoder
-        self._decode_pixels = decode_pixels
-
-    def __call__(self, data: Any, out: Any = None) -> Array:
-        """Return the pixels, in memory that is not used again."""
-        if self._decoder is None:
-            return self._decode_pixels(data).array
-        pixels = self._decoder.decode(data)
-        return pixels.copy() if pixels is data else pixels
+    return type(processor) is Reader
 
 
 def split_decoder(args: Arguments) -> tuple[Arguments, Collator | None]:
@@ -251,7 +241,7 @@ def split_decoder(args: Arguments) -> tuple[Arguments, Collator | None]:
     """
     if args.processor is None or args.collate is not None or args.input_dims is None:
         return args, None
-    from ...images import Decoder
+    from ...images import Decoder, Reader
 
     decoder = args.processor
     if type(decoder) is not Decoder or decoder.library is not None:
@@ -259,7 +249,7 @@ def split_decoder(args: Arguments) -> tuple[Arguments, Collator | None]:
     has_rows = _parse_shape(args.input_dims) == decoder.input_dims
     if not has_rows or args.dtype is None or as_dtype(args.dtype) != np.uint8:
         return args, None
-    return replace(args, processor=ImageReader(decoder)), decoder.collator()
+    return replace(args, processor=Reader(decoder.min_size)), decoder.collator()
 
 
 def _image_layouts(layout: Any) -> Any:
@@ -508,7 +498,7 @@ def make_config(args: Arguments) -> LoaderConfig:
             timeout,
             strict,
             batch_step,
-            owns_results=type(args.processor) is ImageReader,
+            owns_results=_is_reader(args.processor),
         ),
         reader=reader,
         batch_size=size,

@@ -567,3 +567,24 @@ def test_random_crops_depend_on_seed_epoch_and_position_only(monkeypatch):
 def test_what_cannot_be_is_said_at_once(options, error, words):
     with pytest.raises(error, match=words):
         batcher(**options)
+
+
+def test_a_reader_as_the_processor_decodes_small_images_for_the_collator(tmp_path):
+    pytest.importorskip("PIL.Image")
+    from photographs import encoded, noise
+
+    from layoutkit.images import Reader
+
+    for number in range(4):
+        data = encoded(noise(number, 64 + 8 * number, 80, 3), "JPEG")
+        (tmp_path / f"{number}.jpg").write_bytes(data)
+    read = Reader((16, 20))
+    views = Collator("hwc->bchw", h=16, w=20, resize="bilinear", dtype="float32")
+    for workers in 0, 2:
+        with sampled_batcher(
+            tmp_path, batch_size=4, collate=views, processor=read, num_workers=workers
+        ) as batches:
+            (batch,) = batches
+            images = [read(path.read_bytes()) for path in sorted(tmp_path.iterdir())]
+            assert [image.shape[:2] for image in images] == [(32, 40), (36, 40), (40, 40), (44, 40)]
+            np.testing.assert_array_equal(batch.input.forward_get("bchw"), views(images))
