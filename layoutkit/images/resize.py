@@ -367,8 +367,8 @@ class Reader:
 
     `sampled_batcher(collate=...)` uses one for files of images. With `min_size` (height, width),
     JPEGs are decoded at a half, a quarter or an eighth of their size if that is still at least
-    twice as large. That takes a fraction of the time for photographs of many megapixels. The pixels
-    are means of blocks, so results differ by a few units from those of a full decode.
+    twice as large, which takes less time and memory. The pixels are means of blocks, so results
+    differ by a few units from those of a full decode.
 
     Called as ``reader(data, out=None)`` with a source that `read` takes, or decoded pixels. It
     returns new memory and raises the errors of `read`. Readers with equal arguments compare equal;
