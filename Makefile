@@ -91,7 +91,7 @@ first-contact: $(GPU_NEEDS)
 	$(GPU_PYTHON) tests/gpu/first_contact.py --report first-contact.md --steps $(STEPS)
 
 test-gpu: $(GPU_NEEDS)
-	$(GPU_TESTS) -s -ra --durations=10 tests/gpu
+	$(GPU_TESTS) -s -ra --durations=10 $(or $(TESTS),tests/gpu)
 
 # The type checkers need every package that the code and the pages import.
 lint: $(VENV)/.test $(VENV)/.lint
