@@ -1,12 +1,18 @@
 """A model of a launch's time on an H200, computed without a GPU. Nothing here was measured.
 
-It puts two things together that are exact. The machine code that NVRTC makes for sm_90 says how
-many instructions a thread issues, how many registers it has and what it loads before it uses the
-first of it. And one whole block, run on the CPU, says which addresses the threads of each warp
-touch at once: banks of shared memory, sectors of device memory.
+The machine code that NVRTC makes for sm_90 gives the registers of a thread, the rounds of loads
+that it waits for, and its instructions. Blocks that run on the CPU, whole and ragged ones as the
+kernel takes them, give the addresses that the threads of each warp touch at once: accesses, banks
+of shared memory, sectors of device memory.
 
-    share    of a copy's speed that the model leaves: what is slowest of memory, instructions,
-             shared memory and sectors written, if enough is under way
+The blocks of a multiprocessor take turns at three resources: memory, the issue of instructions, and
+the pipe to shared memory and the first cache. `share` is the throughput of that closed queueing
+network (mean value analysis), relative to a copy of as many bytes.
+
+What is simplified: sectors that are stored count once for each warp access, those that are loaded
+once in all traced blocks (the first cache and the L2 cache hold them for neighbours). The rounds of
+loads are those of blocks without ragged edges. Pages, and the cut between shared memory and cache,
+are left out.
 """
 
 from __future__ import annotations
@@ -14,8 +20,8 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import cuda_shim
@@ -25,6 +31,7 @@ from nvrtc import Compiled
 
 from layoutkit.bench.device import device_rows
 from layoutkit.kernels.cuda.launch import MAX_PARTS, source
+from layoutkit.kernels.cuda.tiling import loops
 from layoutkit.spec import as_dtype
 
 # Of an H200: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
@@ -36,31 +43,55 @@ WARPS = 64
 REGISTERS = 65536
 SHARED = 227 << 10
 RESERVED = 1 << 10
-# Bytes that must be in flight in one multiprocessor: half of the traffic is reads, which take
-# 0.9 us, and half of the blocks write meanwhile.
-UNDER_WAY = 40_000
+SCHEDULERS = 4  # each issues one instruction a cycle
+START, LATENCY = 700, 800  # cycles of a block: its start and end, and each round of loads
 SECTOR = 32
+LINE = 128
 BANKS = 32
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The time of a launch, in units of the time of a copy of as many bytes."""
+    """The demands of a launch, in units of the time of a copy of as many bytes."""
 
     registers: int
     blocks: int  # of one multiprocessor at once
-    instructions: int  # of a thread
-    under_way: float  # bytes in a multiprocessor
+    parts: int  # of a block, which wait for memory on their own
+    rounds: int  # of loads that each of them waits for
+    cycles: float  # of one multiprocessor, for a copy of the bytes of a block
+    memory: float  # sectors that are read and written, over the bytes of a copy
     issue: float
-    shared: float  # time of the pipe to shared memory and the first cache
-    conflicts: float  # times that an access to shared memory is repeated, the worst instruction
-    sectors: float  # touched by stores, over those that hold what is written
+    pipe: float  # to shared memory and the first cache
+    conflicts: float  # times that an access to shared memory is repeated, on average
+    ragged: float  # accesses of a block, over those of a whole block
+
+    def __str__(self):
+        return (
+            f"memory {self.memory:.2f}, issue {self.issue:.2f}, pipe {self.pipe:.2f}, "
+            f"conflicts {self.conflicts:.2f}, ragged {self.ragged:.2f}, {self.blocks} blocks of "
+            f"{self.parts} parts, {self.rounds} rounds, {self.registers} registers"
+        )
 
     @property
     def share(self):
         """The speed relative to a copy."""
-        slowest = max(1.0, self.issue, self.shared, (1 + self.sectors) / 2)
-        return min(1.0, self.under_way / UNDER_WAY) / slowest
+        idle = (START + LATENCY * self.rounds) / (self.cycles / self.parts)
+        customers = self.blocks * self.parts
+        return min(1.0, throughput(customers, idle, (self.memory, self.issue, self.pipe)))
+
+
+def throughput(customers, idle, demands):
+    """Return how many customers a closed queueing network serves per unit of time.
+
+    Exact mean value analysis: an arriving customer finds at each resource the mean queue of a
+    network with one customer less.
+    """
+    queues = [0.0] * len(demands)
+    for number in range(1, customers + 1):
+        times = [demand * (1 + queue) for demand, queue in zip(demands, queues, strict=True)]
+        served = number / (idle + sum(times))
+        queues = [served * time for time in times]
+    return served
 
 
 def cost(launch, out, sources, shifts):
@@ -75,19 +106,22 @@ def cost(launch, out, sources, shifts):
         SHARED // (shared + RESERVED),
     )
     code = _instructions(Compiled(launch, 90, _straight(launch, len(sources))).listing)
-    touched = _traced(launch, out, sources, shifts)
-    # A block's share of the work, and what it has under way: at most what it reads.
-    read = sum(x.nbytes for x in sources) / launch.grid
-    written = out.nbytes / launch.grid
-    cycles = (read + written) / BYTES_PER_CYCLE
-    lent = min(read, _under_way(code) * launch.block)
-    stores = [t for t in touched if t.is_global and t.is_write]
+    in_code = warps * sum(bool(re.match("LDG|STG|LDS|STS", operation)) for operation, _ in code)
+    rounds, parts = _rounds(code, warps)
+    chosen = _chosen(launch)
+    work = _work(_traced(launch, out, sources, shifts, chosen))
+    # Every byte of the output is stored once, so stores tell the share of the work.
+    traffic = sum(x.nbytes for x in (out, *sources)) / out.nbytes * work.stored
+    cycles = traffic / BYTES_PER_CYCLE
+    # Instructions of ragged blocks are to those of a whole one as their accesses.
+    ragged = work.accesses / len(chosen) / min(in_code, work.whole)
     return Cost(
-        registers, blocks, len(code), blocks * lent,
-        warps * len(code) / 4 / cycles,
-        sum(t.cycles for t in touched) / cycles,
-        max((t.repeated for t in touched if not t.is_global), default=1.0),
-        sum(t.sectors for t in stores) * SECTOR / max(1, sum(t.nbytes for t in stores)),
+        registers, blocks, parts, rounds, cycles / len(chosen),
+        work.sectors * SECTOR / traffic,
+        ragged * len(chosen) * warps * len(code) / SCHEDULERS / cycles,
+        work.pipe / cycles,
+        work.conflicts,
+        ragged,
     )  # fmt: skip
 
 
@@ -141,146 +175,220 @@ def _instructions(listing):
     return [one for one in found[: last + 1] if not one[0].startswith("NOP")]
 
 
-def _under_way(code):
-    """Return the maximum bytes that a thread loads from device memory before it uses any."""
-    waited = {}
-    most = 0
+def _rounds(code, warps):
+    """Return how often a thread waits for loads, and the parts of a block that wait alone.
+
+    All loads that were issued before a wait arrive in one round. Without barriers each warp waits
+    on its own. If loads are pending at a barrier, a block has two parts: one loads, one computes.
+    """
+    flying, arrived = (
+        [],
+        [],
+    )  # the registers of loads that are not used yet, before and after a wait
+    barriers = []
+    rounds = 0
     for operation, operands in code:
-        names = re.findall(r"\bR(\d+)", operands)
+        names = {int(name) for name in re.findall(r"\bR(\d+)", operands)}
         if operation.startswith("LDG") and "CONSTANT" not in operation:
-            width = int((re.search(r"\.(\d+)$|\.(\d+)\.", operation) or [0, 32])[1] or 32) // 8
-            width = 1 if ".U8" in operation else 2 if ".U16" in operation else max(4, width)
-            waited[int(names[0])] = width
-            most = max(most, sum(waited.values()))
-            continue
-        for name in map(int, names):
-            for first, width in list(waited.items()):
-                if first <= name < first + max(1, width // 4):
-                    del waited[first]
-    return most
+            width = int((re.search(r"\.(64|128)\b", operation) or [0, 32])[1]) // 32
+            first = int(re.search(r"\bR(\d+)", operands)[1])
+            flying.append(range(first, first + width))
+        elif operation.startswith("BAR"):
+            barriers.append(bool(flying or arrived))
+        else:
+            if any(names.intersection(load) for load in flying):
+                flying, arrived = [], flying + arrived
+                rounds += 1
+            arrived = [load for load in arrived if not names.intersection(load)]
+    return rounds, 2 if any(barriers) else 1 if barriers else warps
 
 
 # ---- addresses ---------------------------------------------------------------------------
 
-_MOVED = re.compile(r"(reinterpret_cast<(?:const )?T \*>\()(memory|item)(\)\[i\] =)")
+MOST_BLOCKS, LEAST_BLOCKS = 64, 16  # that are traced
+MOST_BOXES = 12  # of a sum, whose threads do more
+LOOP_WORDS = 10  # of 32 bits, of a `Loop`, whose count is the first
+MOST_TOUCHES = 1 << 22  # of one trace
+_FIELDS = [("place", "u8"), ("address", "u8"), ("thread", "u4"), ("block", "u4"), ("turn", "u4"),
+           ("bytes", "u2"), ("write", "u2")]  # fmt: skip
 _TRACE = """
 #define KEPT __attribute__((section("shim")))
-struct Touch { unsigned long long from, address; unsigned thread, bytes, write, unused; };
+struct Touch {
+    unsigned long long place, address;
+    unsigned thread, block, turn;
+    unsigned short bytes, write;
+};
 extern "C" {
 KEPT Touch *touches;
-KEPT unsigned touched, room, from_block;
+KEPT unsigned touched, room, block;
 }
+KEPT unsigned outer_turn[1024], inner_turn[1024];
+static void mark_first(unsigned turn) { outer_turn[threadIdx.x] = turn; }
+static void mark_turn(unsigned turn) { inner_turn[threadIdx.x] = turn; }
 __attribute__((noinline)) void touch(const void *at, unsigned bytes, unsigned write) {
-    unsigned long long from = (unsigned long long)__builtin_return_address(0);
+    const unsigned turn = outer_turn[threadIdx.x] * 64 + inner_turn[threadIdx.x];
     if (touched < room)
-        touches[touched++] = {from, (unsigned long long)at, threadIdx.x, bytes, write, 0};
+        touches[touched++] = {(unsigned long long)__builtin_return_address(0),
+                              (unsigned long long)at, threadIdx.x, block, turn,
+                              (unsigned short)bytes, (unsigned short)write};
 }
 """
+_HOOKS = (
+    (r"reinterpret_cast<const (\w+) \*>\(memory\)\[i\]",
+     r"(touch(memory + i * sizeof(\1), sizeof(\1), 0), \g<0>)"),
+    (r"reinterpret_cast<(\w+) \*>\(memory\)\[i\] =",
+     r"touch(memory + i * sizeof(\1), sizeof(\1), 1), \g<0>"),
+    (r"\*reinterpret_cast<const (\w+) \*>\((src \+ i \* step)\)",
+     r"(touch(\2, sizeof(\1), 0), \g<0>)"),
+    # Turns tell which accesses of threads that skip some of them belong together.
+    (r"(for \(int (first|turn) = \w+; )", r"\1mark_\2(\2), "),
+    # A second word is read by all threads of a warp or by none.
+    (r"if \(by\) (high\.template read<BYTES>)\(second\)", r"\1(by ? second : first)"),
+    (r"\bblockIdx\.x\b", "block"),
+)  # fmt: skip
 
 
-@dataclass
-class Touched:
-    """The memory accesses of one warp by one instruction."""
-
-    is_global: bool
-    is_write: bool
-    places: list  # (address, bytes)
-    lanes: list  # the number of each one's thread in its warp
-
-    @property
-    def nbytes(self):
-        return sum(size for _, size in self.places)
-
-    @property
-    def sectors(self):
-        """The number of sectors of device memory."""
-        return len(
-            {at // SECTOR for first, size in self.places for at in (first, first + size - 1)}
-        )
-
-    @property
-    def _ideal(self):
-        return max(size for _, size in self.places) / 4
-
-    @property
-    def cycles(self):
-        """The cycles of the pipe to shared memory and the first cache, 128 bytes each."""
-        if self.is_global:
-            lines = {at // 128 for at, _ in self.places}
-            return max(len(lines), self.nbytes / 128)
-        return max(1, self._ideal) * self.repeated
-
-    @property
-    def repeated(self):
-        """The number of serialized accesses to shared memory due to bank conflicts."""
-        size = max(size for _, size in self.places)
-        together = max(1, 128 // max(4, size))  # lanes that are served at once
-        groups = defaultdict(lambda: defaultdict(set))
-        for lane, (at, bytes_) in zip(self.lanes, self.places, strict=True):
-            for word in range(at // 4, (at + bytes_ - 1) // 4 + 1):
-                groups[lane // together][word % BANKS].add(word)
-        worst = [max(map(len, words.values())) for words in groups.values()]
-        return sum(worst) / len(worst)
+def _chosen(launch):
+    """Return the blocks to trace: some turns of the outer loops, or blocks spread over one."""
+    turn = launch.grid
+    if launch.family != "accumulate":
+        turn //= _outer_iterations(launch)
+    begin = launch.grid // turn // 2 * turn
+    most = MOST_BLOCKS if launch.family != "accumulate" else MOST_BOXES
+    if turn > most:
+        # Steps of the golden ratio meet no period of the tiles.
+        golden = (5**0.5 - 1) / 2
+        return [begin + int(i * golden % 1 * turn) for i in range(most)]
+    turns = -(-LEAST_BLOCKS // turn)
+    return list(range(begin, min(launch.grid, begin + turns * turn)))
 
 
-def _traced(launch, out, sources, shifts):
-    """Return the memory accesses of the warps of one block, from a run on the CPU."""
-    text = whole_only(source(launch.family)).replace("blockIdx.x", "(blockIdx.x + from_block)")
-    text = text.replace(
-        "reinterpret_cast<T *>(item)[i] = reinterpret_cast<const T *>(memory)[i];",
-        "{ touch(memory + i * BYTES, BYTES, 0); "
-        "reinterpret_cast<T *>(item)[i] = reinterpret_cast<const T *>(memory)[i]; }",
-    ).replace(
-        "reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i];",
-        "{ touch(memory + i * BYTES, BYTES, 1); "
-        "reinterpret_cast<T *>(memory)[i] = reinterpret_cast<const T *>(item)[i]; }",
-    )
-    # What all threads of a warp do, or none, so that it is known who does it together.
-    text = text.replace("if (by) high.template read<BYTES>(second)",
-                        "high.template read<BYTES>(by ? second : first)")  # fmt: skip
-    library = ctypes.CDLL(
-        str(cuda_shim.compiled(launch.family, launch.defines, "plain", _TRACE + text))
-    )
-    fields = [("from", "u8"), ("address", "u8"), ("thread", "u4"), ("bytes", "u4"), ("write", "u8")]
-    log = np.zeros(1 << 18, np.dtype(fields))
+def _outer_iterations(launch):
+    """Return the iterations of the `Loops outer` at the beginning of a launch's parameters."""
+    return prod(np.frombuffer(launch.params[8 : len(loops([]))], np.uint32)[::LOOP_WORDS].tolist())
+
+
+@cache
+def _log():
+    return np.empty(MOST_TOUCHES, np.dtype(_FIELDS))
+
+
+def _traced(launch, out, sources, shifts, chosen):
+    """Return the memory accesses of blocks, from a run on the CPU, and which are global."""
+    text = source(launch.family)
+    for pattern, replacement in _HOOKS:
+        text = re.sub(pattern, replacement, text)
+    path = cuda_shim.compiled(launch.family, launch.defines, "plain", _TRACE + text)
+    library = ctypes.CDLL(str(path))
+    log = _log()
     ctypes.c_void_p.in_dll(library, "touches").value = log.ctypes.data
     ctypes.c_uint.in_dll(library, "room").value = len(log)
-    ctypes.c_uint.in_dll(library, "touched").value = 0
-    spans = [np.lib.array_utils.byte_bounds(array) for array in (out, *sources)]
-    pointers = [
-        a.__array_interface__["data"][0] + s for a, s in zip((out, *sources), shifts, strict=True)
-    ]
+    touched, block = (ctypes.c_uint.in_dll(library, name) for name in ("touched", "block"))
+    touched.value = 0
+    arrays = (out, *sources)
+    pointers = [a.__array_interface__["data"][0] + s for a, s in zip(arrays, shifts, strict=True)]
     constants = np.frombuffer(launch.coefficients or b"\0", np.uint8)
     pointers.insert(1, constants.ctypes.data)
     pointers += [0] * (launch.pointers - len(pointers))
     words = (ctypes.c_uint64 * launch.pointers)(*pointers)
     library.run.restype = ctypes.c_char_p
-    # The first block behind the middle that has no edges: others touch nothing here.
-    for block in range(launch.grid // 2, launch.grid):
-        ctypes.c_uint.in_dll(library, "from_block").value = block
+    for number in chosen:
+        block.value = number
         wrong = library.run(launch.params, words, 1, launch.block, 0, 0, 0)
         assert not wrong, wrong
-        touched = ctypes.c_uint.in_dll(library, "touched").value
-        if touched:
-            break
-    log = log[:touched]
-    outside = [(low, high) for low, high in spans]
-    # Threads of a warp are together where they come from the same place in the code as often.
-    warps = defaultdict(list)
-    often = defaultdict(int)
-    for place, address, thread, size, write in log.tolist():
-        often[place, thread] += 1
-        warps[thread // 32, place, often[place, thread]].append((thread, address, size, write))
-    found = []
-    for places in warps.values():
-        places.sort()
-        first = places[0][1]
-        is_global = any(low <= first < high for low, high in outside)
-        lanes = [place[0] % 32 for place in places]
-        found.append(
-            Touched(is_global, bool(places[0][3]), [place[1:3] for place in places], lanes)
-        )
-    return found
+    assert touched.value < len(log), "more touches than there is room for"
+    found = log[: touched.value]
+    is_global = np.zeros(len(found), bool)
+    for low, high in map(np.lib.array_utils.byte_bounds, arrays):
+        is_global |= (found["address"] >= low) & (found["address"] < high)
+    return found, is_global
+
+
+@dataclass(frozen=True)
+class Work:
+    """The sums over traced blocks."""
+
+    accesses: int  # of warps to memory
+    whole: int  # accesses of the block with the fewest, of those that store the most
+    pipe: float  # cycles of the pipe to shared memory and the first cache
+    sectors: int  # of device memory
+    stored: int  # bytes
+    conflicts: float
+
+
+def _work(traced):
+    """Return the Work of traced accesses of threads, put together to accesses of warps."""
+    log, is_global = traced
+    access = _accesses(log)
+    size = log["bytes"].astype(np.int64)
+    address = log["address"].astype(np.int64)
+    stores = is_global & (log["write"] == 1)
+    loads = is_global & (log["write"] == 0)
+    global_bytes = np.bincount(access[is_global], size[is_global])
+    lines = _distinct(access[is_global], address[is_global] // LINE, len(global_bytes))
+    waves, groups = _wavefronts(*(x[~is_global] for x in (access, log["thread"], address, size)))
+    blocks = np.empty(access.max() + 1, np.int64)
+    blocks[access] = log["block"] - log["block"].min()
+    accesses = np.bincount(blocks)
+    stored = np.bincount(blocks[access[stores]], size[stores], len(accesses))
+    written = _distinct(access[stores], address[stores] // SECTOR).sum()
+    read = len(np.unique(address[loads] // SECTOR))
+    return Work(
+        len(blocks),
+        accesses[stored == stored.max()].min(),
+        np.maximum(lines, global_bytes / LINE).sum() + waves,
+        written + read,
+        int(size[stores].sum()),
+        waves / groups if groups else 1.0,
+    )
+
+
+def _accesses(log):
+    """Return for each access of a thread the number of its warp's access.
+
+    Threads of a warp are together at a place in the code in the same turn of its loops, or, in
+    loops of their own, as often.
+    """
+    _, place = np.unique(log["place"], return_inverse=True)
+    one = np.unique(log["block"], return_inverse=True)[1]
+    for more, room in ((log["thread"], 1024), (place, 1024), (log["turn"], 4096)):
+        assert more.max(initial=0) < room
+        one = one * room + more
+    order = np.argsort(one, kind="stable")
+    ordered = one[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    often = np.empty(len(one), np.int64)
+    often[order] = np.arange(len(one)) - np.repeat(first, np.diff(first, append=len(one)))
+    assert often.max(initial=0) < 4096
+    thread = 1 << 22
+    warp = one // thread // 32 * thread + one % thread
+    return np.unique(warp * 4096 + often, return_inverse=True)[1]
+
+
+def _distinct(access, places, length=0):
+    """Return the number of distinct places of each access."""
+    if not len(access):
+        return np.zeros(length)
+    near = places - places.min()
+    room = int(near.max()) + 1
+    return np.bincount(np.unique(access * room + near) // room, minlength=length)
+
+
+def _wavefronts(access, thread, address, size):
+    """Return the cycles of accesses to shared memory, and what they would be without conflicts.
+
+    128 bytes of threads next to each other are served at once, if they lie in different banks.
+    """
+    if not len(access):
+        return 0, 0
+    words = np.maximum(1, size // 4)
+    group = np.repeat(access * 4 + thread % 32 // (32 // words), words)
+    word = np.repeat(address // 4 - (np.cumsum(words) - words), words) + np.arange(words.sum())
+    word -= word.min() // BANKS * BANKS
+    distinct = np.unique(group << 20 | word % BANKS << 15 | word // BANKS)
+    banks, times = np.unique(distinct >> 15, return_counts=True)
+    groups, begin = np.unique(banks >> 5, return_index=True)
+    return int(np.maximum.reduceat(times, begin).sum()), len(groups)
 
 
 # ---- rows --------------------------------------------------------------------------------
@@ -314,7 +422,10 @@ def main():
     for row in device_rows():
         if row.kind in kinds and row.group != "huge":
             launch, found = cost_of(row)
-            print(f"{found.share:4.2f} of {row.at_least}  {row.name}: {launch.family}, {found}")
+            print(
+                f"{found.share:4.2f} of {row.at_least}  {row.name}: {launch.family}, {found}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
