@@ -217,10 +217,11 @@ BATCH = (256, 224, 224, 3)  # a batch of a data loader: 38.5 MB
 def device_rows(quick: bool = False) -> list[Row]:
     """Return all rows for a GPU, in the order of the table; `quick` returns fewer."""
     own_rows = [*shape_rows()][: 2 if quick else None]
-    return [*map(_adapt_to_device, all_rows(quick)), *own_rows, _huge_row(), *_transfer_rows()]
+    return [*map(adapt_to_device, all_rows(quick)), *own_rows, _huge_row(), *_transfer_rows()]
 
 
-def _adapt_to_device(row: Row) -> Row:
+def adapt_to_device(row: Row) -> Row:
+    """Return a row of the CPU with arrays of 256 MB or more, and with the goal of a GPU."""
     if row.kind == "call":
         return row
     has_goal = row.group in ("pairs", "fused") or row.at_least is not None

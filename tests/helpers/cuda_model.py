@@ -17,10 +17,11 @@ are left out.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
+import random
 import re
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
@@ -29,7 +30,8 @@ import numpy as np
 from cuda_moves import planned, planned_sum
 from nvrtc import Compiled
 
-from layoutkit.bench.device import device_rows
+from layoutkit.bench.device import adapt_to_device, device_rows
+from layoutkit.bench.sweeps import channel_rows, own_row, random_rows
 from layoutkit.kernels.cuda.launch import MAX_PARTS, source
 from layoutkit.kernels.cuda.tiling import loops
 from layoutkit.spec import as_dtype
@@ -96,16 +98,14 @@ def throughput(customers, idle, demands):
 
 def cost(launch, out, sources, shifts):
     """Return the Cost of a launch of `cuda_moves.planned`."""
-    compiled = Compiled(launch, 90)
     warps = launch.block // 32
-    registers = int(re.search(r"Used (\d+) registers", compiled.log)[1])
-    shared = int((re.search(r"(\d+) bytes smem", compiled.log) or [0, 0])[1])
+    kernel = replace(launch, params=b"", grid=1, coefficients=b"")
+    registers, shared, code = _compiled(kernel, _straight(launch, len(sources)))
     blocks = min(
         WARPS // warps,
         REGISTERS // (-(-registers // 8) * 8 * launch.block),
         SHARED // (shared + RESERVED),
     )
-    code = _instructions(Compiled(launch, 90, _straight(launch, len(sources))).listing)
     in_code = warps * sum(bool(re.match("LDG|STG|LDS|STS", operation)) for operation, _ in code)
     rounds, parts = _rounds(code, warps)
     chosen = _chosen(launch)
@@ -126,6 +126,15 @@ def cost(launch, out, sources, shifts):
 
 
 # ---- machine code ------------------------------------------------------------------------
+
+
+@cache
+def _compiled(launch, straight):
+    """Return the registers and the shared memory of a kernel, and its straight-line code."""
+    log = Compiled(launch, 90).log
+    registers = int(re.search(r"Used (\d+) registers", log)[1])
+    shared = int((re.search(r"(\d+) bytes smem", log) or [0, 0])[1])
+    return registers, shared, _instructions(Compiled(launch, 90, straight).listing)
 
 
 def whole_only(text):
@@ -328,7 +337,7 @@ def _work(traced):
     lines = _distinct(access[is_global], address[is_global] // LINE, len(global_bytes))
     waves, groups = _wavefronts(*(x[~is_global] for x in (access, log["thread"], address, size)))
     blocks = np.empty(access.max() + 1, np.int64)
-    blocks[access] = log["block"] - log["block"].min()
+    blocks[access] = np.unique(log["block"], return_inverse=True)[1]
     accesses = np.bincount(blocks)
     stored = np.bincount(blocks[access[stores]], size[stores], len(accesses))
     written = _distinct(access[stores], address[stores] // SECTOR).sum()
@@ -393,6 +402,8 @@ def _wavefronts(access, thread, address, size):
 
 # ---- rows --------------------------------------------------------------------------------
 
+KINDS = "move", "fused", "accumulate"
+
 
 def cost_of(row):
     """Return the launch of a row of the benchmark, and its Cost."""
@@ -416,16 +427,35 @@ def _untouched(shape, dtype):
     return memory[-memory.ctypes.data % 256 :][:size].view(as_dtype(dtype)).reshape(shape)
 
 
+def coverage_rows(count, seed):
+    """Yield rows that no kernel was tuned for: a half random, a quarter each channels and runs.
+
+    The random and channel rows are those of `bench`, in the sizes for a GPU; channels are 5 to 31,
+    and runs 17 to 255 bytes that stay contiguous.
+    """
+    choose = random.Random(seed)
+    rows = [*random_rows(count - 2 * (count // 4), seed)]
+    channels = [row for row in channel_rows() if 5 <= row.sizes[-1] <= 31]
+    rows += choose.sample(channels, count // 4)
+    for _ in range(count // 4):
+        shape = (65536, choose.randint(2, 64), choose.randint(17, 255))
+        rows.append(own_row("uvw->vuw", shape, "uint8", None))
+    yield from map(adapt_to_device, rows)
+
+
 def main():
-    """Print the Costs of the GPU benchmark's rows of the named kinds."""
-    kinds = sys.argv[1:] or ("move", "fused", "accumulate")
-    for row in device_rows():
-        if row.kind in kinds and row.group != "huge":
-            launch, found = cost_of(row)
-            print(
-                f"{found.share:4.2f} of {row.at_least}  {row.name}: {launch.family}, {found}",
-                flush=True,
-            )
+    """Print the shares of rows, the lowest first."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose names match")
+    parser.add_argument("--random", type=int, metavar="N", help="N rows of any shape instead")
+    parser.add_argument("--seed", type=int, default=0, help="of the random rows")
+    options = parser.parse_args()
+    rows = [row for row in device_rows() if row.kind in KINDS and row.group != "huge"]
+    if options.random:
+        rows = coverage_rows(options.random, options.seed)
+    found = [(*cost_of(row), row) for row in rows if re.search(options.only, row.name)]
+    for launch, priced, row in sorted(found, key=lambda one: one[1].share):
+        print(f"{priced.share:4.2f} of {row.at_least}  {row.name}: {launch.family}, {priced}")
 
 
 if __name__ == "__main__":
