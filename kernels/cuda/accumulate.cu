@@ -7,10 +7,10 @@
 //   - else threads read PER_WORD neighbours along the axis on which the part is contiguous, leave them in
 //     a tile of shared memory, and each takes its own from there.
 //
-// The words of the next part are loaded before those of the present one are added. Every part is
-// read once and the output written once.
+// The words of the next part are loaded as soon as those of the present one have left their registers.
+// Every part is read once and the output written once.
 //
-// The tile is the box in the computed dtype, in the output's order. The 16-byte columns of 128 bytes
+// The tile is the box in the dtype of the parts, in the output's order. The 16-byte columns of 128 bytes
 // are exchanged (XOR) by the places along the other axes, so that threads that write neighbours along
 // one of them, beside others along the output's last, and those that read their own words all meet
 // different banks.
@@ -38,14 +38,28 @@ typedef COMPUTED::value Value;
 constexpr int OUTPUT = MAX_PARTS, LAST = AXES - 1;
 constexpr int TURNS = PLACES / (THREADS * PER_WORD);  // words of a thread
 
-INLINE constexpr int bits_for(int n) { return n > 1 ? 1 + bits_for(n / 2) : 0; }
-constexpr int WORD_BITS = bits_for(PER_WORD);
+template <int BIT> struct Alone { typedef COMPUTED type; };
+#define ALONE(DTYPE, CODE) \
+    template <> struct Alone<1 << CODE> { typedef DTYPE type; };
+ADDED(ALONE)
 
-// Words are moved to and from the tile in pieces, which are columns of its lines.
+// Parts are kept as they are stored if all have one dtype; else as computed values.
+typedef Alone<DTYPES>::type Held;
+typedef Held::memory Item;
+
+INLINE constexpr int bits_for(int n) { return n > 1 ? 1 + bits_for(n / 2) : 0; }
+
+// Neighbours along the output's last axis are moved to and from the tile in columns of its lines: a run
+// is what a thread writes at once, of the words of as many turns, and a piece is what it reads at once.
 constexpr int LINE = 128, COLUMN = 16, COLUMN_BITS = 3, COLUMNS = 1 << COLUMN_BITS;
-constexpr int WORD_BYTES = PER_WORD * sizeof(Value), PIECE = smaller(COLUMN, WORD_BYTES);
-constexpr int PIECES = WORD_BYTES / PIECE, PER_PIECE = PER_WORD / PIECES;
-constexpr int TILE_BYTES = PLACES * sizeof(Value), TILES = TILE_BYTES > 16384 ? 1 : 2;
+constexpr int PER_RUN = smaller(COLUMN / sizeof(Item), TURNS);
+constexpr int PER_PIECE = smaller(COLUMN / sizeof(Item), PER_WORD), PIECES = PER_WORD / PER_PIECE;
+constexpr int WORD_BITS = bits_for(PER_WORD), RUN_BITS = bits_for(PER_RUN);
+constexpr int TILE_BYTES = PLACES * sizeof(Item), TILES = TILE_BYTES > 16384 ? 1 : 2;
+
+// Blocks of a multiprocessor: a thread keeps its sums and a part in registers, and needs others.
+constexpr int HELD = TURNS * PER_WORD * (sizeof(Value) + sizeof(Item)) / 4;
+constexpr int BLOCKS = 65536 / (THREADS * (HELD + (WIDTHS == 2 ? 32 : 40)));
 
 // The access to an array: by words along one axis, which are WIDE or items with a stride.
 struct Walk {
@@ -57,7 +71,7 @@ struct Walk {
 };
 
 struct Params {
-    unsigned parts, words;  // words of a box
+    uint64 parts;
     Side side[AXES];
     Walk walk[MAX_PARTS + 1];
 };
@@ -81,12 +95,14 @@ INLINE unsigned take(unsigned &number, unsigned bits) {
     return lowest;
 }
 
-// Call `go` with every axis and the place along it at which a word of an array begins.
-template <class Go> INLINE void walk(const Params &params, int array, unsigned word, const Go &go) {
+// Call `go` with every axis and the place along it at which a thread's word of an array begins.
+template <class Go> INLINE void walk(const Params &params, int array, int turn, const Go &go) {
     const int axis = (int)params.walk[array].axis;
     const Side &along = params.side[axis];
+    unsigned word = (axis == LAST ? turn : turn / PER_RUN) * THREADS + threadIdx.x;
     const unsigned lane = take(word, along.lanes);
-    if (axis != LAST) go(LAST, take(word, params.side[LAST].places));
+    if (axis != LAST)
+        go(LAST, take(word, params.side[LAST].places - RUN_BITS) << RUN_BITS | turn % PER_RUN);
     const unsigned strip = take(word, along.places - WORD_BITS - along.lanes);
     go(axis, (strip << along.lanes | lane) << WORD_BITS);
 #pragma unroll
@@ -94,9 +110,9 @@ template <class Go> INLINE void walk(const Params &params, int array, unsigned w
         if (other != axis) go(other, take(word, params.side[other].places));
 }
 
-INLINE Spot find(const Params &params, int array, unsigned word) {
+INLINE Spot find_first(const Params &params, int array) {
     Spot spot = {0, 0};
-    walk(params, array, word, [&](int axis, unsigned place) {
+    walk(params, array, 0, [&](int axis, unsigned place) {
         const Side &side = params.side[axis];
         spot.offset += place * side.step[array];
         const int linear = (int)place * side.slot;
@@ -109,11 +125,11 @@ INLINE Spot find(const Params &params, int array, unsigned word) {
 }
 
 // Return the number of existing items of a word; less than one if there are none.
-INLINE int left_of(const Params &params, const Shared &shared, int array, unsigned word) {
+INLINE int left_of(const Params &params, const Shared &shared, int array, int turn) {
     const unsigned along = params.walk[array].axis;
-    bool inside = word < params.words;
+    bool inside = true;
     int left = 0;
-    walk(params, array, word, [&](int axis, unsigned place) {
+    walk(params, array, turn, [&](int axis, unsigned place) {
         if (axis == along)
             left = (int)(shared.count[axis] - place);
         else
@@ -125,7 +141,7 @@ INLINE int left_of(const Params &params, const Shared &shared, int array, unsign
 // Call `use` with the dtype that has this number. Code is made only for those whose bit DTYPES has.
 template <class From, int CODE, class Use> INLINE void use_if(unsigned dtype, const Use &use) {
     if constexpr (DTYPES >> CODE & 1)
-        if (dtype == CODE) use(From());
+        if (DTYPES == 1 << CODE || dtype == CODE) use(From());
 }
 
 template <class Use> INLINE void use_as(unsigned dtype, const Use &use) {
@@ -133,47 +149,44 @@ template <class Use> INLINE void use_as(unsigned dtype, const Use &use) {
     ADDED(USE_IF)
 }
 
-template <int BIT> struct Alone { typedef COMPUTED type; };
-#define ALONE(DTYPE, CODE) \
-    template <> struct Alone<1 << CODE> { typedef DTYPE type; };
-ADDED(ALONE)
-
-// The words of one part that a thread has loaded: unconverted if all parts have one dtype, so that the
-// thread does not wait for them yet; else as computed values.
-typedef Alone<DTYPES>::type Held;
-
+// The words of one part that a thread has loaded.
 struct Asked {
     Spot first;
-    Items<Held::memory, PER_WORD> words[TURNS];
+    Items<Item, PER_WORD> words[TURNS];
 };
 
 // WIDTHS: 1 where no array is wide, 2 where all are, 3 where some are.
 INLINE bool is_wide(const Walk &walk) { return WIDTHS == 3 ? walk.wide : WIDTHS == 2; }
 
-template <class Item> constexpr int WIDTH = smaller(16, PER_WORD * sizeof(Item));
+template <class From> constexpr int WIDTH = smaller(16, PER_WORD * sizeof(From));
 
 typedef Items<Value, PER_WORD> Values[TURNS];
+
+// Set a sum to negative zero: added to any value, it gives that value, including positive zero.
+template <class Part> INLINE void clear(Part &sum) { sum = (Part)-0.0; }
+template <class Part> INLINE void clear(Pair<Part> &sum) {
+    clear(sum.real);
+    clear(sum.imaginary);
+}
 
 template <bool WHOLE> struct Box {
     const Params &params;
     Shared &shared;
 
-    // The word of this thread in the first turn, in any other one, and how much of it there is.
-    INLINE Spot first(int array) const { return find(params, array, threadIdx.x); }
-
+    // The word of this thread in any turn, and how much of it there is.
     INLINE Spot spot(int array, const Spot &first, int turn) const {
         const Walk &walk = params.walk[array];
         return {first.offset + walk.offset[turn], first.slot ^ walk.slot[turn]};
     }
 
     INLINE int left(int array, int turn) const {
-        return WHOLE ? PER_WORD : left_of(params, shared, array, turn * THREADS + threadIdx.x);
+        return WHOLE ? PER_WORD : left_of(params, shared, array, turn);
     }
 
     // Load the words of a part.
     INLINE void ask(int part, const byte *src, Asked &asked) const {
         const Walk &walk = params.walk[part];
-        asked.first = first(part);
+        asked.first = find_first(params, part);
         src += shared.begin[part];
         use_as(walk.dtype, [&](auto from) {
             typedef decltype(from) From;
@@ -195,43 +208,45 @@ template <bool WHOLE> struct Box {
         });
     }
 
-    template <class Item>
-    INLINE void read(int part, const byte *src, int count, Items<Item, PER_WORD> &word) const {
+    template <class From>
+    INLINE void read(int part, const byte *src, int count, Items<From, PER_WORD> &word) const {
         const Walk &walk = params.walk[part];
         if (is_wide(walk)) {
-            word.template read<WIDTH<Item>, WHOLE>(src, count);
+            word.template read<WIDTH<From>, WHOLE>(src, count);
         } else {
             const int64 step = params.side[walk.axis].step[part];
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i)
-                if (WHOLE || i < count) word.item[i] = *reinterpret_cast<const Item *>(src + i * step);
+                if (WHOLE || i < count) word.item[i] = *reinterpret_cast<const From *>(src + i * step);
         }
     }
 
     // Write the loaded words to the tile, including words of the box outside of the array, which are
     // never stored to the output.
     INLINE void leave(int part, const Asked &asked, byte *tile) const {
+        const Walk &walk = params.walk[part];
 #pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn) {
+        for (int turn = 0; turn < TURNS; turn += PER_RUN) {
             const int slot = spot(part, asked.first, turn).slot;
-            if (!WHOLE && turn * THREADS + threadIdx.x >= params.words) break;
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i) {
-                Items<Value, 1> one = {cast<COMPUTED, Held, false>(asked.words[turn].item[i])};
-                one.template write<sizeof(Value)>(tile + (slot ^ params.walk[part].item[i]));
+                Items<Item, PER_RUN> run;
+#pragma unroll
+                for (int j = 0; j < PER_RUN; ++j) run.item[j] = asked.words[turn + j].item[i];
+                run.template write<sizeof(run)>(tile + (slot ^ walk.item[i]));
             }
         }
     }
 
-    // Use every value of the words that a thread owns, out of the tile.
+    // Use every item of the words that a thread owns, out of the tile.
     template <class Use> INLINE void use_own(const Spot &own, const byte *tile, Use use) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             const int slot = spot(OUTPUT, own, turn).slot;
 #pragma unroll
             for (int i = 0; i < PIECES; ++i) {
-                Items<Value, PER_PIECE> piece;
-                piece.template read<PIECE>(tile + (slot ^ i * PIECE));
+                Items<Item, PER_PIECE> piece;
+                piece.template read<sizeof(piece)>(tile + (slot ^ i * sizeof(piece)));
 #pragma unroll
                 for (int j = 0; j < PER_PIECE; ++j)
                     use(turn, i * PER_PIECE + j, piece.item[j]);
@@ -239,62 +254,65 @@ template <bool WHOLE> struct Box {
         }
     }
 
-    // Use every value of the words that a thread owns, as loaded.
+    // Use every item of the words that a thread owns, as loaded.
     template <class Use> INLINE void use_own(const Asked &asked, Use use) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn)
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i)
-                use(turn, i, cast<COMPUTED, Held, false>(asked.words[turn].item[i]));
+                use(turn, i, asked.words[turn].item[i]);
     }
 
     // Write the words that a thread owns; the output is contiguous along its last axis.
     INLINE void store(const Spot &own, const Values &sums, byte *dst) const {
-        typedef TARGET::memory Item;
+        typedef TARGET::memory Target;
         dst += shared.begin[OUTPUT];
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             byte *at = dst + spot(OUTPUT, own, turn).offset;
             const int count = left(OUTPUT, turn);
             if (count <= 0) continue;
-            Items<Item, PER_WORD> items;
+            Items<Target, PER_WORD> items;
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i)
                 items.item[i] = cast<TARGET, COMPUTED, false>(sums[turn].item[i]);
             if (is_wide(params.walk[OUTPUT]))
-                items.template write<WIDTH<Item>, WHOLE>(at, count);
+                items.template write<WIDTH<Target>, WHOLE>(at, count);
             else
-                items.template write<sizeof(Item), WHOLE>(at, count);
+                items.template write<sizeof(Target), WHOLE>(at, count);
         }
     }
 
     INLINE void sum(const Pointers &pointers) const {
         const int parts = (int)params.parts;
-        const Spot own = first(OUTPUT);
+        const Spot own = find_first(params, OUTPUT);
         Values sums;
-        Asked asked[2];
+        Asked asked;
         int tile = 0;
-        auto add = [&](int part, const Asked &now, Asked &next) {
-            if (part + 1 < parts) ask(part + 1, pointers.src[part + 1], next);
-            auto add_one = [&](int turn, int i, Value value) {
+        ask(0, pointers.src[0], asked);
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn)
+#pragma unroll
+            for (int i = 0; i < PER_WORD; ++i) clear(sums[turn].item[i]);
+#pragma unroll 1
+        for (int part = 0; part < parts; ++part) {
+            const bool is_own = params.walk[part].axis == LAST;
+            auto add = [&](int turn, int i, Item item) {
                 Value &sum = sums[turn].item[i];
-                sum = part ? plus(sum, value) : value;
+                sum = plus(sum, cast<COMPUTED, Held, false>(item));
             };
-            if (params.walk[part].axis == LAST) {
-                use_own(now, add_one);
+            if (is_own) {
+                use_own(asked, add);
             } else {
                 if (TILES == 1) __syncthreads();  // other threads may still read the tile
-                leave(part, now, shared.tile[tile]);
+                leave(part, asked, shared.tile[tile]);
+            }
+            if (part + 1 < parts) ask(part + 1, pointers.src[part + 1], asked);
+            if (!is_own) {
                 __syncthreads();
-                use_own(own, shared.tile[tile], add_one);
+                use_own(own, shared.tile[tile], add);
                 tile = (tile + 1) % TILES;
             }
-        };
-        ask(0, pointers.src[0], asked[0]);
-#pragma unroll 1
-        for (int part = 0; part < parts; part += 2) {
-            add(part, asked[0], asked[1]);
-            if (part + 1 < parts) add(part + 1, asked[1], asked[0]);
         }
         store(own, sums, pointers.dst);
     }
@@ -305,7 +323,7 @@ INLINE bool draw_box(const Params &params, Shared &shared, bool &is_whole) {
     uint64 start[AXES];
     bool exists = true;
     unsigned unit = blockIdx.x;
-    is_whole = params.words == PLACES / PER_WORD;
+    is_whole = true;
 #pragma unroll
     for (int i = LAST; i >= 0; --i) {
         const Side &side = params.side[i];
@@ -331,7 +349,7 @@ INLINE bool draw_box(const Params &params, Shared &shared, bool &is_whole) {
     return exists;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     accumulate(const Params params, const Pointers pointers) {
     __shared__ Shared shared;
     bool is_whole;

@@ -21,6 +21,7 @@ from .tiling import divisor
 
 LINE = 128  # bytes of shared memory whose columns are permuted, and of a device memory access
 COLUMN = 16  # bytes of a column of a line
+SECTOR = 32  # bytes of the smallest access to device memory
 LEAST_ROW = 8  # minimum length along the last axis: 32 lanes with four or more along another axis
 LOST_BYTES = 10  # overhead of a row: device memory reaches its full bandwidth with long rows
 
@@ -31,7 +32,7 @@ class Boxes:
 
     `counts` are the lengths of the output's axes and `places` those of a box. `groups`: the
     exponents of the numbers of boxes that are processed one after the other along an axis. `words`
-    is the number of items in a word, and `size` the bytes of a computed value.
+    is the number of items in a word, and `size` the bytes of an item in shared memory.
     """
 
     counts: tuple[int, ...]
@@ -62,8 +63,24 @@ class Boxes:
         """The byte strides of the axes in shared memory."""
         return [self.size * prod(self.places[axis + 1 :]) for axis in range(len(self.places))]
 
+    @property
+    def turns(self) -> int:
+        """The words of a thread."""
+        return prod(self.places) // (self.words * THREADS)
+
+    @property
+    def run(self) -> int:
+        """The words of a thread that are adjacent along the last axis, if they lie along another.
+
+        Thus a thread moves whole columns to shared memory.
+        """
+        return min(self.turns, COLUMN // self.size)
+
     def find(self, axis: int, word: int) -> list[int]:
-        """Return the position of a word's first item, if words lie along an axis."""
+        """Return the position of a word's first item, if words lie along an axis.
+
+        The words of a thread have the same number modulo THREADS.
+        """
 
         def take(count: int) -> int:
             nonlocal word
@@ -72,9 +89,12 @@ class Boxes:
 
         places = [0] * len(self.places)
         last = len(self.places) - 1
+        turn, thread = divmod(word, THREADS)
+        if axis != last:
+            word = turn // self.run * THREADS + thread
         lane = take(self.lanes(axis))
         if axis != last:
-            places[last] = take(self.places[last])
+            places[last] = take(self.places[last] // self.run) * self.run + turn % self.run
         strip = take(self.places[axis] // (self.words * self.lanes(axis)))
         places[axis] = (strip * self.lanes(axis) + lane) * self.words
         for other in reversed(range(last)):
@@ -99,16 +119,17 @@ class Boxes:
 def choose(
     counts: Sequence[int], near: Sequence[tuple[int, int]], words: int, size: int, most: int
 ) -> Boxes:
-    """Choose boxes of at most `most` items that are long along the axes in `near`.
+    """Choose boxes of `most` items that are long along the axes in `near`.
 
     `near` has the axes along which an array is contiguous, each with its item size. Along all axes
     but the last, boxes have full words, so that a line of shared memory does not contain rows with
     different permutations of columns.
     """
     last = len(counts) - 1
-    least = [words] * last + [max(LEAST_ROW, words, LINE // (words * size))]
-    box = [1] * len(counts)
     wanted = dict.fromkeys([last, *(axis for axis, _ in near)])
+    least = [words if axis in wanted else 1 for axis in range(last)]
+    least.append(max(LEAST_ROW, words, LINE // (words * size)))
+    box = [1] * len(counts)
     for axis in wanted:
         if prod(box) * least[axis] <= most:
             box[axis] = least[axis]
@@ -116,6 +137,7 @@ def choose(
     for axes in (kept, [axis for axis in reversed(range(last)) if axis not in kept]):
         while longer := list(_grow_box(box, counts, least, axes, most)):
             box = max(longer, key=lambda tried: _score(counts, tried, near))
+    box[last] *= most // prod(box)  # beyond the array, if all of it is in the box
     groups = [_group_exponent(counts[axis], box[axis], near, axis) for axis in range(len(counts))]
     return Boxes(tuple(counts), tuple(box), tuple(groups), words, size)
 
@@ -135,7 +157,10 @@ def _score(counts: Sequence[int], box: Sequence[int], near: Sequence[tuple[int, 
     filled = 1.0
     for count, places in zip(counts, box, strict=True):
         filled *= count / (-(-count // places) * places)
-    time = sum(item + LOST_BYTES / min(counts[axis], box[axis]) for axis, item in near)
+    time = 0.0
+    for axis, item in near:
+        row = min(counts[axis], box[axis])
+        time += max(item, SECTOR / row) + LOST_BYTES / row
     return filled * sum(item for _, item in near) / time
 
 
@@ -155,10 +180,9 @@ def _floor_log2(number: int) -> int:
 
 MAX_AXES = 8  # loops of a sum
 BANK = 4  # bytes of the shortest words
-# Bytes of a box in its largest part (64 per thread, and as many of the next part), and in shared
-# memory, where it is stored in the computed dtype.
+# Bytes of a box in its largest part and of its sums: 64 and 128 per thread, in registers.
 BOX_BYTES = 16384
-TILE_BYTES = 32768
+SUM_BYTES = 32768
 MAX_TURNS = 8  # words per thread: with more, the parameters of 16 parts exceed 4 KB
 # Numbers of the dtypes that can be added (all but bool), as in `ADDED` of numeric.cuh.
 _ADDED = (*(row.name for row in DTYPES.values() if row.kind != "b"), "c8", "c16")
@@ -202,17 +226,21 @@ def prepare_sum(
     words = _items_per_word(arrays, axes)
     near = [(axis, array.operand.item) for axis, array in zip(axes, arrays, strict=True)]
     summed, size = _sum_dtype(computed)
-    places = min(BOX_BYTES // most, TILE_BYTES // size, MAX_TURNS * THREADS * words)
-    boxes = choose([loop.count for loop in loops], near, words, size, places)
+    places = min(BOX_BYTES // most, SUM_BYTES // size, MAX_TURNS * THREADS * words)
+    dtypes = {_kernel_dtype(part) for part in parts}
+    # Shared memory contains items of the parts, or computed values if parts differ.
+    boxes = choose(
+        [loop.count for loop in loops], near, words, most if len(dtypes) == 1 else size, places
+    )
     # A part is read item by item if the box has length 1 along its axis.
     axes = [axis if boxes.places[axis] > 1 else last for axis in axes]
     wide = [array.is_wide(axis, words) for array, axis in zip(arrays, axes, strict=True)]
     walks = [
-        _pack_walk(boxes, array, axis, is_wide, places // (THREADS * words))
+        _pack_walk(boxes, array, axis, is_wide)
         for array, axis, is_wide in zip(arrays, axes, wide, strict=True)
     ]
     walks[-1:-1] = [bytes(len(walks[-1]))] * (MAX_PARTS - len(parts))
-    params = [struct.pack("2I", len(parts), prod(boxes.places) // words)]
+    params = [struct.pack("Q", len(parts))]
     params += [
         _pack_axis(boxes, index, [array.steps[index] for array in arrays])
         for index in range(last + 1)
@@ -220,7 +248,7 @@ def prepare_sum(
     defines = {
         "AXES": last + 1, "COMPUTED": summed, "MAX_PARTS": MAX_PARTS, "PER_WORD": words,
         "PLACES": places, "TARGET": _kernel_dtype(target), "THREADS": THREADS,
-        "DTYPES": sum({1 << CODES[_kernel_dtype(part)] for part in parts}),
+        "DTYPES": sum(1 << CODES[dtype] for dtype in dtypes),
         "WIDTHS": (not all(wide)) + 2 * any(wide),
     }  # fmt: skip
     return CudaLaunch(
@@ -264,8 +292,9 @@ def _pack_axis(boxes: Boxes, axis: int, steps: list[int]) -> bytes:
     return divisor(boxes.along(axis) >> group) + packed
 
 
-def _pack_walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool, turns: int) -> bytes:
-    """Pack the offsets of an array's words along an axis, for `turns` iterations of the threads."""
+def _pack_walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool) -> bytes:
+    """Pack the offsets of an array's words along an axis, for each iteration of the threads."""
+    turns = boxes.turns
     places = [boxes.find(axis, turn * THREADS) for turn in range(turns)]
     offsets = [
         sum(index * step for index, step in zip(place, array.steps, strict=True))

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutkit.kernels.cuda.accumulate import LINE, choose
+from layoutkit.kernels.cuda.launch import THREADS
 
-# Places of a word, bytes of a computed value, and the most places of a box, of the sums there are.
-KINDS = [(4, 4, 4096), (8, 4, 4096), (2, 8, 2048), (2, 4, 2048), (2, 8, 4096), (4, 8, 4096),
-         (16, 8, 4096), (16, 4, 4096), (1, 16, 1024)]  # fmt: skip
+# Places of a word, bytes of an item in shared memory, and places of a box, of the sums there are.
+KINDS = [(4, 4, 4096), (8, 2, 8192), (8, 2, 4096), (2, 2, 4096), (8, 4, 8192), (2, 4, 4096),
+         (2, 8, 2048), (4, 8, 4096), (8, 8, 4096), (16, 8, 4096), (16, 1, 4096), (4, 1, 4096),
+         (1, 16, 1024)]  # fmt: skip
+
+
+# Of those, boxes in three layouts whose rows are below 64 bytes.
+SHORT = [(8, 2, 4096), (4, 1, 4096)]
 
 
 @st.composite
@@ -28,7 +34,7 @@ def chosen(draw):
 @settings(max_examples=60, deadline=None)
 def test_words_along_any_axis_cover_a_box_once(found):
     boxes, near, most = found
-    assert prod(boxes.places) <= most
+    assert prod(boxes.places) == most
     everywhere = set(product(*map(range, boxes.places)))
     for axis in near:
         if boxes.places[axis] == 1:
@@ -86,21 +92,59 @@ def test_slots_are_a_sum_of_bits(found):
                 )
 
 
+@given(chosen())
+@settings(max_examples=60, deadline=None)
+def test_words_of_a_thread_are_adjacent_along_the_last_axis(found):
+    """Test that a thread can write them to shared memory in pieces of up to 16 bytes."""
+    boxes, near, _ = found
+    assert boxes.run * boxes.size in (16, boxes.turns * boxes.size)
+    for axis in near - {len(boxes.places) - 1}:
+        if boxes.places[axis] == 1:
+            continue
+        for word in range(0, prod(boxes.places) // boxes.words, 7):
+            place = boxes.find(axis, word)
+            turn = word // THREADS % boxes.run
+            first = boxes.find(axis, word - turn * THREADS)
+            assert place == [*first[:-1], first[-1] + turn]
+            assert boxes.slot(place) == boxes.slot(first) + turn * boxes.size
+
+
+def test_rows_of_three_layouts_are_whole_sectors():
+    """Test that no part is read in rows below 32 bytes, of which half a sector would be unused."""
+    for parts in (2, 4, 8):
+        for item in (1, 2, 4):
+            near = [((1, 0, 2)[part % 3], item) for part in range(parts)] + [(2, item)]
+            boxes = choose((1024, 3136, 64), near, 16 // item, item, 16384 // item)
+            assert min(boxes.places) * item >= (32 if item > 1 else 16), boxes
+
+
+@pytest.mark.parametrize("counts", [(1, 40, 3), (5, 3, 2), (7,), (1000, 32, 64), (3, 1, 9, 1)])
+def test_boxes_are_full_unless_the_array_is_smaller(counts):
+    last = len(counts) - 1
+    for near in ((0, last), (max(0, last - 1), last)):
+        boxes = choose(counts, [(axis, 2) for axis in near], 8, 2, 8192)
+        covered = [min(pair) for pair in zip(counts, boxes.places, strict=True)]
+        assert prod(covered) > 8192 // 2 or covered == list(counts)
+
+
 @pytest.mark.parametrize(("words", "size", "most"), [kind for kind in KINDS if kind[0] < 16])
 @pytest.mark.parametrize("others", [(0,), (1,), (0, 1)])
 def test_no_two_threads_meet_a_bank(words, size, most, others):
     """Test shared-memory banks for boxes of long axes, written along any axis or by word owners.
 
-    (Of words of 16 items, rows of a box in three layouts are too short for that.)
+    (Two meet one if rows of a box are short: of small integers, whose sums are large, in three
+    layouts. Of words of 16 items they are even shorter.)
     """
     near = [(axis, 4) for axis in (*others, 2)]
     boxes = choose((1 << 10, 1 << 10, 1 << 10), near, words, size, most)
+    run = size * boxes.run
     for axis in others:
         for item in range(words):
-            starts = [boxes.find(axis, lane) for lane in range(LINE // max(4, size))]
+            starts = [boxes.find(axis, lane) for lane in range(LINE // max(4, run))]
             for start in starts:
                 start[axis] += item
-            assert _banks(boxes, starts, size) == LINE // 4
+            shared = 2 if axis == 1 and 0 in others and (words, size, most) in SHORT else 1
+            assert _banks(boxes, starts, run) * shared == LINE // 4
     pieces = max(1, words * size // 16)
     piece = words * size // pieces
     for number in range(pieces):

@@ -14,13 +14,13 @@ import pytest
 from arrays_of import BF16
 from cuda_model import whole_only
 from cuda_moves import launch_of as move
-from cuda_moves import placed
+from cuda_moves import placed, planned_sum
 from cuda_moves import resize_of as resized
 from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
-from layoutkit.kernels.cuda.launch import FAMILIES, source
+from layoutkit.kernels.cuda.launch import FAMILIES, THREADS, source
 from layoutkit.spec import as_dtype
 
 pytestmark = pytest.mark.budget(3)
@@ -67,6 +67,8 @@ LAUNCHES = {
     "sum of bf": lambda: total(BF16),
     "sum of integers": lambda: total("i4"),
     "sum of bytes": lambda: total("u1"),
+    "sum of bf and f2": lambda: total(BF16, "f2"),
+    "sum of i4 and i1": lambda: total("i4", "i1"),
     "sum of c16": lambda: total("c16"),
     "resize u1": lambda: resized("u1"),
     "resize bf, outside": lambda: resized(BF16, outside=2),
@@ -142,6 +144,35 @@ def test_kernels_of_the_benchmark_stay_in_registers(generation):
     # without spills have a quarter fewer bytes in flight.
     assert len(spills) <= 1
     assert set(spills.values()) <= {8}
+
+
+# The least blocks of a multiprocessor for sums in three layouts, if all arrays are accessed in
+# words of 16 bytes, if some are, and if none is. The first two are those of the benchmark.
+SUMS = {
+    ("f4",): (4, 3, 3), (BF16,): (3, 2, 2), ("f2",): (3, 2, 2), ("f8",): (4, 3, 3),
+    ("u1",): (3, 3, 3), ("i2",): (3, 3, 3), ("u4",): (3, 2, 2), ("i8",): (4, 3, 3),
+    ("c8",): (4, 3, 3), ("c16",): (4, 4, 4), ("f4", BF16): (4, 3, 3), (BF16, "f2"): (2, 2, 2),
+    ("f8", "u1"): (4, 3, 3), ("i8", "f8"): (4, 3, 3), ("i4", "i1"): (2, 2, 2),
+}  # fmt: skip
+WORDS = {(64, 64, 64): 0, (64, 64, 67): 1, (61, 63, 67): 2}
+
+
+@pytest.mark.budget(2)
+@needs_nvrtc
+@pytest.mark.parametrize("generation", [90, 80, 75, 100, 120])
+@pytest.mark.parametrize("sizes", WORDS)
+@pytest.mark.parametrize("dtypes", SUMS, ids=str)
+def test_sums_leave_registers_for_other_blocks(dtypes, sizes, generation):
+    extents = dict(zip("abc", sizes, strict=True))
+    parts = [
+        (placed([extents[axis] for axis in layout], dtype), layout)
+        for layout, dtype in zip(("abc", "cab", "bca"), (dtypes * 3)[:3], strict=True)
+    ]
+    log = Compiled(planned_sum(parts, "abc")[0], generation).log
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+    registers = int(re.search(r"Used (\d+) registers", log)[1])
+    blocks = 65536 // (THREADS * (-(-registers // 8) * 8))
+    assert blocks >= SUMS[dtypes][WORDS[sizes]]
 
 
 @pytest.mark.budget(0)

@@ -8,6 +8,7 @@ import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
+from cuda_model import whole_only
 from cuda_moves import address, converted, copied, placed, planned, planned_sum, prepared, summed
 from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from layoutkit import ArraySpec, Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import CHUNK, THREADS, CudaLaunch, prepare
+from layoutkit.kernels.cuda.launch import CHUNK, THREADS, CudaLaunch, prepare, source
 from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 
@@ -558,6 +559,48 @@ def test_sums_of_whole_words_in_many_boxes():
         compare_sums([(copied(part, 0), of) for part, of in parts], "bwc")
 
 
+# By dtypes: the lengths of a box of parts in three layouts (see `kernels/cuda/accumulate.py`).
+BOXES = {
+    (BF16,): (16, 16, 32), ("f4",): (16, 16, 16), ("f8",): (16, 8, 16), ("i2",): (16, 16, 16),
+    ("u1",): (16, 16, 16), (BF16, "f2"): (16, 16, 32), ("i4", "i2"): (16, 16, 16),
+}  # fmt: skip
+
+
+@pytest.mark.budget(4)
+@pytest.mark.parametrize("more", [-1, 0, 1], ids=["below", "at", "above"])
+@pytest.mark.parametrize("is_wide", [True, False], ids=["words", "items"])
+@pytest.mark.parametrize("dtypes", BOXES, ids=str)
+def test_sums_in_three_layouts_about_the_edges_of_boxes(dtypes, is_wide, more):
+    """Test twice the lengths of a box, and a word of 16 bytes or an item less and more."""
+    step = 16 // min(np.dtype(dtype).itemsize for dtype in dtypes) if is_wide else 1
+    lengths = [2 * length + more * step for length in BOXES[dtypes]]
+    sizes = dict(zip("bwc", lengths, strict=True))
+    layouts = "bwc", "cwb", "bcw", "wcb", "cbw"
+    parts = [
+        (copied(spread([sizes[axis] for axis in layout], "f4").astype(dtype), 0), layout)
+        for layout, dtype in zip(layouts, (dtypes * 5)[:5], strict=True)
+    ]
+    launch = planned_sum(parts, "bwc")[0]
+    assert dict(launch.defines)["WIDTHS"] == "2" or not is_wide
+    assert (launch.grid == 8) if more == 0 else (launch.grid > 8) == (more > 0)
+    compare_sums(parts, "bwc")
+    if more == 0:  # no box takes the way of boxes that are not whole
+        how = {"text": whole_only(source("accumulate"))}
+        assert_same(summed(parts, "bwc", how=how), wanted_sum(parts, "bwc"))
+
+
+@pytest.mark.parametrize("dtype", [BF16, "f4", "f8", "c8"], ids=str)
+def test_sums_of_negative_zeros_and_of_special_values(dtype):
+    """Test that sums begin with the first part, not with zero."""
+    special = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1.0], "f4").astype(dtype)
+    first, second = (part.ravel() for part in np.meshgrid(special, special))
+    parts = [(np.full((8, 12), -0.0, "f4").astype(dtype), "bc") for _ in range(2)]
+    with np.errstate(invalid="ignore"):
+        compare_sums(parts, "bc")
+        compare_sums([(part.reshape(3, 12), "bc") for part in (first, second)], "bc")
+    assert np.signbit(summed(parts, "bc").real.astype("f4")).all()
+
+
 @pytest.mark.parametrize("dtype", ["u1", BF16, "f4", "f8", "c16"], ids=str)
 def test_parameters_of_the_largest_sum_fit_a_launch(dtype):
     """Test that 16 parts and 8 axes, in words of any length, fit 4 KB with the addresses."""
@@ -619,8 +662,12 @@ def test_threads_do_not_race(pattern, dtype):
         assert_same(got, reference_convert(x, pattern))
 
 
-def test_threads_of_a_sum_do_not_race():
-    parts = [(spread((40, 70), "f4"), "bc"), (spread((70, 40), "f4"), "cb")]
+@pytest.mark.parametrize("other", ["f4", "f2"])
+def test_threads_of_a_sum_do_not_race(other):
+    """Test sums with two tiles, and with one if dtypes differ, which several parts use."""
+    first = "f4" if other == "f4" else BF16
+    parts = [(spread((24, 70), first), "bc"), (spread((70, 24), other), "cb")]
+    parts += [(spread((70, 24), first), "cb"), *parts]
     assert_same(summed(parts, "bc", how={"mode": "threads"}), wanted_sum(parts, "bc"))
 
 
