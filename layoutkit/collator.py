@@ -26,9 +26,10 @@ from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
 from .converter import Converter
 from .cpu.collate import CollateProgram
-from .cpu.resize import ResizeProgram, converted_options
+from .cpu.resize import ResizeProgram
 from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
 from .cuda.collate import DeviceCollateProgram
+from .cuda.memory import check_same_device
 from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
@@ -455,14 +456,22 @@ class Collator:
                     f"{arrays[0].device}; move all samples to one device first"
                 )
             arrays.append(adapter.device_array(sample, self._name(i)))
-        out_adapter = None if out is None else dispatch.get_device_adapter(out)
-        target = None if out_adapter is None else out_adapter.device_array(out, "out")
+        device = self._options.options.device
+        stays = device in (None, arrays[0].device)
+        target = None
+        if out is not None and stays:
+            target = dispatch.device_output(leader, out, arrays[0], "x")
+        elif device not in (None, CPU):
+            check_same_device(arrays[0], "x", device, "device=")
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
-        result = self._device_program(arrays, indices, crops, target, leader)
-        leader.keep(arrays)
-        windows = leader.export(result.owner, samples[0])
-        task = converted_options(self._options, result.shape, arrays[0].dtype)
-        return self._post_converter(task)(windows, out)
+        with leader.kept_alive([*arrays, target]):
+            batch = self._device_program(arrays, indices, crops, target, leader, may_convert=stays)
+        if batch.post_conversion is None and target is not None:
+            return leader.written(out)
+        windows = leader.export(batch.array.owner, samples[0])
+        if batch.post_conversion is None:
+            return windows
+        return self._post_converter(batch.post_conversion)(windows, out)
 
     def _post_converter(self, task: ConvertOptions) -> Converter:
         """Return the cached Converter of options, which is applied to the stacked windows."""

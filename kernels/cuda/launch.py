@@ -432,7 +432,7 @@ def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target:
     return max(1, width)
 
 
-FAMILIES = ("transpose", "interleave", "lines", "gather", "accumulate", "resize")
+FAMILIES = ("transpose", "interleave", "lines", "gather", "accumulate", "collate")
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 

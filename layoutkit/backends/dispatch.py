@@ -135,10 +135,11 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.targets_gpu:
         stays_on_gpu = isinstance(adapter, CudaAdapter) and converter.device != CPU
-        selected = take_channels(task, adapter, x)
+        pads = stays_on_gpu and not adapter.is_recorded(x)
+        selected = take_channels(task, adapter, x, pads=pads)
         if selected is not None:
             converter, x = converter.with_options(options_after_take), selected
-        if task.padding is not None and (not stays_on_gpu or adapter.is_recorded(x)):
+        if task.padding is not None and not pads:
             return _convert_padded(converter, adapter, x, out)
         if selected is not None:
             return converter(x, out)
@@ -187,7 +188,7 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     array = adapter.device_array(x, "x")
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
-    target = _device_output(adapter, out, array, "x")
+    target = device_output(adapter, out, array, "x")
     programs = device_programs_of(converter)
     with adapter.kept_alive([array, target]):
         result = programs.run(array, target, adapter)
@@ -207,7 +208,7 @@ def convert_on_gpu(
     result_device = DeviceArray(
         0, (), (), array.dtype, device_ordinal(converter.device or CPU), None
     )
-    target = _device_output(gpu_adapter, out, result_device, "the result")
+    target = device_output(gpu_adapter, out, result_device, "the result")
     result = upload(device_programs_of(converter), array, target, gpu_adapter)
     return gpu_adapter.export(result, None) if target is None else gpu_adapter.written(out)
 
@@ -224,7 +225,7 @@ def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     return writer.from_numpy(host, x) if target is None else writer.written(out)
 
 
-def _device_output(
+def device_output(
     adapter: CudaAdapter, out: Any, first: DeviceArray, name: str
 ) -> DeviceArray | None:
     """Return the memory of the caller's output, or None if there is no output."""
@@ -298,7 +299,7 @@ def _sum_on_gpu(
     out: Any,
 ) -> Any:
     adapter: CudaAdapter = adapters[0]
-    target = _device_output(adapter, out, arrays[0], "part 0")
+    target = device_output(adapter, out, arrays[0], "part 0")
     if accumulator.cuda_programs is None:
         accumulator.cuda_programs = DeviceSums(accumulator.plan)
     with (

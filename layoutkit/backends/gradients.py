@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from ..planning.options import ConvertOptions
 
 
-def take_channels(task: ConvertOptions, adapter: Adapter, x: Any) -> Any:
-    """Return a copy of the selected channels, or None if the conversion itself selects them."""
+def take_channels(task: ConvertOptions, adapter: Adapter, x: Any, *, pads: bool) -> Any:
+    """Return a copy of the selected channels, or None if the conversion itself selects them.
+
+    `pads`: the conversion also pads, and not a copy of x.
+    """
     if task.channels is None:
         return None
     move, picks = task.select_channels(adapter.facts(x, "x")[0])
     is_slice = adapter.is_traced or (picks is not None and as_slice(picks.order) is not None)
-    if picks is None or task.copy is False or (is_slice and task.padding is None):
+    if picks is None or task.copy is False or (is_slice and (pads or task.padding is None)):
         return None
     sizes = picks.whole(move).sizes
     axis = picks.axis(move)

@@ -1,21 +1,37 @@
-"""Gather windows of samples on a GPU into one array, which is then converted as one batch.
+"""Collate samples on a GPU: crop, resize, convert and stack their windows in one launch.
 
-`layoutkit.cpu.collate` does this on the CPU. Conversion kernels copy a window, with one launch for
-its part inside of the sample and one for each border of padding. All launches are asynchronous.
+`layoutkit.cpu.collate` and `layoutkit.cpu.resize` do this on the CPU, with the same placement and
+weights. A table of the samples of a batch is uploaded with each call. If kernels cannot write the
+batch (they do not support a dtype, or C leaves a cast undefined), the launch gathers the windows as
+they are, or resized as float32, and a conversion follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
-from typing import Any
+from functools import partial
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..layout.parsing import identity_pattern
-from ..memory import Array
+from .._utils import fork
+from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ..cpu.resize import (
+    EXACT,
+    F4,
+    AxisPlacement,
+    check_resizable,
+    converted_options,
+    tap_tables,
+)
+from ..errors import DtypeError
+from ..kernels.cpu.resize_params import HEAD, POSITION
+from ..layout.pattern import Permutation
+from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
+from ..planning.channels import as_slice
 from ..planning.collate import (
     CollateOptions,
     SampleAxes,
@@ -23,26 +39,50 @@ from ..planning.collate import (
     check_windows_inside,
     fill_array_of,
     normalize_indices,
+    parse_per_sample,
+    place_resized,
     resolve_crops,
     select_channel_sizes,
 )
 from ..planning.crops import CropArgs
-from ..planning.options import parse_options
-from ..planning.padding import PaddedRegion
+from ..planning.epilogue import Epilogue, kernel_dtype_name
+from ..planning.loops import byte_strides
+from ..planning.options import ConvertOptions
+from ..planning.plan import Part, Plan, make_single_plan
+from ..planning.resize import Placements, ResizeOptions
 from ..spec import DType
-from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
-from .program import DevicePrograms
-from .resize import Resizing, resized_dtype
+from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
+from .program import supports_float16
 from .runtime import runtime
-from .transfers import to_device
+from .transfers import STAGING_BYTES, Conversion, Fill, refuse_capture, staging_of
+
+if TYPE_CHECKING:
+    from ..kernels.cuda.launch import CudaLaunch
+
+_ALIGNMENT = 16  # bytes, of everything in a table
+_MOVED_BYTES = (1, 2, 4, 8, 16)
+
+
+class PreparedBatch(NamedTuple):
+    """A batch on a GPU that is still to be written.
+
+    array       the memory of the batch
+    post_conversion     the conversion that follows, if any
+    launch      the launch that writes the array, the bytes that it needs in device memory, and the
+                address that the addresses of samples in them are relative to; None: it is empty
+    """
+
+    array: DeviceArray
+    post_conversion: ConvertOptions | None
+    launch: tuple[CudaLaunch, Array, int] | None = None
 
 
 class DeviceCollateProgram:
-    """The GPU program of a Collator, which gathers windows of samples into one array."""
+    """The GPU program of a Collator."""
 
     def __init__(self, options: CollateOptions) -> None:
         self._options = options
-        self._programs: dict[int, DevicePrograms] = {}  # by rank
+        self._plans: Cache[Plan] = Cache()  # by the layout of windows and batch
 
     def __call__(
         self,
@@ -51,48 +91,72 @@ class DeviceCollateProgram:
         crops: CropArgs,
         out: DeviceArray | None,
         adapter: DeviceAdapter,
-    ) -> DeviceArray:
-        """Return the windows in one array, whose sample axis has its index in the pattern."""
+        *,
+        may_convert: bool,
+    ) -> PreparedBatch:
+        """Collate samples into `out`, or into a new array; see `prepare`."""
+        with runtime().on(arrays[0].ordinal):
+            batch = self.prepare(arrays, indices, crops, out, adapter, may_convert=may_convert)
+            if batch.launch is not None:
+                _upload_and_launch(batch.array, *batch.launch, adapter)
+        return batch
+
+    def prepare(
+        self,
+        arrays: Sequence[DeviceArray],
+        indices: Any,
+        crops: CropArgs,
+        out: DeviceArray | None,
+        adapter: DeviceAdapter,
+        *,
+        may_convert: bool,
+    ) -> PreparedBatch:
+        """Return the batch of samples, in `out` or a new array, and the launch that writes it.
+
+        Without `may_convert`, or if the conversion is not one that kernels do, windows are gathered
+        into a new array. Raises all errors of a call.
+        """
         options = self._options
         first = arrays[0]
-        for number, array in enumerate(arrays):
-            name = "x" if options.whole else f"sample {number}"
-            check_same_device(first, "x" if options.whole else "sample 0", array.device, name)
-            if out is not None:
-                check_writable(array, out, name)
-        check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
+        self._check_arrays(arrays, out)
         samples, axes, sample_axis = self._samples(arrays, indices)
         shapes = np.array([array.shape for array in (samples or arrays)], np.int64)
         if not samples:
             shapes = np.delete(shapes, sample_axis, axis=1)
         window = axes.window(options, shapes)
-        if options.resize is not None:
-            dtype = resized_dtype(options.resize, first.dtype)
-            batch = _empty_batch(window, len(samples), sample_axis, dtype, first, adapter)
-            if batch.size:
-                Resizing(options, axes, window, samples, batch, sample_axis, adapter).run(crops)
-            return batch
-        sizes = select_channel_sizes(options, axes, shapes)
-        cropped = resolve_crops(options, axes, sizes, np.array(window), crops, len(samples))
-        outside = (cropped.starts < 0) | (cropped.starts + np.array(window) > sizes)
-        pixel = fill_array_of(options, axes, window, first.dtype)
-        if options.fill is None:
-            check_windows_inside(axes, cropped.starts, sizes, window, outside)
-        batch = _empty_batch(window, len(samples), sample_axis, first.dtype, first, adapter)
-        if not batch.size:
-            return batch
-        tables = (
-            np.broadcast_to(table, (len(samples), len(window))) for table in (*cropped, sizes)
+        dtype = window_dtype(options.resize, first.dtype)
+        shape = (*window[:sample_axis], len(samples), *window[sample_axis:])
+        fill = fill_array_of(options, axes, window, first.dtype)
+        placed = None
+        if options.resize is None or 0 not in shape:
+            placed = place_windows(options, axes, window, shapes, crops, len(samples))
+        post = converted_options(options, shape, first.dtype)
+        plan = self._plan(post._replace(device=None, copy=True), shape, dtype, first, out)
+        is_converted = may_convert and plan.before is plan.after is None
+        if is_converted:
+            adapter.check(plan.target.dtype)
+            result = out or adapter.empty(plan.target.shape, plan.target.dtype, first.ordinal)
+        else:
+            adapter.check(dtype)
+            result = adapter.empty(shape, dtype, first.ordinal)
+        remaining = None if is_converted else post
+        if placed is None or not result.size:
+            return PreparedBatch(result, remaining)
+        written = _written_by(plan, result, options.letter, is_converted)
+        is_float = options.resize is not None and dtype == F4
+        return PreparedBatch(
+            result, remaining, _prepare_launch(axes, samples, placed, fill, written, is_float)
         )
-        with runtime().on(batch.ordinal):
-            fill = self._fill_on_device(pixel, axes, batch, adapter) if outside.any() else None
-            for number, (sample, *rows) in enumerate(zip(samples, *tables, strict=True)):
-                starts, flips, lengths = (row.tolist() for row in rows)
-                target = _flip_axes(_select_index(batch, sample_axis, number), flips)
-                pieces = self._window_pieces(axes, sample, starts, lengths, window, fill)
-                for source, region in pieces:
-                    self._copy(source, _crop(target, region), adapter)
-        return batch
+
+    def _check_arrays(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
+        """Raise unless all arrays are on one GPU, of one rank and dtype, and not part of `out`."""
+        is_whole = self._options.whole
+        for number, array in enumerate(arrays):
+            name = "x" if is_whole else f"sample {number}"
+            check_same_device(arrays[0], "x" if is_whole else "sample 0", array.device, name)
+            if out is not None:
+                check_writable(array, out, name)
+        check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
 
     def _samples(
         self, arrays: Sequence[DeviceArray], indices: Any
@@ -109,80 +173,25 @@ class DeviceCollateProgram:
         samples = [_select_index(first, sample_axis, number) for number in numbers]
         return samples, axes, sample_axis
 
-    def _fill_on_device(
-        self, pixel: Array, axes: SampleAxes, batch: DeviceArray, adapter: DeviceAdapter
-    ) -> DeviceArray:
-        """Return the fill values on the GPU, broadcast with stride 0."""
-        device_pixel = adapter.device_array_of(to_device(pixel, batch.device, adapter))
-        ndim = len(axes.sample.groups)
-        channel = axes.places().get(CHANNEL)
-        strides = [0] * ndim
-        if len(pixel) > 1 and channel is not None:
-            strides[channel] = pixel.itemsize
-        return replace(device_pixel, shape=(1,) * ndim, strides=tuple(strides))
-
-    def _window_pieces(
+    def _plan(
         self,
-        axes: SampleAxes,
-        sample: DeviceArray,
-        starts: list[int],
-        sizes: list[int],
-        window: tuple[int, ...],
-        fill: DeviceArray | None,
-    ) -> Iterator[tuple[DeviceArray, tuple[slice, ...]]]:
-        """Yield (source, region of the window) for the inside of a window and its padding."""
-        spans = zip(starts, sizes, window, strict=True)
-        ends = [(min(max(-b, 0), w), min(max(n - b, 0), w)) for b, n, w in spans]
-        inner = tuple(slice(first, max(first, last)) for first, last in ends)
-        source_region = tuple(
-            slice(part.start + start, part.stop + start)
-            for part, start in zip(inner, starts, strict=True)
-        )
-        if self._options.channels is None:
-            yield _crop(sample, source_region), inner
-        else:
-            channel = axes.places()[CHANNEL]
-            for first, step, channel_slice in _even_runs(self._options.channels):
-                selected = _slice_axis(sample, channel, first, step)
-                channel_region = (
-                    *source_region[:channel],
-                    slice(0, channel_slice.stop - channel_slice.start),
-                    *source_region[channel + 1 :],
-                )
-                yield (
-                    _crop(selected, channel_region),
-                    (*inner[:channel], channel_slice, *inner[channel + 1 :]),
-                )
-        if fill is not None:
-            for border in PaddedRegion(window, window, inner).borders():
-                yield _crop(fill, border), border
-
-    def _copy(self, source: DeviceArray, target: DeviceArray, adapter: DeviceAdapter) -> None:
-        """Copy a piece on the stream of the adapter."""
-        if not target.size:
-            return
-        if not target.shape:
-            source, target = (replace(side, shape=(1,), strides=(0,)) for side in (source, target))
-        ndim = len(target.shape)
-        programs = self._programs.get(ndim)
-        if programs is None:
-            task = parse_options(identity_pattern(ndim), copy=True)
-            programs = self._programs.setdefault(ndim, DevicePrograms(task))
-        programs.find(source, target)(source, target, adapter)
-
-
-def _empty_batch(
-    window: tuple[int, ...],
-    count: int,
-    sample_axis: int,
-    dtype: DType,
-    first: DeviceArray,
-    adapter: DeviceAdapter,
-) -> DeviceArray:
-    """Return memory for the windows of `count` samples, on the GPU of the first one."""
-    adapter.check(first.dtype)
-    shape = (*window[:sample_axis], count, *window[sample_axis:])
-    return adapter.empty(shape, dtype, first.ordinal)
+        task: ConvertOptions,
+        shape: tuple[int, ...],
+        dtype: DType,
+        first: DeviceArray,
+        out: DeviceArray | None,
+    ) -> Plan:
+        """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
+        key = (shape, dtype, first.ordinal, out and (out.shape, out.strides, out.dtype))
+        plan = self._plans.get(key)
+        if plan is None:
+            facts = shape, contiguous_strides(shape, dtype), dtype, first.device
+            plan = make_single_plan(task, *facts, out, supports_float16)
+            if out is not None:
+                dense = Part(out.shape, contiguous_strides(out.shape, out.dtype), out.dtype)
+                plan = make_single_plan(task, *facts, dense, supports_float16)
+            cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
+        return plan
 
 
 def _select_index(array: DeviceArray, axis: int, index: int) -> DeviceArray:
@@ -192,37 +201,367 @@ def _select_index(array: DeviceArray, axis: int, index: int) -> DeviceArray:
     return replace(array, address=address, shape=shape, strides=strides)
 
 
-def _crop(array: DeviceArray, region: tuple[slice, ...]) -> DeviceArray:
-    """Return a region of an array; each slice must have a start and a stop."""
-    pairs = zip(region, array.strides, strict=True)
-    address = array.address + sum(part.start * stride for part, stride in pairs)
-    return replace(array, address=address, shape=tuple(p.stop - p.start for p in region))
+def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
+    """Return the dtype of windows before the conversion.
+
+    Raises DtypeError if samples cannot be resized or moved.
+    """
+    if resize is not None:
+        is_exact = check_resizable(resize, source) in EXACT
+        if resize.filter != "nearest" or is_exact:
+            return F4
+    if source.itemsize not in _MOVED_BYTES:
+        raise DtypeError(f"samples have dtype {source}, whose items a GPU does not move")
+    return source
 
 
-def _flip_axes(array: DeviceArray, flips: list[bool]) -> DeviceArray:
-    """Return the array with the axes reversed whose flag in `flips` is True."""
-    axes = list(zip(array.shape, array.strides, flips, strict=True))
-    address = array.address + sum(
-        (size - 1) * stride for size, stride, is_flipped in axes if is_flipped
+# ---- the placement of windows ------------------------------------------------------------
+
+
+class PlacedWindows(NamedTuple):
+    """The positions of samples that windows read: a row per sample, a column per axis.
+
+    Position p of a window stands for index begins + p * steps of the sample. Resized axes: p is a
+    position of the crop, which taps (`placements`) refer to.
+
+    window      the sizes of windows
+    lengths     the sizes of the samples
+    resized     the axes that are resized by weighted sums
+    maps        for some axes, the index of each position of the window; -1: it is filled
+    """
+
+    window: tuple[int, ...]
+    begins: Array
+    steps: Array
+    lengths: Array
+    flips: Array
+    resized: list[int]
+    placements: Placements | None
+    resize: ResizeOptions | None
+    maps: dict[int, Array]
+
+    @property
+    def is_inside(self) -> bool:
+        """True if all positions lie inside of samples."""
+        counts = np.tile(np.array(self.window), (len(self.lengths), 1))
+        if self.placements is not None and self.resized:
+            counts[:, self.resized] = self.placements.sizes
+        last = self.begins + (counts - 1) * self.steps
+        low, high = np.minimum(self.begins, last), np.maximum(self.begins, last)
+        is_inside = (low >= 0) & (high < self.lengths)
+        is_inside[:, [*self.maps]] = True
+        mapped = (
+            ((index >= 0) & (index < self.lengths[:, axis, None])).all()
+            for axis, index in self.maps.items()
+        )
+        return bool(is_inside.all()) and all(mapped)
+
+
+def place_windows(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    shapes: Array,
+    crops: CropArgs,
+    count: int,
+) -> PlacedWindows:
+    """Return the placement of the windows of `count` samples; raise if one does not fit."""
+    lengths = select_channel_sizes(options, axes, shapes)
+    resized: list[int] = []
+    placements = None
+    maps: dict[int, Array] = {}
+    if options.resize is None:
+        begins, flips = resolve_crops(options, axes, lengths, np.array(window), crops, count)
+        outside = (begins < 0) | (begins + np.array(window) > lengths)
+        if options.fill is None:
+            check_windows_inside(axes, begins, lengths, window, outside)
+    else:
+        resized, placements = place_resized(options, axes, lengths, crops)
+        begins = np.zeros_like(shapes)
+        begins[:, resized] = placements.begins
+        flips = np.zeros(shapes.shape, bool)
+        for axis, flags in parse_per_sample("flip", crops.flip, axes.places(), count).items():
+            flips[:, axis] = flags
+        if options.resize.filter == "nearest":
+            maps = dict(_nearest_maps(window, resized, placements, flips))
+            resized = []
+    is_turned = flips.copy()
+    is_turned[:, resized] = False
+    steps = np.where(is_turned, -1, 1)
+    begins = begins + is_turned * (np.array(window) - 1)
+    if options.channels is not None:
+        channel = axes.places()[CHANNEL]
+        spaced = as_slice(options.channels)
+        if spaced is not None:
+            begins[:, channel] = spaced[0] + begins[:, channel] * spaced[1]
+            steps[:, channel] *= spaced[1]
+        else:
+            order = np.array(options.channels, np.int64)
+            maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
+    return PlacedWindows(
+        window, begins, steps, shapes, flips, resized, placements, options.resize, maps
     )
-    strides = tuple(-stride if is_flipped else stride for _, stride, is_flipped in axes)
-    return replace(array, address=address, strides=strides)
 
 
-def _even_runs(channels: Sequence[int]) -> Iterator[tuple[int, int, slice]]:
-    """Yield each run of evenly spaced channels: first channel, step, and slice of the result."""
-    start = 0
-    while start < len(channels):
-        rest = channels[start:]
-        step = rest[1] - rest[0] if len(rest) > 1 else 1
-        evenly_spaced = takewhile(lambda n: rest[n] == rest[0] + n * step, range(len(rest)))  # noqa: B023
-        stop = start + sum(1 for _ in evenly_spaced)
-        yield rest[0], step, slice(start, stop)
-        start = stop
+def _nearest_maps(
+    window: tuple[int, ...], resized: list[int], placements: Placements, flips: Array
+) -> Iterator[tuple[int, Array]]:
+    """Yield the resized axes, and the nearest index of each position of the window."""
+    for column, axis in enumerate(resized):
+        begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
+        positions = firsts + np.arange(window[axis])
+        nearest = (2 * positions + 1) * sizes // (2 * scaled)
+        is_covered = (positions >= 0) & (positions < scaled)
+        index = np.where(is_covered, begins + nearest, -1)
+        yield axis, np.where(flips[:, axis, None], index[:, ::-1], index)
 
 
-def _slice_axis(array: DeviceArray, axis: int, first: int, step: int) -> DeviceArray:
-    """Return the array with every `step`-th index of an axis, from `first` on."""
-    stride = array.strides[axis]
-    strides = (*array.strides[:axis], stride * step, *array.strides[axis + 1 :])
-    return replace(array, address=array.address + first * stride, strides=strides)
+# ---- the launch --------------------------------------------------------------------------
+
+
+class _Written(NamedTuple):
+    """The memory that a launch writes: bytes from one position to the next, by axis.
+
+    letter      the axis of samples
+    coef        the axis of the coefficients of the epilogue, if they differ
+    """
+
+    array: DeviceArray
+    move: Permutation
+    letter: str
+    steps: dict[str, int]
+    epilogue: Epilogue | None
+    coef: str | None
+
+
+def _written_by(plan: Plan, result: DeviceArray, letter: str, is_converted: bool) -> _Written:
+    """Return how windows are written to a result: converted, or as they are."""
+    move = plan.move
+    if not is_converted:
+        sides = move.source.groups, move.axes, move.sizes
+        steps = byte_strides(*sides, result.strides)
+        return _Written(result, move, letter, dict(zip(move.axes, steps, strict=True)), None, None)
+    sides = move.target.groups, move.target_axes, move.target_sizes
+    steps = byte_strides(*sides, result.strides)
+    epilogue = plan.epilogue
+    coefficients = None if epilogue is None else epilogue.coefficients
+    varies = coefficients is not None and len(coefficients.factor) > 1
+    coef = plan.formula.letter(move) if varies and plan.formula is not None else None
+    return _Written(
+        result, move, letter, dict(zip(move.target_axes, steps, strict=True)), epilogue, coef
+    )
+
+
+class _Table:
+    """Bytes for a GPU, each part at a multiple of _ALIGNMENT; offset 0 stands for no part."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._nbytes = 0
+        self.add(bytes(_ALIGNMENT))
+
+    def add(self, part: bytes) -> int:
+        """Add a part and return its offset."""
+        offset = self._nbytes
+        self._parts.append(part + bytes(-len(part) % _ALIGNMENT))
+        self._nbytes += len(self._parts[-1])
+        return offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next part."""
+        return self._nbytes
+
+    def array(self) -> Array:
+        """Return all parts."""
+        return np.frombuffer(b"".join(self._parts), np.uint8)
+
+
+class _Letter(NamedTuple):
+    """A letter of a sample's axis: its size, and that of the letters inside it."""
+
+    name: str
+    axis: int
+    size: int
+    inner: int
+
+
+def _letters_of(axes: SampleAxes, window: tuple[int, ...], sizes: dict[str, int]) -> list[_Letter]:
+    """Return the letters of samples. Only axes of one letter are cropped, resized or flipped."""
+    letters = []
+    for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
+        for number, name in enumerate(group):
+            inner = prod(sizes[other] for other in group[number + 1 :])
+            letters.append(_Letter(name, axis, sizes[name] if len(group) > 1 else size, inner))
+    return letters
+
+
+def _prepare_launch(
+    axes: SampleAxes,
+    samples: Sequence[DeviceArray],
+    placed: PlacedWindows,
+    fill: Array,
+    written: _Written,
+    is_float: bool,
+) -> tuple[CudaLaunch, Array, int]:
+    """Return the launch that writes the windows of samples, its table, and the base address.
+
+    `is_float`: samples are resized as float32.
+    """
+    with fork.init_lock:
+        from ..kernels.cuda.collate import SampleTable, WindowAxis, prepare_collate
+        from ..kernels.cuda.launch import Side
+
+    source = samples[0].dtype
+    epilogue = written.epilogue
+    if is_float:
+        epilogue = epilogue or Epilogue("f4", "f4")
+    item = f"m{source.itemsize}" if epilogue is None else epilogue.source
+    table = _Table()
+    fill_offset = table.add(fill.tobytes())
+    letters = _letters_of(
+        axes, placed.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
+    )
+    base = min(sample.address for sample in samples)
+    starts, sides = _sides(samples, placed, letters, table)
+    window = [
+        WindowAxis(
+            letter.size,
+            written.steps.get(letter.name, 0),
+            int(letter.name == written.coef),
+            int(len(fill) > 1 and axes.sample.name(letter.name) == CHANNEL),
+            letter.axis in placed.resized,
+        )
+        for letter in letters
+    ]
+    step = written.steps[written.letter]
+    launch, packed = prepare_collate(
+        window,
+        WindowAxis(len(samples), step, int(written.letter == written.coef)),
+        SampleTable(
+            source.itemsize,
+            starts - base,
+            sides,
+            table.next_offset,
+            fill_offset,
+            _common_alignment(samples),
+            placed.is_inside,
+        ),
+        kernel_dtype_name(source) if is_float else item,
+        epilogue,
+        Side(written.array.dtype.itemsize, written.array.address),
+        is_float=is_float,
+    )
+    table.add(packed)
+    return launch, table.array(), base
+
+
+def _sides(
+    samples: Sequence[DeviceArray], placed: PlacedWindows, letters: list[_Letter], table: _Table
+) -> tuple[Array, Array]:
+    """Return the starts and the sides of samples (see SampleTable), and add what they refer to."""
+    strides = np.array([sample.strides for sample in samples], np.int64)
+    addresses = np.array([sample.address for sample in samples], np.int64)
+    begins, steps, lengths = (np.array(field) for field in placed[1:4])
+    begins[:, [*placed.maps]], steps[:, [*placed.maps]] = 0, 1
+    low = np.where(steps < 0, begins - lengths + 1, -begins)
+    high = np.where(steps < 0, begins + 1, lengths - begins)
+    is_spaced = np.abs(steps) != 1  # selected channels, which all exist
+    low, high = np.where(is_spaced, 0, low), np.where(is_spaced, np.array(placed.window), high)
+    tables = np.zeros((2, *begins.shape), np.int64)  # of positions and taps
+    for axis, index in placed.maps.items():
+        rows = np.ascontiguousarray(np.broadcast_to(index, (len(samples), index.shape[1])))
+        offset = table.add(rows.tobytes())
+        tables[0, :, axis] = offset + rows.strides[0] * np.arange(len(samples))
+    if placed.resized:
+        tables[1][:, placed.resized] = _taps(placed, table)
+    fields = strides * steps, low, high, *tables
+    sides = np.stack(fields, -1)[:, [letter.axis for letter in letters]]
+    for number, letter in enumerate(letters):
+        if letter.size != placed.window[letter.axis] or letter.inner > 1:
+            sides[:, number, 0] *= letter.inner
+            sides[:, number, 2] = letter.size
+    ends = np.array([span(sample) for sample in samples], np.int64)
+    starts = addresses + (begins * strides).sum(1), addresses + ends[:, 0], addresses + ends[:, 1]
+    return np.stack(starts, 1), sides
+
+
+def _taps(placed: PlacedWindows, table: _Table) -> Array:
+    """Return the offsets of the tap tables of samples (rows) along the resized axes (columns)."""
+    if placed.placements is None or placed.resize is None:
+        raise RuntimeError("samples are not resized")
+    offsets = np.zeros((len(placed.lengths), len(placed.resized)), np.int64)
+    for column, axis in enumerate(placed.resized):
+        along = AxisPlacement(
+            placed.window[axis],
+            placed.placements.sizes[:, column],
+            placed.placements.scaled[:, column],
+            placed.placements.firsts[:, column],
+            placed.flips[:, axis],
+        )
+        rows = _tap_rows(placed.resize, along)
+        step = rows.strides[0] if len(rows) > 1 else 0
+        offsets[:, column] = table.add(rows.tobytes()) + step * np.arange(len(offsets))
+    return offsets
+
+
+def _tap_rows(resize: ResizeOptions, along: AxisPlacement) -> Array:
+    """Return the tap table of each sample, or one for all, as bytes in a row.
+
+    The first tap and the number of taps of each position come first, as int32; then the first
+    weight of all positions, all second ones, and so on: threads of a GPU read the weights of
+    neighboring positions together.
+    """
+    memory, (addresses,), _ = tap_tables(resize, [along])
+    rows = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
+    positions, weights = np.split(rows, [8 * POSITION * along.length], 1)
+    taps = weights.view(F4).reshape(len(rows), along.length, -1).transpose(0, 2, 1)
+    positions = np.ascontiguousarray(positions).view(np.int64).astype(np.int32).view(np.uint8)
+    by_tap = np.ascontiguousarray(taps).view(np.uint8).reshape(len(rows), -1)
+    return np.concatenate([positions, by_tap], 1)
+
+
+def _common_alignment(samples: Sequence[DeviceArray]) -> int:
+    """Return the bytes, at most those of an item, that divide the addresses of all items."""
+    steps = (
+        step
+        for sample in samples
+        for step, count in zip(sample.strides, sample.shape, strict=True)
+        if count > 1
+    )
+    return gcd(samples[0].dtype.itemsize, *(sample.address for sample in samples), *steps)
+
+
+class _TableUpload:
+    """The copy of a table to a GPU, with the launch that reads it as its conversion."""
+
+    def __init__(self, table: Array, launch: Conversion) -> None:
+        self.nbytes = table.nbytes
+        self.program = launch
+
+    def pieces(self, x: Array) -> Iterator[tuple[int, int, Fill]]:
+        """Yield the parts of a table."""
+        for start in range(0, self.nbytes, STAGING_BYTES):
+            part = x[start : start + STAGING_BYTES]
+            yield start, start + part.nbytes, partial(np.copyto, src=part)
+
+    def at(
+        self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
+    ) -> DeviceArray:
+        """Return the copied table."""
+        return DeviceArray(address, shape, (1,), np.dtype(np.uint8), ordinal, owner)
+
+
+def _upload_and_launch(
+    result: DeviceArray, prepared: CudaLaunch, table: Array, base: int, adapter: DeviceAdapter
+) -> None:
+    """Upload the table of a launch, and launch the kernel, which writes `result`."""
+    gpu = runtime()
+    stream = adapter.stream(result.ordinal)
+    refuse_capture(stream)
+    kernel = gpu.load(prepared, result.ordinal)
+
+    def launch(staged: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> None:
+        gpu.launch(kernel, (result.address, staged.address, base), stream)
+
+    staging_of(result.ordinal).send(_TableUpload(table, launch), table, result, adapter)

@@ -43,7 +43,7 @@ from ..planning.options import parse_options
 from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType, as_dtype, device_ordinal
 from .memory import DeviceAdapter, DeviceArray
-from .program import DeviceProgram, DevicePrograms, supports_float16
+from .program import DevicePrograms, supports_float16
 from .runtime import runtime
 
 STAGING_BYTES = 8 << 20  # long enough for PCIe's full speed
@@ -51,13 +51,17 @@ PIECES = 4  # per direction: one is copied, one is filled, and two absorb host d
 WHOLE_BYTES = 64 << 20  # a larger deferred array is not written directly to a staging buffer
 
 Fill = Callable[[Array], Any]
+Conversion = Callable[[DeviceArray, DeviceArray | None, DeviceAdapter], Any]
 
 
 class Load(Protocol):
     """The packing of a host array for the copy to a device, and its conversion there."""
 
     nbytes: int
-    program: DeviceProgram
+
+    @property
+    def program(self) -> Conversion:
+        """The conversion of the copied bytes."""
 
     def pieces(self, x: Any) -> Iterator[tuple[int, int, Fill]]:
         """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""

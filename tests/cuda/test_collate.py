@@ -262,6 +262,56 @@ def test_what_does_not_go_together(gpu):
         collate([whole[0], whole[2]], "hwc->bhwc", out=whole[1:3])
 
 
+@pytest.mark.parametrize("to", ["bchw", "bhwc", "chwb"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {}, {"fill": 3, "offset": {"h": -2}}, {"channels": (2, 0, 0)}, {"flip": "w"},
+        {"resize": "bilinear"}, {"resize": "nearest", "fit": "pad"}, {"clip": (9, 90)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_batch_is_one_launch(gpu, to, asked):
+    """And one block of memory, which the result is in, beside the table of the samples."""
+    there = on_gpu(gpu)
+    each = {name: asked[name] for name in ("offset", "flip") if name in asked}
+    fixed = {name: value for name, value in asked.items() if name not in each}
+    collator = Collator(f"hwc->{to}", h=6, w=8, dtype="f4", **fixed)
+    found = collator(there, **each)
+    gpu.cupy.launched.clear()
+    out = collator(there, **each)
+    again = collator(there, out=found, **each)
+    assert len(gpu.cupy.launched) == 2
+    assert again is found
+    assert_same(values_of(out), values_of(found))
+    wanted = collator(PHOTOS, **each)
+    np.testing.assert_allclose(values_of(out), wanted, rtol=0, atol=2e-3)
+
+
+def test_conversions_that_kernels_do_not_do_follow(gpu):
+    there = [gpu.array(x.astype("f4") * 1.7) for x in PHOTOS]
+    keywords = {"h": 6, "w": 8, "dtype": "i4", "casting": "unsafe"}
+    found = collate(there, "hwc->bchw", **keywords)
+    wanted = collate([x.astype("f4") * 1.7 for x in PHOTOS], "hwc->bchw", **keywords)
+    assert_same(values_of(found), wanted)
+
+
+def test_a_batch_in_an_output_with_gaps(gpu):
+    wanted = collate(PHOTOS, "hwc->bchw", h=6, w=8, dtype="f4")
+    out = gpu.array(np.zeros((*wanted.shape[:-1], 20), "f4"))[..., 1:17:2]
+    assert collate(on_gpu(gpu), "hwc->bchw", h=6, w=8, dtype="f4", out=out) is out
+    assert_same(values_of(out).copy(), wanted)
+
+
+def test_a_graph_cannot_capture_the_upload_of_the_table(gpu):
+    there = on_gpu(gpu)
+    collator = Collator("hwc->bchw", h=6, w=8)
+    collator(there)
+    with gpu.capturing() as graph, pytest.raises(DeviceError, match="CUDA graph is captured"):
+        collator(there)
+    assert graph[0].nodes == []
+
+
 # ---- batches of records ------------------------------------------------------------------
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from arrays_of import BF16
 from cuda_model import whole_only
+from cuda_moves import collate_of as collated
 from cuda_moves import launch_of as move
 from cuda_moves import placed, planned_sum
-from cuda_moves import resize_of as resized
 from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.budget(3)
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf", "resize u1")  # fmt: skip
+        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf", "crop u1",
+        "resize u1")  # fmt: skip
 
 
 # ---- what is compiled --------------------------------------------------------------------
@@ -70,10 +71,24 @@ LAUNCHES = {
     "sum of bf and f2": lambda: total(BF16, "f2"),
     "sum of i4 and i1": lambda: total("i4", "i1"),
     "sum of c16": lambda: total("c16"),
-    "resize u1": lambda: resized("u1"),
-    "resize bf, outside": lambda: resized(BF16, outside=2),
-    "resize f8, first of two": lambda: resized("f8", is_last=False),
-    "resize i8, moved": lambda: resized("i8", "nearest", target="i8"),
+    "crop u1": lambda: collated("u1", shape=(375, 500, 3), h=224, w=224, dtype="f4", **COLOURS),
+    "crop u1, to bytes": lambda: collated("u1", shape=(375, 500, 3), h=224, w=224),
+    "crop u1, samples last": lambda: collated(
+        "u1", "hwc->chwb", (375, 500, 3), h=224, w=224, dtype=BF16, **COLOURS
+    ),
+    "crop c16, filled": lambda: collated("c16", "hwc->bhwc", h=30, w=30, fill=1),
+    "crop f4, channels": lambda: collated("f4", h=9, w=9, channels=(2, 0, 0)),
+    "resize u1": lambda: collated("u1", h=9, w=9, resize="bilinear", dtype="f4", **COLOURS),
+    "resize u1, samples last": lambda: collated("u1", "hwc->chwb", h=9, w=9, resize="bicubic"),
+    "resize bf, outside": lambda: collated(
+        BF16, h=9, w=9, resize="area", fill=1, call={"crop": {"h": 30}, "offset": {"h": -4}}
+    ),
+    "resize f8, three axes": lambda: collated(
+        "f8", "thw->bthw", (5, 20, 24), h=9, w=9, t=9, resize="lanczos", dtype="f4"
+    ),
+    "resize f2, rows": lambda: collated("f2", h=9, resize="bilinear"),
+    "resize i8, nearest": lambda: collated("i8", h=9, w=9, resize="nearest"),
+    "resize u2, nearest": lambda: collated("u2", h=9, w=9, resize="nearest", dtype="f4"),
     "sum of f4 of some widths": lambda: total("f4", "f4", "f4", sizes=(40, 71)),
 }
 

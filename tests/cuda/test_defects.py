@@ -12,7 +12,7 @@ from typing import NamedTuple
 import cuda_shim
 import numpy as np
 import pytest
-from cuda_moves import address, copied, placed, planned, planned_resize, planned_sum
+from cuda_moves import address, copied, placed, planned, planned_collate, planned_sum
 from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
@@ -56,13 +56,14 @@ def total(*parts, **sizes):
     return Case(launch, sources, shifts, out.shape, out)
 
 
-def resized(shape, axis, size, source="u1", **options):
-    """A pass of a resized batch."""
-    x = placed(shape, source)
-    x[...] = RNG.integers(1, 120, shape)
-    launch, out, sources = planned_resize(x, axis, size, **options)
-    return Case(launch, sources, (0, 0, 0), out.shape, out)
+def collated(*shapes, source="u1", pattern="hwc->bchw", shift=0, **keywords):
+    """Samples of these shapes."""
+    samples = [RNG.integers(1, 120, shape).astype(source) for shape in shapes]
+    launch, out, sources, shifts = planned_collate(samples, pattern, shift=shift, **keywords)
+    return Case(launch, sources, shifts, out.shape, out)
 
+
+COLOURS = {"dtype": "f4", "mean": [1, 2, 3]}
 
 CASES = {
     "transpose": [
@@ -109,11 +110,44 @@ CASES = {
         # Of two dtypes, so that one tile holds all computed values of a box.
         lambda: total(("bc", "i4"), ("cb", "i2"), ("cb", "i4"), b=8, c=12),
     ],
-    "resize": [
-        lambda: resized((20, 24, 3), 0, 9),
-        lambda: resized((9, 11, 5), 1, 20, "f2", outside=2),
-        lambda: resized((20, 24, 3), 1, 13, "u1", is_last=False),
-        lambda: resized((7, 9, 4), 1, 12, "i8", name="nearest", outside=1, target="i8"),
+    "collate": [
+        lambda: collated((13, 50, 3), (12, 70, 3), h=9, w=40, **COLOURS),
+        lambda: collated(
+            (9, 11, 3),
+            (14, 12, 3),
+            h=12,
+            w=16,
+            fill=(1, 2, 3),
+            shift=1,
+            **COLOURS,
+            call={"offset": {"h": [-2, 5], "w": [3, -4]}, "flip": {"w": [True, False]}},
+        ),
+        lambda: collated(*[(20, 30, 3)] * 33, pattern="hwc->chwb", h=5, w=11),
+        lambda: collated((3, 9, 11, 2), pattern="thwc->btwhc", h=8, channels=(1, 0, 0)),
+        lambda: collated((20, 24, 3), (9, 30, 3), h=9, w=7, resize="bilinear", **COLOURS),
+        lambda: collated((5, 900, 3), h=4, w=9, resize="area"),
+        lambda: collated(
+            (9, 11, 5),
+            (8, 7, 5),
+            source="f2",
+            h=12,
+            w=20,
+            resize="bicubic",
+            fit="pad",
+            fill=3,
+            call={"crop": {"w": 13}, "offset": {"w": -2}},
+        ),
+        lambda: collated((9, 11, 7), pattern="thw->bthw", t=4, h=12, w=6, resize="bilinear"),
+        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", fit="pad", **COLOURS),
+        lambda: collated((7, 40, 3), source="f4", shift=12, w=40),
+        lambda: collated((3, 7, 40), pattern="chw->bchw", w=50, fill=(1, 2, 3)),
+        lambda: collated(
+            (30, 9, 60), pattern="thw->bthw", t=12, h=12, w=12, resize="bilinear", fit="pad", fill=3
+        ),
+        lambda: collated(
+            (60, 9, 3), h=12, w=80, resize="area", fit="pad", fill=3, call={"flip": "w"}
+        ),
+        lambda: collated((5, 1900, 3), (5, 40, 3), pattern="hwc->chwb", h=4, w=9, resize="area"),
     ],
 }
 
@@ -262,22 +296,30 @@ MISTAKES = [
     ("accumulate", "axis == LAST ? turn : turn / PER_RUN", "turn / PER_RUN"),
     ("accumulate", "DTYPES == 1 << CODE || dtype == CODE", "true"),
     ("accumulate", "pointers.src[part + 1], asked)", "pointers.src[part], asked)"),
-    # samples and taps
-    ("resize", "samples[middle].block <= block", "samples[middle].block < block"),
-    ("resize", "high = count;", "high = count - 1;"),
-    ("resize", "if (axis == (int)params.filled) fill += turn;", ""),
-    ("resize", "is_covered = is_covered && position[1] > 0;", ""),
-    ("resize", "is_covered || !LAST ?", "true ?"),
-    ("resize", "is_covered || !LAST ?", "is_covered ?"),
-    ("resize", "tap < count; ++tap", "tap <= count; ++tap"),
-    ("resize", "(is_inside && from >= 0 && from < length)", "(from >= 0 && from <= length)"),
-    ("resize", "(from >= 0 && from < length))", "(from >= 0))"),
-    ("resize", "head[0] * turn", "head[0] * (turn + 1)"),
-    ("resize", "dst += turn * side.to;", "dst += turn * side.from;"),
-    ("resize", "+ (side.map ?", "+ (false ?"),
-    ("resize", "begin = side.begin,", "begin = 0,"),
-    ("resize", "src += from * side.from;", "src += from * side.to;"),
-    ("resize", "multiply_add(value, weights[tap], sum)", "multiply_add(value, weights[0], sum)"),
+    # windows, lines and taps
+    ("collate", "x >= side.low && x < side.high)", "x >= side.low)"),
+    ("collate", "x >= u.low && x < u.high && y", "x >= u.low && y"),
+    ("collate", "src += x * side.from;", "src += place * side.from;"),
+    ("collate", "fill += place * along", "fill += along"),
+    ("collate", "is_covered = is_covered && Taps", "is_covered = Taps"),
+    ("collate", "is_covered && Taps(table, side, place).count > 0;", "is_covered;"),
+    ("collate", "low = end && low < taps.first ? low : taps.first;", "low = taps.first;"),
+    ("collate", "before < WORD ? ceiling((int)(WORD - before), BYTES) : 0;", "0;"),
+    ("collate", "(after - WORD) / BYTES", "after / BYTES + WORD"),
+    ("collate", "after -= one < other ? other : one;", ""),
+    ("collate", "if (!INSIDE && u.low > low) begin", "if (false) begin"),
+    ("collate", "if (!INSIDE && u.high < low + columns) end", "if (false) end"),
+    ("collate", "part * params.tile[V].loop.step.src;", "0;"),
+    ("collate", "tap < taps.count; ++tap", "tap <= taps.count; ++tap"),
+    ("collate", "at - by + WORD, by);", "at - by + WORD, 0);"),
+    ("collate", "part.load_items(0, smaller(first, count)", "part.load_items(0, 0"),
+    ("collate", "part.load_items(end, count,", "part.load_items(end, count - 1,"),
+    ("collate", "before < 0 ? (int)-before : 0;", "0;"),
+    ("collate", "(int)(COLUMNS - before) : taps.count;", "taps.count : taps.count;"),
+    ("collate", "columns = larger(columns, lines[r].columns);", "columns = lines[r].columns;"),
+    ("collate", "if (!covered)\n", "if (false)\n"),
+    ("collate", "first.at[U] >= count[U] || first", "first"),
+    ("collate", "weights + tap * length", "weights + tap"),
 ]  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import assert_same, random_array
-from cuda_moves import address, planned, planned_sum
+from cuda_moves import address, planned, planned_in_place, planned_sum
 
-from layoutkit import Converter, accumulate
+from layoutkit import Converter, accumulate, collate
 from layoutkit.kernels.cuda.launch import source
 from reference import reference_convert
 
@@ -156,3 +156,23 @@ def test_parts_that_are_read_item_by_item_are_far_apart(room, sign):
         words += [address(a) + src for a, src in zip(arrays, srcs, strict=True)]
         cuda_shim.launch(launch, words + [0] * (launch.pointers - len(words)))
         assert_same(out, wanted)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("which", ["out", "sample"])
+@pytest.mark.parametrize("options", [{}, {"resize": "bilinear"}], ids=["crop", "resize"])
+def test_samples_that_are_far_apart(room, which, axis, sign, options):
+    values = RNG.integers(0, 99, (5, 4, 3)).astype("f4")
+    options = {"h": 3, "w": 4, **options}
+    wanted = collate([values, values], "hwc->bchw", **options)
+    out, x = np.zeros(wanted.shape, "f4"), values
+    if which == "out":
+        out = far(room, wanted.shape, "f4", axis, sign)
+        out[...] = 0
+    else:
+        x = far(room, values.shape, "f4", axis, sign)
+        x[...] = values
+    launch, _, (table, _), shifts = planned_in_place(x, [x, x], "hwc->bchw", out, **options)
+    cuda_shim.launch(launch, [address(out), 0, address(table), address(x) + shifts[2]])
+    np.testing.assert_allclose(out, wanted, rtol=0, atol=1e-3)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import cuda_shim
 import pytest
-from cuda_model import cost_of
+from cuda_model import cost_of, cost_of_windows
 from nvrtc import needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
@@ -40,3 +40,14 @@ ROWS += [
 def test_a_row_would_be_as_fast_as_memory(row):
     _, cost = cost_of(row)
     assert cost.share >= 0.4, cost
+
+
+# Instructions limit the others; docs/gpu.md has their shares.
+@pytest.mark.parametrize(
+    ("to", "dtype", "share"),
+    [("bchw", "float32", 0.7), ("chwb", "float32", 0.6), ("bchw", "bfloat16", 0.5)],
+)
+def test_windows_would_be_collated_at_the_speed_of_memory(to, dtype, share):
+    _, cost = cost_of_windows(to, dtype)
+    assert cost.share >= share, cost
+    assert cost.memory <= 1.1, cost  # every byte is read and written about once

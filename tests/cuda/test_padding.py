@@ -8,6 +8,7 @@ from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
 from layoutkit import Converter, convert, warmup
+from layoutkit.backends.cupy import CUPY
 from layoutkit.cuda.runtime import runtime
 
 pytestmark = [pytest.mark.budget(6), needs_compiler]
@@ -91,3 +92,18 @@ def test_selected_channels_are_padded(gpu, pattern):
     out = gpu.array(np.zeros_like(expected))
     assert converter(x, out) is out
     np.testing.assert_array_equal(values_of(out), expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"fill": (1, 2, 3)}, {"dtype": "float32", "clip": (9, 90)}]
+)
+def test_selected_channels_are_padded_without_a_copy(gpu, monkeypatch, options):
+    """One launch for x and one for each border."""
+    monkeypatch.setattr(type(CUPY), "take", None)
+    monkeypatch.setattr(type(CUPY), "padded", None)
+    keywords = {"pad_to": {"h": 8, "w": 12}, "channels": (2, 1, 0), **options}
+    expected = convert(IMAGES, "bhwc->bchw", **keywords)
+    gpu.cupy.launched.clear()
+    result = convert(gpu.array(IMAGES), "bhwc->bchw", **keywords)
+    np.testing.assert_array_equal(values_of(result), expected)
+    assert len(gpu.cupy.launched) == 5

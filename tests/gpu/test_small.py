@@ -82,6 +82,22 @@ def test_a_batch_goes_up_and_comes_down():
         np.testing.assert_array_equal(back, given * np.float32(0.5))
 
 
+@pytest.mark.parametrize("to", ["bchw", "bhwc", "chwb"])
+@pytest.mark.parametrize("target", ["u1", "f4", BF16], ids=str)
+@pytest.mark.parametrize("shift", [0, 1, 7])
+def test_samples_are_collated(to, target, shift):
+    """Windows that begin with a sample, end with one, and lie partly outside of one."""
+    photos = [RNG.integers(0, 120, shape, np.uint8) for shape in [(17, 33, 3), (21, 70, 3)]]
+    keywords = {"h": 17, "w": 33, "fill": (1, 2, 3), "dtype": target}
+    for call in (
+        {}, {"offset": {"h": [0, 4], "w": [0, 37]}}, {"offset": {"h": [-3, 9]}, "flip": "w"},
+    ):  # fmt: skip
+        for channels in (None, (2, 0, 1)):
+            collator = Collator(f"hwc->{to}", channels=channels, **keywords)
+            there = collator([at(x, shift) for x in photos], **call)
+            assert_same(there.get(), collator(photos, **call))
+
+
 @pytest.mark.parametrize("name", ["nearest", "bilinear", "lanczos"])
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f8"])
 def test_samples_are_resized(name, dtype):

@@ -23,11 +23,12 @@ import random
 import re
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from math import prod
 
 import cuda_shim
 import numpy as np
-from cuda_moves import planned, planned_sum
+from cuda_moves import planned, planned_collate, planned_sum
 from nvrtc import Compiled
 
 from layoutkit.bench.device import adapt_to_device, device_rows
@@ -96,8 +97,8 @@ def throughput(customers, idle, demands):
     return served
 
 
-def cost(launch, out, sources, shifts):
-    """Return the Cost of a launch of `cuda_moves.planned`."""
+def cost(launch, out, sources, shifts, read=None):
+    """Return the Cost of a launch of `cuda_moves.planned`; `read`: bytes, if not all sources."""
     warps = launch.block // 32
     kernel = replace(launch, params=b"", grid=1, coefficients=b"")
     registers, shared, code = _compiled(kernel, _straight(launch, len(sources)))
@@ -111,7 +112,8 @@ def cost(launch, out, sources, shifts):
     chosen = _chosen(launch)
     work = _work(_traced(launch, out, sources, shifts, chosen))
     # Every byte of the output is stored once, so stores tell the share of the work.
-    traffic = sum(x.nbytes for x in (out, *sources)) / out.nbytes * work.stored
+    read = sum(x.nbytes for x in sources) if read is None else read
+    traffic = (1 + read / out.nbytes) * work.stored
     cycles = traffic / BYTES_PER_CYCLE
     # Instructions of ragged blocks are to those of a whole one as their accesses.
     ragged = work.accesses / len(chosen) / min(in_code, work.whole)
@@ -149,6 +151,8 @@ def _straight(launch, sources):
     axes they are read.
     """
     text = whole_only(source(launch.family))
+    if launch.family == "collate":  # the lines of whole samples
+        text = re.sub(r"\n +part\.load_items\(.*?\);", "", text)
     if launch.family == "accumulate":
         axes = ", ".join(map(str, _axes_of(launch, sources)))
         for before, after in (
@@ -260,6 +264,8 @@ _HOOKS = (
 def _chosen(launch):
     """Return the blocks to trace: some turns of the outer loops, or blocks spread over one."""
     turn = launch.grid
+    if launch.family == "collate":  # blocks next to each other read the same sectors
+        return list(range(turn // 2, min(turn, turn // 2 + MOST_BOXES)))
     if launch.family != "accumulate":
         turn //= _outer_iterations(launch)
     begin = launch.grid // turn // 2 * turn
@@ -405,6 +411,21 @@ def _wavefronts(access, thread, address, size):
 KINDS = "move", "fused", "accumulate"
 
 
+WINDOW_LAYOUTS = "bchw", "bhwc", "chwb"
+WINDOW_DTYPES = "float32", "bfloat16", "uint8"
+WINDOW = 224
+IMAGE = 375, 500, 3
+
+
+def cost_of_windows(to, dtype, count=64):
+    """Return the Cost of collating the centers of uint8 images, normalized unless they stay so."""
+    samples = [np.zeros(IMAGE, np.uint8)] * count
+    formula = {} if dtype == "uint8" else {"scale": 1 / 255, "mean": [1, 2, 3], "std": [4, 5, 6]}
+    keywords = {"h": WINDOW, "w": WINDOW, "dtype": as_dtype(dtype), **formula}
+    launch, out, sources, shifts = planned_collate(samples, f"hwc->{to}", **keywords)
+    return launch, cost(launch, out, sources, shifts, read=out.size)
+
+
 def cost_of(row):
     """Return the launch of a row of the benchmark, and its Cost."""
     if row.kind == "accumulate":
@@ -449,7 +470,13 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose names match")
     parser.add_argument("--random", type=int, metavar="N", help="N rows of any shape instead")
     parser.add_argument("--seed", type=int, default=0, help="of the random rows")
+    parser.add_argument("--windows", action="store_true", help="collated windows instead")
     options = parser.parse_args()
+    if options.windows:
+        for to, dtype in product(WINDOW_LAYOUTS, WINDOW_DTYPES):
+            _, priced = cost_of_windows(to, dtype)
+            print(f"{priced.share:4.2f}  hwc->{to}, {dtype}: {priced}")
+        return
     rows = [row for row in device_rows() if row.kind in KINDS and row.group != "huge"]
     if options.random:
         rows = coverage_rows(options.random, options.seed)

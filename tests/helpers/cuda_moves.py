@@ -5,16 +5,16 @@ from __future__ import annotations
 import cuda_shim
 import numpy as np
 
-from layoutkit import Converter
+from layoutkit import Collator, Converter
 from layoutkit.accumulation import Accumulator
-from layoutkit.cpu.resize import AxisPlacement, tap_tables
+from layoutkit.cuda.collate import DeviceCollateProgram
+from layoutkit.cuda.memory import DeviceArray
 from layoutkit.cuda.program import supports_float16
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
-from layoutkit.kernels.cuda.resize import SampleAxis, SamplePass, prepare_pass
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
+from layoutkit.planning.crops import CropArgs
 from layoutkit.planning.plan import make_single_plan
-from layoutkit.planning.resize import ResizeOptions
 
 EDGE = 256  # the alignment of addresses before they are shifted
 
@@ -90,48 +90,75 @@ def planned_sum(parts, layout, out=None, **keywords):
     return launch, out, arrays, shifts
 
 
-def planned_resize(x, axis, size, name="bilinear", *, outside=0, is_last=True, target="f4"):
-    """Return a launch that resizes an axis of x and of x reversed, its output and its sources.
+class _Memory:
+    """The memory of a collation: of samples at addresses that are given, and of the result."""
 
-    The first and last position of the output are filled; the crop begins `outside` positions
-    before the samples and ends as many behind them. The last axis is read backwards.
+    def __init__(self, out):
+        self.out = out
+
+    def check(self, dtype):
+        """Accept every dtype."""
+
+    def empty(self, shape, dtype, ordinal):
+        if self.out is None:
+            self.out = placed(shape, dtype)
+        return device_array(self.out)
+
+
+def device_array(x):
+    """Return a NumPy array as one of a GPU."""
+    return DeviceArray(address(x), x.shape, x.strides, x.dtype, 0, x)
+
+
+def together(arrays, shift=0):
+    """Return memory with copies of arrays, the first one `shift` bytes after a multiple of EDGE.
+
+    Also return the copies. Others follow, each one item behind the end of the last one.
     """
-    options = ResizeOptions(name)
-    extent = x.shape[axis] + 2 * outside
-    placement = AxisPlacement(size, *np.array([[extent], [size - 2], [-1]]))
-    taps = tap_tables(options, [placement])[0]
-    counts = [size if i == axis else n for i, n in enumerate(x.shape)]
-    out = placed((2, *counts), target)
-    parts = [bytes(16), np.arange(1, counts[-1] + 1).astype(target).tobytes()]
-    parts += [taps.tobytes(), np.arange(counts[-1], dtype=np.int64)[::-1].tobytes()]
-    offsets = [0]
-    for n, part in enumerate(parts):
-        parts[n] = part + bytes(-len(part) % 16)
-        offsets.append(offsets[-1] + len(parts[n]))
-    last = x.ndim - 1
-    columns = [
-        counts, x.strides, out.strides[1:],
-        [-outside * (i == axis) for i in range(x.ndim)], x.shape,
-        [offsets[3] * (i == last) for i in range(x.ndim)],
-        [offsets[2] * (i == axis) for i in range(x.ndim)],
-    ]  # fmt: skip
-    forward = tuple(SampleAxis(*numbers) for numbers in zip(*columns, strict=True))
-    reverse = (forward[0]._replace(source=-x.strides[0]), *forward[1:])
-    begin = (x.shape[0] - 1) * x.strides[0]
-    samples = [SamplePass(0, 0, forward), SamplePass(begin, out.strides[0], reverse)]
-    item = make_operand(x.dtype).name
-    dtypes = (f"m{x.itemsize}",) * 2 if target == x.dtype and name == "nearest" else (item, "f4")
-    launch, packed = prepare_pass(
-        samples, dtypes, axis, offsets[-1], (last, offsets[1]), is_bounded=outside > 0,
-        is_last=is_last,
-    )  # fmt: skip
-    table = copied(np.frombuffer(b"".join([*parts, packed]), np.uint8), 0)
-    return launch, out, [table, x]
+    strides = [np.zeros(x.shape, x.dtype).strides if x.size else x.strides for x in arrays]
+    sizes = [x.nbytes + x.itemsize for x in arrays]
+    raw = placed((sum(sizes) - arrays[-1].itemsize,), np.uint8, shift)
+    copies = []
+    for x, step, end in zip(arrays, strides, np.cumsum(sizes), strict=True):
+        copy = np.ndarray(x.shape, x.dtype, raw, end - x.nbytes - x.itemsize, step)
+        copy[...] = x
+        copies.append(copy)
+    return raw, copies
 
 
-def resize_of(dtype, name="bilinear", **options):
-    """Return a launch that resizes small images."""
-    return planned_resize(placed((20, 24, 3), dtype), 0, 9, name, **options)[0]
+def planned_collate(samples, pattern, out=None, *, shift=0, call=None, **keywords):
+    """Return a launch that collates copies of samples, its output, its sources and their shifts.
+
+    `call` has the arguments of one call.
+    """
+    raw, copies = together(samples, shift)
+    return planned_in_place(raw, copies, pattern, out, call=call, **keywords)
+
+
+def planned_in_place(raw, samples, pattern, out=None, *, call=None, **keywords):
+    """Return a launch as `planned_collate` does, for samples that are parts of `raw`."""
+    program = DeviceCollateProgram(Collator(pattern, **keywords).windows)
+    memory = _Memory(out)
+    arrays = [device_array(x) for x in samples]
+    target = None if out is None else device_array(out)
+    crops = CropArgs(**(call or {}))
+    batch = program.prepare(arrays, None, crops, target, memory, may_convert=True)
+    launch, table, base = batch.launch
+    table = copied(table, 0)
+    return launch, memory.out, [table, raw], (0, 0, base - address(raw))
+
+
+def collated(samples, pattern, *, how=None, **keywords):
+    """Return the batch that a CUDA kernel makes; `how`: options of cuda_shim.run."""
+    launch, out, sources, shifts = planned_collate(samples, pattern, **keywords)
+    cuda_shim.run(launch, out, sources, shifts=shifts, **(how or {}))
+    return out
+
+
+def collate_of(item, pattern="hwc->bchw", shape=(20, 24, 3), **keywords):
+    """Return a launch that collates small images."""
+    samples = [np.ones(shape, item), np.ones(shape, item)]
+    return planned_collate(samples, pattern, **keywords)[0]
 
 
 def launch_of(pattern, shape, item="u4", shift=0, **keywords):

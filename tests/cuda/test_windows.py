@@ -1,0 +1,224 @@
+"""The kernel that collates, under sanitizers, compared with the definition in NumPy."""
+
+import cuda_shim
+import numpy as np
+import pytest
+from arrays_of import BF16, assert_same, random_array
+from cuda_moves import collated, planned_collate, planned_in_place, together
+from resizing import window as resized_window
+
+from reference import reference_convert
+
+pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
+
+RNG = np.random.default_rng(0)
+
+
+def cut(x, sizes, starts, flips, fill, channels, channel):
+    """Return the window of a sample, element by element along each axis."""
+    fill = np.asarray(fill, x.dtype)
+    if channels is not None:
+        x = x.take(channels, channel)
+        fill = fill[list(channels)] if fill.ndim else fill
+    if fill.ndim:
+        fill = fill.reshape([-1 if axis == channel else 1 for axis in range(x.ndim)])
+    for axis, (size, start) in enumerate(zip(sizes, starts, strict=True)):
+        positions = np.arange(start, start + size)
+        inside = (positions >= 0) & (positions < x.shape[axis])
+        x = x.take(positions.clip(0, x.shape[axis] - 1), axis)
+        x = np.where(inside.reshape([-1 if a == axis else 1 for a in range(x.ndim)]), x, fill)
+    return np.flip(x, [axis for axis, flag in enumerate(flips) if flag])
+
+
+def cropped(samples, pattern, *, offset=None, flip=None, fill=0, channels=None, **options):
+    """Return the batch by the definition; `options` are window sizes and those of a conversion."""
+    left = pattern.partition("->")[0]
+    axes = {name: axis for axis, name in enumerate(left)}
+    windows = []
+    for number, x in enumerate(samples):
+        shape = list(x.shape)
+        if channels is not None:
+            shape[axes["c"]] = len(channels)
+        sizes = [options.get(name, n) for name, n in zip(left, shape, strict=True)]
+        starts = [(n - size) // 2 for n, size in zip(shape, sizes, strict=True)]
+        for name, values in (offset or {}).items():
+            starts[axes[name]] = values[number]
+        flips = [bool((flip or {}).get(name, [0] * len(samples))[number]) for name in left]
+        windows.append(cut(x, sizes, starts, flips, fill, channels, axes.get("c")))
+    keywords = {name: value for name, value in options.items() if name not in axes}
+    return reference_convert(np.stack(windows), f"b{pattern}", **keywords)
+
+
+def samples_of(shapes, dtype="u1"):
+    if np.dtype(dtype).kind == "c":
+        return [random_array(RNG, shape, dtype) for shape in shapes]
+    return [RNG.integers(0, 100, shape).astype(dtype) for shape in shapes]
+
+
+PHOTOS = [(20, 37, 3), (33, 41, 3), (18, 70, 3)]
+EXACT = {"mean": [0.5, 1.5, 2.5], "std": [0.25, 0.5, 1.0]}  # with any rounding
+FLIPS = {"w": [True, False, True], "h": [False, True, True]}
+OUTSIDE = {"h": [-3, 20, 17], "w": [30, -5, 2]}
+CASES = {
+    "center": {},
+    "offset": {"offset": {"h": [0, 16, 1], "w": [4, 7, 37]}},
+    "flip": {"flip": FLIPS},
+    "channels": {"channels": (2, 0, 0, 1), "flip": {"c": [True, False, True]}},
+    "reversed channels": {"channels": (2, 1, 0)},
+    "one channel twice": {"channels": (1, 1)},
+    "fill": {"fill": 7, "offset": OUTSIDE, "flip": FLIPS},
+    "fill of channels": {"fill": (1, 2, 3), "offset": OUTSIDE, "channels": (1, 2)},
+    "far outside": {"fill": 5, "offset": {"h": [-100, 100, 0], "w": [0, 0, -100]}},
+}
+CALL = ("offset", "flip")
+
+
+def check(samples, pattern, case, how=None, shift=0, **options):
+    call = {name: case[name] for name in CALL if name in case}
+    fixed = {name: case[name] for name in case if name not in CALL}
+    found = collated(samples, pattern, how=how, shift=shift, call=call, **fixed, **options)
+    assert_same(found, cropped(samples, pattern, **case, **options))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("pattern", "keywords"),
+    [
+        ("hwc->bchw", {"dtype": "f4"}), ("hwc->bhwc", {}), ("hwc->chwb", {"dtype": "f4"}),
+        ("hwc->bchw", {"dtype": "u1"}), ("hwc->chwb", {"dtype": BF16}), ("hwc->wbch", {}),
+    ],
+)  # fmt: skip
+def test_windows_by_the_definition(name, pattern, keywords):
+    case = CASES[name]
+    formula = EXACT if keywords.get("dtype") == "f4" and "channels" not in case else {}
+    for order in cuda_shim.ORDERS:
+        how = {"order": order, "poison": 0xFF, "seed": 3}
+        check(samples_of(PHOTOS), pattern, case, how, 3, h=17, w=33, **keywords, **formula)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "c16"])
+@pytest.mark.parametrize("shift", [0, 1, 2, 8])
+def test_items_at_any_address(dtype, shift):
+    check(samples_of(PHOTOS, dtype), "hwc->bchw", {}, None, shift, h=16, w=32)
+
+
+@pytest.mark.parametrize("width", [1, 2, 63, 64, 65, 255, 256, 257, 513])
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb", "chw->bchw"])
+def test_widths_about_the_length_of_a_tile(width, pattern):
+    shape = (3, 9, width + 2) if pattern[0] == "c" else (9, width + 2, 3)
+    check(samples_of([shape] * 2), pattern, {"offset": {"w": [0, 2]}}, w=width)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65])
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_samples_about_the_lines_of_a_tile(count, dtype):
+    check(samples_of([(9, 11, 3)] * count), "hwc->chwb", {}, h=8, w=7, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "sizes"),
+    [
+        ("hw->bwh", (12, 17), {"h": 9, "w": 17}), ("f->fb", (40,), {"f": 33}),
+        ("thwc->btchw", (3, 8, 9, 2), {"h": 5, "t": 2}), ("wch->bhwc", (12, 3, 9), {"w": 7}),
+        ("hwc->bchw", (9, 12, 64), {"h": 8}), ("hwc->bhwc", (9, 12, 9), {"w": 8}),
+        ("hwc->cwhb", (5, 1, 1), {"h": 3}), ("vxyzuc->bczyxvu", (2, 3, 2, 5, 3, 2), {"z": 3}),
+    ],
+)  # fmt: skip
+def test_any_number_of_axes(pattern, shape, sizes):
+    for dtype in ("u2", "f8"):
+        check(samples_of([shape] * 5, dtype), pattern, {}, **sizes)
+
+
+def test_strides_of_samples_and_of_the_output():
+    raw, (x,) = together([RNG.integers(0, 100, (20, 31, 3), np.uint8)], 5)
+    for view in (x[::-1], x[:, ::-2], x[..., ::-1], x.transpose(1, 0, 2), x[:, 3:20]):
+        for step in (1, 2, -1):
+            out = np.zeros((2, 3, 13, 30), "f4")[..., ::step][..., :12]
+            options = {"h": 13, "w": 12, "dtype": "f4"}
+            launch, _, sources, shifts = planned_in_place(
+                raw, [view, view], "hwc->bchw", out, **options
+            )
+            cuda_shim.run(launch, out, sources, shifts=shifts)
+            np.testing.assert_array_equal(out, cropped([view, view], "hwc->bchw", **options))
+
+
+# ---- resized -----------------------------------------------------------------------------
+
+
+def resized(samples, axes, name, sizes, **call):
+    windows = [
+        resized_window(x, dict(zip(axes, sizes, strict=True)), name, **call) for x in samples
+    ]
+    return np.stack(windows)
+
+
+@pytest.mark.parametrize("name", ["nearest", "bilinear", "bicubic", "lanczos", "area"])
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [((20, 31, 3), (17, 65)), ((300, 40, 3), (10, 64)), ((7, 1100, 3), (5, 36)),
+     ((1, 1, 3), (4, 5)), ((40, 50, 3), (1, 1))],
+)  # fmt: skip
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb"])
+def test_resized_windows_by_the_definition(name, shape, size, pattern):
+    samples = samples_of([shape, shape])
+    keywords = {"h": size[0], "w": size[1], "resize": name, "dtype": "f4"}
+    wanted = reference_convert(resized(samples, (0, 1), name, size), f"b{pattern}")
+    for order in ("reverse", "random"):
+        found = collated(
+            samples, pattern, how={"order": order, "poison": 0xFF}, shift=1, **keywords
+        )
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
+
+
+def test_sums_do_not_depend_on_the_tile():
+    """The same bits in all layouts, alone and beside others."""
+    samples = samples_of([(50, 700, 3), (31, 44, 3)])
+    keywords = {"h": 9, "w": 66, "resize": "bicubic", "dtype": "f4"}
+    planes = collated(samples, "hwc->bchw", **keywords)
+    pixels = collated(samples, "hwc->bhwc", **keywords)
+    beside = collated(samples[1:] * 17, "hwc->chwb", **keywords)
+    assert_same(pixels.transpose(0, 3, 1, 2).copy(), planes)
+    assert_same(beside[..., 16].copy(), planes[1])
+
+
+@pytest.mark.parametrize("axes", ["t", "h", "w", "th", "tw", "thw"])
+def test_any_axes_are_resized(axes):
+    samples = samples_of([(7, 20, 31), (9, 12, 33)] if len(axes) == 3 else [(7, 20, 31)] * 2, "f4")
+    sizes = [5, 9, 12][: len(axes)]
+    keywords = dict(zip(axes, sizes, strict=True))
+    wanted = resized(samples, ["thw".index(axis) for axis in axes], "bilinear", sizes)
+    found = collated(samples, "thw->bthw", resize="bilinear", **keywords)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
+
+
+# ---- threads -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shapes", "keywords"),
+    [
+        ([(12, 40, 3)] * 3, {"h": 9, "w": 32, "dtype": "f4"}),
+        ([(12, 900, 3)] * 2, {"h": 9, "w": 20, "resize": "area"}),
+    ],
+)
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->chwb"])
+def test_barriers_order_all_accesses(shapes, keywords, pattern):
+    samples = samples_of(shapes)
+    wanted = collated(samples, pattern, **keywords)
+    assert_same(collated(samples, pattern, how={"mode": "threads"}, **keywords), wanted)
+
+
+def test_only_the_items_of_a_sample_are_read():
+    """The sanitizer watches both ends of the memory; words at the ends of lines are not whole."""
+    for shift in range(16):
+        check(samples_of([(1, 37, 3)]), "hwc->bchw", {}, None, shift, w=37)
+        check(samples_of([(3, 5, 3)]), "hwc->chwb", {}, None, shift, h=3)
+
+
+def test_a_launch_does_not_depend_on_the_sizes_of_samples():
+    """Random crops of photos of any size run one kernel."""
+    one, other = (
+        planned_collate(samples_of([shape] * 2), "hwc->bchw", h=9, w=16, resize="bilinear")[0]
+        for shape in [(20, 37, 3), (333, 41, 3)]
+    )
+    assert one.defines == other.defines
