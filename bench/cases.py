@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..collator import collate
 from ..spec import as_dtype
 from .entries import Buffers, Entry, entries
 from .host import Array, Device, Host
@@ -98,7 +99,7 @@ class _ResultChecker:
 
     def __call__(self, result: Any) -> bool:
         row = self._row
-        if tuple(result.shape) != row.shape(row.target):
+        if tuple(result.shape) != row.result_shape:
             return False
         return all(
             is_right(row, self._device.on_host(_samples(result, row.target, part)), expected)
@@ -123,7 +124,13 @@ def _samples(array: Any, layout: str, part: slice) -> Any:
 
 
 def reference(row: Row, sources: Sequence[Array]) -> Array:
-    """Return the expected result, computed by simple NumPy code."""
+    """Return the expected result, computed by simple NumPy code, or by the CPU if it is resized."""
+    if "resize" in dict(row.options):
+        keywords = row.keywords | {"dtype": "float32"}
+        resized: Array = collate(sources[0], row.pattern, **keywords)
+        return resized
+    if row.options:
+        sources = [_with_options(row, sources[0])]
     pairs = zip(row.sources, sources, strict=True)
     views = [source.transpose(row.order(layout)) for layout, source in pairs]
     if row.kind == "accumulate":
@@ -137,6 +144,24 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
         result: Array = np.moveaxis((pixels * scale - mean) / std, -1, row.sources[0].index("c"))
         return result.transpose(order).astype(np.float32, order="C")
     return views[0].astype(row.to_dtype, order="C")
+
+
+def _with_options(row: Row, x: Array) -> Array:
+    """Return x as the options change it: the channels, the window, the padding and the bounds."""
+    options = dict(row.options)
+    layout = row.sources[0]
+    if "channels" in options:
+        x = x.take(options["channels"], layout.index("c"))
+    sizes = dict(zip(row.target, row.result_shape, strict=True))
+    for axis, letter in enumerate(layout):
+        spare = 0 if letter == "b" else x.shape[axis] - sizes[letter]
+        if spare >= 0:
+            count = x.shape[axis] - spare
+            x = x.take(range(spare // 2, spare // 2 + count), axis)
+        else:
+            sides = -spare // 2, -spare - -spare // 2
+            x = np.pad(x, [sides if other == axis else (0, 0) for other in range(x.ndim)])
+    return x.clip(*options["clip"]) if "clip" in options else x
 
 
 def is_right(row: Row, result: object, expected: Array) -> bool:
@@ -188,4 +213,4 @@ def _make_buffers(row: Row, values: Sequence[Array], device: Device) -> list[Buf
 def _make_output(row: Row, device: Device) -> Array | None:
     if row.kind in ("upload", "download"):
         return None
-    return device.empty(row.shape(row.target), as_dtype(row.to_dtype))
+    return device.empty(row.result_shape, as_dtype(row.to_dtype))

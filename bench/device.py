@@ -217,6 +217,10 @@ BATCH = (256, 224, 224, 3)  # a batch of a data loader: 38.5 MB
 def device_rows(quick: bool = False) -> list[Row]:
     """Return all rows for a GPU, in the order of the table; `quick` returns fewer."""
     own_rows = [*shape_rows()][: 2 if quick else None]
+    with_options = [*option_rows()]
+    if quick:  # the first one of each group
+        with_options = [*{row.group: row for row in reversed(with_options)}.values()]
+    own_rows += with_options
     return [*map(adapt_to_device, all_rows(quick)), *own_rows, _huge_row(), *_transfer_rows()]
 
 
@@ -267,6 +271,37 @@ def shape_rows() -> Iterator[Row]:
         yield _shape_row("bhwc->bhwc", (256, 224, 224, 3), "uint8", to_dtype)
     for size in (4, 8, 16, 32):
         yield _shape_row("bhw->bwh", (1 << 20, size, size), "float32")
+
+
+WINDOW = ("h", 224), ("w", 224)
+
+
+def option_rows() -> Iterator[Row]:
+    """Yield rows of windows, resized samples, padding, channels and bounds."""
+    photos = 512, 375, 500, 3
+    for target in ("bchw", "chwb"):
+        for to_dtype in ("float32", "bfloat16"):
+            yield _option_row("collate", target, photos, to_dtype, *WINDOW)
+            yield _option_row("collate", target, photos, to_dtype, *WINDOW, ("resize", "bilinear"))
+    bilinear, bicubic = ("resize", "bilinear"), ("resize", "bicubic")
+    yield _option_row("collate", "bchw", (64, 1080, 1920, 3), "float32", *WINDOW, bilinear)
+    larger = ("h", 384), ("w", 384)
+    yield _option_row("collate", "bchw", (2048, 224, 224, 3), "float32", *larger, bicubic)
+    images = 512, 480, 640, 3
+    for options in (("pad_to", (("h", 640),)), ("channels", (2, 1, 0)), ("clip", (16, 235))):
+        yield _option_row("options", "bchw", images, "float32", options)
+
+
+def _option_row(
+    kind: str, target: str, sizes: tuple[int, ...], to_dtype: str, *options: tuple[str, Any]
+) -> Row:
+    """Return a row whose group is its main option."""
+    group = next((name for name, _ in options if name in _OPTION_GROUPS), kind)
+    group = _OPTION_GROUPS.get(group, group)
+    return Row(group, kind, ("bhwc",), target, "bhwc", sizes, "uint8", to_dtype, options=options)
+
+
+_OPTION_GROUPS = {"resize": "resize", "pad_to": "pad", "channels": "channels", "clip": "clip"}
 
 
 def _shape_row(pattern: str, sizes: tuple[int, ...], dtype: str, to_dtype: str = "") -> Row:

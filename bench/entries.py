@@ -53,7 +53,7 @@ def entries(row: Row, peers: Sequence[Peer], fresh_peers: bool) -> Iterator[Entr
         yield Entry("Converter", _for_each_set(_converter, row), writes=True)
         for name, make in _VIEW_CALLS.items():
             yield Entry(name, _for_each_set(make, row))
-    for peer in peers:
+    for peer in () if row.options else peers:  # peers do not know options
         yield Entry(peer.name, _for_each_set(_peer_into, peer, row), True, peer.spin_seconds)
         if fresh_peers:
             fresh = _for_each_set(_peer_fresh, peer, row)
@@ -90,10 +90,8 @@ def _make_layoutkit_call(row: Row, sources: Sequence[Array], out: Array | None) 
     if row.kind == "accumulate":
         parts = list(zip(sources, row.sources, strict=True))
         return partial(layoutkit.accumulate, parts, row.target, out=out)
-    keywords: dict[str, Any] = dict(row.formula)
-    if row.dtype != row.to_dtype:
-        keywords["dtype"] = row.to_dtype
-    return partial(layoutkit.convert, sources[0], row.pattern, out=out, **keywords)
+    function = layoutkit.collate if row.kind == "collate" else layoutkit.convert
+    return partial(function, sources[0], row.pattern, out=out, **row.keywords)
 
 
 def _converter(row: Row, buffers: Buffers) -> Call:

@@ -30,11 +30,14 @@ class Row:
     """One line of the table: a conversion of arrays of one shape.
 
     `sources` has the layout of each source; only a sum of gradients has several. `sizes` has the
-    size of each axis in `letters`. `at_least` is the goal, as a share of the limit.
+    size of each axis in `letters`. `at_least` is the goal, as a share of the limit. `options` are
+    other keywords of the call, such as window sizes.
     """
 
     group: str
-    kind: str  # "move", "fused", "accumulate" or "call"; with a GPU "upload" or "download" too
+    # "move", "fused", "accumulate" or "call"; with a GPU "upload", "download", "options" (of
+    # `convert`) and "collate" too.
+    kind: str
     sources: tuple[str, ...]
     target: str
     letters: str
@@ -42,6 +45,7 @@ class Row:
     dtype: str
     to_dtype: str
     at_least: float | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -55,11 +59,22 @@ class Row:
     def name(self) -> str:
         """The unique name: pattern, dtypes and sizes."""
         dtypes = self.dtype if self.dtype == self.to_dtype else f"{self.dtype}->{self.to_dtype}"
-        return f"{self.pattern} {dtypes} ({', '.join(map(str, self.sizes))})"
+        options = "".join(f", {name}={value}" for name, value in self.options)
+        return f"{self.pattern} {dtypes} ({', '.join(map(str, self.sizes))}){options}"
 
     def shape(self, layout: str) -> tuple[int, ...]:
         """Return the shape of an array in this layout."""
         return tuple(self.sizes[self.letters.index(letter)] for letter in layout)
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        options = dict(self.options)
+        sizes = dict(zip(self.letters, self.sizes, strict=True)) | dict(options.get("pad_to", ()))
+        sizes |= {name: size for name, size in options.items() if name in sizes}
+        if "channels" in options:
+            sizes["c"] = len(options["channels"])
+        return tuple(sizes[letter] for letter in self.target)
 
     def order(self, source: str) -> tuple[int, ...]:
         """Return the axes for `numpy.transpose` from a source's layout to the target's."""
@@ -67,13 +82,15 @@ class Row:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes of all sources."""
+        """The number of bytes that are read: of all sources, or of windows that are cropped."""
+        if self.kind == "collate" and "resize" not in dict(self.options):
+            return prod(self.result_shape) * as_dtype(self.dtype).itemsize
         return len(self.sources) * prod(self.sizes) * as_dtype(self.dtype).itemsize
 
     @property
     def bytes_written(self) -> int:
         """The number of bytes of the result."""
-        return prod(self.sizes) * as_dtype(self.to_dtype).itemsize
+        return prod(self.result_shape) * as_dtype(self.to_dtype).itemsize
 
     @property
     def traffic(self) -> int:
@@ -84,11 +101,23 @@ class Row:
     @property
     def formula(self) -> dict[str, Any]:
         """The keywords of the formula, for any number of channels; {} for a row without one."""
-        if self.kind not in ("fused", "upload"):
+        if (
+            self.kind not in ("fused", "upload", "collate", "options")
+            or self.dtype == self.to_dtype
+        ):
             return {}
-        (channels,) = self.shape("c")
+        (channels,) = (
+            n for name, n in zip(self.target, self.result_shape, strict=True) if name == "c"
+        )
         mean, std = ([*islice(cycle(values), channels)] for values in (MEAN, STD))
         return {"scale": SCALE, "mean": mean, "std": std}
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of the call of layoutkit."""
+        dtype = {"dtype": self.to_dtype} if self.dtype != self.to_dtype else {}
+        options = {name: dict(v) if name == "pad_to" else v for name, v in self.options}
+        return self.formula | dtype | options
 
     @property
     def is_exact(self) -> bool:
