@@ -17,6 +17,10 @@ struct Params {
     int64 channels;
 };
 
+// Two loops: images that follow each other on the side where channels lie together. A group of
+// pixels is part of one image.
+typedef Span<PIXELS_LOOPS != 1> Chunk;
+
 constexpr int GROUP = larger(1, 4 / ITEM);
 constexpr int CHUNK = THREADS * GROUP * GROUPS;  // pixels of a block
 constexpr int GROUP_BYTES = GROUP * CHANNELS * ITEM, PIECE = piece(GROUP_BYTES, 16);
@@ -36,9 +40,9 @@ INLINE constexpr bool is_even(int items) { return CHUNK * CHANNELS % (THREADS * 
 
 // Copy the chunk's bytes unchanged.
 template <bool WHOLE>
-INLINE void load(const Params &, const byte *src, unsigned pixels, byte *chunk) {
+INLINE void load(const Params &, const byte *src, const Chunk &span, byte *chunk) {
     constexpr int PER_LOAD = LOAD / ITEM;
-    int items = (int)pixels * CHANNELS;
+    int items = (int)span.count * CHANNELS;
 #pragma unroll
     for (int turn = 0; turn < turns(PER_LOAD); ++turn) {
         int item = (turn * THREADS + threadIdx.x) * PER_LOAD;
@@ -52,12 +56,14 @@ INLINE void load(const Params &, const byte *src, unsigned pixels, byte *chunk) 
 // Split: every thread splits pixels and writes a piece of each plane.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
-                  unsigned pixels, const byte *chunk) {
+                  const Chunk &span, const byte *chunk) {
+    const int pixels = span.count;
     Formula formula(coefficients, params.channels);
 #pragma unroll
     for (int turn = 0; turn < GROUPS; ++turn) {
         int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;
-        if (!WHOLE && pixel >= (int)pixels) break;
+        if (!WHOLE && pixel >= pixels) break;
+        const Offsets at = span.place(params.pixels, pixel);
         Pixels all;
         all.template read<PIECE>(chunk + group * GROUP_BYTES);
 #pragma unroll
@@ -68,12 +74,13 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             auto coefficient = [&](int i) {
                 int64 place = coef + channel * params.coef_plane;
                 // There is no coefficient after the last pixel.
-                const int along = WHOLE ? pixel + i : smaller(pixel + i, (int)pixels - 1);
-                return COEFFICIENTS == 2 ? place + along * params.pixels.low.coef : place;
+                const int along = WHOLE ? pixel + i : smaller(pixel + i, pixels - 1);
+                return COEFFICIENTS == 2 ? place + span.place(params.pixels, along).coef
+                                         : place + at.coef;
             };
             epilogue(line, formula, coefficient)
                 .template write<STORE, WHOLE>(
-                    dst + channel * params.dst_plane + (int64)pixel * OUT, (int)pixels - pixel);
+                    dst + channel * params.dst_plane + at.dst, pixels - pixel);
         }
     }
 }
@@ -82,17 +89,19 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 // Merge: every thread reads a piece of each plane and packs pixels.
 template <bool WHOLE>
-INLINE void load(const Params &params, const byte *src, unsigned pixels, byte *chunk) {
+INLINE void load(const Params &params, const byte *src, const Chunk &span, byte *chunk) {
+    const int pixels = span.count;
 #pragma unroll
     for (int turn = 0; turn < GROUPS; ++turn) {
         int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;
-        if (!WHOLE && pixel >= (int)pixels) break;
+        if (!WHOLE && pixel >= pixels) break;
+        const byte *at = src + span.place(params.pixels, pixel).src;
         Pixels all;
 #pragma unroll
         for (int channel = 0; channel < CHANNELS; ++channel) {
             Line line;
             line.template read<LOAD, WHOLE>(
-                src + channel * params.src_plane + (int64)pixel * ITEM, (int)pixels - pixel);
+                at + channel * params.src_plane, pixels - pixel);
 #pragma unroll
             for (int i = 0; i < GROUP; ++i) all.item[i * CHANNELS + channel] = line.item[i];
         }
@@ -103,9 +112,9 @@ INLINE void load(const Params &params, const byte *src, unsigned pixels, byte *c
 // Convert and write the chunk's items, which lie in the output's order.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
-                  unsigned pixels, const byte *chunk) {
+                  const Chunk &span, const byte *chunk) {
     constexpr int PER_STORE = STORE / OUT, READ = piece(PER_STORE * ITEM, 16);
-    int items = (int)pixels * CHANNELS;
+    int items = (int)span.count * CHANNELS;
     Formula formula(coefficients, params.channels);
 #pragma unroll
     for (int turn = 0; turn < turns(PER_STORE); ++turn) {
@@ -116,7 +125,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         auto coefficient = [&](int i) {
             const int at = WHOLE ? item + i : smaller(item + i, items - 1);
             int pixel = at / CHANNELS, channel = at % CHANNELS;
-            return coef + channel * params.coef_plane + pixel * params.pixels.low.coef;
+            return coef + channel * params.coef_plane + span.place(params.pixels, pixel).coef;
         };
         epilogue(piece, formula, coefficient)
             .template write<STORE, WHOLE>(dst + (int64)item * OUT, items - item);
@@ -127,11 +136,10 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
-                 unsigned pixels, byte *chunk) {
-    load<WHOLE>(params, pointers.src[0] + at.src, pixels, chunk);
+                 const Chunk &span, byte *chunk) {
+    load<WHOLE>(params, pointers.src[0] + at.src, span, chunk);
     __syncthreads();
-    store<WHOLE>(
-        params, pointers.dst + at.dst, pointers.coefficients, at.coef, pixels, chunk);
+    store<WHOLE>(params, pointers.dst + at.dst, pointers.coefficients, at.coef, span, chunk);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -139,12 +147,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ __align__(16) byte chunk[CHUNK * CHANNELS * ITEM];
     unsigned unit = blockIdx.x;
     unsigned tile = draw(unit, params.pixels.tiles);
-    Span<false> pixels(params.pixels, tile, CHUNK);
+    Chunk span(params.pixels, tile, CHUNK);
     Offsets at = params.outer.place(unit);
-    at.add(1, pixels.first);
+    at.add(1, span.first);
     // Full chunks are moved without bounds checks.
-    if (pixels.count == CHUNK)
-        move<true>(params, pointers, at, pixels.count, chunk);
+    if (span.count == CHUNK)
+        move<true>(params, pointers, at, span, chunk);
     else
-        move<false>(params, pointers, at, pixels.count, chunk);
+        move<false>(params, pointers, at, span, chunk);
 }

@@ -37,6 +37,7 @@ from .tiling import (
     chunk,
     find_lines,
     fit_axes,
+    fuse_images,
     is_few,
     is_long,
     loops,
@@ -132,37 +133,46 @@ FULL = 8  # chunks of an image: with fewer chunks, the waste of a partly empty l
 # ---- interleave --------------------------------------------------------------------------
 
 
+def _fills_chunks(pixels: int, chunk: int) -> bool:
+    """Return True if chunks that pixels are divided into are full, or nearly all of them are."""
+    return pixels % chunk == 0 or pixels >= FULL * chunk
+
+
 def interleave(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "interleave"; None if words are not aligned or chunks not full."""
     is_split = choice.kernel == "split"
-    pixels, planes = (*choice.run, *choice.rows) if is_split else choice.run
+    low, planes = (*choice.run, *choice.rows) if is_split else choice.run
     groups = CHUNK[source.item]
     group = max(1, 4 // source.item)
-    src_steps, dst_steps = byte_strides([*choice.outer, planes])
-    plane_word = min(WORD, group * (target if is_split else source).item)
-    macros = (
-        {"LOAD": WORD, "STORE": plane_word, "SPLIT": 1}
-        if is_split
-        else {"LOAD": plane_word, "STORE": WORD}
-    )
-    load = source.width(src_steps[:-1] if is_split else src_steps, macros["LOAD"])
-    store = target.width(dst_steps if is_split else dst_steps[:-1], macros["STORE"])
     pixels_per_chunk = THREADS * group * groups
-    is_partial = pixels.count < FULL * pixels_per_chunk and pixels.count % pixels_per_chunk
-    is_wasteful = is_partial and not is_few(choice.count, source.item)
-    if is_wasteful or (load, store) != (macros["LOAD"], macros["STORE"]):
+    outer = list(choice.outer)
+    few = is_few(choice.count, source.item)
+    fuses = not (few or low.count % group or _fills_chunks(low.count, pixels_per_chunk))
+    pixels = fuse_images(low, outer if fuses else [], 2 - is_split)
+    src_steps, dst_steps = byte_strides([*outer, planes, *pixels.gap])
+    line_steps = (src_steps if is_split else dst_steps)[: len(outer)]
+    plane_word = min(WORD, group * (target if is_split else source).item)
+    if is_split:
+        macros = {"LOAD": WORD, "STORE": plane_word, "SPLIT": 1}
+        widths = source.width(line_steps), target.width(dst_steps, plane_word)
+    else:
+        macros = {"LOAD": plane_word, "STORE": WORD}
+        widths = source.width(src_steps, plane_word), target.width(line_steps)
+    is_wasteful = not (few or _fills_chunks(pixels.count, pixels_per_chunk))
+    if is_wasteful or widths != (macros["LOAD"], macros["STORE"]):
         return None
     channels, coefficients = pack_coefficients(epilogue)
-    params = loops(choice.outer) + axis([pixels], pixels_per_chunk)
+    params = loops(outer) + axis(pixels.loops, pixels_per_chunk)
     params += struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels)
-    along = coefficients_vary([pixels] if is_split else [pixels, planes], epilogue)
+    macros |= {"CHANNELS": planes.count, "GROUPS": groups, "PIXELS_LOOPS": len(pixels.loops)}
+    along = coefficients_vary([*pixels.loops] if is_split else [*pixels.loops, planes], epilogue)
     return CudaLaunch(
         "interleave",
-        defines(source, epilogue, along, CHANNELS=planes.count, GROUPS=groups, **macros),
+        defines(source, epilogue, along, **macros),
         params,
-        count_iterations(choice.outer) * tile_count([pixels], pixels_per_chunk),
+        count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
         coefficients=coefficients,
     )
 
@@ -307,12 +317,23 @@ def _transpose(
     return CudaLaunch(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
-        params + struct.pack("q", channels),
+        params + struct.pack("3q", channels, *_gapless(choice, source.item)),
         count_iterations(outer)
         * tile_count(rows.loops, tile_rows)
         * tile_count(run.loops, run_step),
         coefficients=coefficients,
     )
+
+
+def _gapless(choice: KernelChoice, item: int) -> tuple[int, int]:
+    """Return the offset of the source's first byte, and the bytes from there where two words begin.
+
+    Both are 0 if the source has gaps: words of its rows then may contain bytes of other arrays.
+    """
+    nest = (*choice.outer, *choice.rows, *choice.run)
+    lowest, highest = (sum((n.count - 1) * end(n.src, 0) for n in nest) for end in (min, max))
+    size = highest + item - lowest
+    return (lowest, max(0, size - 2 * WORD + 1)) if size == item * choice.count else (0, 0)
 
 
 def _shifted(

@@ -264,12 +264,12 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
             # Words that do not cross images are narrow if images have odd sizes.
             small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
             few = low.count * planes.count * source < small
-            axis = _fuse_images(low, outer if few else [], line)
+            axis = fuse_images(low, outer if few else [], line)
             candidates.append(Lines(split, axis, planes, outer))
     return sorted(candidates, key=lambda lines: lines.planes.count)
 
 
-def _fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
+def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     """Return the axis of pixels, fused with the loop over images that follow each other."""
     for high in outer:
         if high[line] == low.count * low[line] and low.count * high.count < MAX_COUNT:

@@ -26,6 +26,10 @@ struct Params {
     Loops outer;
     Axis rows, run;
     int64 channels;
+    // If the array has no gaps: the offset of its first byte, and how many bytes from there two
+    // words may begin. Else 0.
+    int64 lowest;
+    uint64 readable;
 };
 
 // ROWS_LOOPS, RUN_LOOPS: an axis is one loop or two, which FOLLOW each other without a gap on the
@@ -38,6 +42,7 @@ typedef Span<RUN_LOOPS != ONE> Run;
 constexpr int PACK = larger(1, 4 / ITEM);  // neighbours along the run in one bank
 constexpr int BANK = PACK * ITEM;
 constexpr int PER_LOAD = LOAD / ITEM, PER_STORE = STORE / OUT;
+constexpr int SHARED = STORE_SHIFTED ? PER_STORE : 0;  // places of a tile that the next one has, too
 
 // How threads share the words that a tile is read in: LANES of them are next to each other along a
 // source row, so many ABREAST on groups of rows next to each other, and DEEP of these one behind
@@ -66,13 +71,28 @@ INLINE bool goes_on(const Params &params, const Rows &rows, unsigned row, int it
     return place >= PER_LOAD && place + items + PER_LOAD <= params.rows.total;
 }
 
+// Return the j-th items of PACK words.
+INLINE Items<Source, PACK> pick(const Items<Source, PER_LOAD> (&words)[PACK], int j) {
+    Items<Source, PACK> bank;
+    if constexpr (PACK == 4 && LOAD >= 4) {
+        const unsigned pair = j & 2 ? 0x7362 : 0x5140, half = j & 1 ? 0x7632 : 0x5410;
+        auto word = [&](int i) { return reinterpret_cast<const unsigned *>(words[i].item)[j / 4]; };
+        *reinterpret_cast<unsigned *>(bank.item) =
+            __byte_perm(__byte_perm(word(0), word(1), pair), __byte_perm(word(2), word(3), pair), half);
+    } else {
+#pragma unroll
+        for (int i = 0; i < PACK; ++i) bank.item[i] = words[i].item[j];
+    }
+    return bank;
+}
+
 constexpr int UNDER_WAY = 64;  // bytes that a thread waits for before it uses the first of them
 
 // Read the tile: adjacent threads read along `rows`. A WHOLE tile needs no bounds checks, and values
 // that depend on the thread are computed once.
 template <bool WHOLE>
-INLINE void load(const Params &params, const byte *src, const Rows &rows, const Run &run,
-                 byte *tile) {
+INLINE void load(const Params &params, const byte *src, const byte *lowest, const Rows &rows,
+                 const Run &run, byte *tile) {
     constexpr int TURNS = ACROSS * ALONG;
     constexpr int BATCH = smaller(TURNS, larger(1, UNDER_WAY / (PACK * LOAD)));
     constexpr int FAR = ABREAST * BANK % LINE == 0;
@@ -99,7 +119,8 @@ INLINE void load(const Params &params, const byte *src, const Rows &rows, const 
                          (ROWS_LOOPS == APART ? rows.place(params.rows, row).src : row * ITEM);
                 auto &word = words[turn - first][i];
                 const unsigned by = (uint64)at % LOAD;
-                if (LOAD_SHIFTED && (WHOLE || goes_on(params, rows, row)))
+                if (LOAD_SHIFTED && (WHOLE || goes_on(params, rows, row) ||
+                                     (uint64)(at - by - lowest) < params.readable))
                     word.read_across(at - by, at - by + LOAD, by);
                 else
                     word.template read<LOAD_SHIFTED ? ITEM : LOAD, WHOLE>(at, left);
@@ -112,24 +133,21 @@ INLINE void load(const Params &params, const byte *src, const Rows &rows, const 
             if (!EVEN && (group >= GROUPS || row >= TILE_ROWS)) continue;
 #pragma unroll
             for (int j = 0; j < PER_LOAD; ++j) {
-                Items<Source, PACK> bank;
-#pragma unroll
-                for (int i = 0; i < PACK; ++i) bank.item[i] = words[turn - first][i].item[j];
-                bank.template write<BANK>(
-                    tile + (FAR ? slot(row + j, beside * BANK, across * BANK)
-                                : slot(row + j, group * BANK)));
+                pick(words[turn - first], j)
+                    .template write<BANK>(tile + (FAR ? slot(row + j, beside * BANK, across * BANK)
+                                                      : slot(row + j, group * BANK)));
             }
         }
     }
 }
 
 // Write the tile: threads next to each other write along the run. Words that are shifted begin
-// `ahead`; there is room for one more, which in the first tile is what lies before them.
+// `ahead`, and one less than there is room for is written: the next tile begins with that one. The
+// items before the first word of a row and after its last one are written one by one.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Rows &rows, const Run &run, const byte *tile) {
     constexpr int STORES = TILE_RUN / PER_STORE;  // of one output row
-    const int count = run.count;
     Formula formula(coefficients, params.channels);
     auto put = [&](auto &items, unsigned row, int place, const Offsets &at) {
         constexpr int BYTES = sizeof(items.item), PIECE = smaller(BYTES, 16);
@@ -156,6 +174,9 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         };
         epilogue(items, formula, coefficient).template write<MANY * OUT>(to);
     };
+    auto ahead = [&](const Offsets &at) {
+        return STORE_SHIFTED ? (int)(-(uint64)(dst + at.dst) % STORE) / OUT : 0;
+    };
 #pragma unroll
     for (int turn = 0; turn < ceiling(STORES * TILE_ROWS, THREADS); ++turn) {
         unsigned unit = turn * THREADS + threadIdx.x, row = unit / STORES;
@@ -163,29 +184,34 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         int place = (unit - row * STORES) * PER_STORE;
         if (STORES * TILE_ROWS % THREADS && row >= TILE_ROWS) break;
         if (!WHOLE && row >= rows.count) continue;
+        if (place == TILE_RUN - SHARED) continue;
         const Offsets at = rows.place(params.rows, row);
-        if (STORE_SHIFTED) {
-            const int ahead = (int)(-(uint64)(dst + at.dst) % STORE) / OUT;
-            const bool is_last = place == TILE_RUN - PER_STORE;
-            if (is_last && (WHOLE || run.start)) continue;
-            place = is_last ? ahead - PER_STORE : place + ahead;
-        }
-        if (WHOLE || (place >= 0 && place + PER_STORE <= count)) {
-            Items<Source, PER_STORE> word;
-            put(word, row, place, at);
-        } else {
-            for (int i = larger(0, -place); i < smaller(PER_STORE, count - place); ++i) {
-                Items<Source, 1> one;
-                put(one, row, place + i, at);
-            }
-        }
+        place += ahead(at);
+        if (!WHOLE && place + PER_STORE > (int)run.count) continue;
+        Items<Source, PER_STORE> word;
+        put(word, row, place, at);
     }
+    if (WHOLE || PER_STORE == 1) return;
+    auto put_ends = [&](bool is_head) {
+        for (int number = threadIdx.x; number < TILE_ROWS * PER_STORE; number += THREADS) {
+            const unsigned row = number / PER_STORE;
+            if (row >= rows.count) break;
+            const Offsets at = rows.place(params.rows, row);
+            const int n = number % PER_STORE, before = ahead(at);
+            const int items = is_head ? before : ((int)run.count - before) % PER_STORE;
+            Items<Source, 1> one;
+            if (n < items) put(one, row, is_head ? n : run.count - items + n, at);
+        }
+    };
+    if (STORE_SHIFTED && !run.start) put_ends(true);
+    if (run.count < TILE_RUN) put_ends(false);
 }
 
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Rows &rows, const Run &run, byte *tile) {
-    load<WHOLE>(params, pointers.src[0] + at.src, rows, run, tile);
+    const byte *src = pointers.src[0];
+    load<WHOLE>(params, src + at.src, src + params.lowest, rows, run, tile);
     __syncthreads();
     store<WHOLE>(params, pointers.dst + at.dst, pointers.coefficients, at.coef, rows, run, tile);
 }
@@ -196,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     unsigned unit = blockIdx.x;
     unsigned run_tile = draw(unit, params.run.tiles);
     unsigned rows_tile = draw(unit, params.rows.tiles);
-    Run run(params.run, run_tile, TILE_RUN, STORE_SHIFTED ? PER_STORE : 0);
+    Run run(params.run, run_tile, TILE_RUN, SHARED);
     Rows rows(params.rows, rows_tile, TILE_ROWS);
     Offsets at = params.outer.place(unit);
     at.add(1, run.first);

@@ -162,7 +162,7 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
         for (int half = BYTES / 2; half >= larger(4, sizeof(Item)); half /= 2)
 #pragma unroll
             for (int i = 0; i < (BYTES + half) / 4; ++i)
-                if (by & half) bank[i] = bank[i + half / 4];
+                bank[i] = by & half ? bank[i + half / 4] : bank[i];
 #pragma unroll
         for (int i = 0; i < BYTES / 4; ++i)
             reinterpret_cast<unsigned *>(item)[i] =

@@ -142,12 +142,55 @@ def test_rows_that_begin_anywhere(shift, monkeypatch):
     compare(*cases)
 
 
+def check_edges(values, shift, side):
+    """Transpose; `side`: has its last axis in longer rows, or is read backwards."""
+    x, (n, m), dtype = copied(values, shift), values.shape[1:], values.dtype
+    room = placed((len(values), m, n + 5 * (side == "out with gaps")), dtype, 15 * shift % 16)
+    if side == "x with gaps":
+        x = copied(np.pad(values, ((0, 0), (0, 0), (0, 3))), shift)[..., :m]
+    elif side == "x backwards":
+        x = copied(values[::-1, ::-1], shift)[::-1, ::-1]
+    before, out = room.copy(), room[..., :n]
+    converted(x, "bij->bji", out, how={"order": ORDERS[shift % 3]})
+    assert_same(np.ascontiguousarray(out), np.ascontiguousarray(values.transpose(0, 2, 1)))
+    assert_same(room[..., n:], before[..., n:])
+
+
+# Rows and runs about the multiples of a tile of bytes (128 by 128, of which 16 are shared).
+SIZES = [(127, 129), (128, 128), (129, 127), (111 + 112, 255), (224, 257), (225, 256), (239, 130),
+         (240, 144), (241, 145)]  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["x backwards", "x with gaps", "out with gaps"])
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_edges_of_rows_that_begin_anywhere(dtype, side, monkeypatch):
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    for shift in range(0, 16, ITEMS[dtype]):
+        n, m = SIZES[(shift + (side == "x backwards")) % len(SIZES)]
+        check_edges(random_array(RNG, (2, n, m), dtype), shift, side)
+
+
 def test_whole_tiles_read_nothing_behind_the_last_row():
     x = copied(random_array(RNG, (1, 256, 256), "u1"), 9)
     launch = dict(planned(x, "bij->bji")[1][0][0].defines)
     assert launch["LOAD_SHIFTED"] == "1"
     assert 256 % int(launch["TILE_ROWS"]) == 256 % int(launch["TILE_RUN"]) == 0
     compare((x, "bij->bji", {}))
+
+
+SMALL = {"bpc->bcp": (131, 252, 3), "bcp->bpc": (131, 3, 252)}
+
+
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "f4", "mean": [1.0, 2.0, 3.0]}])
+@pytest.mark.parametrize("pattern", SMALL)
+def test_chunks_of_pixels_span_small_images(pattern, keywords, monkeypatch):
+    """Test that groups of 4 pixels end where images do, with a last chunk that is not full."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    x = copied(numbers(SMALL[pattern], "u1"), 0)
+    _, [(launch, _, _)] = planned(x, pattern, **keywords)
+    assert launch.family == "interleave"
+    assert ("PIXELS_LOOPS", "2") in launch.defines
+    compare((x, pattern, keywords))
 
 
 def test_axes_of_two_loops_with_gaps(monkeypatch):

@@ -41,6 +41,15 @@ struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 
+// Return the four bytes of x (0 to 3) and y (4 to 7) that the digits of the selector name.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    unsigned long long both = (unsigned long long)y << 32 | x;
+    unsigned result = 0;
+    for (int i = 0; i < 4; ++i)
+        result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return result;
+}
+
 namespace shim {
 
 struct Index {
