@@ -4,12 +4,22 @@
 prints it for every row of the benchmark.
 """
 
+import re
 from dataclasses import replace
 
 import cuda_shim
+import numpy as np
 import pytest
-from cuda_model import cost_of, cost_of_windows
-from nvrtc import needs_nvdisasm, needs_nvrtc
+from cuda_model import (
+    cost_of,
+    cost_of_windows,
+    coverage_rows,
+    rounds_of,
+    throughput,
+    wavefronts,
+)
+from cuda_moves import launch_of
+from nvrtc import Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
 
@@ -26,7 +36,8 @@ ODD = [
     ("bhwc->bchw", (64, 299, 299, 128), "uint8"), ("bchw->bhwc", (16, 299, 299, 512), "uint8"),
     ("bhwc->bchw", (64, 225, 225, 128), "float32"), ("bhwc->bchw", (64, 230, 230, 64), "uint8"),
     ("bhwc->chwb", (1365, 56, 56, 67), "uint8"), ("bhwc->cbhw", (64, 5, 1025, 705), "int16"),
-    ("bhwc->cbhw", (64, 5, 1025, 705), "float64"),
+    ("bhwc->cbhw", (64, 5, 1025, 705), "float64"), ("bhwc->bhcw", (64, 16, 257, 1025), "int16"),
+    ("bhwc->bhcw", (64, 48, 197, 197), "int16"),
 ]  # fmt: skip
 ROWS += [
     replace(ROWS[0], sources=(pattern[:4],), target=pattern[6:], sizes=sizes, dtype=dtype,
@@ -35,11 +46,33 @@ ROWS += [
 ]  # fmt: skip
 
 
+FLOOR = 0.9
+# Rows that are predicted to be slower: a floor that holds, and the cause.
+SLOWER = {
+    r"uint8 .*1025, 705": (0.42, "half of the tiles have an edge"),
+    r"int16 .*257, 1025": (0.52, "half of the tiles have an edge"),
+    r"uint8 .*56, 56, 67": (0.67, "half of the tiles have an edge"),
+    r"int16 .*1025, 705": (0.72, "a word of edge in each tile, six rounds of loads"),
+    r"int16 .*197, 197": (0.68, "ends of short rows, item by item"),
+    r"uint8 .*299, 299, (128|512)": (0.83, "edges, and sectors that two tiles share"),
+    r"\+.*bfloat16": (0.65, "two blocks; shared memory item by item; sectors read in part"),
+    r"\+.*float32": (0.85, "two blocks"),
+    r"uint8 .*(32, 32|22[35], 225|299, 299), 3": (0.73, "single bytes of shared memory"),
+    r"(uint8|int16) .*(7, 7|14, 14), ": (0.76, "single items of shared memory, rounds of loads"),
+    r"bchw->bhwc int16 .*225, 225, 64": (0.83, "four rounds of loads"),
+}
+
+
+def floor_of(row):
+    """Return the share that a row must be predicted to reach."""
+    return next((least for name, (least, _) in SLOWER.items() if re.search(name, row.name)), FLOOR)
+
+
 @pytest.mark.budget(2)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_row_would_be_as_fast_as_memory(row):
+def test_predicted_share(row):
     _, cost = cost_of(row)
-    assert cost.share >= 0.4, cost
+    assert cost.share >= floor_of(row), cost
 
 
 # Instructions limit the others; docs/gpu.md has their shares.
@@ -51,3 +84,53 @@ def test_windows_would_be_collated_at_the_speed_of_memory(to, dtype, share):
     _, cost = cost_of_windows(to, dtype)
     assert cost.share >= share, cost
     assert cost.memory <= 1.1, cost  # every byte is read and written about once
+
+
+# Of any shape; to be raised to 0.7. Runs of odd sizes move byte by byte, with an address for each.
+ANY_FLOOR = 0.15
+
+
+@pytest.mark.budget(2)
+@pytest.mark.parametrize("row", coverage_rows(16, 0), ids=lambda row: row.name)
+def test_predicted_share_of_any_shape(row):
+    _, cost = cost_of(row)
+    assert cost.share >= ANY_FLOOR, cost
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="a tile of 2 by 2080 is padded to 65 KB")
+def test_padded_tile_fits_shared_memory():
+    """Test a tile as narrow as a short axis, whose rows are padded to the unit of the banks."""
+    launch = launch_of("uvwxyz->yzuwxv", (4465, 2, 83, 10, 2, 5), "float32", dtype="float64")
+    Compiled(launch, 90)
+
+
+def test_throughput_of_a_network():
+    """Test one customer, which meets no queue, and so many that one resource is always busy."""
+    assert throughput(1, 0.5, (1.0, 0.3)) == pytest.approx(1 / 1.8)
+    assert throughput(2, 0.0, (1.0, 1.0)) == pytest.approx(
+        2 / 3
+    )  # the other is there half the time
+    assert throughput(200, 0.5, (2.0, 0.3)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("step", "size", "waves", "ideal"),
+    [(4, 4, 1, 1), (128, 4, 32, 1), (1, 1, 1, 1), (8, 4, 2, 1), (16, 16, 4, 4), (32, 16, 8, 4),
+     (8, 8, 2, 2), (0, 4, 1, 1)],
+)  # fmt: skip
+def test_conflicts_of_banks(step, size, waves, ideal):
+    lanes = np.arange(32)
+    sizes = np.full(32, size)
+    assert wavefronts(np.zeros(32, int), lanes, 4096 + lanes * step, sizes) == (waves, ideal)
+
+
+def test_rounds_of_loads():
+    """Test loads that arrive together, a second round, and loads that are pending at a barrier."""
+    code = [
+        ("LDG.E.128", "R4, desc[UR4][R2.64]"), ("LDG.E", "R8, desc[UR4][R2.64+0x10]"),
+        ("STS.128", "[R0], R4"), ("STS", "[R0+0x10], R8"),
+    ]  # fmt: skip
+    barrier = [("BAR.SYNC.DEFER_BLOCKING", "0x0")]
+    assert rounds_of(code, 8) == (1, 8)
+    assert rounds_of(code + barrier + code, 8) == (2, 1)
+    assert rounds_of(code[:3] + barrier + code[3:], 8) == (1, 2)

@@ -11,8 +11,9 @@ network (mean value analysis), relative to a copy of as many bytes.
 
 What is simplified: sectors that are stored count once for each warp access, those that are loaded
 once in all traced blocks (the first cache and the L2 cache hold them for neighbours). The rounds of
-loads are those of blocks without ragged edges. Pages, and the cut between shared memory and cache,
-are left out.
+loads are those of blocks without ragged edges, and ragged blocks issue as many more instructions
+than whole ones as they have more accesses. Loops over the axes of a nest (`gather`) are counted for
+one turn. Pages, and the cut between shared memory and cache, are left out.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def cost(launch, out, sources, shifts, read=None):
         SHARED // (shared + RESERVED),
     )
     in_code = warps * sum(bool(re.match("LDG|STG|LDS|STS", operation)) for operation, _ in code)
-    rounds, parts = _rounds(code, warps)
+    rounds, parts = rounds_of(code, warps)
     chosen = _chosen(launch)
     work = _work(_traced(launch, out, sources, shifts, chosen))
     # Every byte of the output is stored once, so stores tell the share of the work.
@@ -117,14 +118,15 @@ def cost(launch, out, sources, shifts, read=None):
     cycles = traffic / BYTES_PER_CYCLE
     # Instructions of ragged blocks are to those of a whole one as their accesses.
     ragged = work.accesses / len(chosen) / min(in_code, work.whole)
-    return Cost(
-        registers, blocks, parts, rounds, cycles / len(chosen),
+    numbers = (
+        cycles / len(chosen),
         work.sectors * SECTOR / traffic,
         ragged * len(chosen) * warps * len(code) / SCHEDULERS / cycles,
         work.pipe / cycles,
         work.conflicts,
         ragged,
-    )  # fmt: skip
+    )
+    return Cost(registers, blocks, parts, rounds, *map(float, numbers))
 
 
 # ---- machine code ------------------------------------------------------------------------
@@ -188,16 +190,14 @@ def _instructions(listing):
     return [one for one in found[: last + 1] if not one[0].startswith("NOP")]
 
 
-def _rounds(code, warps):
+def rounds_of(code, warps):
     """Return how often a thread waits for loads, and the parts of a block that wait alone.
 
     All loads that were issued before a wait arrive in one round. Without barriers each warp waits
     on its own. If loads are pending at a barrier, a block has two parts: one loads, one computes.
     """
-    flying, arrived = (
-        [],
-        [],
-    )  # the registers of loads that are not used yet, before and after a wait
+    # The registers of loads that are not used yet, before and after a wait.
+    flying, arrived = [], []
     barriers = []
     rounds = 0
     for operation, operands in code:
@@ -239,7 +239,7 @@ KEPT unsigned outer_turn[1024], inner_turn[1024];
 static void mark_first(unsigned turn) { outer_turn[threadIdx.x] = turn; }
 static void mark_turn(unsigned turn) { inner_turn[threadIdx.x] = turn; }
 __attribute__((noinline)) void touch(const void *at, unsigned bytes, unsigned write) {
-    const unsigned turn = outer_turn[threadIdx.x] * 64 + inner_turn[threadIdx.x];
+    const unsigned turn = outer_turn[threadIdx.x] * 1024 + inner_turn[threadIdx.x];
     if (touched < room)
         touches[touched++] = {(unsigned long long)__builtin_return_address(0),
                               (unsigned long long)at, threadIdx.x, block, turn,
@@ -341,7 +341,7 @@ def _work(traced):
     loads = is_global & (log["write"] == 0)
     global_bytes = np.bincount(access[is_global], size[is_global])
     lines = _distinct(access[is_global], address[is_global] // LINE, len(global_bytes))
-    waves, groups = _wavefronts(*(x[~is_global] for x in (access, log["thread"], address, size)))
+    waves, groups = wavefronts(*(x[~is_global] for x in (access, log["thread"], address, size)))
     blocks = np.empty(access.max() + 1, np.int64)
     blocks[access] = np.unique(log["block"], return_inverse=True)[1]
     accesses = np.bincount(blocks)
@@ -366,7 +366,7 @@ def _accesses(log):
     """
     _, place = np.unique(log["place"], return_inverse=True)
     one = np.unique(log["block"], return_inverse=True)[1]
-    for more, room in ((log["thread"], 1024), (place, 1024), (log["turn"], 4096)):
+    for more, room in ((log["thread"], 1024), (place, 1024), (log["turn"], 1 << 20)):
         assert more.max(initial=0) < room
         one = one * room + more
     order = np.argsort(one, kind="stable")
@@ -375,7 +375,7 @@ def _accesses(log):
     often = np.empty(len(one), np.int64)
     often[order] = np.arange(len(one)) - np.repeat(first, np.diff(first, append=len(one)))
     assert often.max(initial=0) < 4096
-    thread = 1 << 22
+    thread = 1 << 30  # places and turns
     warp = one // thread // 32 * thread + one % thread
     return np.unique(warp * 4096 + often, return_inverse=True)[1]
 
@@ -389,7 +389,7 @@ def _distinct(access, places, length=0):
     return np.bincount(np.unique(access * room + near) // room, minlength=length)
 
 
-def _wavefronts(access, thread, address, size):
+def wavefronts(access, thread, address, size):
     """Return the cycles of accesses to shared memory, and what they would be without conflicts.
 
     128 bytes of threads next to each other are served at once, if they lie in different banks.
