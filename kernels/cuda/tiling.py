@@ -62,6 +62,7 @@ def axis(fused: Sequence[Loop], tile: int) -> bytes:
 
 TILE_BYTES = 16384  # 64 per thread, all in flight at once; eight tiles fit any GPU
 MOST_BYTES = TILE_BYTES * 5 // 4  # of a tile that is fuller if it is slightly larger
+PADDED_BYTES = 2 * TILE_BYTES  # of a tile with padded rows; a block has 48 KB at most
 # Bandwidth of device memory: full for long rows, 7 % less for 128 bytes, 23 % less for 32.
 LOST_BYTES = 10
 SECTOR = 32  # bytes that memory transfers at once
@@ -175,6 +176,7 @@ def shape(
     wides = _lengths(run, max(store, 4 // source))
     if shifted[1]:  # threads share the words of full lines, equally many in each iteration
         wides = {LINE // target << more for more in range(6)}
+    unit = max(16, LINE // load)  # transpose.cu pads the rows of a tile to it
     best = (0.0, 0, 0)
     for tall in talls:
         reached = _bandwidth_share(
@@ -182,7 +184,8 @@ def shape(
         )
         for wide in wides:
             room = tall * wide * source
-            if room > MOST_BYTES:
+            padded = tall * -(-wide * source // unit) * unit
+            if room > MOST_BYTES or padded > PADDED_BYTES:
                 continue
             apart = wide - shared
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached

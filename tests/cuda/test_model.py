@@ -22,6 +22,7 @@ from cuda_moves import launch_of
 from nvrtc import Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
+from layoutkit.kernels.cuda import tiling
 
 pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
 
@@ -91,17 +92,27 @@ ANY_FLOOR = 0.15
 
 
 @pytest.mark.budget(2)
-@pytest.mark.parametrize("row", coverage_rows(16, 0), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [*coverage_rows(16, 0)], ids=lambda row: row.name)
 def test_predicted_share_of_any_shape(row):
     _, cost = cost_of(row)
     assert cost.share >= ANY_FLOOR, cost
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="a tile of 2 by 2080 is padded to 65 KB")
-def test_padded_tile_fits_shared_memory():
-    """Test a tile as narrow as a short axis, whose rows are padded to the unit of the banks."""
-    launch = launch_of("uvwxyz->yzuwxv", (4465, 2, 83, 10, 2, 5), "float32", dtype="float64")
-    Compiled(launch, 90)
+@pytest.mark.parametrize(
+    ("pattern", "shape", "dtype", "to"),
+    [
+        ("uvwxyz->yzuwxv", (4465, 2, 83, 10, 2, 5), "float32", "float64"),
+        ("bchw->bhwc", (512, 8, 306, 306), "uint8", "float32"),
+        ("uvwxy->uvyxw", (6669, 1, 2, 757, 4), "float64", "float64"),
+    ],
+)
+def test_padded_tile_fits_shared_memory(pattern, shape, dtype, to):
+    """Test tiles as narrow as a short axis, whose rows are padded to the unit of the banks."""
+    keywords = {} if dtype == to else {"dtype": to, "scale": 2}
+    launch = launch_of(pattern, shape, dtype, **keywords)
+    shared = int(re.search(r"(\d+) bytes smem", Compiled(launch, 90).log)[1])
+    assert launch.family == "transpose"
+    assert shared <= tiling.PADDED_BYTES
 
 
 def test_throughput_of_a_network():
