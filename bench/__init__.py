@@ -116,10 +116,10 @@ def _check(
 def _one_table(collate: bool, resize: bool, loaders: bool) -> str | None:
     """Return the option for a table of its own; raise ArgumentError for several."""
     options = {"--collate": collate, "--resize": resize, "--loaders": loaders}
-    given = [name for name, is_given in options.items() if is_given]
-    if len(given) > 1:
-        raise ArgumentError(f"{given[0]}: prints one table; omit {given[1]}")
-    return given[0] if given else None
+    tables = [name for name, is_requested in options.items() if is_requested]
+    if len(tables) > 1:
+        raise ArgumentError(f"{tables[0]}: prints one table; omit {tables[1]}")
+    return tables[0] if tables else None
 
 
 def _check_one_table(option: str, others: tuple[object, ...]) -> None:

@@ -167,8 +167,9 @@ def epochs(files: RecordFiles, workers: int, stack: ExitStack) -> dict[str, Epoc
 
 def check(name: str, epoch: Epoch, rows: Array) -> None:
     """Exit with an error unless an epoch has every record once."""
-    found = [np.frombuffer(bytes(record), np.uint8) for batch in epoch() for record in batch]
-    records = np.array(found)
+    records = np.array(
+        [np.frombuffer(bytes(record), np.uint8) for batch in epoch() for record in batch]
+    )
     if records.shape != rows.shape or not np.array_equal(_in_order(records), _in_order(rows)):
         sys.exit(f"{name}: an epoch does not have every record once")
 

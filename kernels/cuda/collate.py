@@ -158,10 +158,10 @@ def prepare_collate(
         "OTHERS": len(around),
         "NEAREST": int(is_float and not is_summed),
     }  # fmt: skip
-    found = defines(Side(table.item, 0), epilogue, varies, **macros)
+    common = defines(Side(table.item, 0), epilogue, varies, **macros)
     launch = CudaLaunch(
         "collate",
-        (*found, ("SAMPLE", item)),
+        (*common, ("SAMPLE", item)),
         params,
         groups * blocks,
         pointers=4,
