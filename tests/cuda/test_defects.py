@@ -74,14 +74,17 @@ CASES = {
         lambda: conversion("bwc->bcw", (2, 132, 145), "u1", padding=(3, 5)),
         lambda: conversion("bwc->bcw", (1, 132, 145), "u1", padding=(8, 1), shift=9),
         lambda: conversion("bwc->bcw", (1, 245, 391), "u1", shift=9),
+        lambda: conversion("bwc->bcw", (1, 240, 384), "u1", shift=9),
         lambda: conversion("bhwc->cbhw", (3, 5, 8, 65), padding=(3, 0)),
         lambda: conversion("bwc->bcw", (2, 40, 48), "u1", dtype="f4", mean=[*range(48)]),
+        lambda: conversion("chw->cwh", (3, 64, 80), "u1", dtype="f4", mean=[1, 2, 3]),
         lambda: conversion("xyz->zyx", (40, 20, 20)),
     ],
     "interleave": [
         lambda: conversion("bpc->bcp", (2, 1032, 3)),
         lambda: conversion("bcp->bpc", (2, 3, 1032)),
         lambda: conversion("bpc->bcp", (1, 36, 3), "u1", dtype="f4", mean=[1, 2, 3]),
+        lambda: conversion("bpc->bcp", (1, 36, 3), "u1", dtype="f4", scale=0.5, clip=(9, 90)),
     ],
     "lines": [
         lambda: conversion("bpc->bcp", (2, 1031, 6), "u2", shift=2),
@@ -149,6 +152,19 @@ CASES = {
             (60, 9, 3), h=12, w=80, resize="area", fit="pad", fill=3, call={"flip": "w"}
         ),
         lambda: collated((5, 1900, 3), (5, 40, 3), pattern="hwc->chwb", h=4, w=9, resize="area"),
+        lambda: collated((7, 40, 3), pattern="hwc->bhwc", **COLOURS),
+        lambda: collated(*[(6, 7, 3)] * 70, pattern="hwc->chwb", h=2, w=3),
+        lambda: collated((9, 16, 4), c=4, fill=7, call={"offset": {"c": 2}}),
+        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", channels=(2, 0, 0)),
+        lambda: collated(
+            (3, 9, 40),
+            pattern="chw->bchw",
+            h=6,
+            w=20,
+            resize="bilinear",
+            fill=3,
+            call={"crop": {"h": 13}, "offset": {"h": -2}},
+        ),
     ],
 }
 
@@ -328,6 +344,15 @@ MISTAKES = [
     ("collate", "if (!covered)\n", "if (false)\n"),
     ("collate", "first.at[U] >= count[U] || first", "first"),
     ("collate", "weights + tap * length", "weights + tap"),
+    ("transpose", "goes_on(params, rows, 0, TILE_ROWS))", "goes_on(params, rows, 0))"),
+    ("transpose", "place_of_row = coef + at.coef;", "place_of_row = at.coef;"),
+    ("interleave", "constant(bounds + 1));", "constant(bounds));"),
+    ("collate", "if (JOINED) place.at[U] +=", "if (false) place.at[U] +="),
+    ("collate", "(uint64)number * TILE_R, number = 0;", "(uint64)number * TILE_R;"),
+    ("collate", "(v.low <= 0 && v.high >= TILE_V)", "(v.low <= 0)"),
+    ("collate", "MAPS && v.map ?", "MAPS && v.map && !u.map ?"),
+    ("collate", "(x >= low && x < high)), inner", "(x >= low && x <= high)), inner"),
+    ("collate", "|| last >= side.high)) return", "|| last > side.high)) return"),
 ]  # fmt: skip
 
 

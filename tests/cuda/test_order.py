@@ -309,6 +309,15 @@ def test_results_are_not_handed_over_in_a_capture(gpu):
         converter(Standard(x, SimpleNamespace(ptr=0)))
 
 
+def test_the_default_stream_of_a_thread_can_be_captured(gpu):
+    """CUDA refuses to capture the legacy default stream only."""
+    stream = gpu.numbered_stream(2)
+    stream.begin_capture()
+    assert gpu.runtime.is_capturing(stream)
+    stream.end_capture()
+    assert not gpu.runtime.is_capturing(stream)
+
+
 def test_casts_that_are_the_librarys_are_warm_before_a_capture(gpu):
     x = gpu.array(IMAGES)
     casts = [Converter("bhwc->bchw", dtype=dtype, casting="unsafe") for dtype in ("i4", "i2")]

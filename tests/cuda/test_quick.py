@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from arrays_of import laid
+from cuda_moves import copied
 from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
@@ -304,6 +305,16 @@ def test_sums_of_memory_that_lies_otherwise_go_another_way(gpu):
                 add(parts, out)
                 np.testing.assert_array_equal(values_of(out), 2 * x)
                 np.testing.assert_array_equal(values_of(add(parts)), 2 * x)
+
+
+def test_a_sum_is_quick_only_for_alignments_that_came_before(gpu, long_sums):
+    add, out = Accumulator(("bhwc", "bhwc"), "bhwc"), gpu.array(np.zeros_like(IMAGES))
+    for long, shift in enumerate((0, 8), 1):
+        part = gpu.array(copied(IMAGES, shift))
+        for _ in range(2):
+            add([part] * 2, out)
+            np.testing.assert_array_equal(values_of(out), 2 * IMAGES)
+        assert len(long_sums) == long
 
 
 @pytest.mark.parametrize("lies", list(itertools.product(["plain", "backward"], repeat=2)))
