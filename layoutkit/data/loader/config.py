@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from .batch import ViewFactory, check_convert, default_layout
 from .chunk import RecordPipeline, RecordSource
 from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedStep
 from .distributed import Shard, check_shardable, parse_shard
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
