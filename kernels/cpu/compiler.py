@@ -307,6 +307,8 @@ def compile_ir(spec: KernelSpec) -> str:
     """Return the optimized LLVM IR of a kernel, whose entry is named `symbol_name(spec)`."""
     from numba import cfunc, types
 
+    from .pipeline import IRCompiler
+
     with _numba_settings():
         family = importlib.import_module(f".{spec.family}", __package__)
         function: Callable[..., None] = family.build(*spec.literals)
@@ -314,7 +316,7 @@ def compile_ir(spec: KernelSpec) -> str:
         signature = result(types.uintp, types.uintp, types.uintp, types.intp, types.intp)
         # Inlined into its C wrapper, the function needs no call of Python to report exceptions.
         options = {"error_model": "numpy", "boundscheck": False, "forceinline": True}
-        compiled = cfunc(signature, **options)(function)
+        compiled = cfunc(signature, pipeline_class=IRCompiler, **options)(function)
     text: str = compiled.inspect_llvm()
     return _renumber_tags(text.replace(compiled.native_name, symbol_name(spec)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from numba import njit, uintp
 
 from .params import MAX_LOOPS
+from .pipeline import IRCompiler
 from .simd import i64_at, i64_put
 
 # The decorator of functions that are inlined into kernels. Nothing else calls them, so they are
@@ -19,6 +20,7 @@ inline = njit(
     boundscheck=False,
     no_cpython_wrapper=True,
     no_cfunc_wrapper=True,
+    pipeline_class=IRCompiler,
 )
 
 
