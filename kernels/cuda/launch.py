@@ -35,6 +35,7 @@ from .tiling import (
     TileAxis,
     axis,
     chunk,
+    divisor,
     find_lines,
     fit_axes,
     fuse_images,
@@ -243,6 +244,9 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
     have checked that addresses and strides are multiples of the item size on their side.
     """
     if epilogue is None:
+        launch = _runs(choice, src, dst)
+        if launch is not None:
+            return launch
         item = _common_alignment(choice, src, dst)
         if item < choice.source_item:
             return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
@@ -382,6 +386,49 @@ _MAKERS = {
 }
 
 
+# ---- runs --------------------------------------------------------------------------------
+
+RUN_WORDS = 4 * THREADS  # words of the output that a block writes
+ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
+
+
+def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
+    """Return a launch of "runs"; None if runs are short, long or aligned, or the output has gaps."""
+    outer = [*choice.outer, *choice.rows, *choice.run]
+    length = choice.source_item
+    while outer and outer[-1].steps[:2] == (length, length):
+        length *= outer.pop().count
+    size, count = length * count_iterations(outer), count_iterations(outer)
+    steps = byte_strides(outer)
+    follows = [length * count_iterations(outer[i + 1 :]) for i in range(len(outer))]
+    is_aligned = gcd(ALIGNED, src, dst, *steps[0], *steps[1]) == ALIGNED
+    if not outer or is_aligned or steps[1] != follows:
+        return None
+    if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or count >= MAX_COUNT:
+        return None
+    head = -dst % WORD
+    end = length + sum((loop.count - 1) * loop.src for loop in outer)
+    tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
+    params = loops(outer) + divisor(length) + _tile_order(outer, follows, tiles)
+    params += struct.pack("5q", head, size, end, *_gapless(choice, choice.source_item))
+    macros = (("THREADS", str(THREADS)), ("TURNS", str(RUN_WORDS // THREADS)))
+    return CudaLaunch("runs", macros, params, tiles)
+
+
+def _tile_order(outer: Sequence[Loop], follows: Sequence[int], tiles: int) -> bytes:
+    """Pack the order in which blocks move tiles: first those of runs that meet in the source.
+
+    `follows`: the bytes of the output from one iteration of each loop to the next.
+    """
+    nearest = min(range(len(outer)), key=lambda i: abs(outer[i].src))
+    across = outer[nearest].count
+    apart = follows[nearest] // (RUN_WORDS * WORD)
+    if apart < 2 or across * apart > tiles:
+        across = apart = 1
+    group = across * apart
+    return divisor(group) + divisor(across) + struct.pack("2q", apart, tiles // group * group)
+
+
 # ---- gather, copy and cast ---------------------------------------------------------------
 
 
@@ -453,7 +500,7 @@ def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target:
     return max(1, width)
 
 
-FAMILIES = ("transpose", "interleave", "lines", "gather", "accumulate", "collate")
+FAMILIES = ("transpose", "interleave", "lines", "runs", "gather", "accumulate", "collate")
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 

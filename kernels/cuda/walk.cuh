@@ -152,6 +152,12 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
         Items low, high;
         low.template read<BYTES>(first);
         if (by) high.template read<BYTES>(second);
+        join(low, high, by);
+    }
+
+    // Take the items that begin `by` bytes after the first of two words.
+    INLINE void join(Items &low, Items &high, unsigned by) {
+        constexpr int BYTES = sizeof(item);
         unsigned bank[larger(2, BYTES / 2)];
 #pragma unroll
         for (int i = 0; i < BYTES / 4; ++i) {

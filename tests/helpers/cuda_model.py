@@ -143,7 +143,8 @@ def _compiled(launch, straight):
 
 def whole_only(text):
     """Return the text of a family without the code for ragged edges."""
-    return re.sub(r"else\s+(move|Box)<false>.*?\);", "", text, flags=re.DOTALL)
+    text = re.sub(r"else\s+(move|Box)<false>.*?\);", "", text, flags=re.DOTALL)
+    return re.sub(r"\n +copy_bytes\(.*?\);", ";", text, flags=re.DOTALL)
 
 
 def _straight(launch, sources):
@@ -155,6 +156,8 @@ def _straight(launch, sources):
     text = whole_only(source(launch.family))
     if launch.family == "collate":  # the lines of whole samples
         text = re.sub(r"\n +part\.load_items\(.*?\);", "", text)
+    if launch.family == "runs":  # the words of a thread
+        text = text.replace("#pragma unroll 1\n    for (int turn", "#pragma unroll\n    for (int turn")
     if launch.family == "accumulate":
         axes = ", ".join(map(str, _axes_of(launch, sources)))
         for before, after in (
@@ -264,8 +267,10 @@ _HOOKS = (
 def _chosen(launch):
     """Return the blocks to trace: some turns of the outer loops, or blocks spread over one."""
     turn = launch.grid
-    if launch.family == "collate":  # blocks next to each other read the same sectors
-        return list(range(turn // 2, min(turn, turn // 2 + MOST_BOXES)))
+    # Blocks next to each other read the same sectors.
+    together = {"collate": MOST_BOXES, "runs": MOST_BLOCKS}.get(launch.family)
+    if together:
+        return list(range(turn // 2, min(turn, turn // 2 + together)))
     if launch.family != "accumulate":
         turn //= _outer_iterations(launch)
     begin = launch.grid // turn // 2 * turn
