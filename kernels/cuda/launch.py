@@ -394,7 +394,12 @@ ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
 
 def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     """Return a launch of "runs"; None if runs are short, long or aligned, or the output has gaps."""
-    outer = [*choice.outer, *choice.rows, *choice.run]
+    nest = [*choice.outer, *choice.rows, *choice.run]
+    # The loops in the order of the output, and what is visited first then.
+    backward = [loop for loop in nest if loop.dst < 0]
+    src_first, dst_first = (sum((n.count - 1) * n.steps[i] for n in backward) for i in (0, 1))
+    outer = [n if n.dst >= 0 else Loop(n.count, -n.src, -n.dst) for n in nest]
+    outer.sort(key=lambda loop: loop.dst, reverse=True)
     length = choice.source_item
     while outer and outer[-1].steps[:2] == (length, length):
         length *= outer.pop().count
@@ -406,11 +411,12 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
         return None
     if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or count >= MAX_COUNT:
         return None
-    head = -dst % WORD
-    end = length + sum((loop.count - 1) * loop.src for loop in outer)
+    head = -(dst + dst_first) % WORD
+    end = src_first + length + sum((loop.count - 1) * loop.src for loop in outer)
     tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
     params = loops(outer) + divisor(length) + _tile_order(outer, follows, tiles)
-    params += struct.pack("5q", head, size, end, *_gapless(choice, choice.source_item))
+    params += struct.pack("4q", src_first, dst_first, head, size)
+    params += struct.pack("3q", end, *_gapless(choice, choice.source_item))
     macros = (("THREADS", str(THREADS)), ("TURNS", str(RUN_WORDS // THREADS)))
     return CudaLaunch("runs", macros, params, tiles)
 

@@ -15,6 +15,7 @@ struct Params {
     Divisor length;         // bytes of a run
     Divisor group, across;  // tiles that are moved out of order, and runs that meet in the source
     uint64 apart, grouped;  // tiles from one of these runs to the next; tiles of all full groups
+    int64 src, dst;         // offsets of the first run
     uint64 head, size;      // bytes before the first word of the output, and bytes of the output
     int64 end;              // offset of the end of the last run in the source
     // If the source has no gaps: the offset of its first byte, and at how many bytes from there two
@@ -133,12 +134,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8)
     const unsigned cycles = params.length.divide(number);
     const unsigned place = (number - cycles * length) * TILE + (unsigned)params.head;
     const unsigned skipped = params.length.divide(place), run = cycles * TILE + skipped;
-    const Tile tile = {src, pointers.dst + params.head + before * WORD, starts,
+    const Tile tile = {src, pointers.dst + (params.dst + params.head) + before * WORD, starts,
                        place - skipped * length, left < WORDS ? (unsigned)left : WORDS};
     const unsigned end = tile.first + tile.words * WORD;
     const unsigned last = tile.words ? params.length.divide(end - 1) : 0;
     for (unsigned i = threadIdx.x; i <= last; i += THREADS) {
-        const Start start = {{params.outer.place(run + i).src}};
+        const Start start = {{params.src + params.outer.place(run + i).src}};
         start.write<sizeof(start)>(starts + i * sizeof(start));
     }
     __syncthreads();
@@ -149,7 +150,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8)
     }
     if (blockIdx.x) return;
     const unsigned tail = (unsigned)(params.size - params.head) % WORD;
-    if (threadIdx.x < params.head) copy(pointers.dst + threadIdx.x, src + threadIdx.x);
+    if (threadIdx.x < params.head)
+        copy(pointers.dst + params.dst + threadIdx.x, src + params.src + threadIdx.x);
     if (threadIdx.x < tail)
-        copy(pointers.dst + params.size - 1 - threadIdx.x, src + params.end - 1 - threadIdx.x);
+        copy(pointers.dst + params.dst + params.size - 1 - threadIdx.x,
+             src + params.end - 1 - threadIdx.x);
 }

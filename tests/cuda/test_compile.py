@@ -28,7 +28,7 @@ pytestmark = pytest.mark.budget(3)
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "lines 1, unaligned", "gather 4", "sum of f8", "sum of bf", "crop u1",
+        "lines 1, unaligned", "runs", "gather 4", "sum of f8", "sum of bf", "crop u1",
         "resize u1")  # fmt: skip
 
 
@@ -61,6 +61,7 @@ LAUNCHES = {
     "lines 1, unaligned": lambda: move("bpc->bcp", (2, 4097, 3), "u1", 1),
     "lines 1, put together": lambda: move("bcp->bpc", (2, 3, 4097), "u1", 1),
     "copy 16": lambda: move("abc->bac", (8, 8, 4096), "u1"),
+    "runs": lambda: move("abc->bac", (70, 50, 33), "u1", 1),
     "gather 4": lambda: move("abc->bac", (7, 5, 3), "u4"),
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
     "sum of f4": lambda: total("f4", "f2"),

@@ -46,6 +46,14 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
     return Case(launch, [x], shifts, target, whole)
 
 
+def backward(shape, shift, padding=0):
+    """A copy of rows of bytes, the last one first."""
+    x = copied(RNG.integers(1, 120, (shape[0], shape[1] + padding)).astype("u1"), shift)
+    x = x[::-1, : shape[1]]
+    _, [(launch, out, shifts)] = planned(x, "ab->ab")
+    return Case(launch, [x], shifts, shape, out)
+
+
 def total(*parts, **sizes):
     """A sum in the layout of the first of the (layout, dtype) that are added."""
     arrays = [
@@ -92,8 +100,16 @@ CASES = {
         lambda: conversion("bpc->bcp", (9, 37, 3), "u1", dtype="f4", mean=[1, 2, 3]),
         lambda: conversion("bcp->bpc", (9, 5, 12)),
     ],
+    "runs": [
+        lambda: conversion("abc->bac", (5, 40, 33), "u1", shift=1),
+        lambda: conversion("dabc->dbac", (2, 1500, 3, 29), "u1", shift=3),
+        lambda: conversion("abc->bac", (2, 9000, 17), "u1", shift=3),
+        lambda: conversion("abc->bac", (9, 3, 19), "u1", padding=(3, 0), shift=5),
+        lambda: backward((7, 33), 1),
+        lambda: backward((3, 16391), 9, padding=2),
+    ],
     "gather": [
-        lambda: conversion("abc->bac", (3, 130, 7)),
+        lambda: conversion("abc->bac", (3, 700, 3)),
         lambda: conversion("abc->abc", (1, 1, 40001), "u1"),
         lambda: conversion("ab->ab", (5, 100), "u1", dtype="f4", scale=0.5),
     ],
@@ -273,6 +289,25 @@ MISTAKES = [
     ("lines", "pixel >= 0 && pixel + PER_WORD <= count", "pixel >= 0 && pixel <= count"),
     ("lines", "return item < items ? item : -1", "return item"),
     ("lines", "if (SHIFTED) before =", "if (false) before ="),
+    ("runs", "params.group.divide(block) * params.group.count", "0"),
+    ("runs", "if (block >= params.grouped) return block;", ""),
+    ("runs", "* (unsigned)params.apart + along", "* (unsigned)params.apart"),
+    ("runs", "by + begin < WORD) low", "by + begin <= 0) low"),
+    ("runs", "by + end > WORD) high", "by + end > WORD + 1) high"),
+    ("runs", "i < part ? one : two", "one"),
+    ("runs", "8 * (part - 4 * bank)", "8 * (part - 1 - 4 * bank)"),
+    ("runs", "bits < 32 ? (1u << bits) - 1 : ~0u", "(1u << (bits & 31)) - 1"),
+    ("runs", "< params.readable;", "<= params.readable + WORD;"),
+    ("runs", "begin >= WORD && part >= 2 * WORD", "begin >= WORD && part >= WORD"),
+    ("runs", "begin >= WORD && part >= 2 * WORD", "part >= 2 * WORD"),
+    ("runs", "tile.start(run + 1) - part", "tile.start(run + 1)"),
+    ("runs", "left < WORDS ? (unsigned)left : WORDS", "WORDS"),
+    ("runs", "run = cycles * TILE + skipped", "run = skipped"),
+    ("runs", "i <= last; i += THREADS", "i < last; i += THREADS"),
+    ("runs", "params.src + params.outer.place(run + i).src", "params.outer.place(run + i).src"),
+    ("runs", "(params.dst + params.head) + before", "params.head + before"),
+    ("runs", "threadIdx.x < params.head", "threadIdx.x + 1 < params.head"),
+    ("runs", "if (threadIdx.x < tail)", "if (threadIdx.x + 1 < tail)"),
     ("gather", "along == params.last ?", "along > params.last ?"),
     ("gather", "exists = number < places", "exists = number <= places"),
     ("gather", "places = split.count *", "places = (unsigned)params.stretch *"),

@@ -723,6 +723,7 @@ def test_every_family_has_run():
             ("bpc->bcp", (2, 64, 3)),
             ("ba->ba", (3, 65)),
             ("bcp->bpc", (2, 3, 65)),
+            ("abc->bac", (3, 5, 7)),
         ]
     }
     assert chosen == {
@@ -730,4 +731,5 @@ def test_every_family_has_run():
         "bpc->bcp": "interleave",
         "ba->ba": "gather",
         "bcp->bpc": "lines",
+        "abc->bac": "runs",
     }

@@ -31,7 +31,8 @@ FAMILIES = {
         ("bnm->bmn", (2, 65, 33)), ("bhwc->bchw", (2, 7, 7, 64)), ("abc->cba", (5, 9, 40)),
     ],
     "interleave": [("bpc->bcp", (2, 257, 3)), ("bcp->bpc", (2, 4, 130))],
-    "gather": [("abc->bac", (3, 5, 33)), ("bhwc->bwch", (2, 3, 4, 2))],
+    "runs": [("abc->bac", (3, 5, 33)), ("abcd->cbad", (3, 4, 5, 21))],
+    "gather": [("abc->bac", (3, 5, 3)), ("bhwc->bwch", (2, 3, 4, 2))],
 }  # fmt: skip
 CASES = [case for cases in FAMILIES.values() for case in cases]
 
