@@ -42,6 +42,7 @@ from .tiling import (
     is_few,
     is_long,
     loops,
+    offsets,
     shape,
 )
 
@@ -192,7 +193,7 @@ def lines(
         most = min(WORD, max(4, plane_side.item * max(1, 4 // source.item)))
         steps = [
             loop[field]
-            for loop in (*candidate.outer, candidate.planes, *candidate.pixels.loops[:-1])
+            for loop in (*candidate.outer, *candidate.planes.loops, *candidate.pixels.loops[:-1])
         ]
         word = plane_side.width([*steps, *candidate.pixels.words(plane_side.item)], most)
         shifted = word < most and candidate.pixels.follow
@@ -215,16 +216,16 @@ def _lines(
     pixels = candidate.pixels.loops
     planes = candidate.planes
     tile = macros["PIXELS"]
-    macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
+    macros |= {"CHANNELS": planes.count, "PLANES": planes.low.count, "PIXELS_LOOPS": len(pixels)}
     if candidate.split:
         macros["SPLIT"] = 1
     channels, coefficients = pack_coefficients(epilogue)
-    along = coefficients_vary(pixels if candidate.split else [*pixels, planes], epilogue)
+    along = coefficients_vary(pixels if candidate.split else [*pixels, *planes.loops], epilogue)
     params = loops(candidate.outer) + axis(pixels, tile)
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **macros),
-        params + struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels),
+        params + offsets(planes.low) + offsets(planes.loops[0]) + struct.pack("q", channels),
         count_iterations(candidate.outer) * tile_count(pixels, tile),
         coefficients=coefficients,
     )
@@ -350,13 +351,13 @@ def _shifted(
     """Return, for each side, True if it moves wide words at unaligned addresses.
 
     Aligned words would be narrow there. Shared memory is read in words of at least one bank, and
-    short axes do not have full words.
+    short axes do not have full words. Rows of half a line are read in few enough of them.
     """
     (source, target) = sides
     (load, store) = words
     fills_bank = most // target.item * source.item >= BANK
     return (
-        load < BANK and rows.follow and is_long(rows, source.item),
+        load < BANK and rows.follow and is_long(rows, 2 * source.item),
         store < most and fills_bank and run.follow and is_long(run, target.item),
     )
 
@@ -393,7 +394,7 @@ ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
 
 
 def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
-    """Return a launch of "runs"; None if runs are short, long or aligned, or the output has gaps."""
+    """Return a launch of "runs"; None if runs are short, long or aligned, or out has gaps."""
     nest = [*choice.outer, *choice.rows, *choice.run]
     # The loops in the order of the output, and what is visited first then.
     backward = [loop for loop in nest if loop.dst < 0]

@@ -18,9 +18,16 @@
 struct Params {
     Loops outer;
     Axis pixels;
-    int64 src_plane, dst_plane, coef_plane;  // the step from one channel to the next
+    // The steps from one channel to the next, and if channels are two nested loops, of which the inner
+    // one has PLANES iterations, from one iteration of the outer loop to the next.
+    Offsets plane, group;
     int64 channels;
 };
+
+INLINE int64 plane_offset(int channel, int64 plane, int64 group) {
+    if constexpr (PLANES == CHANNELS) return channel * plane;
+    return channel % PLANES * plane + channel / PLANES * group;
+}
 
 typedef Span<PIXELS_LOOPS != 1> Pixels;
 
@@ -61,8 +68,8 @@ struct Row {
     int channel, before;
     int64 offset;
 
-    INLINE Row(int channel, const byte *first, int64 plane)
-        : channel(channel), before(0), offset(channel * plane) {
+    INLINE Row(int channel, const byte *first, int64 plane, int64 group)
+        : channel(channel), before(0), offset(plane_offset(channel, plane, group)) {
         if (SHIFTED) before = behind(first + offset, WORD, APART);
     }
 };
@@ -132,7 +139,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             items.item[i] = one.item[0];
         }
         auto coefficient = [&](int i) {
-            int64 place = coef + row.channel * params.coef_plane;
+            int64 place = coef + plane_offset(row.channel, params.plane.coef, params.group.coef);
             return COEFFICIENTS == 2 ? place + pixels.place(params.pixels, pixel + i).coef : place;
         };
         const int64 along =
@@ -143,14 +150,14 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
         const Taken word(turn);
-        const Row row(word.channel, dst, params.dst_plane);
+        const Row row(word.channel, dst, params.plane.dst, params.group.dst);
         const int pixel = word.number * PER_WORD - row.before;
         if (word.channel >= CHANNELS || pixel < 0 || pixel + PER_WORD > count) continue;
         Items<Source, PER_WORD> items;
         put(items, row, pixel);
     }
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
-        const Row row(number / (2 * PER_WORD), dst, params.dst_plane);
+        const Row row(number / (2 * PER_WORD), dst, params.plane.dst, params.group.dst);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
         One one;
         if (pixel >= 0) put(one, row, pixel);
@@ -174,7 +181,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
 #pragma unroll
         for (int turn = 0; turn < WORDS; ++turn) {
             const Taken word(first + turn);
-            const Row row(word.channel, src, params.src_plane);
+            const Row row(word.channel, src, params.plane.src, params.group.src);
             const int pixel = word.number * PER_WORD - row.before;
             const bool is_whole =
                 word.channel < CHANNELS && pixel >= 0 && pixel + PER_WORD <= count;
@@ -191,7 +198,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
             }
     }
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
-        const Row row(number / (2 * PER_WORD), src, params.src_plane);
+        const Row row(number / (2 * PER_WORD), src, params.plane.src, params.group.src);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
         if (pixel < 0) continue;
         One one;
@@ -209,7 +216,8 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         word.template read<MANY * ITEM>(first_item + item * ITEM);
         auto coefficient = [&](int i) {
             const int pixel = (item + i) / CHANNELS, channel = item + i - pixel * CHANNELS;
-            return coef + channel * params.coef_plane + pixels.place(params.pixels, pixel).coef;
+            return coef + plane_offset(channel, params.plane.coef, params.group.coef) +
+                   pixels.place(params.pixels, pixel).coef;
         };
         epilogue(word, formula, coefficient).template write<MANY * OUT>(dst + item * OUT);
     };

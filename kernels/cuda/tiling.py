@@ -8,9 +8,8 @@ other one; if both are short, an axis is fused with a loop around it. Pure: inte
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from math import prod
 from typing import NamedTuple
 
@@ -232,7 +231,7 @@ def _bandwidth_share(
 # ---- lines -------------------------------------------------------------------------------
 
 MOST_LINE_BYTES = 28672  # of a chunk, if smaller ones would have rows shorter than a sector
-LEAST_ROW = 64  # minimum bytes of a row in a chunk
+LEAST_ROW = 64  # minimum bytes of a row in a chunk; twice as many if it begins within a word
 MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
 STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
@@ -245,7 +244,7 @@ class Lines(NamedTuple):
 
     split: bool
     pixels: TileAxis
-    planes: Loop
+    planes: TileAxis
     outer: list[Loop]
 
 
@@ -259,17 +258,30 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
         (True, 1, 2, source, target),
         (False, 2, 1, target, source),
     ):
-        for planes, low in permutations(nest, 2):
+        for planes in _packed(nest, line, item):
             size = planes.count * item
-            if (planes[line], low[line], low[rows]) != (item, size, other) or planes.count == 1:
+            around = [loop for loop in nest if loop not in planes.loops]
+            low = next((n for n in around if (n[line], n[rows]) == (size, other)), None)
+            if low is None:
                 continue
-            outer = [loop for loop in nest if loop is not low and loop is not planes]
+            outer = [loop for loop in around if loop is not low]
             # Words that do not cross images are narrow if images have odd sizes.
             small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
             few = low.count * planes.count * source < small
             axis = fuse_images(low, outer if few else [], line)
             candidates.append(Lines(split, axis, planes, outer))
     return sorted(candidates, key=lambda lines: lines.planes.count)
+
+
+def _packed(nest: Sequence[Loop], line: int, item: int) -> Iterator[TileAxis]:
+    """Yield the loops whose iterations are packed items of a line: one loop, or two."""
+    for low in nest:
+        if low[line] != item or low.count == 1:
+            continue
+        yield TileAxis((low,))
+        for high in nest:
+            if high[line] == low.count * item and high.count > 1:
+                yield TileAxis((high, low), follow=False)
 
 
 def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
@@ -293,7 +305,7 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
     fits = MOST_LINE_BYTES // (channels * item * stretch)
-    if fits * stretch * apart < LEAST_ROW:
+    if fits * stretch * apart < LEAST_ROW * (1 + shifted):
         return None
     usual = max(TILE_BYTES // (channels * item), LEAST_ROW // apart)
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):

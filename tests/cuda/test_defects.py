@@ -99,6 +99,7 @@ CASES = {
         lambda: conversion("bcp->bpc", (2, 6, 1031), "u2", shift=2),
         lambda: conversion("bpc->bcp", (9, 37, 3), "u1", dtype="f4", mean=[1, 2, 3]),
         lambda: conversion("bcp->bpc", (9, 5, 12)),
+        lambda: conversion("bpxy->byxp", (2, 1031, 3, 2), "u1"),
     ],
     "runs": [
         lambda: conversion("abc->bac", (5, 40, 33), "u1", shift=1),
@@ -289,6 +290,8 @@ MISTAKES = [
     ("lines", "pixel >= 0 && pixel + PER_WORD <= count", "pixel >= 0 && pixel <= count"),
     ("lines", "return item < items ? item : -1", "return item"),
     ("lines", "if (SHIFTED) before =", "if (false) before ="),
+    ("lines", "channel % PLANES * plane", "channel * plane"),
+    ("lines", "channel / PLANES * group", "channel / PLANES * plane"),
     ("runs", "params.group.divide(block) * params.group.count", "0"),
     ("runs", "if (block >= params.grouped) return block;", ""),
     ("runs", "* (unsigned)params.apart + along", "* (unsigned)params.apart"),
