@@ -183,12 +183,22 @@ def interleave(
 
 
 def lines(
-    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+    choice: KernelChoice,
+    source: Side,
+    target: Side,
+    epilogue: Epilogue | None,
+    *,
+    nested: bool = False,
 ) -> CudaLaunch | None:
-    """Return a launch of "lines" (any channel count and address); None if no axis has pixels."""
+    """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
+
+    `nested`: channels are two nested loops, in another order than the planes.
+    """
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
     ):
+        if len(candidate.planes.loops) != 1 + nested:
+            continue
         plane_side, field = (target, 2) if candidate.split else (source, 1)
         most = min(WORD, max(4, plane_side.item * max(1, 4 // source.item)))
         steps = [
@@ -383,7 +393,7 @@ _MAKERS = {
     "transpose": (partial(_transpose, wide=True), lines, _transpose),
     "split": (interleave, lines),
     "merge": (interleave, lines),
-    "gather": (lines, _transpose_any),
+    "gather": (lines, _transpose_any, partial(lines, nested=True)),
 }
 
 

@@ -231,7 +231,7 @@ def _bandwidth_share(
 # ---- lines -------------------------------------------------------------------------------
 
 MOST_LINE_BYTES = 28672  # of a chunk, if smaller ones would have rows shorter than a sector
-LEAST_ROW = 64  # minimum bytes of a row in a chunk; twice as many if it begins within a word
+LEAST_ROW = 64  # minimum bytes of a row in a chunk
 MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
 STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
@@ -304,7 +304,8 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     if beside > MOST_BESIDE:
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
-    fits = MOST_LINE_BYTES // (channels * item * stretch)
+    # Rows that begin within a word are longer, or a transpose writes fuller sectors.
+    fits = (TILE_BYTES if shifted else MOST_LINE_BYTES) // (channels * item * stretch)
     if fits * stretch * apart < LEAST_ROW * (1 + shifted):
         return None
     usual = max(TILE_BYTES // (channels * item), LEAST_ROW // apart)
