@@ -157,7 +157,7 @@ def _straight(launch, sources):
     if launch.family == "collate":  # the lines of whole samples
         text = re.sub(r"\n +part\.load_items\(.*?\);", "", text)
     if launch.family == "runs":  # the words of a thread
-        text = text.replace("#pragma unroll 1\n    for (int turn", "#pragma unroll\n    for (int turn")
+        text = re.sub(r"#pragma unroll 1(?=\n    for \(int turn)", "#pragma unroll", text)
     if launch.family == "accumulate":
         axes = ", ".join(map(str, _axes_of(launch, sources)))
         for before, after in (
