@@ -250,8 +250,8 @@ TURNS = 4, 8  # accesses in flight per thread of `gather`: of at least 8 bytes, 
 def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
     """Return the launch of a choice. `epilogue` None: a pure move of `choice.source_item` bytes.
 
-    `src` and `dst` are the addresses of the first elements visited; only the power of two up to 16
-    that divides them matters. A pure move accepts any address; with an `epilogue` the caller must
+    `src` and `dst` are the addresses of the first elements visited; only their remainders by 16
+    matter. A pure move accepts any address; with an `epilogue` the caller must
     have checked that addresses and strides are multiples of the item size on their side.
     """
     if epilogue is None:
@@ -406,7 +406,7 @@ ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
 def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     """Return a launch of "runs"; None if runs are short, long or aligned, or out has gaps."""
     nest = [*choice.outer, *choice.rows, *choice.run]
-    # The loops in the order of the output, and what is visited first then.
+    # The loops in the order of the output, and the first elements in this order.
     backward = [loop for loop in nest if loop.dst < 0]
     src_first, dst_first = (sum((n.count - 1) * n.steps[i] for n in backward) for i in (0, 1))
     outer = [n if n.dst >= 0 else Loop(n.count, -n.src, -n.dst) for n in nest]

@@ -102,6 +102,18 @@ def test_sources_with_gaps_and_backward_axes():
         check(x, "abc->abc", 2)
 
 
+@pytest.mark.parametrize("rank", [12, 13])
+def test_many_axes_around_runs(rank):
+    letters = "abcdefghijklm"[:rank]
+    x = copied(random_array(RNG, (*[2] * rank, 17), "u1"), 1)
+    target = letters[::2][::-1] + letters[1::2]
+    launches = planned(x, f"{letters}z->{target}z")[1]
+    assert {launch.family for launch, _, _ in launches} == {"runs"}
+    order = [letters.index(a) for a in target]
+    got = prepared(x, f"{letters}z->{target}z")()
+    assert_same(got, np.ascontiguousarray(x.transpose([*order, rank])))
+
+
 def test_where_other_kernels_are_used():
     x = random_array(RNG, (5, 6, 48), "u1")
     assert family(copied(x, 1), "abc->bac") == "runs"
