@@ -304,13 +304,16 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     if beside > MOST_BESIDE:
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
-    # Rows that begin within a word are longer, or a transpose writes fuller sectors.
-    fits = (TILE_BYTES if shifted else MOST_LINE_BYTES) // (channels * item * stretch)
-    if fits * stretch * apart < LEAST_ROW * (1 + shifted):
+    fits = MOST_LINE_BYTES // (channels * item * stretch)
+    if fits * stretch * apart < LEAST_ROW:
         return None
     usual = max(TILE_BYTES // (channels * item), LEAST_ROW // apart)
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
         usual = min(usual, lines.pixels.count)
     # The number of stretches is such that a warp handles either one channel or one stretch.
     many: int = max(n for n in STRETCHES if n <= min(fits, max(1, round(usual / stretch))))
-    return many * stretch - (word // apart if shifted else 0)
+    length = many * stretch
+    # Of rows that begin within a word, a transpose writes longer parts.
+    if shifted and length * apart < LINE and length < lines.pixels.count:
+        return None
+    return length - (word // apart if shifted else 0)
