@@ -2,12 +2,12 @@
 
 When Numba compiles a function, it also generates machine code, and code generation rewrites the IR
 of the function: addresses become chains of `getelementptr`, for example. Callers are linked with
-the rewritten IR and optimized again, for which it is not meant: LLVM 20 folded an address to
-`getelementptr i8, ptr null, i64 %address`, took the access for one of a null pointer and dropped
-it, on CPUs with vectors of 64 bytes or with code tuned for Intel.
+the rewritten IR and optimized again. The optimizer is not made for such IR: for CPUs by Intel,
+LLVM 20 folded an address to `getelementptr i8, ptr null, i64 %address`, took the access for one of
+a null pointer and dropped it.
 
-Functions compiled by `IRCompiler` have no machine code, so that callers are linked with their IR as
-the optimizer left it. This also takes a part of the compile time away.
+Functions compiled by `IRCompiler` have no machine code, so callers are linked with their IR as the
+optimizer left it. Compilation is also faster.
 """
 
 from __future__ import annotations
