@@ -7,7 +7,8 @@ LLVM 20 folded an address to `getelementptr i8, ptr null, i64 %address`, took th
 a null pointer and dropped it.
 
 Functions compiled by `IRCompiler` have no machine code, so callers are linked with their IR as the
-optimizer left it. Compilation is also faster.
+optimizer left it. Compilation is also faster. The classes override private names of Numba; a test
+reads the IR of kernels for signs of code generation.
 """
 
 from __future__ import annotations

@@ -251,8 +251,8 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
     """Return the launch of a choice. `epilogue` None: a pure move of `choice.source_item` bytes.
 
     `src` and `dst` are the addresses of the first elements visited; only their remainders by 16
-    matter. A pure move accepts any address; with an `epilogue` the caller must
-    have checked that addresses and strides are multiples of the item size on their side.
+    matter. A pure move accepts any address; with an `epilogue` the caller must have checked that
+    addresses and strides are multiples of the item size on their side.
     """
     if epilogue is None:
         launch = _runs(choice, src, dst)
@@ -361,7 +361,8 @@ def _shifted(
     """Return, for each side, True if it moves wide words at unaligned addresses.
 
     Aligned words would be narrow there. Shared memory is read in words of at least one bank, and
-    short axes do not have full words. Rows of half a line are read in few enough of them.
+    short axes do not have full words. Rows of half a line are read in wide words, although the last
+    one is partly unused: narrow words would be many more.
     """
     (source, target) = sides
     (load, store) = words

@@ -58,7 +58,7 @@ def test_edges_of_tiles(more):
     check(rows[:, : size // 3], "ab->ab", 5)
 
 
-def test_outputs_of_one_word_or_less():
+def test_outputs_of_one_whole_word():
     x = copied(random_array(RNG, (2, 16), "u1"), 0)[::-1]
     for there in range(1, 16, 2):
         check(x, "ab->ab", there)
