@@ -69,7 +69,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
     coefficients, coef_rows = tiling.coefficients(run, rows)
     pitch = tiling.pitch(run.longest_block)
     tables, starts = _concatenate(run.table, tiling.row_offsets(rows, pitch), rows.table, coef_rows)
-    words = [len(loops), *chain.from_iterable(loops)]
+    words = [len(loops), *chain.from_iterable([(loop.count, *loop.steps) for loop in loops])]
     words += [0] * (HEAD - len(words))
     words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
     words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]

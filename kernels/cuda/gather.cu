@@ -44,7 +44,7 @@ INLINE Place find(const Params &params, unsigned number, unsigned places, uint64
             const Loop &loop = params.inner.loop[i];
             unsigned outer = loop.turns.divide(number), turn = number - outer * loop.turns.count;
             if (i == (int)params.inner.count - 1) innermost = turn;
-            found.at.add(turn, loop.step);
+            loop.place(turn, found.at);
             number = outer;
         }
         found.at.add(number, params.split.low);

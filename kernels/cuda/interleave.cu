@@ -1,11 +1,16 @@
-// Few channels: packed pixels are split into planes, or planes are merged into packed pixels.
+// Few channels: packed pixels are split into planes, planes are merged into packed pixels, or packed
+// pixels are written with their channels in another order.
 //
-// A block takes a chunk of pixels. The side where channels lie together is one run of bytes, which
+// A block takes a chunk of pixels. A side where channels lie together is one run of bytes, which
 // goes through shared memory in words of 16; on the other side every plane is a run of its own.
 // A thread takes GROUP pixels at a time, as many as fill a bank, with all their channels in
 // registers, where items are exchanged by name.
 //
 //   SPLIT  source together, output apart       MERGE  source apart, output together
+//   SPLIT and MERGE  both together
+//
+// CHANNELS are written. Where the source lies together its pixels have SOURCE_CHANNELS, of which the
+// first SPAN are in memory that may be read.
 
 #include "walk.cuh"
 #include "numeric.cuh"
@@ -14,6 +19,7 @@ struct Params {
     Loops outer;
     Axis pixels;
     int64 src_plane, dst_plane, coef_plane;  // the step from one channel to the next
+    int64 lowest;                            // the offset of the source's first byte
     int64 channels;
 };
 
@@ -23,18 +29,29 @@ typedef Span<PIXELS_LOOPS != 1> Chunk;
 
 constexpr int GROUP = larger(1, 4 / ITEM);
 constexpr int CHUNK = THREADS * GROUP * GROUPS;  // pixels of a block
-constexpr int GROUP_BYTES = GROUP * CHANNELS * ITEM, PIECE = piece(GROUP_BYTES, 16);
 
-typedef Items<Source, GROUP> Line;               // neighbours in a plane
-typedef Items<Source, GROUP * CHANNELS> Pixels;  // the same with all their channels
+// Pixels with COUNT channels each, as many as a thread takes.
+template <int COUNT> struct Packed : Items<Source, GROUP * COUNT> {
+    static constexpr int BYTES = GROUP * COUNT * ITEM, PIECE = piece(BYTES, 16);
 
-// Return the iterations in which a block handles all items of a chunk.
-INLINE constexpr int turns(int items) {
-    return (CHUNK * CHANNELS + THREADS * items - 1) / (THREADS * items);
-}
+    INLINE void fetch(const byte *chunk, int group) {
+        this->template read<PIECE>(chunk + group * BYTES);
+    }
+    INLINE void put(byte *chunk, int group) const {
+        this->template write<PIECE>(chunk + group * BYTES);
+    }
+};
 
-// Return true if every thread takes part in the last iteration.
-INLINE constexpr bool is_even(int items) { return CHUNK * CHANNELS % (THREADS * items) == 0; }
+typedef Items<Source, GROUP> Line;  // neighbours in a plane
+typedef Packed<SOURCE_CHANNELS> SourcePixels;
+typedef Packed<CHANNELS> Pixels;
+
+// The words of a chunk with COUNT channels.
+template <int COUNT, int PER_WORD> struct Words {
+    static constexpr int ITEMS = CHUNK * COUNT, TURN = THREADS * PER_WORD;
+    static constexpr int TURNS = ceiling(ITEMS, TURN);
+    static constexpr bool IS_EVEN = ITEMS % TURN == 0;  // every thread takes part in the last turn
+};
 
 #ifdef SPLIT
 
@@ -42,46 +59,15 @@ INLINE constexpr bool is_even(int items) { return CHUNK * CHANNELS % (THREADS * 
 template <bool WHOLE>
 INLINE void load(const Params &, const byte *src, const Chunk &span, byte *chunk) {
     constexpr int PER_LOAD = LOAD / ITEM;
-    int items = (int)span.count * CHANNELS;
+    typedef Words<SOURCE_CHANNELS, PER_LOAD> Loads;
+    const int items = ((int)span.count - 1) * SOURCE_CHANNELS + SPAN;
 #pragma unroll
-    for (int turn = 0; turn < turns(PER_LOAD); ++turn) {
+    for (int turn = 0; turn < Loads::TURNS; ++turn) {
         int item = (turn * THREADS + threadIdx.x) * PER_LOAD;
-        if (!(WHOLE && is_even(PER_LOAD)) && item >= items) break;
+        if (!(WHOLE && Loads::IS_EVEN) && item >= items) break;
         Items<Source, PER_LOAD> piece;
         piece.template read<LOAD, WHOLE>(src + item * ITEM, items - item);
         piece.template write<LOAD>(chunk + item * ITEM);
-    }
-}
-
-// Split: every thread splits pixels and writes a piece of each plane.
-template <bool WHOLE>
-INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
-                  const Chunk &span, const byte *chunk) {
-    const int pixels = span.count;
-    Formula formula(coefficients, params.channels);
-#pragma unroll
-    for (int turn = 0; turn < GROUPS; ++turn) {
-        int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;
-        if (!WHOLE && pixel >= pixels) break;
-        const Offsets at = span.place(params.pixels, pixel);
-        Pixels all;
-        all.template read<PIECE>(chunk + group * GROUP_BYTES);
-#pragma unroll
-        for (int channel = 0; channel < CHANNELS; ++channel) {
-            Line line;
-#pragma unroll
-            for (int i = 0; i < GROUP; ++i) line.item[i] = all.item[i * CHANNELS + channel];
-            auto coefficient = [&](int i) {
-                int64 place = coef + channel * params.coef_plane;
-                // There is no coefficient after the last pixel.
-                const int along = WHOLE ? pixel + i : smaller(pixel + i, pixels - 1);
-                return COEFFICIENTS == 2 ? place + span.place(params.pixels, along).coef
-                                         : place + at.coef;
-            };
-            epilogue(line, formula, coefficient)
-                .template write<STORE, WHOLE>(
-                    dst + channel * params.dst_plane + at.dst, pixels - pixel);
-        }
     }
 }
 
@@ -101,25 +87,30 @@ INLINE void load(const Params &params, const byte *src, const Chunk &span, byte 
         for (int channel = 0; channel < CHANNELS; ++channel) {
             Line line;
             line.template read<LOAD, WHOLE>(
-                at + channel * params.src_plane, pixels - pixel);
+                at + position(channel) * params.src_plane, pixels - pixel);
 #pragma unroll
             for (int i = 0; i < GROUP; ++i) all.item[i * CHANNELS + channel] = line.item[i];
         }
-        all.template write<PIECE>(chunk + group * GROUP_BYTES);
+        all.put(chunk, group);
     }
 }
+
+#endif
+
+#ifdef MERGE
 
 // Convert and write the chunk's items, which lie in the output's order.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Chunk &span, const byte *chunk) {
     constexpr int PER_STORE = STORE / OUT, READ = piece(PER_STORE * ITEM, 16);
+    typedef Words<CHANNELS, PER_STORE> Stores;
     int items = (int)span.count * CHANNELS;
     Formula formula(coefficients, params.channels);
 #pragma unroll
-    for (int turn = 0; turn < turns(PER_STORE); ++turn) {
+    for (int turn = 0; turn < Stores::TURNS; ++turn) {
         int item = (turn * THREADS + threadIdx.x) * PER_STORE;
-        if (!(WHOLE && is_even(PER_STORE)) && item >= items) break;
+        if (!(WHOLE && Stores::IS_EVEN) && item >= items) break;
         Items<Source, PER_STORE> piece;
         piece.template read<READ>(chunk + item * ITEM);
         auto coefficient = [&](int i) {
@@ -132,26 +123,87 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
     }
 }
 
+#else
+
+// Split: every thread splits pixels and writes a piece of each plane.
+template <bool WHOLE>
+INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
+                  const Chunk &span, const byte *chunk) {
+    const int pixels = span.count;
+    Formula formula(coefficients, params.channels);
+#pragma unroll
+    for (int turn = 0; turn < GROUPS; ++turn) {
+        int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;
+        if (!WHOLE && pixel >= pixels) break;
+        const Offsets at = span.place(params.pixels, pixel);
+        SourcePixels all;
+        all.fetch(chunk, group);
+#pragma unroll
+        for (int channel = 0; channel < CHANNELS; ++channel) {
+            Line line;
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i)
+                line.item[i] = all.item[i * SOURCE_CHANNELS + position(channel)];
+            auto coefficient = [&](int i) {
+                int64 place = coef + channel * params.coef_plane;
+                // There is no coefficient after the last pixel.
+                const int along = WHOLE ? pixel + i : smaller(pixel + i, pixels - 1);
+                return COEFFICIENTS == 2 ? place + span.place(params.pixels, along).coef
+                                         : place + at.coef;
+            };
+            epilogue(line, formula, coefficient)
+                .template write<STORE, WHOLE>(
+                    dst + channel * params.dst_plane + at.dst, pixels - pixel);
+        }
+    }
+}
+
+#endif
+
+#if defined(SPLIT) && defined(MERGE)
+
+// Replace pixels of the source by those of the output. Threads read all before one writes.
+INLINE void exchange(byte *chunk) {
+    SourcePixels all[GROUPS];
+#pragma unroll
+    for (int turn = 0; turn < GROUPS; ++turn) all[turn].fetch(chunk, turn * THREADS + threadIdx.x);
+    if (CHANNELS != SOURCE_CHANNELS) __syncthreads();
+#pragma unroll
+    for (int turn = 0; turn < GROUPS; ++turn) {
+        Pixels chosen;
+#pragma unroll
+        for (int i = 0; i < GROUP * CHANNELS; ++i)
+            chosen.item[i] =
+                all[turn].item[i / CHANNELS * SOURCE_CHANNELS + position(i % CHANNELS)];
+        chosen.put(chunk, turn * THREADS + threadIdx.x);
+    }
+    __syncthreads();
+}
+
 #endif
 
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Chunk &span, byte *chunk) {
-    load<WHOLE>(params, pointers.src[0] + at.src, span, chunk);
+    load<WHOLE>(params, pointers.src[0] + params.lowest + at.src, span, chunk);
     __syncthreads();
+#if defined(SPLIT) && defined(MERGE)
+    exchange(chunk);
+#endif
     store<WHOLE>(params, pointers.dst + at.dst, pointers.coefficients, at.coef, span, chunk);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     interleave(const Params params, const Pointers pointers) {
-    __shared__ __align__(16) byte chunk[CHUNK * CHANNELS * ITEM];
+    __shared__ __align__(16) byte chunk[CHUNK * larger(SOURCE_CHANNELS, CHANNELS) * ITEM];
     unsigned unit = blockIdx.x;
     unsigned tile = draw(unit, params.pixels.tiles);
     Chunk span(params.pixels, tile, CHUNK);
     Offsets at = params.outer.place(unit);
     at.add(1, span.first);
-    // Full chunks are moved without bounds checks.
-    if (span.count == CHUNK)
+    // Full chunks are moved without bounds checks. The last pixel of the source may not be whole.
+    const bool is_whole = SPAN == SOURCE_CHANNELS || span.start + CHUNK < params.pixels.total;
+    if (span.count == CHUNK && is_whole)
         move<true>(params, pointers, at, span, chunk);
     else
         move<false>(params, pointers, at, span, chunk);

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from ...planning.epilogue import Coefficients, Epilogue
-from ...planning.loops import Loop
+from ...planning.loops import Loop, SourcePixel, source_pixel
 from ...planning.select import KernelChoice, count_iterations
 from .tiling import (
     MAX_COUNT,
@@ -34,6 +34,7 @@ from .tiling import (
     Lines,
     TileAxis,
     axis,
+    channel_order,
     chunk,
     divisor,
     find_lines,
@@ -84,13 +85,14 @@ class Side:
 
 
 def byte_strides(nest: Iterable[Loop]) -> tuple[list[int], list[int]]:
-    """Return the byte strides of loops in the source and in the output."""
+    """Return the byte strides of loops in the source, or their offsets, and in the output."""
     nest = list(nest)
-    return [loop.src for loop in nest], [loop.dst for loop in nest]
+    sources = [step for loop in nest for step in loop.offsets or (loop.src,)]
+    return sources, [loop.dst for loop in nest]
 
 
 def defines(
-    source: Side, epilogue: Epilogue | None, along: bool, **extra: int
+    source: Side, epilogue: Epilogue | None, along: bool, **extra: object
 ) -> tuple[tuple[str, str], ...]:
     """Return the macros of a conversion; `along`: coefficients differ between output neighbors."""
     macros: dict[str, object] = {"THREADS": THREADS, **extra}
@@ -105,6 +107,17 @@ def defines(
         if epilogue.clip is not None:
             macros["BOUNDED"] = 1
     return tuple((name, str(value)) for name, value in sorted(macros.items()))
+
+
+def _order_macros(order: Sequence[int]) -> dict[str, str]:
+    """Return the macro for the positions of channels that are not evenly spaced."""
+    return {"ORDER": ",".join(map(str, order))} if order else {}
+
+
+def _pixel_macros(pixel: SourcePixel) -> dict[str, object]:
+    """Return the macros for the pixels of a source whose channels are together."""
+    order = _order_macros(pixel.order)
+    return {"SOURCE_CHANNELS": pixel.items, "SPAN": pixel.span, **order}
 
 
 def pack_coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
@@ -144,36 +157,41 @@ def interleave(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "interleave"; None if words are not aligned or chunks not full."""
-    is_split = choice.kernel == "split"
-    low, planes = (*choice.run, *choice.rows) if is_split else choice.run
-    groups = CHUNK[source.item]
+    # Channels are together on the side of the source, of the output, or of both.
+    splits, merges = choice.kernel != "merge", choice.kernel != "split"
+    low, planes = choice.run if merges else (*choice.run, *choice.rows)
+    pixel = source_pixel(planes, low, source.item) if splits else None
     group = max(1, 4 // source.item)
-    pixels_per_chunk = THREADS * group * groups
+    pixels_per_chunk = THREADS * group * CHUNK[source.item]
     outer = list(choice.outer)
     few = is_few(choice.count, source.item)
     fuses = not (few or low.count % group or _fills_chunks(low.count, pixels_per_chunk))
-    pixels = fuse_images(low, outer if fuses else [], 2 - is_split)
-    src_steps, dst_steps = byte_strides([*outer, planes, *pixels.gap])
-    line_steps = (src_steps if is_split else dst_steps)[: len(outer)]
-    plane_word = min(WORD, group * (target if is_split else source).item)
-    if is_split:
-        macros = {"LOAD": WORD, "STORE": plane_word, "SPLIT": 1}
-        widths = source.width(line_steps), target.width(dst_steps, plane_word)
-    else:
-        macros = {"LOAD": plane_word, "STORE": WORD}
-        widths = source.width(src_steps, plane_word), target.width(line_steps)
-    is_wasteful = not (few or _fills_chunks(pixels.count, pixels_per_chunk))
-    if is_wasteful or widths != (macros["LOAD"], macros["STORE"]):
+    pixels = fuse_images(low, outer if fuses and splits != merges else [], 1 + merges)
+    if not (few or _fills_chunks(pixels.count, pixels_per_chunk)):
         return None
+    load = WORD if splits else min(WORD, group * source.item)
+    store = WORD if merges else min(WORD, group * target.item)
+    together, apart = byte_strides(outer), byte_strides([*outer, planes, *pixels.gap])
+    lowest = pixel.lowest if pixel else 0
+    first = Side(source.item, source.address + lowest)
+    load_steps, store_steps = (together if splits else apart)[0], (together if merges else apart)[1]
+    if (first.width(load_steps, load), target.width(store_steps, store)) != (load, store):
+        return None
+    planes, order = (planes, ()) if splits else channel_order(planes)
+    macros = _pixel_macros(pixel or SourcePixel(planes.count)) | _order_macros(order)
+    macros |= {"SPLIT": 1} if splits else {}
+    macros |= {"MERGE": 1} if merges else {}
+    macros |= {"LOAD": load, "STORE": store, "GROUPS": CHUNK[source.item]}
+    macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels.loops)}
     channels, coefficients = pack_coefficients(epilogue)
-    params = loops(outer) + axis(pixels.loops, pixels_per_chunk)
-    params += struct.pack("4q", planes.src, planes.dst, planes.coef_stride, channels)
-    macros |= {"CHANNELS": planes.count, "GROUPS": groups, "PIXELS_LOOPS": len(pixels.loops)}
-    along = coefficients_vary([*pixels.loops] if is_split else [*pixels.loops, planes], epilogue)
+    steps = planes.src, planes.dst, planes.coef_stride
+    along = coefficients_vary([*pixels.loops, planes] if merges else pixels.loops, epilogue)
     return CudaLaunch(
         "interleave",
         defines(source, epilogue, along, **macros),
-        params,
+        loops(outer)
+        + axis(pixels.loops, pixels_per_chunk)
+        + struct.pack("5q", *steps, lowest, channels),
         count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
         coefficients=coefficients,
     )
@@ -199,12 +217,12 @@ def lines(
     ):
         if len(candidate.planes.loops) != 1 + nested:
             continue
-        plane_side, field = (target, 2) if candidate.split else (source, 1)
+        if candidate.pixel.order and choice.kernel == "transpose":
+            continue  # tiles read only the channels that are taken
+        plane_side = target if candidate.split else source
         most = min(WORD, max(4, plane_side.item * max(1, 4 // source.item)))
-        steps = [
-            loop[field]
-            for loop in (*candidate.outer, *candidate.planes.loops, *candidate.pixels.loops[:-1])
-        ]
+        around = *candidate.outer, *candidate.planes.loops, *candidate.pixels.loops[:-1]
+        steps = byte_strides(around)[candidate.split]
         word = plane_side.width([*steps, *candidate.pixels.words(plane_side.item)], most)
         shifted = word < most and candidate.pixels.follow
         word = most if shifted else word
@@ -226,16 +244,21 @@ def _lines(
     pixels = candidate.pixels.loops
     planes = candidate.planes
     tile = macros["PIXELS"]
-    macros |= {"CHANNELS": planes.count, "PLANES": planes.low.count, "PIXELS_LOOPS": len(pixels)}
+    all_macros: dict[str, object] = {**macros, "CHANNELS": planes.count, "PLANES": planes.low.count}
+    all_macros["PIXELS_LOOPS"] = len(pixels)
+    low = planes.low
     if candidate.split:
-        macros["SPLIT"] = 1
+        all_macros |= {"SPLIT": 1, **_pixel_macros(candidate.pixel)}
+    elif low.offsets:
+        low, order = channel_order(low)
+        all_macros |= _order_macros(order)
     channels, coefficients = pack_coefficients(epilogue)
     along = coefficients_vary(pixels if candidate.split else [*pixels, *planes.loops], epilogue)
-    params = loops(candidate.outer) + axis(pixels, tile)
+    params = loops(candidate.outer) + axis(pixels, tile) + offsets(low) + offsets(planes.loops[0])
     return CudaLaunch(
         "lines",
-        defines(source, epilogue, along, **macros),
-        params + offsets(planes.low) + offsets(planes.loops[0]) + struct.pack("q", channels),
+        defines(source, epilogue, along, **all_macros),
+        params + struct.pack("2q", candidate.pixel.lowest, channels),
         count_iterations(candidate.outer) * tile_count(pixels, tile),
         coefficients=coefficients,
     )
@@ -254,6 +277,15 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
     matter. A pure move accepts any address; with an `epilogue` the caller must have checked that
     addresses and strides are multiples of the item size on their side.
     """
+    launch = _prepare(choice, epilogue, src, dst)
+    orders = [loop for loop in (*choice.outer, *choice.rows, *choice.run) if loop.offsets]
+    if orders and "ORDER" not in dict(launch.defines):
+        order = _order_macros(channel_order(orders[0])[1])
+        return replace(launch, defines=tuple(sorted((*launch.defines, *order.items()))))
+    return launch
+
+
+def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
     if epilogue is None:
         launch = _runs(choice, src, dst)
         if launch is not None:
@@ -306,14 +338,12 @@ def _transpose(
     """Return a launch of "transpose"; None if `wide` and the words are not of maximum width."""
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
-    load = source.width(
-        [loop.src for loop in (*outer, *run.loops, *rows.gap)] + rows.words(source.item)
-    )
+    load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0]
+    load = source.width(load_steps + rows.words(source.item))
     # A stored word is read from one row of shared memory banks.
     most = max(target.item, WORD * target.item // max(source.item, target.item))
-    store = target.width(
-        [loop.dst for loop in (*outer, *rows.loops, *run.gap)] + run.words(target.item), most
-    )
+    store_steps = byte_strides((*outer, *rows.loops, *run.gap))[1]
+    store = target.width(store_steps + run.words(target.item), most)
     if wide and (load, store) != (WORD, most):
         return None
     shifted = _shifted(rows, run, (source, target), (load, store), most)
@@ -346,6 +376,8 @@ def _gapless(choice: KernelChoice, item: int) -> tuple[int, int]:
     Both are 0 if the source has gaps: words of its rows then may contain bytes of other arrays.
     """
     nest = (*choice.outer, *choice.rows, *choice.run)
+    if any(loop.offsets for loop in nest):
+        return 0, 0
     lowest, highest = (sum((n.count - 1) * end(n.src, 0) for n in nest) for end in (min, max))
     size = highest + item - lowest
     return (lowest, max(0, size - 2 * WORD + 1)) if size == item * choice.count else (0, 0)
@@ -378,7 +410,8 @@ def _transpose_any(
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
-    run = [loop for loop in nest if loop.dst == target.item and loop.count * target.item >= BANK]
+    run = [loop for loop in nest if loop.dst == target.item and not loop.offsets]
+    run = [loop for loop in run if loop.count * target.item >= BANK]
     rows = [loop for loop in nest if loop.src == source.item and loop.count * source.item >= BANK]
     if not run or not rows or run[0] is rows[0]:
         return None
@@ -394,6 +427,7 @@ _MAKERS = {
     "transpose": (partial(_transpose, wide=True), lines, _transpose),
     "split": (interleave, lines),
     "merge": (interleave, lines),
+    "shuffle": (interleave,),
     "gather": (lines, _transpose_any, partial(lines, nested=True)),
 }
 
@@ -410,7 +444,7 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     # The loops in the order of the output, and the first elements in this order.
     backward = [loop for loop in nest if loop.dst < 0]
     src_first, dst_first = (sum((n.count - 1) * n.steps[i] for n in backward) for i in (0, 1))
-    outer = [n if n.dst >= 0 else Loop(n.count, -n.src, -n.dst) for n in nest]
+    outer = [n if n.dst >= 0 else n.backward() for n in nest]
     outer.sort(key=lambda loop: loop.dst, reverse=True)
     length = choice.source_item
     while outer and outer[-1].steps[:2] == (length, length):
@@ -424,7 +458,8 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or count >= MAX_COUNT:
         return None
     head = -(dst + dst_first) % WORD
-    end = src_first + length + sum((loop.count - 1) * loop.src for loop in outer)
+    lasts = [loop.offsets[-1] if loop.offsets else (loop.count - 1) * loop.src for loop in outer]
+    end = src_first + length + sum(lasts)
     tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
     params = loops(outer) + divisor(length) + _tile_order(outer, follows, tiles)
     params += struct.pack("4q", src_first, dst_first, head, size)
@@ -456,15 +491,19 @@ def _gather(
     """Return a launch of "gather", which takes any loops."""
     around, inner, period = _fuse_channels(nest)
     width = _items_per_access(around, inner, source, target)
-    accesses = -(-inner.count // width)
-    steps = (inner.src, inner.dst, 0 if period else inner.coef_stride)
-    outer = [*around, Loop(accesses, *(width * step for step in steps))]
+    accesses = inner._replace(
+        count=-(-inner.count // width),
+        src=width * inner.src,
+        dst=width * inner.dst,
+        coef_stride=0 if period else width * inner.coef_stride,
+    )
+    outer = [*around, accesses]
     inner_loops: list[Loop] = []
     turns = TURNS[width * source.item < 8]
     limit = THREADS * turns
     while outer and count_iterations(inner_loops) * outer[-1].count <= limit:
         inner_loops.insert(0, outer.pop())
-    split = outer.pop() if outer else NO_LOOP
+    split = outer.pop() if outer and not outer[-1].offsets else NO_LOOP
     tile = max(1, min(split.count, limit // count_iterations(inner_loops)))
     channels, coefficients = pack_coefficients(epilogue)
     params = loops(outer) + axis([split], tile) + loops(inner_loops)
@@ -473,7 +512,7 @@ def _gather(
         tile,
         count_iterations(inner_loops),
         inner.count,
-        accesses - 1,
+        accesses.count - 1,
         inner.coef_stride,
         channels,
     )
@@ -496,7 +535,7 @@ def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
     """
     if len(nest) > 1:
         *around, pixels, last = nest
-        gapless = all(
+        gapless = not last.offsets and all(
             a == last.count * b for a, b in zip(pixels.steps[:2], last.steps[:2], strict=True)
         )
         count = pixels.count * last.count

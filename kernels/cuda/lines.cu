@@ -9,6 +9,9 @@
 //
 //   SPLIT  source together, output apart       otherwise  source apart, output together
 //
+// CHANNELS are written. With SPLIT, pixels of the source have SOURCE_CHANNELS, of which the first SPAN
+// are in memory that may be read.
+//
 // In a warp, threads next to each other take words of one row, and BESIDE groups of them rows next
 // to each other: the largest power of two that divides CHANNELS, so that all meet different banks.
 
@@ -21,12 +24,22 @@ struct Params {
     // The steps from one channel to the next, and if channels are two nested loops, of which the inner
     // one has PLANES iterations, from one iteration of the outer loop to the next.
     Offsets plane, group;
+    int64 lowest;  // the offset of the source's first byte
     int64 channels;
 };
 
 INLINE int64 plane_offset(int channel, int64 plane, int64 group) {
     if constexpr (PLANES == CHANNELS) return channel * plane;
     return channel % PLANES * plane + channel / PLANES * group;
+}
+
+// With SPLIT, channels that are not evenly spaced have another order in the line only.
+INLINE int row_position(int channel) {
+#ifdef SPLIT
+    return channel;
+#else
+    return position(channel);
+#endif
 }
 
 typedef Span<PIXELS_LOOPS != 1> Pixels;
@@ -38,9 +51,19 @@ constexpr int LINE_WORD = 16, PER_LINE = 16 / ITEM;
 constexpr int APART = ITEM;
 constexpr int LINE_WORD = OUT * 16 / larger(ITEM, OUT), PER_LINE = LINE_WORD / OUT;
 #endif
-constexpr int ITEMS = PIXELS * CHANNELS;  // of a chunk
+#ifdef SPLIT
+constexpr int LINE_CHANNELS = SOURCE_CHANNELS;
+#else
+constexpr int LINE_CHANNELS = CHANNELS;
+#endif
+constexpr int ITEMS = PIXELS * LINE_CHANNELS;  // of a chunk
 constexpr int PER_WORD = WORD / APART;    // pixels of a word of a row
-constexpr int BESIDE = power_in(CHANNELS, 32), AHEAD = 32 / BESIDE;
+#ifdef ORDER
+constexpr int MOST_BESIDE = 4;  // rows in any order may meet the same banks
+#else
+constexpr int MOST_BESIDE = 32;
+#endif
+constexpr int BESIDE = power_in(CHANNELS, MOST_BESIDE), AHEAD = 32 / BESIDE;
 constexpr int STRETCHES = ceiling(PIXELS / PER_WORD, AHEAD);  // of words, in a row
 constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
 constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
@@ -69,7 +92,7 @@ struct Row {
     int64 offset;
 
     INLINE Row(int channel, const byte *first, int64 plane, int64 group)
-        : channel(channel), before(0), offset(plane_offset(channel, plane, group)) {
+        : channel(channel), before(0), offset(plane_offset(row_position(channel), plane, group)) {
         if (SHIFTED) before = behind(first + offset, WORD, APART);
     }
 };
@@ -94,13 +117,14 @@ struct Taken {
     }
 };
 
-// Return the index in shared memory of a pixel's item of a channel.
-INLINE int slot(int pixel, int channel) { return (pixel * CHANNELS + channel) * ITEM; }
+// Return the index in shared memory of a pixel's item in the line.
+INLINE int slot(int pixel, int channel) { return (pixel * LINE_CHANNELS + channel) * ITEM; }
 
 #ifdef SPLIT
 
 INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
-    const int before = behind(src, LINE_WORD, ITEM), items = count * CHANNELS;
+    const int before = behind(src, LINE_WORD, ITEM);
+    const int items = (count - 1) * SOURCE_CHANNELS + SPAN;
     auto first_of = [&](int turn) { return (turn * THREADS + (int)threadIdx.x) * PER_LINE - before; };
 #pragma unroll
     for (int first = 0; first < LINE_TURNS; first += BATCH) {
@@ -135,7 +159,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 #pragma unroll
         for (int i = 0; i < MANY; ++i) {
             One one;
-            one.template read<ITEM>(first_item + slot(pixel + i, row.channel));
+            one.template read<ITEM>(first_item + slot(pixel + i, position(row.channel)));
             items.item[i] = one.item[0];
         }
         auto coefficient = [&](int i) {
@@ -239,7 +263,8 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Pixels &pixels, byte *chunk) {
-    const byte *src = pointers.src[0] + at.src, *coefficients = pointers.coefficients;
+    const byte *src = pointers.src[0] + params.lowest + at.src;
+    const byte *coefficients = pointers.coefficients;
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT
     load(params, src, WHOLE ? PIXELS : pixels.count, chunk);

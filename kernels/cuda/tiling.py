@@ -10,23 +10,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
-from ...planning.loops import Loop
+from ...planning.loops import Loop, SourcePixel, source_pixel
 
 MAX_LOOPS = 12  # nested loops in a parameter block: outer loops, and those of fused axes and items
 MAX_COUNT = 1 << 31  # kernels divide smaller numbers only
 NO_LOOP = Loop(1, 0, 0, 0)
 
 
-def divisor(count: int) -> bytes:
-    """Pack a divisor: n // count is n * multiplier >> shift for every n < 2**31."""
+def divisor(count: int, *, is_ordered: bool = False) -> bytes:
+    """Pack a divisor: n // count is n * multiplier >> shift for every n < 2**31.
+
+    `is_ordered`: the loop of this count has a table of source offsets.
+    """
     if not 0 < count < MAX_COUNT:
         raise RuntimeError(f"{count} turns of one loop; kernels divide by less than 2**31")
     length = (count - 1).bit_length()
     multiplier = -(-(1 << 31 + length) // count)
-    return struct.pack("4I", count, multiplier, 31 + length, 0)
+    return struct.pack("4I", count, multiplier, 31 + length, is_ordered)
 
 
 def offsets(loop: Loop) -> bytes:
@@ -34,11 +37,25 @@ def offsets(loop: Loop) -> bytes:
     return struct.pack("3q", loop.src, loop.dst, loop.coef_stride)
 
 
+def channel_order(loop: Loop) -> tuple[Loop, tuple[int, ...]]:
+    """Return a loop whose source stride is the unit of its offsets, and the offsets in this unit.
+
+    The offsets are () if they are evenly spaced.
+    """
+    unit = gcd(*loop.offsets)
+    if not unit:
+        return loop, ()
+    return loop._replace(src=unit), tuple([offset // unit for offset in loop.offsets])
+
+
 def loops(nest: Sequence[Loop]) -> bytes:
-    """Pack loops, outermost first."""
+    """Pack loops, outermost first. One of them may have a table of source offsets."""
     if len(nest) > MAX_LOOPS:
         raise RuntimeError(f"{len(nest)} loops around a tile; kernels take {MAX_LOOPS}")
-    packed = b"".join(divisor(loop.count) + offsets(loop) for loop in nest)
+    packed = b"".join(
+        divisor(loop.count, is_ordered=bool(loop.offsets)) + offsets(channel_order(loop)[0])
+        for loop in nest
+    )
     spare = (divisor(1) + offsets(NO_LOOP)) * (MAX_LOOPS - len(nest))
     return struct.pack("Q", len(nest)) + packed + spare
 
@@ -53,8 +70,8 @@ def axis(fused: Sequence[Loop], tile: int) -> bytes:
         high = fused[0]
         total = high.count * low.count
         inner = divisor(low.count)
-        steps = (a - low.count * b for a, b in zip(high[1:], low[1:], strict=True))
-        wrap = Loop(high.count, *steps)
+        src, dst, coef = (a - low.count * b for a, b in zip(high.steps, low.steps, strict=True))
+        wrap = Loop(high.count, src, dst, coef)
     packed = divisor(-(-total // tile)) + inner + struct.pack("Q", total)
     return packed + offsets(low) + offsets(wrap)
 
@@ -135,7 +152,8 @@ def _fit_axis(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) ->
     low = loops[0]
     if len(loops) == 1 and low.count % usual and low.count < FUSED_TILES * usual:
         for high in outer:
-            if high[side] == low.count * low[side] and high.count * low.count < MAX_COUNT:
+            follows = high[side] == low.count * low[side] and not high.offsets
+            if follows and high.count * low.count < MAX_COUNT:
                 outer.remove(high)
                 return TileAxis((high, low))
     return TileAxis(loops)
@@ -237,6 +255,7 @@ STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
 TINY_IMAGE = TILE_BYTES // 4  # used instead if the rows of images are not multiples of a bank
 BANK = 4  # bytes of a word of a row, unless an item is larger
+MOST_PIXEL = 64  # bytes of a pixel that is read as a whole if only some channels are selected
 
 
 class Lines(NamedTuple):
@@ -246,6 +265,12 @@ class Lines(NamedTuple):
     pixels: TileAxis
     planes: TileAxis
     outer: list[Loop]
+    pixel: SourcePixel
+
+    @property
+    def line_channels(self) -> int:
+        """The items of a pixel in the line."""
+        return self.pixel.items if self.split else self.planes.count
 
 
 def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
@@ -258,19 +283,39 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
         (True, 1, 2, source, target),
         (False, 2, 1, target, source),
     ):
-        for planes in _packed(nest, line, item):
-            size = planes.count * item
+        for planes, low, pixel in _pixels(nest, line, rows, (item, other)):
             around = [loop for loop in nest if loop not in planes.loops]
-            low = next((n for n in around if (n[line], n[rows]) == (size, other)), None)
-            if low is None:
-                continue
             outer = [loop for loop in around if loop is not low]
             # Words that do not cross images are narrow if images have odd sizes.
             small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
-            few = low.count * planes.count * source < small
+            few = low.count * pixel.items * source < small
             axis = fuse_images(low, outer if few else [], line)
-            candidates.append(Lines(split, axis, planes, outer))
+            candidates.append(Lines(split, axis, planes, outer, pixel))
     return sorted(candidates, key=lambda lines: lines.planes.count)
+
+
+def _pixels(
+    nest: Sequence[Loop], line: int, rows: int, items: tuple[int, int]
+) -> Iterator[tuple[TileAxis, Loop, SourcePixel]]:
+    """Yield the loops over the channels of a line, and over its pixels.
+
+    `items`: item sizes in the line and in the rows.
+    """
+    (item, other) = items
+    for planes in _packed(nest, line, item):
+        steps = planes.count * item, other
+        low = next((n for n in nest if (n[line], n[rows]) == steps and not n.offsets), None)
+        if low is not None and low not in planes.loops:
+            yield planes, low, SourcePixel(planes.count)
+    if line != 1:
+        return
+    for low in nest:
+        inside = [loop for loop in nest if loop.offsets or 0 < abs(loop.src) < low.src]
+        if low.dst != other or low.src > MOST_PIXEL or len(inside) != 1 or inside[0] is low:
+            continue
+        pixel = source_pixel(inside[0], low, item)
+        if pixel is not None and pixel.order:
+            yield TileAxis((inside[0],)), low, pixel
 
 
 def _packed(nest: Sequence[Loop], line: int, item: int) -> Iterator[TileAxis]:
@@ -279,15 +324,16 @@ def _packed(nest: Sequence[Loop], line: int, item: int) -> Iterator[TileAxis]:
         if low[line] != item or low.count == 1:
             continue
         yield TileAxis((low,))
-        for high in nest:
-            if high[line] == low.count * item and high.count > 1:
+        for high in nest if not low.offsets else ():
+            if high[line] == low.count * item and high.count > 1 and not high.offsets:
                 yield TileAxis((high, low), follow=False)
 
 
 def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     """Return the axis of pixels, fused with the loop over images that follow each other."""
     for high in outer:
-        if high[line] == low.count * low[line] and low.count * high.count < MAX_COUNT:
+        follows = high[line] == low.count * low[line] and not high.offsets
+        if follows and low.count * high.count < MAX_COUNT:
             outer.remove(high)
             return TileAxis((high, low), follow=False)
     return TileAxis((low,))
@@ -299,8 +345,10 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     `items`: item sizes in the source and in the rows; `word`: bytes of a row moved at once.
     """
     item, apart = items
-    channels = lines.planes.count
-    beside = channels & -channels  # rows that a warp works on at once
+    planes, channels = lines.planes.count, lines.line_channels
+    beside = planes & -planes  # rows that a warp works on at once
+    if lines.pixel.order or lines.planes.low.offsets:
+        beside = min(beside, MOST_BESIDE)
     if beside > MOST_BESIDE:
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once

@@ -15,9 +15,9 @@ typedef unsigned long long uint64;
 
 constexpr unsigned MAX_LOOPS = 12;  // of a nest
 
-// n / count is n * multiplier >> shift, for n < 2^31.
+// n / count is n * multiplier >> shift, for n < 2^31. `is_ordered`: see Loop.
 struct Divisor {
-    unsigned count, multiplier, shift, unused;
+    unsigned count, multiplier, shift, is_ordered;
 
     INLINE unsigned divide(unsigned n) const { return (unsigned)((uint64)n * multiplier >> shift); }
 };
@@ -32,9 +32,30 @@ struct Offsets {
     }
 };
 
+// ORDER: where channels that are not evenly spaced lie in the source, as numbers of steps.
+#ifdef ORDER
+__constant__ constexpr int POSITIONS[] = {ORDER};
+
+// Threads beyond the last channel get its position.
+INLINE constexpr int position(int channel) {
+    constexpr int LAST = sizeof(POSITIONS) / sizeof(int) - 1;
+    return POSITIONS[channel < LAST ? channel : LAST];
+}
+#else
+INLINE constexpr int position(int channel) { return channel; }
+#endif
+
+// A loop; if it is ordered, one over channels that are not evenly spaced.
 struct Loop {
     Divisor turns;
     Offsets step;
+
+    INLINE void place(unsigned turn, Offsets &at) const {
+        at.add(turn, step);
+#ifdef ORDER
+        if (turns.is_ordered) at.src += (position(turn) - (int)turn) * step.src;
+#endif
+    }
 };
 
 struct Loops {
@@ -47,7 +68,7 @@ struct Loops {
 #pragma unroll 1
         for (int i = (int)count - 1; i >= 0; --i) {
             unsigned outer = loop[i].turns.divide(n);
-            at.add(n - outer * loop[i].turns.count, loop[i].step);
+            loop[i].place(n - outer * loop[i].turns.count, at);
             n = outer;
         }
         return at;

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..layout.pattern import Permutation
 from ..normalize import Bounds
-from ..planning.channels import ChannelSelection, as_slice
+from ..planning.channels import ChannelSelection
 from ..spec import DType
 from .base import Adapter, on_device_of
 from .registry import call_backend_hook
@@ -27,8 +27,7 @@ def take_channels(task: ConvertOptions, adapter: Adapter, x: Any, *, pads: bool)
     if task.channels is None:
         return None
     move, picks = task.select_channels(adapter.facts(x, "x")[0])
-    is_slice = adapter.is_traced or (picks is not None and as_slice(picks.order) is not None)
-    if picks is None or task.copy is False or (is_slice and (pads or task.padding is None)):
+    if picks is None or task.copy is False or pads or task.padding is None:
         return None
     sizes = picks.whole(move).sizes
     axis = picks.axis(move)

@@ -23,21 +23,60 @@ _Factor = tuple[int, int]  # count and byte stride of an axis
 
 
 class Loop(NamedTuple):
-    """A loop of a conversion: its count and the strides in source, output and coefficients."""
+    """A loop of a conversion: its count and the strides in source, output and coefficients.
+
+    A loop over channels that are not evenly spaced has their source offsets in `offsets`, and
+    `src` is 0.
+    """
 
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     src: int
     dst: int
     coef_stride: int = 0
+    offsets: tuple[int, ...] = ()
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The strides on every side."""
-        return self[1:]
+        return self.src, self.dst, self.coef_stride
+
+    @property
+    def src_offsets(self) -> tuple[int, ...]:
+        """The source offsets of all iterations."""
+        return self.offsets or tuple([n * self.src for n in range(self.count)])
 
     def backward(self) -> Loop:
         """Return the loop in reverse, which also visits the coefficients in reverse."""
-        return Loop(self.count, -self.src, -self.dst, self.coef_stride)
+        return Loop(self.count, -self.src, -self.dst, self.coef_stride, self.offsets[::-1])
+
+
+class SourcePixel(NamedTuple):
+    """The items from one pixel of the source to the next, of which channels are taken.
+
+    order    the positions of the channels in a pixel; (): all in their order
+    lowest   the bytes from the first item visited to the first one of its pixel
+    """
+
+    items: int
+    order: tuple[int, ...] = ()
+    lowest: int = 0
+
+    @property
+    def span(self) -> int:
+        """The items of a pixel up to the last one that is taken."""
+        return max(self.order) + 1 if self.order else self.items
+
+
+def source_pixel(channels: Loop, pixels: Loop, item: int) -> SourcePixel | None:
+    """Return the pixel whose items the iterations of `channels` are; None if they are not."""
+    offsets = channels.src_offsets
+    lowest = min(offsets)
+    places = [offset - lowest for offset in offsets]
+    if any(place % item for place in (*places, pixels.src)) or max(places) >= pixels.src:
+        return None
+    order = tuple([place // item for place in places])
+    size = pixels.src // item
+    return SourcePixel(size, () if order == tuple(range(size)) else order, lowest)
 
 
 class SumLoop(NamedTuple):
@@ -93,6 +132,8 @@ def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
 
 
 def _is_fusable(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
+    if isinstance(outer, Loop) and isinstance(inner, Loop) and (outer.offsets or inner.offsets):
+        return False
     return outer.steps == tuple([inner.count * step for step in inner.steps])
 
 
@@ -166,7 +207,7 @@ def _reverse_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
     """
     *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *canonical_loops.loops)
     steps = pixel.count * pixel.src, -pixel.count * pixel.dst
-    if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef_stride:
+    if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef_stride or pixel.offsets:
         return canonical_loops
     return replace(
         canonical_loops,

@@ -7,9 +7,10 @@ sides decide. The launcher of a device (`kernels/cpu/launch.py`, `kernels/cuda/l
 loops into blocks that fit its caches.
 
 Evenly spaced channels, including a single one and one that is repeated, are a normal loop with
-another stride and offset. Other channel selections need kernels with a channel table: they split
-pixels of two, three or four channels in registers and store the selected ones, or merge planes into
-pixels. If neither fits, the selected channels have to be copied first.
+another stride and offset. On a GPU the loop over other channel selections has a table of source
+offsets, which all kernels can read. On a CPU such selections need kernels with a channel table:
+they split pixels of two, three or four channels in registers and store the selected ones, or merge
+planes into pixels. If neither fits, the selected channels have to be copied first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..memory import contiguous_strides
 from ..normalize import Normalization
 from ..spec import DType
 from .channels import ChannelSelection, as_slice
-from .loops import ITEMS, CanonicalLoops, Loop, byte_strides, canonicalize_loops
+from .loops import ITEMS, CanonicalLoops, Loop, byte_strides, canonicalize_loops, source_pixel
 
 MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
@@ -74,7 +75,7 @@ class LoopRoles(NamedTuple):
 
     def choice(self, kernel: str, inner: LoopNest, order: tuple[int, ...] = ()) -> KernelChoice:
         """Return a kernel's choice with these roles; surplus outer loops go to `host_loops`."""
-        beyond = [loop for loop in self.outer if not loop.coef_stride][
+        beyond = [loop for loop in self.outer if not (loop.coef_stride or loop.offsets)][
             : max(0, len(self.outer) - MAX_OUTER)
         ]
         outer = tuple(loop for loop in self.outer if not any(loop is b for b in beyond))
@@ -105,6 +106,13 @@ class LoopNest:
             return None
         contiguous_loops = [loop for loop in self.loops[:-1] if loop.src == self.item]
         return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
+
+    def is_small_pixel(self, channels: Loop, pixels: Loop) -> bool:
+        """Return whether the iterations of `channels` are items of a pixel of few channels."""
+        if channels.count not in SMALL_CHANNEL_COUNTS:
+            return False
+        pixel = source_pixel(channels, pixels, self.item)
+        return pixel is not None and pixel.items in SMALL_CHANNEL_COUNTS
 
     def roles(
         self, run: Sequence[Loop], rows: Sequence[Loop] = (), *, channels: int = 0
@@ -179,9 +187,13 @@ def _merge(inner: LoopNest) -> LoopRoles | None:
 def _split(inner: LoopNest, direction: int) -> LoopRoles | None:
     row = inner.row
     last = inner.last
+    if row is None and inner.on_gpu and direction > 0 and last.dst == inner.target_item:
+        row = next((loop for loop in inner.loops[:-1] if loop.offsets), None)
     if row is None or row.count not in SMALL_CHANNEL_COUNTS:
         return None
     packed = last.src == direction * row.count * inner.item
+    if inner.on_gpu and direction > 0:
+        packed = inner.is_small_pixel(row, last)
     if not packed or last.count * inner.item < LEAST_PIXELS:
         return None
     return inner.roles((last,), (row,), channels=row.count)
@@ -204,8 +216,19 @@ def _flip(inner: LoopNest) -> LoopRoles | None:
 
 
 def _shuffle(inner: LoopNest) -> LoopRoles | None:
-    """Return None: only `_shuffle_choice` selects this kernel."""
-    return None
+    """Return roles if a GPU takes channels of small pixels in another order, or some of them.
+
+    On a CPU only `_shuffle_choice` selects this kernel.
+    """
+    if not inner.on_gpu or len(inner.loops) < 2:
+        return None
+    *_, pixels, last = inner.loops
+    packed = (pixels.dst, last.dst) == (last.count * inner.target_item, inner.target_item)
+    if not (packed and inner.is_small_pixel(last, pixels)):
+        return None
+    if pixels.coef_stride or pixels.count * inner.item < LEAST_PIXELS:
+        return None
+    return inner.roles((pixels, last), channels=last.count)
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -219,7 +242,7 @@ def _transpose(inner: LoopNest) -> LoopRoles | None:
     row = inner.row
     last = inner.last
     side = 16 // inner.item
-    if row is None:
+    if row is None or last.offsets:
         return None
     rows = _fuse_rows(inner, row, (last,))
     run = _fuse_run(inner, last, rows)
@@ -267,7 +290,7 @@ def _fuse_run(inner: LoopNest, last: Loop, rows: tuple[Loop, ...]) -> tuple[Loop
         return run
     for loop in reversed(inner.loops[:-1]):
         count = count_iterations(run)
-        taken = any(loop is row for row in rows) or loop.coef_stride
+        taken = any(loop is row for row in rows) or loop.coef_stride or loop.offsets
         if taken or loop.dst != count * last.dst or count >= SHORT_AXIS:
             break
         if inner.on_gpu and len(run) == 2:
@@ -332,19 +355,19 @@ KERNELS = [
         "few channels, side by side in x and apart in the result: pixels are taken apart",
     ),
     KernelRow(
-        "flip",
-        _flip,
-        "x lies backward along the innermost axes: whole registers are turned around",
-        "{times} x {pixels} pixels of {channels} channels, turned around",
-        "x lies backward along the innermost axes: item by item",
-    ),
-    KernelRow(
         "shuffle",
         _shuffle,
         "channels of pixels are taken in another order, side by side on both sides: whole "
         "registers are shuffled",
         "{times} x {pixels} pixels of {channels} channels",
-        "channels of pixels are taken in another order, side by side on both sides: item by item",
+        "channels of pixels are taken in another order, side by side on both sides",
+    ),
+    KernelRow(
+        "flip",
+        _flip,
+        "x lies backward along the innermost axes: whole registers are turned around",
+        "{times} x {pixels} pixels of {channels} channels, turned around",
+        "x lies backward along the innermost axes: item by item",
     ),
     KernelRow(
         "flipsplit",
@@ -424,7 +447,7 @@ class TransposeProblem(NamedTuple):
     picks            the channel selection; None: the identity
     strides, out     the strides of x and of the result
     source, target   the dtypes that the kernel reads and writes
-    on_gpu           whether the kernel runs on a GPU, where kernels have no channel tables
+    on_gpu           whether the kernel runs on a GPU
     """
 
     move: Permutation
@@ -509,6 +532,9 @@ def _select_channels(sides: TransposeProblem, picks: ChannelSelection) -> Found 
         return replace(
             canonical_loops, src_offset=canonical_loops.src_offset + spacing[0] * loop.src
         ), choice
+    if sides.on_gpu:
+        offsets = tuple([channel * loop.src for channel in picks.order])
+        return tried(loop._replace(src=0, offsets=offsets))
     if by_table:
         canonical_loops, choice = tried(loop)
         if choice.kernel == "merge" and choice.run[-1] == loop:

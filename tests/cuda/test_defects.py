@@ -38,7 +38,7 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
     """A conversion. `padding`: unused elements at the end of rows of the source and the output."""
     x = placed((*shape[:-1], shape[-1] + padding[0]), source, shift)[..., : shape[-1]]
     x[...] = RNG.integers(1, 120, shape)
-    target = Converter(pattern).target_shape(shape)
+    target = Converter(pattern, channels=keywords.get("channels")).target_shape(shape)
     dtype = keywords.pop("dtype", source)
     whole = placed((*target[:-1], target[-1] + padding[1]), dtype, shift)
     out = whole[..., : target[-1]]
@@ -52,6 +52,13 @@ def backward(shape, shift, padding=0):
     x = x[::-1, : shape[1]]
     _, [(launch, out, shifts)] = planned(x, "ab->ab")
     return Case(launch, [x], shifts, shape, out)
+
+
+def backward_channels(shape):
+    """Return a conversion of the first three channels, the last one first."""
+    x = copied(RNG.integers(1, 120, shape).astype("u1"), 0)[..., 2::-1]
+    _, [(launch, out, shifts)] = planned(x, "bpc->bpc", channels=(0, 2))
+    return Case(launch, [x], shifts, out.shape, out)
 
 
 def total(*parts, **sizes):
@@ -89,6 +96,9 @@ CASES = {
         lambda: conversion("xyz->zyx", (40, 20, 20)),
     ],
     "interleave": [
+        lambda: conversion("bpc->bpc", (1, 36, 3), "u1", channels=(2, 0)),
+        lambda: conversion("bpc->bpc", (1, 4100, 4), "u1", channels=(3, 0, 1), shift=0),
+        lambda: backward_channels((1, 4096, 4)),
         lambda: conversion("bpc->bcp", (2, 1032, 3)),
         lambda: conversion("bcp->bpc", (2, 3, 1032)),
         lambda: conversion("bpc->bcp", (1, 36, 3), "u1", dtype="f4", mean=[1, 2, 3]),
@@ -100,6 +110,8 @@ CASES = {
         lambda: conversion("bpc->bcp", (9, 37, 3), "u1", dtype="f4", mean=[1, 2, 3]),
         lambda: conversion("bcp->bpc", (9, 5, 12)),
         lambda: conversion("bpxy->byxp", (2, 1031, 3, 2), "u1"),
+        lambda: conversion("bpc->bcp", (2, 1031, 12), "u1", channels=(3, 7, 5)),
+        lambda: conversion("bcp->bpc", (2, 12, 1031), "u2", channels=(3, 7, 5)),
     ],
     "runs": [
         lambda: conversion("abc->bac", (5, 40, 33), "u1", shift=1),
@@ -107,10 +119,13 @@ CASES = {
         lambda: conversion("abc->bac", (2, 9000, 17), "u1", shift=3),
         lambda: conversion("abc->bac", (9, 3, 19), "u1", padding=(3, 0), shift=5),
         lambda: backward((7, 33), 1),
+        lambda: conversion("bcp->bcp", (2, 9, 145), "u1", channels=(3, 7, 5), shift=3),
         lambda: backward((3, 16391), 9, padding=2),
     ],
     "gather": [
         lambda: conversion("abc->bac", (3, 700, 3)),
+        lambda: conversion("bcp->bcp", (2, 9, 512), "u1", channels=(3, 7, 5)),
+        lambda: conversion("bpc->bpc", (2, 300, 40), "u1", channels=(3, 7, 5, 0, 2, 39)),
         lambda: conversion("abc->abc", (1, 1, 40001), "u1"),
         lambda: conversion("ab->ab", (5, 100), "u1", dtype="f4", scale=0.5),
     ],
@@ -284,7 +299,18 @@ MISTAKES = [
     ("transpose", "j & 1 ? 0x7632 : 0x5410", "j & 1 ? 0x7362 : 0x5410"),
     ("transpose", "if (by) high", "if (by & 7) high"),
     ("transpose", "by * 8 & 31", "by * 8 & 15"),
-    ("interleave", "if (span.count == CHUNK)", "if (span.count <= CHUNK)"),
+    ("interleave", "if (span.count == CHUNK &&", "if (span.count <= CHUNK &&"),
+    ("interleave", "SPAN == SOURCE_CHANNELS ||", "true ||"),
+    ("interleave", "SOURCE_CHANNELS + SPAN;", "SOURCE_CHANNELS + SOURCE_CHANNELS;"),
+    ("interleave", "pointers.src[0] + params.lowest + at.src", "pointers.src[0] + at.src"),
+    ("interleave", "+ position(i % CHANNELS)];", "+ i % CHANNELS];"),
+    ("lines", "SOURCE_CHANNELS + SPAN;", "SOURCE_CHANNELS + SOURCE_CHANNELS;"),
+    ("lines", "pixel + i, position(row.channel)", "pixel + i, row.channel"),
+    ("lines", "    return position(channel);", "    return channel;"),
+    ("lines", "channel < LAST ? channel : LAST", "channel"),
+    ("gather", "if (turns.is_ordered)", "if (false)"),
+    ("gather", "loop.place(turn, found.at)", "found.at.add(turn, loop.step)"),
+    ("runs", "params.outer.place(0).src + threadIdx.x", "threadIdx.x"),
     ("interleave", "items - item);\n        piece.template", "items);\n        piece.template"),
     ("lines", "pixel + PER_WORD > count) continue", "pixel > count) continue"),
     ("lines", "pixel >= 0 && pixel + PER_WORD <= count", "pixel >= 0 && pixel <= count"),
@@ -330,10 +356,13 @@ MISTAKES = [
     ("transpose", "byte tile[TILE_ROWS * ROW_BYTES]", "byte tile[TILE_ROWS * ROW_BYTES - 16]"),
     ("transpose", "byte tile[TILE_ROWS * ROW_BYTES];",
      "byte room[TILE_ROWS * ROW_BYTES + 8], *tile; tile = room + 8;"),
-    ("interleave", "byte chunk[CHUNK * CHANNELS * ITEM]", "byte chunk[CHUNK * ITEM]"),
+    ("interleave", "byte chunk[CHUNK * larger(SOURCE_CHANNELS, CHANNELS) * ITEM]",
+     "byte chunk[CHUNK * ITEM]"),
     ("lines", "ceiling((ITEMS + PER_LINE) * ITEM, 16) * 16", "ITEMS / 2 * ITEM"),
-    ("lines", "return (pixel * CHANNELS + channel) * ITEM", "return (pixel + channel) * ITEM"),
-    ("interleave", "all.item[i * CHANNELS + channel];", "all.item[channel * GROUP + i];"),
+    ("lines", "return (pixel * LINE_CHANNELS + channel) * ITEM",
+     "return (pixel + channel) * ITEM"),
+    ("interleave", "all.item[i * SOURCE_CHANNELS + position(channel)];",
+     "all.item[position(channel) * GROUP + i];"),
     ("accumulate", "tile[TILES][TILE_BYTES]", "tile[TILES][TILE_BYTES / 2]"),
     ("accumulate", "sum = (Part)-0.0;", "sum = (Part)1;"),
     ("accumulate", "slot ^ walk.item[i]", "slot + walk.item[i]"),
@@ -348,7 +377,7 @@ MISTAKES = [
     # loops
     ("transpose", "at.add(1, rows.first);", ""),
     ("transpose", "low = (unsigned)start - wraps * axis.inner.count;", "low = 0;"),
-    ("transpose", "at.add(n - outer * loop[i].turns.count,", "at.add(outer,"),
+    ("transpose", "loop[i].place(n - outer * loop[i].turns.count,", "loop[i].place(outer,"),
     ("gather", "found.at.add(number, params.split.low);", ""),
     ("accumulate", "start[i] = take(unit, side.group);", "start[i] = 0;"),
     ("accumulate", "strip << along.lanes | lane", "strip << along.lanes"),

@@ -97,11 +97,12 @@ def test_selected_channels_are_padded(gpu, pattern):
 @pytest.mark.parametrize(
     "options", [{}, {"fill": (1, 2, 3)}, {"dtype": "float32", "clip": (9, 90)}]
 )
-def test_selected_channels_are_padded_without_a_copy(gpu, monkeypatch, options):
+@pytest.mark.parametrize("order", [(2, 1, 0), (0, 2, 1)])
+def test_selected_channels_are_padded_without_a_copy(gpu, monkeypatch, order, options):
     """One launch for x and one for each border."""
     monkeypatch.setattr(type(CUPY), "take", None)
     monkeypatch.setattr(type(CUPY), "padded", None)
-    keywords = {"pad_to": {"h": 8, "w": 12}, "channels": (2, 1, 0), **options}
+    keywords = {"pad_to": {"h": 8, "w": 12}, "channels": order, **options}
     expected = convert(IMAGES, "bhwc->bchw", **keywords)
     gpu.cupy.launched.clear()
     result = convert(gpu.array(IMAGES), "bhwc->bchw", **keywords)
