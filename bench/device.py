@@ -290,6 +290,14 @@ def option_rows() -> Iterator[Row]:
     images = 512, 480, 640, 3
     for options in (("pad_to", (("h", 640),)), ("channels", (2, 1, 0)), ("clip", (16, 235))):
         yield _option_row("options", "bchw", images, "float32", options)
+    yield _option_row("options", "bhwc", images, "uint8", ("channels", (2, 1, 0)))
+    for target, to_dtype, order in (
+        ("bchw", "float32", (0, 1, 2)),
+        ("bchw", "float32", (2, 0, 1)),
+        ("bhwc", "uint8", (0, 1, 2)),
+        ("bhwc", "uint8", (2, 1, 0, 3)),
+    ):
+        yield _option_row("options", target, (*images[:3], 4), to_dtype, ("channels", order))
 
 
 def _option_row(

@@ -185,7 +185,7 @@ INLINE void exchange(byte *chunk) {
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Chunk &span, byte *chunk) {
-    load<WHOLE>(params, pointers.src[0] + params.lowest + at.src, span, chunk);
+    load<WHOLE>(params, pointers.src[0] + (IS_ORDERED ? params.lowest : 0) + at.src, span, chunk);
     __syncthreads();
 #if defined(SPLIT) && defined(MERGE)
     exchange(chunk);

@@ -58,12 +58,8 @@ constexpr int LINE_CHANNELS = CHANNELS;
 #endif
 constexpr int ITEMS = PIXELS * LINE_CHANNELS;  // of a chunk
 constexpr int PER_WORD = WORD / APART;    // pixels of a word of a row
-#ifdef ORDER
-constexpr int MOST_BESIDE = 4;  // rows in any order may meet the same banks
-#else
-constexpr int MOST_BESIDE = 32;
-#endif
-constexpr int BESIDE = power_in(CHANNELS, MOST_BESIDE), AHEAD = 32 / BESIDE;
+// Rows in any order may meet the same banks.
+constexpr int BESIDE = power_in(CHANNELS, IS_ORDERED ? 4 : 32), AHEAD = 32 / BESIDE;
 constexpr int STRETCHES = ceiling(PIXELS / PER_WORD, AHEAD);  // of words, in a row
 constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
 constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
@@ -263,7 +259,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Pixels &pixels, byte *chunk) {
-    const byte *src = pointers.src[0] + params.lowest + at.src;
+    const byte *src = pointers.src[0] + (IS_ORDERED ? params.lowest : 0) + at.src;
     const byte *coefficients = pointers.coefficients;
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT

@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8)
     const unsigned tail = (unsigned)(params.size - params.head) % WORD;
     if (threadIdx.x < params.head)
         copy(pointers.dst + params.dst + threadIdx.x,
-             src + params.src + params.outer.place(0).src + threadIdx.x);
+             src + params.src + params.outer.first_src() + threadIdx.x);
     if (threadIdx.x < tail)
         copy(pointers.dst + params.dst + params.size - 1 - threadIdx.x,
              src + params.end - 1 - threadIdx.x);

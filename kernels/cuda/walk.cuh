@@ -34,6 +34,7 @@ struct Offsets {
 
 // ORDER: where channels that are not evenly spaced lie in the source, as numbers of steps.
 #ifdef ORDER
+constexpr bool IS_ORDERED = true;
 __constant__ constexpr int POSITIONS[] = {ORDER};
 
 // Threads beyond the last channel get its position.
@@ -42,6 +43,7 @@ INLINE constexpr int position(int channel) {
     return POSITIONS[channel < LAST ? channel : LAST];
 }
 #else
+constexpr bool IS_ORDERED = false;
 INLINE constexpr int position(int channel) { return channel; }
 #endif
 
@@ -52,15 +54,16 @@ struct Loop {
 
     INLINE void place(unsigned turn, Offsets &at) const {
         at.add(turn, step);
-#ifdef ORDER
-        if (turns.is_ordered) at.src += (position(turn) - (int)turn) * step.src;
-#endif
+        if (IS_ORDERED && turns.is_ordered) at.src += (position(turn) - (int)turn) * step.src;
     }
 };
 
 struct Loops {
     uint64 count;
     Loop loop[MAX_LOOPS];
+
+    // Return the source offset of the first iteration.
+    INLINE int64 first_src() const { return IS_ORDERED ? place(0).src : 0; }
 
     // Return the offsets of the n-th iteration of all loops.
     INLINE Offsets place(unsigned n) const {

@@ -108,8 +108,9 @@ class LoopNest:
         return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
 
     def is_small_pixel(self, channels: Loop, pixels: Loop) -> bool:
-        """Return whether the iterations of `channels` are items of a pixel of few channels."""
-        if channels.count not in SMALL_CHANNEL_COUNTS:
+        """Return whether `channels` visits all items of small pixels that the nest visits."""
+        inside = [loop for loop in self.loops if loop.offsets or 0 < abs(loop.src) < pixels.src]
+        if channels.count not in SMALL_CHANNEL_COUNTS or inside != [channels]:
             return False
         pixel = source_pixel(channels, pixels, self.item)
         return pixel is not None and pixel.items in SMALL_CHANNEL_COUNTS
