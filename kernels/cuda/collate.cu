@@ -51,7 +51,6 @@ struct Params {
     uint64 length[3];             // positions along the axes of the tile
     Along other[larger(1, OTHERS)];
     Offsets sample;  // the step from a sample to the next
-    int64 channels;
 };
 
 typedef SAMPLE::memory Item;
@@ -434,7 +433,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
 
-    Formula formula(pointers.coefficients, params.channels);
+    Formula formula(pointers.coefficients);
     const int coef = (int)at.coef;
     const Item *fill = (const Item *)(table + params.fill) + at.src;
 #pragma unroll

@@ -138,12 +138,12 @@ def prepare_collate(
         number = numbers.index(axis) if axis in numbers else len(numbers)
         return divisor(count) + offsets(nest[axis].loop) + struct.pack("q", number)
 
-    channels, coefficients = pack_coefficients(epilogue)
+    coefficients = pack_coefficients(epilogue)
     params = struct.pack("2Q", table.offset, table.fill) + divisor(blocks)
     params += b"".join(map(along, tile.axes, tiles))
     params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
     params += b"".join(along(n, nest[n].length) for n in around or [len(window)])
-    params += offsets(samples.loop) + struct.pack("q", channels)
+    params += offsets(samples.loop)
     beside = [2] if nest[line].is_resized else tile.order[2 - tile.is_joined :]
     varies = any(nest[tile.axes[n]].coef for n in beside)
     macros = {

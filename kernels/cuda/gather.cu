@@ -14,7 +14,6 @@ struct Params {
     uint64 stretch, inner_places;  // iterations of the split axis in a block, positions in each
     uint64 items, last;            // along the innermost axis, whose last position may have fewer items
     int64 item_coef;               // from one item of a position to the next
-    int64 channels;
 };
 
 typedef Items<Source, WIDTH> Group;
@@ -97,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     at.add(1, split.first);
     const byte *src = pointers.src[0] + at.src;
     byte *dst = pointers.dst + at.dst;
-    Formula formula(pointers.coefficients, params.channels);
+    Formula formula(pointers.coefficients);
     uint64 first = (uint64)stretch * params.stretch;
     unsigned places = split.count * (unsigned)params.inner_places;
     bool whole = params.items == (params.last + 1) * WIDTH;

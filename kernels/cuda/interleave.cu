@@ -20,7 +20,6 @@ struct Params {
     Axis pixels;
     int64 src_plane, dst_plane, coef_plane;  // the step from one channel to the next
     int64 lowest;                            // the offset of the source's first byte
-    int64 channels;
 };
 
 // Two loops: images that follow each other on the side where channels lie together. A group of
@@ -106,7 +105,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
     constexpr int PER_STORE = STORE / OUT, READ = piece(PER_STORE * ITEM, 16);
     typedef Words<CHANNELS, PER_STORE> Stores;
     int items = (int)span.count * CHANNELS;
-    Formula formula(coefficients, params.channels);
+    Formula formula(coefficients);
 #pragma unroll
     for (int turn = 0; turn < Stores::TURNS; ++turn) {
         int item = (turn * THREADS + threadIdx.x) * PER_STORE;
@@ -130,7 +129,7 @@ template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Chunk &span, const byte *chunk) {
     const int pixels = span.count;
-    Formula formula(coefficients, params.channels);
+    Formula formula(coefficients);
 #pragma unroll
     for (int turn = 0; turn < GROUPS; ++turn) {
         int group = turn * THREADS + threadIdx.x, pixel = group * GROUP;

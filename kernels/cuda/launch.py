@@ -20,6 +20,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from math import gcd
 from pathlib import Path
 
@@ -120,19 +121,22 @@ def _pixel_macros(pixel: SourcePixel) -> dict[str, object]:
     return {"SOURCE_CHANNELS": pixel.items, "SPAN": pixel.span, **order}
 
 
-def pack_coefficients(epilogue: Epilogue | None) -> tuple[int, bytes]:
-    """Return the number of coefficient pairs, and the packed bounds, factors and terms."""
+def pack_coefficients(epilogue: Epilogue | None) -> bytes:
+    """Return the packed bounds, and a factor and a term for each place."""
     if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
-        return 0, b""
+        return b""
     coefficients = epilogue.coefficients or Coefficients((), ())
-    numbers = *(epilogue.clip or ()), *coefficients.factor, *coefficients.term
+    pairs = zip(coefficients.factor, coefficients.term, strict=True)
+    numbers = [*(epilogue.clip or ()), *chain.from_iterable(pairs)]
     with np.errstate(over="ignore"):
-        return len(coefficients.factor), np.array(numbers, epilogue.clip_dtype).tobytes()
+        return np.array(numbers, epilogue.clip_dtype).tobytes()
 
 
 def coefficients_vary(nest: Sequence[Loop], epilogue: Epilogue | None) -> bool:
     """Return True if coefficients differ along one of these loops."""
-    return pack_coefficients(epilogue)[0] > 1 and any(loop.coef_stride for loop in nest)
+    if epilogue is None or epilogue.coefficients is None:
+        return False
+    return len(epilogue.coefficients.factor) > 1 and any(loop.coef_stride for loop in nest)
 
 
 def tile_count(axis: Sequence[Loop], tile: int) -> int:
@@ -183,15 +187,13 @@ def interleave(
     macros |= {"MERGE": 1} if merges else {}
     macros |= {"LOAD": load, "STORE": store, "GROUPS": CHUNK[source.item]}
     macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels.loops)}
-    channels, coefficients = pack_coefficients(epilogue)
+    coefficients = pack_coefficients(epilogue)
     steps = planes.src, planes.dst, planes.coef_stride
     along = coefficients_vary([*pixels.loops, planes] if merges else pixels.loops, epilogue)
     return CudaLaunch(
         "interleave",
         defines(source, epilogue, along, **macros),
-        loops(outer)
-        + axis(pixels.loops, pixels_per_chunk)
-        + struct.pack("5q", *steps, lowest, channels),
+        loops(outer) + axis(pixels.loops, pixels_per_chunk) + struct.pack("4q", *steps, lowest),
         count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
         coefficients=coefficients,
     )
@@ -252,13 +254,14 @@ def _lines(
     elif low.offsets:
         low, order = channel_order(low)
         all_macros |= _order_macros(order)
-    channels, coefficients = pack_coefficients(epilogue)
+    coefficients = pack_coefficients(epilogue)
     along = coefficients_vary(pixels if candidate.split else [*pixels, *planes.loops], epilogue)
+    all_macros["PIXEL_COEFFICIENTS"] = int(coefficients_vary(pixels, epilogue))
     params = loops(candidate.outer) + axis(pixels, tile) + offsets(low) + offsets(planes.loops[0])
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **all_macros),
-        params + struct.pack("2q", candidate.pixel.lowest, channels),
+        params + struct.pack("q", candidate.pixel.lowest),
         count_iterations(candidate.outer) * tile_count(pixels, tile),
         coefficients=coefficients,
     )
@@ -354,7 +357,7 @@ def _transpose(
         rows, run, count_iterations(outer), (source.item, target.item), words, shifted
     )
     run_step = tile_run - (words[1] if shifted[1] else 0)  # from one tile to the next
-    channels, coefficients = pack_coefficients(epilogue)
+    coefficients = pack_coefficients(epilogue)
     macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
     macros |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
     macros |= {"ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode}
@@ -362,7 +365,7 @@ def _transpose(
     return CudaLaunch(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
-        params + struct.pack("3q", channels, *_gapless(choice, source.item)),
+        params + struct.pack("2q", *_gapless(choice, source.item)),
         count_iterations(outer)
         * tile_count(rows.loops, tile_rows)
         * tile_count(run.loops, run_step),
@@ -505,16 +508,15 @@ def _gather(
         inner_loops.insert(0, outer.pop())
     split = outer.pop() if outer and not outer[-1].offsets else NO_LOOP
     tile = max(1, min(split.count, limit // count_iterations(inner_loops)))
-    channels, coefficients = pack_coefficients(epilogue)
+    coefficients = pack_coefficients(epilogue)
     params = loops(outer) + axis([split], tile) + loops(inner_loops)
     params += struct.pack(
-        "6q",
+        "5q",
         tile,
         count_iterations(inner_loops),
         inner.count,
         accesses.count - 1,
         inner.coef_stride,
-        channels,
     )
     along = width > 1 and coefficients_vary([inner], epilogue)
     is_run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)

@@ -10,7 +10,7 @@
 //   SPLIT  source together, output apart       otherwise  source apart, output together
 //
 // CHANNELS are written. With SPLIT, pixels of the source have SOURCE_CHANNELS, of which the first SPAN
-// are in memory that may be read.
+// are in memory that may be read. PIXEL_COEFFICIENTS: coefficients differ between pixels.
 //
 // In a warp, threads next to each other take words of one row, and BESIDE groups of them rows next
 // to each other: the largest power of two that divides CHANNELS, so that all meet different banks.
@@ -25,10 +25,9 @@ struct Params {
     // one has PLANES iterations, from one iteration of the outer loop to the next.
     Offsets plane, group;
     int64 lowest;  // the offset of the source's first byte
-    int64 channels;
 };
 
-INLINE int64 plane_offset(int channel, int64 plane, int64 group) {
+template <class Step> INLINE Step plane_offset(int channel, Step plane, Step group) {
     if constexpr (PLANES == CHANNELS) return channel * plane;
     return channel % PLANES * plane + channel / PLANES * group;
 }
@@ -149,7 +148,7 @@ template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Pixels &pixels, const byte *first_item) {
     const int count = WHOLE ? PIXELS : pixels.count;
-    Formula formula(coefficients, params.channels);
+    Formula formula(coefficients);
     auto put = [&](auto &items, const Row &row, int pixel) {
         constexpr int MANY = sizeof(items.item) / ITEM;
 #pragma unroll
@@ -230,14 +229,18 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Pixels &pixels, int count, const byte *first_item) {
     const int before = behind(dst, LINE_WORD, OUT), items = count * CHANNELS;
-    Formula formula(coefficients, params.channels);
+    Formula formula(coefficients);
     auto put = [&](auto &word, int item) {
         constexpr int MANY = sizeof(word.item) / ITEM;
         word.template read<MANY * ITEM>(first_item + item * ITEM);
+        const int first_pixel = item / CHANNELS, first_channel = item - first_pixel * CHANNELS;
         auto coefficient = [&](int i) {
-            const int pixel = (item + i) / CHANNELS, channel = item + i - pixel * CHANNELS;
-            return coef + plane_offset(channel, params.plane.coef, params.group.coef) +
-                   pixels.place(params.pixels, pixel).coef;
+            int pixel = first_pixel + i / CHANNELS, channel = first_channel + i % CHANNELS;
+            if (channel >= CHANNELS) ++pixel, channel -= CHANNELS;
+            // There are fewer coefficients than 2^31.
+            int64 place =
+                coef + plane_offset(channel, (int)params.plane.coef, (int)params.group.coef);
+            return PIXEL_COEFFICIENTS ? place + pixels.place(params.pixels, pixel).coef : place;
         };
         epilogue(word, formula, coefficient).template write<MANY * OUT>(dst + item * OUT);
     };

@@ -328,31 +328,41 @@ constexpr int ITEM = sizeof(Source), OUT = sizeof(Target);
 // f4, or f8 if either side is.
 typedef COMPUTED::memory Computed;
 
-// Read memory that no thread writes while the kernel runs, through the read-only cache.
-INLINE Computed constant(const Computed *at) {
-#ifdef __CUDA_ARCH__
-    return __ldg(at);
-#else
-    return *at;
-#endif
-}
+// Two numbers that are read together from memory that no thread writes while the kernel runs.
+struct alignas(2 * sizeof(Computed)) Constants {
+    typedef typename Word<2 * sizeof(Computed)>::type Both;
 
+    Computed first, second;
+
+    INLINE Constants(const byte *numbers, int64 place) {
+        const Both *at = (const Both *)numbers + place;
+#ifdef __CUDA_ARCH__
+        *(Both *)this = __ldg(at);
+#else
+        *(Both *)this = *at;
+#endif
+    }
+};
+
+// The coefficients are the bounds, if there are any, and a factor and a term for each place.
 struct Formula {
-    const Computed *bounds, *factors, *terms;
+    const byte *numbers;
     Computed factor, term;
 
-    INLINE Formula(const byte *coefficients, int64 count)
-        : bounds((const Computed *)coefficients), factors(bounds + 2 * BOUNDED),
-          terms(factors + count) {}
+    INLINE Formula(const byte *coefficients) : numbers(coefficients) {}
 
     INLINE void choose(int64 place) {
-        factor = constant(factors + place);
-        term = constant(terms + place);
+        const Constants pair(numbers + BOUNDED * sizeof(Constants), place);
+        factor = pair.first;
+        term = pair.second;
     }
 
     INLINE Target apply(Source x) const {
         Computed value = cast<COMPUTED, SOURCE, false>(x);
-        if (BOUNDED) value = clipped(value, constant(bounds), constant(bounds + 1));
+        if (BOUNDED) {
+            const Constants bounds(numbers, 0);
+            value = clipped(value, bounds.first, bounds.second);
+        }
         return cast_computed<TARGET, COMPUTED, SATURATE>(multiply_add(value, factor, term));
     }
 };
@@ -363,7 +373,7 @@ struct Formula {
 struct Formula {
     const Source *bounds;
 
-    INLINE Formula(const byte *coefficients, int64) : bounds((const Source *)coefficients) {}
+    INLINE Formula(const byte *coefficients) : bounds((const Source *)coefficients) {}
     INLINE void choose(int64) {}
     INLINE Target apply(Source x) const {
         return cast<TARGET, SOURCE, SATURATE>(clipped(x, bounds[0], bounds[1]));
@@ -373,7 +383,7 @@ struct Formula {
 #else
 
 struct Formula {
-    INLINE Formula(const byte *, int64) {}
+    INLINE Formula(const byte *) {}
     INLINE void choose(int64) {}
     INLINE Target apply(Source x) const { return cast<TARGET, SOURCE, SATURATE>(x); }
 };

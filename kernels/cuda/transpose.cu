@@ -25,7 +25,6 @@
 struct Params {
     Loops outer;
     Axis rows, run;
-    int64 channels;
     // If the array has no gaps: the offset of its first byte, and how many bytes from there two
     // words may begin. Else 0.
     int64 lowest;
@@ -148,7 +147,7 @@ template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Rows &rows, const Run &run, const byte *tile) {
     constexpr int STORES = TILE_RUN / PER_STORE;  // of one output row
-    Formula formula(coefficients, params.channels);
+    Formula formula(coefficients);
     auto put = [&](auto &items, unsigned row, int place, const Offsets &at) {
         constexpr int BYTES = sizeof(items.item), PIECE = smaller(BYTES, 16);
         constexpr int MANY = BYTES / ITEM;

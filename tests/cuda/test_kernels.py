@@ -200,7 +200,7 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
     for extra in (1, 2):  # after each b of 64 places
         room = copied(random_array(RNG, (24, 20, 64 + extra), "u1"), 0)
         x = np.lib.stride_tricks.as_strided(room, (24, 20, 8, 8), (*room.strides[:2], 8, 1))
-        cases += [(x, None), (x[..., :6], None)]
+        cases.append((x, None))
         x = copied(random_array(RNG, (24, 20, 8, 8), "u1"), 0)
         cases.append((x, placed((20, 24, 8, 8 + extra), "u1")[..., :8]))
     for x, out in cases:

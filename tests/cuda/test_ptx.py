@@ -126,15 +126,16 @@ def test_bits(module):
 @pytest.mark.parametrize("bounded", [0, 1])
 @pytest.mark.parametrize("place", [0, 2])
 def test_constants_of_a_formula(place, bounded):
-    """Read at their places: first the bounds, then all factors, then all terms."""
+    """Read at their places: first the bounds, then the pairs of a factor and a term."""
     defines = {"SOURCE": "u1", "TARGET": "f4", "COMPUTED": "f4", "COEFFICIENTS": 2}
     defines |= {"BOUNDED": bounded}
-    body = f"Formula f(constants, 3); f.choose({place}); *y = f.apply(*x)"
+    body = f"Formula f(constants); f.choose({place}); *y = f.apply(*x)"
     text = headers() + kernel_text("probe", "float *y, const byte *x, const byte *constants", body)
     launch = SimpleNamespace(family="probe", defines=tuple(defines.items()))
     kernel = Kernel(Compiled(launch, 90, text).ptx, "probe")
     bounds, factors, terms = [20, 200], [0.5, 0.25, 2], [1, 7, -3]
-    constants = np.array([*bounds[: 2 * bounded], *factors, *terms], "f4")
+    pairs = np.stack([factors, terms], axis=1)
+    constants = np.array([*bounds[: 2 * bounded], *pairs.ravel()], "f4")
     for value in (0, 20, 100, 255):
         x, y = np.array([value], "u1"), np.empty(1, "f4")
         kernel(address(y), address(x), address(constants))

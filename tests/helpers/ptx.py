@@ -103,14 +103,16 @@ class Kernel:
         name, offset = re.fullmatch(r"\[(%?\w+)(?:\+(-?\d+))?\]", operand).groups()
         return self._registers[name] + int(offset or 0)
 
-    def _ld(self, words, target, source):
+    def _ld(self, words, *operands):
+        *targets, source = operands  # several targets are next to each other in memory
         address, kind = self._address(source), words[-1]
         if words[0] == "param":
-            self._registers[target] = address
+            self._registers[targets[0]] = address
             return
-        data = ctypes.string_at(address, SIZES[kind])
-        # A register that is larger than what is loaded is filled with the sign.
-        self._registers[target] = int.from_bytes(data, "little", signed=kind.startswith("s"))
+        for number, target in enumerate(targets):
+            data = ctypes.string_at(address + number * SIZES[kind], SIZES[kind])
+            # A register that is larger than what is loaded is filled with the sign.
+            self._registers[target] = int.from_bytes(data, "little", signed=kind.startswith("s"))
 
     def _st(self, words, target, source):
         kind = words[-1]
