@@ -77,7 +77,7 @@ def sum_key(adapter: CudaAdapter, parts: Sequence[Any], out: Any) -> Any:
     if {*map(type, arrays)} != {type(parts[0])}:
         return None
     keys = [adapter.cache_key(array, None) for array in arrays]
-    return None if None in keys else (out is None, *keys)
+    return None if None in keys else tuple(keys)
 
 
 _compiled_casts: dict[Any, bool] = {}  # keys of the casts that CuPy has compiled
@@ -139,14 +139,13 @@ class CudaAdapter(Adapter):
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write `values` to `out` with NumPy's unsafe cast, in operations of the library."""
-        stream = self.stream(out.ordinal)
         key = (runtime(), out.ordinal, *layout_key(out, values))
-        if key not in _compiled_casts and streams.is_capturing(stream):
+        if key not in _compiled_casts and streams.is_capturing(self.stream(out.ordinal)):
             raise DeviceError(
                 f"a cast from {values.dtype} to {out.dtype}, which is CuPy's, runs for the first "
                 "time while a CUDA graph is captured; call it once before the capture"
             )
-        runtime().cast_into(out.owner, values.owner, stream)
+        runtime().cast_into(out.owner, values.owner)
         cache_put(_compiled_casts, key, True)
 
     def export(self, owner: Any, like: Any) -> Any:

@@ -95,10 +95,9 @@ class DeviceCollateProgram:
         may_convert: bool,
     ) -> PreparedBatch:
         """Collate samples into `out`, or into a new array; see `prepare`."""
-        with runtime().on(arrays[0].ordinal):
-            batch = self.prepare(arrays, indices, crops, out, adapter, may_convert=may_convert)
-            if batch.launch is not None:
-                _upload_and_launch(batch.array, *batch.launch, adapter)
+        batch = self.prepare(arrays, indices, crops, out, adapter, may_convert=may_convert)
+        if batch.launch is not None:
+            _upload_and_launch(batch.array, *batch.launch, adapter)
         return batch
 
     def prepare(

@@ -123,8 +123,8 @@ class Runtime(Protocol):
     def copy_out(self, host: npt.NDArray[Any], address: int, stream: Any) -> None:
         """Start to copy bytes of a device to page-locked memory."""
 
-    def cast_into(self, out: Any, values: Any, stream: Any) -> None:
-        """Write one array to another as NumPy's unsafe cast does."""
+    def cast_into(self, out: Any, values: Any) -> None:
+        """Write one array of the current device to another as NumPy's unsafe cast does."""
 
     # -- kernels ---------------------------------------------------------------------------
 
@@ -300,10 +300,9 @@ class CupyRuntime:
         api = self.cupy.cuda.runtime
         api.memcpyAsync(host.ctypes.data, address, host.nbytes, api.memcpyDeviceToHost, stream.ptr)
 
-    def cast_into(self, out: Any, values: Any, stream: Any) -> None:
-        """Write one CuPy array to another as NumPy's unsafe cast does."""
-        with self.on(int(out.data.device_id)), stream:
-            self.cupy.copyto(out, values, casting="unsafe")
+    def cast_into(self, out: Any, values: Any) -> None:
+        """Write one CuPy array of the current device to another as NumPy's unsafe cast does."""
+        self.cupy.copyto(out, values, casting="unsafe")
 
     # -- kernels ---------------------------------------------------------------------------
 

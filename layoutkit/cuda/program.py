@@ -219,11 +219,10 @@ def cast(array: DeviceArray, dtype: DType, adapter: DeviceAdapter) -> DeviceArra
 def cast_into(
     out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, *, saturate: bool = False
 ) -> None:
-    """Cast `values` into `out` of equal shape: NumPy's unsafe cast, or the saturating one."""
+    """Cast aligned values into `out` of equal shape: NumPy's unsafe cast, or the saturating one."""
     if values.dtype == out.dtype:
         _move(out, values, adapter)
         return
-    values = values if values.is_aligned else aligned(values, adapter)
     if not out.is_aligned:
         temporary = adapter.empty_temporary(out.shape, out.dtype, out.ordinal)
         cast_into(temporary, values, adapter, saturate=saturate)

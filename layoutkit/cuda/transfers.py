@@ -397,7 +397,7 @@ def _dense_order(x: Array | DeferredArray) -> tuple[int, ...] | None:
 
 
 class DeviceToHostPlan:
-    """The cached plan to convert arrays of one layout on one GPU and copy them to the CPU."""
+    """The cached plan to convert arrays of one layout on a GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
         target = make_single_plan(programs.options, *array.facts, out, supports_float16).target
@@ -412,7 +412,7 @@ def download(
     programs: DevicePrograms, array: DeviceArray, out: Array | None, adapter: DeviceAdapter
 ) -> Array:
     """Convert an array of a GPU to the CPU, and return the NumPy array, `out` if given."""
-    key = ("down", array.ordinal, *layout_key(array, out))
+    key = ("down", *layout_key(array, out))
     delivery: DeviceToHostPlan | None = programs.others.get(key)
     if delivery is None:
         delivery = cache_put(programs.others, key, DeviceToHostPlan(programs, array, out))

@@ -69,6 +69,13 @@ def test_memory_may_lie_in_any_way(gpu, how, keywords):
     np.testing.assert_allclose(values_of(got), wanted, rtol=1e-6, atol=1e-5)
 
 
+def test_the_step_of_an_axis_of_one_place_does_not_matter(gpu):
+    """It may be anything, also no multiple of an item."""
+    x = np.lib.stride_tricks.as_strided(np.arange(60, dtype="f4"), (1, 60), (241, 4))
+    same(convert(gpu.array(x), "bf->fb", scale=2.0), 2 * x.T.copy())
+    assert gpu.launches() == 1
+
+
 CASTS = [
     ("u1", "f4", {"scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}),
     ("f4", "f2", {}),

@@ -193,6 +193,24 @@ def test_chunks_of_pixels_span_small_images(pattern, keywords, monkeypatch):
     compare((x, pattern, keywords))
 
 
+def test_coefficients_along_small_images(monkeypatch):
+    """Along the pixels of an image, and along the images, which are one axis of the kernel."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    cases = []
+    for pattern, shape, dtype, letter in (
+        ("bpc->bcp", (131, 252, 3), "u1", "p"), ("bpc->bcp", (131, 252, 3), "u1", "b"),
+        ("bcp->bpc", (131, 3, 251), "f4", "b"),  # words of two images
+    ):  # fmt: skip
+        x = copied(numbers(shape, dtype), 0)
+        mean = [*range(x.shape[pattern.index(letter)])]
+        keywords = {"dtype": "f4", "mean": {letter: mean}, "std": {letter: [1.0] * len(mean)}}
+        _, [(launch, _, _)] = planned(x, pattern, **keywords)
+        assert launch.family == "interleave"
+        assert ("PIXELS_LOOPS", "2") in launch.defines
+        cases.append((x, pattern, keywords))
+    compare(*cases)
+
+
 def test_axes_of_two_loops_with_gaps(monkeypatch):
     """The inner loops are not whole words and do not begin at multiples of a word."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)

@@ -12,7 +12,7 @@ from arrays_of import laid
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
 
-from layoutkit import Converter, DeviceError, accumulate, convert
+from layoutkit import Converter, DeviceError, ShapeError, accumulate, collate, convert
 from layoutkit.cuda import streams
 from reference import reference_convert
 
@@ -108,6 +108,16 @@ def test_parts_of_another_library_are_held_until_they_were_read(gpu, torchs, lea
     del z
 
 
+def test_all_arrays_of_a_sum_of_one_foreign_library_are_held(gpu):
+    theirs = gpu.new_stream(0, "theirs")
+    arrays = [made_on(gpu, theirs, values) for values in (IMAGES, IMAGES, np.zeros_like(IMAGES))]
+    alive = [weakref.ref(x) for x in arrays]
+    accumulate([(x, "bhwc") for x in arrays[:2]], "bhwc", out=arrays[2])
+    del arrays
+    gc.collect()
+    assert all(x() is not None for x in alive)
+
+
 @pytest.mark.parametrize("kinds", [("cupy", "torch"), ("torch", "cupy"), ("cupy", "foreign")])
 def test_other_libraries_wait_for_a_sum_before_they_write_to_its_parts(gpu, torchs, kinds):
     ours, theirs = gpu.new_stream(0, "ours"), gpu.new_stream(0, "theirs")
@@ -165,6 +175,37 @@ def test_one_stream_of_two_libraries_needs_no_event(gpu):
     assert gpu.launches("record") == 2  # behind the kernels, to hold what is foreign
 
 
+# ---- batches -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cupy", "torch", "foreign"])
+def test_a_batch_waits_for_the_work_of_its_library(gpu, torchs, kind):
+    ours, theirs = gpu.new_stream(0, "ours"), gpu.new_stream(0, "theirs")
+    make = {
+        "cupy": lambda x: made_on(gpu, ours, x, None),
+        "torch": torchs.made,
+        "foreign": lambda x: made_on(gpu, theirs, x),
+    }[kind]
+    with gpu.using(ours):
+        z = collate([make(image) for image in IMAGES], "hwc->bchw")
+        got = torchs.values_of(z) if kind == "torch" else values_of(z)
+        np.testing.assert_array_equal(got, IMAGES.transpose(0, 3, 1, 2))
+
+
+def test_samples_of_another_library_are_held_until_they_were_read(gpu):
+    theirs = gpu.new_stream(0, "theirs")
+    samples = [made_on(gpu, theirs, image) for image in IMAGES]
+    alive = [weakref.ref(x) for x in samples]
+    collate(samples, "hwc->bchw")
+    del samples
+    gc.collect()
+    assert all(x() is not None for x in alive)
+    gpu.stream(0).synchronize()
+    convert(made_on(gpu, theirs, IMAGES), "bhwc->bchw")  # releases what is done
+    gc.collect()
+    assert [x() for x in alive] == [None, None]
+
+
 # ---- lifetime ----------------------------------------------------------------------------
 
 
@@ -180,6 +221,16 @@ def test_what_a_failed_call_has_launched_still_holds_its_arrays(gpu, monkeypatch
     gc.collect()
     assert alive() is not None
     assert gpu.launches() == 1
+
+
+def test_a_failed_call_still_holds_the_array_that_it_has_padded(gpu):
+    x = made_on(gpu, gpu.new_stream(0, "theirs"), IMAGES)
+    alive = weakref.ref(x)
+    with pytest.raises(ShapeError, match="out has shape"):
+        convert(x, "bhwc->bchw", pad_to={"h": 8}, device="cpu", out=np.zeros(1, "f4"))
+    del x
+    gc.collect()
+    assert alive() is not None
 
 
 def test_a_finaliser_may_convert(gpu):
@@ -246,11 +297,22 @@ def test_memory_of_a_captured_sum_stays_its_own(gpu, count, dtype):
     np.testing.assert_allclose(values_of(out), count * IMAGES.transpose(0, 3, 1, 2), rtol=1e-6)
 
 
-def captured_and_replayed(gpu, call):
-    """Warm, capture, let others have all memory that was given back, and replay."""
+def test_constants_of_a_captured_conversion_are_kept(gpu):
+    x, out = gpu.array(IMAGES), gpu.array(np.zeros((2, 3, 4, 5), "f4"))
+    captured_and_replayed(
+        gpu,
+        lambda: convert(x, "bhwc->bchw", scale=2.0, out=out),
+        lambda: [convert(x, "bhwc->bchw", scale=3.0 + n) for n in range(200)],
+    )
+    np.testing.assert_array_equal(values_of(out), 2 * IMAGES.transpose(0, 3, 1, 2))
+
+
+def captured_and_replayed(gpu, call, meanwhile=lambda: None):
+    """Warm, capture, do something else, let others have all memory given back, and replay."""
     call()
     with gpu.capturing() as graph:
         call()
+    meanwhile()
     gc.collect()
     others = [gpu.array(np.full(4096, 7, np.uint8)) for _ in range(40)]
     graph[0].launch(gpu.stream(0))

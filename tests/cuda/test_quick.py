@@ -148,18 +148,22 @@ def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways)
         converter(at(0), gpu.array(np.zeros((5, 3)), 1))
 
 
-def test_backward_memory_overlaps_where_it_lies(gpu):
+def test_backward_memory_overlaps_where_it_lies(gpu, long_ways):
     """An array whose first element is its last one in memory reaches down from its address."""
-    converter = Converter("bf->fb")
+    converter, n = Converter("bf->fb"), 12
     room = gpu.array(np.arange(64.0))
-    x = lambda at: room[at : at + 12].reshape(3, 4)[::-1, ::-1]  # noqa: E731
-    out = gpu.array(np.zeros((4, 3)))
-    converter(x(0), out)
-    converter(x(0), room[12:24].reshape(4, 3))
-    for at in (11, 1):
+    x = lambda at: room[at : at + n].reshape(3, 4)[::-1, ::-1]  # noqa: E731
+    to = lambda at: room[at : at + n].reshape(4, 3)  # noqa: E731
+    for begin, end in itertools.product((0, 1), (2 * n, 2 * n + 1)):  # in words of any alignment
+        converter(x(begin), to(end))
+    for begin in (n + 1, n + 2, 2 * n, 3 * n - 2, 3 * n - 1):
         with pytest.raises(ArgumentError, match="out shares memory"):
-            converter(x(at), room[12 - 11 + 10 : 23].reshape(4, 3))
-    np.testing.assert_array_equal(converter(x(40), out) and values_of(out), x(40).memory.T)
+            converter(x(begin), to(2 * n))
+    taken = len(long_ways)
+    for begin in (n, 3 * n):
+        converter(x(begin), to(2 * n))
+        np.testing.assert_array_equal(values_of(to(2 * n)), x(begin).memory.T)
+    assert len(long_ways) == taken
 
 
 def test_quick_ways_are_captured_and_others_are_not_taken(gpu, long_ways):
@@ -345,22 +349,24 @@ def test_sums_that_are_not_one_kernel_have_no_quick_way(gpu, long_sums):
 
 
 def test_outputs_of_sums_that_overlap_are_still_refused(gpu, long_sums):
-    add, n = Accumulator(("bf", "fb"), "bf"), 12
+    # (n - 1) * 8 is a multiple of 16: kernels are loaded for arrays that share one element.
+    add, n = Accumulator(("bf", "fb"), "bf"), 15
     room = gpu.array(np.arange(6.0 * n))
-    at = lambda begin: room[begin : begin + n].reshape(3, 4)  # noqa: E731
-    other = gpu.array(np.zeros((4, 3)))
-    add([at(0), other], at(2 * n))
-    for begin in (n + 2, 2 * n - 2, 2 * n + 2, 3 * n - 2):  # at all of which words are as before
+    at = lambda begin: room[begin : begin + n].reshape(3, 5)  # noqa: E731
+    other = gpu.array(np.zeros((5, 3)))
+    for begin, end in itertools.product((0, 1), (2 * n, 2 * n + 1)):
+        add([at(begin), other], at(end))
+        add([at(4 * n), at(begin).reshape(5, 3)], at(end))
+    for begin in (n + 1, n + 2, 2 * n - 2, 2 * n + 2, 3 * n - 2, 3 * n - 1):
         with pytest.raises(ArgumentError, match="out shares memory with part 0"):
             add([at(begin), other], at(2 * n))
     taken = len(long_sums)
     for begin in (n, 3 * n):  # that end where the output begins, or begin where it ends
         add([at(begin), other], at(2 * n))
     assert len(long_sums) == taken
-    first = gpu.array(np.zeros((3, 4)))
-    for begin in (n + 2, 3 * n - 2):
+    for begin in (n + 1, n + 2, 3 * n - 2, 3 * n - 1):
         with pytest.raises(ArgumentError, match="out shares memory with part 1"):
-            add([first, at(begin).reshape(4, 3)], at(2 * n))
+            add([at(4 * n), at(begin).reshape(5, 3)], at(2 * n))
 
 
 class Foreign:

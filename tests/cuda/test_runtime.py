@@ -2,11 +2,13 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from operator import itemgetter
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from arrays_of import BF16
+from arrays_of import BF16, laid
 from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
@@ -121,14 +123,29 @@ def test_two_gpus_by_turns(gpu, current):
 
 
 @pytest.mark.parametrize("current", [0, 1])
-def test_sums_on_two_gpus_by_turns(gpu, current):
+@pytest.mark.parametrize("lies", ["plain", "unaligned"])
+def test_sums_on_two_gpus_by_turns(gpu, lies, current):
     for n in (0, 1, 0, 1):
-        x = gpu.array(IMAGES.astype("f4"), n)
+        x = gpu.array(laid(IMAGES.astype("f4"), lies), n)
         with gpu.on(current):
             total = accumulate([(x, "bhwc"), (x, "bhwc")], "bchw")
         assert total.ordinal == n
         np.testing.assert_array_equal(values_of(total), 2.0 * IMAGES.transpose(0, 3, 1, 2))
-    assert [name for name, _ in gpu.cupy.launched] == ["main 0", "main 1"] * 2
+    assert [name for name, _ in groupby(gpu.cupy.launched, itemgetter(0))] == [
+        "main 0", "main 1"
+    ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize(
+    "options", [{"channels": (2, 0, 1)}, {"pad_to": {"h": 8}, "device": "cpu"}], ids=str
+)
+def test_the_library_copies_on_the_gpu_of_the_array(gpu, options, current):
+    wanted = convert(IMAGES, "bhwc->bchw", **options)
+    for n in (0, 1):
+        with gpu.on(current):
+            y = convert(gpu.array(IMAGES, n), "bhwc->bchw", **options)
+        np.testing.assert_array_equal(y if "device" in options else values_of(y), wanted)
 
 
 @pytest.mark.parametrize("current", [0, 1])
@@ -184,6 +201,14 @@ def test_casts_that_are_the_librarys(gpu, source, target, ordinal):
     stream.synchronize()
     np.testing.assert_array_equal(y.memory, x.real.transpose(0, 3, 1, 2).astype(target))
     assert {where for where, what in gpu.log if what in ("kernel", "cast")} == {"other"}
+
+
+@pytest.mark.parametrize(("source", "target"), [("f4", "i4"), (BF16, "c8"), ("c8", "f2")], ids=str)
+def test_casts_that_are_the_librarys_are_of_aligned_memory(gpu, source, target):
+    x = IMAGES.astype(source)
+    out = gpu.array(laid(np.zeros((2, 3, 4, 5), target), "unaligned"))
+    convert(gpu.array(laid(x, "unaligned")), "bhwc->bchw", out=out, casting="unsafe")
+    np.testing.assert_array_equal(values_of(out), x.real.transpose(0, 3, 1, 2).astype(target))
 
 
 def test_the_current_stream_is_launched_on(gpu):

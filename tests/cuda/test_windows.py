@@ -4,9 +4,10 @@ import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import BF16, assert_same, random_array
-from cuda_moves import collated, planned_collate, planned_in_place, together
+from cuda_moves import collated, placed, planned_collate, planned_in_place, together
 from resizing import window as resized_window
 
+from layoutkit import collate
 from reference import reference_convert
 
 pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
@@ -102,6 +103,22 @@ def test_items_at_any_address(dtype, shift):
     check(samples_of(PHOTOS, dtype), "hwc->bchw", {}, None, shift, h=16, w=32)
 
 
+@pytest.mark.parametrize(("shift", "step"), [(1, 0), (0, 1)])
+def test_items_of_the_second_sample_are_unaligned(shift, step):
+    """Its address or the steps of its rows are no multiples of an item."""
+    samples = samples_of([(9, 12, 3)] * 2, "f4")
+    raw = placed((2 * 9 * 148,), "u1")
+    views = [
+        np.ndarray(x.shape, x.dtype, raw, 9 * 148 * n + n * shift, (144 + n * step, 12, 4))
+        for n, x in enumerate(samples)
+    ]
+    for view, x in zip(views, samples, strict=True):
+        view[...] = x
+    launch, out, sources, shifts = planned_in_place(raw, views, "hwc->bchw", h=7, w=8)
+    cuda_shim.run(launch, out, sources, shifts=shifts)
+    assert_same(out, cropped(samples, "hwc->bchw", h=7, w=8))
+
+
 @pytest.mark.parametrize("width", [1, 2, 63, 64, 65, 255, 256, 257, 513])
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb", "chw->bchw"])
 def test_widths_about_the_length_of_a_tile(width, pattern):
@@ -129,6 +146,15 @@ def test_any_number_of_axes(pattern, shape, sizes):
         check(samples_of([shape] * 5, dtype), pattern, {}, **sizes)
 
 
+@pytest.mark.parametrize("channels", [3, 12])
+def test_values_of_channels_that_stay_side_by_side(channels):
+    """Fill values and coefficients differ between the items of a word."""
+    values = tuple(range(1, channels + 1))
+    case = {"fill": values, "offset": {"h": [-2, 3], "w": [4, -3]}}
+    samples = samples_of([(9, 11, channels)] * 2)
+    check(samples, "hwc->bhwc", case, h=8, w=12, dtype="f4", mean=values)
+
+
 def test_strides_of_samples_and_of_the_output():
     raw, (x,) = together([RNG.integers(0, 100, (20, 31, 3), np.uint8)], 5)
     for view in (x[::-1], x[:, ::-2], x[..., ::-1], x.transpose(1, 0, 2), x[:, 3:20]):
@@ -140,6 +166,23 @@ def test_strides_of_samples_and_of_the_output():
             )
             cuda_shim.run(launch, out, sources, shifts=shifts)
             np.testing.assert_array_equal(out, cropped([view, view], "hwc->bchw", **options))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "width", "steps"),
+    [("hwc->bchw", 16, (385, 128, 16, 1)), ("hwc->bhwc", 33, (896, 112, 3, 1))],
+)
+def test_gaps_of_the_output_are_not_written(pattern, width, steps):
+    """Samples begin at any alignment, or rows end within a word."""
+    samples = samples_of([(9, 40, 3)] * 3)
+    wanted = cropped(samples, pattern, h=8, w=width)
+    room = placed((3 * steps[0],), "u1")
+    expected = room.copy()
+    np.lib.stride_tricks.as_strided(expected, wanted.shape, steps)[...] = wanted
+    out = np.lib.stride_tricks.as_strided(room, wanted.shape, steps)
+    launch, _, sources, shifts = planned_collate(samples, pattern, out, h=8, w=width)
+    cuda_shim.run(launch, out, sources, shifts=shifts)
+    assert_same(room, expected)
 
 
 # ---- resized -----------------------------------------------------------------------------
@@ -181,6 +224,31 @@ def test_sums_do_not_depend_on_the_tile():
     assert_same(beside[..., 16].copy(), planes[1])
 
 
+@pytest.mark.parametrize(
+    ("axis", "shape", "size"), [(0, (12, 31, 3), (7, 33)), (1, (3, 1500, 3), (2, 9))]
+)
+def test_sums_over_reversed_axes_read_only_the_items_of_a_sample(axis, shape, size):
+    """Test that words begin within the sample, and that long reversed rows have none."""
+    values = samples_of([shape], "f4")[0]
+    wanted = reference_convert(resized([values], (0, 1), "bilinear", size), "bhwc->bchw")
+    for shift in (0, 4, 8, 12):
+        raw, (x,) = together([np.flip(values, axis)], shift)
+        launch, out, sources, shifts = planned_in_place(
+            raw, [np.flip(x, axis)], "hwc->bchw", h=size[0], w=size[1], resize="bilinear"
+        )
+        cuda_shim.run(launch, out, sources, shifts=shifts)
+        np.testing.assert_allclose(out, wanted, rtol=0, atol=2e-3)
+
+
+def test_rows_outside_of_a_sample_are_not_those_of_another_channel():
+    samples = samples_of([(3, 9, 40)])
+    keywords = {"h": 6, "w": 20, "resize": "bilinear", "fill": 3, "dtype": "f4"}
+    call = {"crop": {"h": 13}, "offset": {"h": -2}}
+    found = collated(samples, "chw->bchw", call=call, **keywords)
+    expected = collate(samples, "chw->bchw", **call, **keywords)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3)
+
+
 @pytest.mark.parametrize("axes", ["t", "h", "w", "th", "tw", "thw"])
 def test_any_axes_are_resized(axes):
     samples = samples_of([(7, 20, 31), (9, 12, 33)] if len(axes) == 3 else [(7, 20, 31)] * 2, "f4")
@@ -212,6 +280,7 @@ def test_only_the_items_of_a_sample_are_read():
     """The sanitizer watches both ends of the memory; words at the ends of lines are not whole."""
     for shift in range(16):
         check(samples_of([(1, 37, 3)]), "hwc->bchw", {}, None, shift, w=37)
+        check(samples_of([(1, 99, 3)]), "hwc->bchw", {}, None, shift, w=99)  # two words a thread
         check(samples_of([(3, 5, 3)]), "hwc->chwb", {}, None, shift, h=3)
 
 

@@ -248,6 +248,7 @@ class _Pool:
         self._cupy, self._device = cupy, device
 
     def free_all_blocks(self, stream=None):
+        assert stream is None or stream.device_id == self._cupy.here.now, "of another device"
         queue = "any" if stream is None else stream.queue
         self._cupy.gpus.free_all(self._device, queue)
 
@@ -313,6 +314,7 @@ class _Cuda(SimpleNamespace):
     def _copy(self, to, source, size, kind, pointer):
         for value in (to, source, size, kind, pointer):
             checked(value, int)
+        self.gpus.contexts.add(self.cupy.here.now)
         queue = self.gpus.queue(pointer, self.cupy.here.now)
         blocks = [self.gpus.block_of(address, size) for address in (to, source)]
         wanted = (queue.device, PINNED) if kind == HOST_TO_DEVICE else (PINNED, queue.device)
@@ -359,6 +361,7 @@ def module(count=2):
 
     def copyto(out, values, *, casting):
         assert out.ordinal == values.ordinal == cupy.here.now
+        assert all(a.data.ptr % a.dtype.itemsize == 0 for a in (out, values)), "misaligned address"
         sides = [(a.shape, a.dtype, a.data.ptr, a.strides) for a in (out, values)]
         used = [cupy.gpus.block_of(a.data.ptr) for a in (out, values) if a.memory.size]
 
