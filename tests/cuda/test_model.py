@@ -13,6 +13,7 @@ import pytest
 from cuda_model import (
     cost_of,
     cost_of_windows,
+    costs_of_options,
     coverage_rows,
     rounds_of,
     throughput,
@@ -72,6 +73,15 @@ def floor_of(row):
 def test_predicted_share(row):
     _, cost = cost_of(row)
     assert cost.share >= floor_of(row), cost
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in device_rows() if row.kind == "options"], ids=lambda row: row.name
+)
+def test_predicted_share_of_options(row):
+    """Test the launches of padding, channels and bounds; borders pass through shared memory."""
+    for launch, cost in costs_of_options(row):
+        assert cost.share >= (0.8 if launch.family == "transpose" else FLOOR), cost
 
 
 # Instructions limit the others; docs/gpu.md has their shares.

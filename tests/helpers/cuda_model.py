@@ -29,7 +29,7 @@ from math import prod
 
 import cuda_shim
 import numpy as np
-from cuda_moves import planned, planned_collate, planned_sum
+from cuda_moves import planned, planned_collate, planned_padded, planned_sum
 from nvrtc import Compiled
 
 from layoutkit.bench.device import adapt_to_device, device_rows
@@ -440,10 +440,26 @@ def cost_of(row):
         return launch, cost(launch, out, arrays, shifts)
     (layout,) = row.sources
     x = _untouched(row.shape(layout), row.dtype)
-    out = _untouched(row.shape(row.target), row.to_dtype)
-    dtype = as_dtype(row.to_dtype)
-    _, [(launch, _, shifts)] = planned(x, row.pattern, out, dtype=dtype, **row.formula)
+    out = _untouched(row.result_shape, row.to_dtype)
+    _, [(launch, _, shifts)] = planned(x, row.pattern, out, **row.keywords)
     return launch, cost(launch, out, [x], shifts)
+
+
+def costs_of_padded(row):
+    """Yield the launches of a row with `pad_to=`, of x and of each border, and their Costs."""
+    x = _untouched(row.shape(row.sources[0]), row.dtype)
+    out = _untouched(row.result_shape, row.to_dtype)
+    for launch, *rest in planned_padded(x, row.pattern, out, **row.keywords):
+        read = x.nbytes if rest[1][0] is x else 0  # the fill values stay in the cache
+        yield launch, cost(launch, *rest, read=read)
+
+
+def costs_of_options(row):
+    """Yield the launches of a row with `channels=`, `clip=` or `pad_to=`, and their Costs."""
+    if row.group == "pad":
+        yield from costs_of_padded(row)
+    else:
+        yield cost_of(row)
 
 
 def _untouched(shape, dtype):
@@ -475,12 +491,18 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose names match")
     parser.add_argument("--random", type=int, metavar="N", help="N rows of any shape instead")
     parser.add_argument("--seed", type=int, default=0, help="of the random rows")
+    parser.add_argument("--options", action="store_true", help="padding, channels, bounds instead")
     parser.add_argument("--windows", action="store_true", help="collated windows instead")
     options = parser.parse_args()
     if options.windows:
         for to, dtype in product(WINDOW_LAYOUTS, WINDOW_DTYPES):
             _, priced = cost_of_windows(to, dtype)
             print(f"{priced.share:4.2f}  hwc->{to}, {dtype}: {priced}")
+        return
+    if options.options:
+        for row in device_rows():
+            for launch, priced in costs_of_options(row) if row.kind == "options" else ():
+                print(f"{priced.share:4.2f}  {row.name}: {launch.family}, {priced}")
         return
     rows = [row for row in device_rows() if row.kind in KINDS and row.group != "huge"]
     if options.random:
