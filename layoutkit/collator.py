@@ -448,6 +448,7 @@ class Collator:
     ) -> Any:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
         arrays: list[DeviceArray] = []
+        adapters: list[CudaAdapter] = []
         for i, sample in enumerate(samples):
             adapter = dispatch.get_device_adapter(sample)
             if adapter is None:
@@ -455,6 +456,7 @@ class Collator:
                     f"sample {i} is a {type_name(sample)} on cpu, but sample 0 is on "
                     f"{arrays[0].device}; move all samples to one device first"
                 )
+            adapters.append(adapter)
             arrays.append(adapter.device_array(sample, self._name(i)))
         device = self._options.options.device
         stays = device in (None, arrays[0].device)
@@ -464,7 +466,10 @@ class Collator:
         elif device not in (None, CPU):
             check_same_device(arrays[0], "x", device, "device=")
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
-        with leader.kept_alive([*arrays, target]):
+        with (
+            leader.joined(arrays, adapters, "sample") as foreign,
+            leader.kept_alive([*arrays, target], foreign),
+        ):
             batch = self._device_program(arrays, indices, crops, target, leader, may_convert=stays)
         if batch.post_conversion is None and target is not None:
             return leader.written(out)

@@ -180,27 +180,26 @@ class CudaAdapter(Adapter):
 
     @contextmanager
     def joined(
-        self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter]
+        self, arrays: Sequence[DeviceArray], adapters: Sequence[CudaAdapter], kind: str = "part"
     ) -> Iterator[list[DeviceArray]]:
         """Order the kernels of the block with the streams of other libraries.
 
         The stream waits for theirs before the block, and theirs wait for it after the block, so
-        that they may write to their arrays again. Yields those libraries' arrays.
+        that they may write to their arrays again. Yields those libraries' arrays. `kind` names an
+        array in errors.
         """
         ordinal = arrays[0].ordinal
         stream = self.stream(ordinal)
-        foreign = [
-            (number, adapter)
-            for number, adapter in enumerate(adapters)
-            if type(adapter) is not type(self)
-        ]
-        for number, adapter in foreign:
-            streams.wait_for(stream, adapter.stream(ordinal), ordinal, f"part {number}")
+        foreign = [n for n, adapter in enumerate(adapters) if type(adapter) is not type(self)]
+        first_of_library = {type(adapters[n]): n for n in reversed(foreign)}
+        others = [(adapters[n].stream(ordinal), f"{kind} {n}") for n in first_of_library.values()]
+        for other, name in others:
+            streams.wait_for(stream, other, ordinal, name)
         try:
-            yield [arrays[number] for number, _ in foreign]
+            yield [arrays[n] for n in foreign]
         finally:
-            for number, adapter in foreign:
-                streams.wait_for(adapter.stream(ordinal), stream, ordinal, f"part {number}")
+            for other, name in others:
+                streams.wait_for(other, stream, ordinal, name)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return x unfolded and padded to a larger shape."""

@@ -178,18 +178,33 @@ def test_one_stream_of_two_libraries_needs_no_event(gpu):
 # ---- batches -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["cupy", "torch", "foreign"])
-def test_a_batch_waits_for_the_work_of_its_library(gpu, torchs, kind):
+@pytest.mark.parametrize(
+    "kinds", [("cupy",) * 2, ("torch",) * 2, ("foreign",) * 2, ("cupy", "torch"),
+              ("torch", "cupy"), ("torch", "foreign"), ("cupy", "foreign")],
+    ids=" and ".join,
+)  # fmt: skip
+def test_a_batch_waits_for_the_work_of_the_libraries_of_its_samples(gpu, torchs, kinds):
     ours, theirs = gpu.new_stream(0, "ours"), gpu.new_stream(0, "theirs")
     make = {
         "cupy": lambda x: made_on(gpu, ours, x, None),
         "torch": torchs.made,
         "foreign": lambda x: made_on(gpu, theirs, x),
-    }[kind]
+    }
     with gpu.using(ours):
-        z = collate([make(image) for image in IMAGES], "hwc->bchw")
-        got = torchs.values_of(z) if kind == "torch" else values_of(z)
+        samples = [make[kind](image) for kind, image in zip(kinds, IMAGES, strict=True)]
+        z = collate(samples, "hwc->bchw")
+        got = values_of(z) if isinstance(z, FakeArray) else torchs.values_of(z)
         np.testing.assert_array_equal(got, IMAGES.transpose(0, 3, 1, 2))
+
+
+def test_samples_of_a_second_library_are_held_until_they_were_read(gpu, torchs):
+    theirs = gpu.new_stream(0, "theirs")
+    samples = [gpu.array(IMAGES[0]), made_on(gpu, theirs, IMAGES[1]), torchs.made(IMAGES[0])]
+    alive = [weakref.ref(x) for x in samples[1:]]
+    collate(samples, "hwc->bchw")
+    del samples
+    gc.collect()
+    assert all(x() is not None for x in alive)
 
 
 def test_samples_of_another_library_are_held_until_they_were_read(gpu):
