@@ -86,7 +86,7 @@ INLINE void load(const Params &params, const byte *src, const Chunk &span, byte 
         for (int channel = 0; channel < CHANNELS; ++channel) {
             Line line;
             line.template read<LOAD, WHOLE>(
-                at + position(channel) * params.src_plane, pixels - pixel);
+                at + plane_position(channel) * params.src_plane, pixels - pixel);
 #pragma unroll
             for (int i = 0; i < GROUP; ++i) all.item[i * CHANNELS + channel] = line.item[i];
         }
@@ -142,7 +142,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             Line line;
 #pragma unroll
             for (int i = 0; i < GROUP; ++i)
-                line.item[i] = all.item[i * SOURCE_CHANNELS + position(channel)];
+                line.item[i] = all.item[i * SOURCE_CHANNELS + plane_position(channel)];
             auto coefficient = [&](int i) {
                 int64 place = coef + channel * params.coef_plane;
                 // There is no coefficient after the last pixel.
@@ -173,7 +173,7 @@ INLINE void exchange(byte *chunk) {
 #pragma unroll
         for (int i = 0; i < GROUP * CHANNELS; ++i)
             chosen.item[i] =
-                all[turn].item[i / CHANNELS * SOURCE_CHANNELS + position(i % CHANNELS)];
+                all[turn].item[i / CHANNELS * SOURCE_CHANNELS + plane_position(i % CHANNELS)];
         chosen.put(chunk, turn * THREADS + threadIdx.x);
     }
     __syncthreads();
@@ -184,7 +184,7 @@ INLINE void exchange(byte *chunk) {
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Chunk &span, byte *chunk) {
-    load<WHOLE>(params, pointers.src[0] + (IS_ORDERED ? params.lowest : 0) + at.src, span, chunk);
+    load<WHOLE>(params, pointers.src[0] + (PLANES_ORDERED ? params.lowest : 0) + at.src, span, chunk);
     __syncthreads();
 #if defined(SPLIT) && defined(MERGE)
     exchange(chunk);

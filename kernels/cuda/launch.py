@@ -112,12 +112,17 @@ def defines(
 
 def _order_macros(order: Sequence[int]) -> dict[str, str]:
     """Return the macro for the positions of channels that are not evenly spaced."""
-    return {"ORDER": ",".join(map(str, order))} if order else {}
+    return {"ORDER": ",".join(map(str, order))}
+
+
+def _plane_macros(order: Sequence[int]) -> dict[str, object]:
+    """Return the macros for planes with these positions in the source; (): all in their order."""
+    return {**_order_macros(order), "PLANES_ORDERED": 1} if order else {}
 
 
 def _pixel_macros(pixel: SourcePixel) -> dict[str, object]:
     """Return the macros for the pixels of a source whose channels are together."""
-    order = _order_macros(pixel.order)
+    order = _plane_macros(pixel.order)
     return {"SOURCE_CHANNELS": pixel.items, "SPAN": pixel.span, **order}
 
 
@@ -182,7 +187,7 @@ def interleave(
     if (first.width(load_steps, load), target.width(store_steps, store)) != (load, store):
         return None
     planes, order = (planes, ()) if splits else channel_order(planes)
-    macros = _pixel_macros(pixel or SourcePixel(planes.count)) | _order_macros(order)
+    macros = _pixel_macros(pixel or SourcePixel(planes.count)) | _plane_macros(order)
     macros |= {"SPLIT": 1} if splits else {}
     macros |= {"MERGE": 1} if merges else {}
     macros |= {"LOAD": load, "STORE": store, "GROUPS": CHUNK[source.item]}
@@ -253,7 +258,7 @@ def _lines(
         all_macros |= {"SPLIT": 1, **_pixel_macros(candidate.pixel)}
     elif low.offsets:
         low, order = channel_order(low)
-        all_macros |= _order_macros(order)
+        all_macros |= _plane_macros(order)
     coefficients = pack_coefficients(epilogue)
     along = coefficients_vary(pixels if candidate.split else [*pixels, *planes.loops], epilogue)
     all_macros["PIXEL_COEFFICIENTS"] = int(coefficients_vary(pixels, epilogue))

@@ -37,7 +37,7 @@ INLINE int row_position(int channel) {
 #ifdef SPLIT
     return channel;
 #else
-    return position(channel);
+    return plane_position(channel);
 #endif
 }
 
@@ -58,7 +58,7 @@ constexpr int LINE_CHANNELS = CHANNELS;
 constexpr int ITEMS = PIXELS * LINE_CHANNELS;  // of a chunk
 constexpr int PER_WORD = WORD / APART;    // pixels of a word of a row
 // Rows in any order may meet the same banks.
-constexpr int BESIDE = power_in(CHANNELS, IS_ORDERED ? 4 : 32), AHEAD = 32 / BESIDE;
+constexpr int BESIDE = power_in(CHANNELS, PLANES_ORDERED ? 4 : 32), AHEAD = 32 / BESIDE;
 constexpr int STRETCHES = ceiling(PIXELS / PER_WORD, AHEAD);  // of words, in a row
 constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
 constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
@@ -154,7 +154,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 #pragma unroll
         for (int i = 0; i < MANY; ++i) {
             One one;
-            one.template read<ITEM>(first_item + slot(pixel + i, position(row.channel)));
+            one.template read<ITEM>(first_item + slot(pixel + i, plane_position(row.channel)));
             items.item[i] = one.item[0];
         }
         auto coefficient = [&](int i) {
@@ -262,7 +262,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 template <bool WHOLE>
 INLINE void move(const Params &params, const Pointers &pointers, const Offsets &at,
                  const Pixels &pixels, byte *chunk) {
-    const byte *src = pointers.src[0] + (IS_ORDERED ? params.lowest : 0) + at.src;
+    const byte *src = pointers.src[0] + (PLANES_ORDERED ? params.lowest : 0) + at.src;
     const byte *coefficients = pointers.coefficients;
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT

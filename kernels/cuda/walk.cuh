@@ -32,7 +32,8 @@ struct Offsets {
     }
 };
 
-// ORDER: where channels that are not evenly spaced lie in the source, as numbers of steps.
+// ORDER: where channels that are not evenly spaced lie in the source, as numbers of steps. They are
+// a loop of a nest, or with PLANES_ORDERED the planes of a kernel.
 #ifdef ORDER
 constexpr bool IS_ORDERED = true;
 __constant__ constexpr int POSITIONS[] = {ORDER};
@@ -46,6 +47,11 @@ INLINE constexpr int position(int channel) {
 constexpr bool IS_ORDERED = false;
 INLINE constexpr int position(int channel) { return channel; }
 #endif
+
+#ifndef PLANES_ORDERED
+#define PLANES_ORDERED 0
+#endif
+INLINE constexpr int plane_position(int plane) { return PLANES_ORDERED ? position(plane) : plane; }
 
 // A loop; if it is ordered, one over channels that are not evenly spaced.
 struct Loop {

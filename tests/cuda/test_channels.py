@@ -93,6 +93,23 @@ def test_planes_in_any_order(pattern, shape, family, order):
     check(x, pattern, order, **FORMULA)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "shape", "family"),
+    [
+        ("bchw->bcwh", (2, 7, 640, 3), "lines"),
+        ("bchw->bcwh", (2, 7, 3, 640), "interleave"),
+        ("bchw->bcwh", (2, 7, 641, 6), "lines"),
+        ("bchw->bcwh", (2, 7, 3, 641), "lines"),
+        ("bchw->cbwh", (2, 7, 6, 641), "lines"),
+    ],
+)
+def test_channels_around_other_planes(pattern, shape, family):
+    """The planes of the kernel are an axis of which nothing is selected."""
+    x = copied(random_array(RNG, shape, "u1"), 0)
+    check(x, pattern, (1, 0, 3), family)
+    check(x, pattern, (1, 0, 3), **FORMULA)
+
+
 @pytest.mark.parametrize("pattern", ["bchw->bhwc", "bhwc->bchw", "bhwc->bhwc"])
 def test_many_channels_in_any_order(pattern):
     order = tuple(RNG.permutation(40)[:16].tolist())
