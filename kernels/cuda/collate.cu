@@ -265,10 +265,12 @@ struct Part {
         }
     }
 
-    // Put items into shared memory one by one.
-    INLINE void load_items(int first, int end, Held *to) const {
+    // Put the first `count` items into shared memory one by one, except those from `begin` to `end`.
+    INLINE void load_items(int begin, int end, int count, Held *to) const {
 #pragma unroll 1
-        for (int item = first + threadIdx.x % LANES; item < end; item += LANES) {
+        for (int item = threadIdx.x % LANES;; item += LANES) {
+            if (item >= begin && item < end) item += ceiling(end - item, LANES) * LANES;
+            if (item >= count) return;
             Held one[1];
             sum<TAPS>(item, 0, line.is_inside, one);
             put(to + item, one[0]);
@@ -295,7 +297,7 @@ struct Part {
 INLINE void load_lines(const Params &params, const byte *table, const byte *samples,
                        const Line *lines, unsigned rows, int begin, Held *memory) {
     for (unsigned r = threadIdx.x / LANES; r < rows; r += THREADS / LANES) {
-        const Line line = lines[r];
+        const Line &line = lines[r];
         if (!line.is_covered) continue;
         const Part part = {params, table, samples, line, begin};
         const int count = smaller(line.columns - begin, COLUMNS) * TILE_V;
@@ -303,8 +305,7 @@ INLINE void load_lines(const Params &params, const byte *table, const byte *samp
         const int room = smaller(line.end - begin * TILE_V, count + PER - 1) - first;
         const int end = first + (room > 0 ? room / PER * PER : 0);
         part.load_words(first, end, memory + begin_of(r));
-        part.load_items(0, smaller(first, count), memory + begin_of(r));
-        part.load_items(end, count, memory + begin_of(r));
+        part.load_items(first, end, count, memory + begin_of(r));
     }
 }
 
@@ -372,7 +373,13 @@ INLINE bool is_covered(const Params &params, const byte *table, const Line &line
     return line.is_covered && Taps(table, sample_at(params, table, line.sample).side[TAPS], place).count > 0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Blocks of a multiprocessor, for which the compiler leaves enough registers: without a number it
+// spills some of them to make room for another block.
+constexpr bool MANY = TAPS + LINE_TAPS > 2 || (LINE_TAPS && TURNS * BESIDE > 8);
+constexpr bool FEW = INSIDE && !MAPS && BYTES < 16 && READ == BYTES && (WIDTH > 1 || TURNS <= 4);
+constexpr int BLOCKS = MANY ? 2 : FLOATS ? 3 : FEW ? 8 : 5;
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     collate(const Params params, const Pointers pointers) {
     __shared__ __align__(16) byte memory[HELD * sizeof(Held)];
     __shared__ Line lines[TILE_R];
@@ -436,7 +443,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Formula formula(pointers.coefficients);
     const int coef = (int)at.coef;
     const Item *fill = (const Item *)(table + params.fill) + at.src;
-#pragma unroll
+#pragma unroll (LINE_TAPS || TURNS <= 8 ? TURNS : 4)
     for (int turn = 0; turn < TURNS; ++turn) {
         const unsigned item = (turn * THREADS + threadIdx.x) * WIDTH;
         const Place first(item);

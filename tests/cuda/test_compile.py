@@ -7,21 +7,21 @@ import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
+from itertools import product
 
 import numpy as np
 import pytest
 from arrays_of import BF16
-from cuda_model import whole_only
+from cuda_model import planned_row, whole_only
 from cuda_moves import collate_of as collated
 from cuda_moves import launch_of as move
-from cuda_moves import placed, planned_sum
+from cuda_moves import placed, planned_collate, planned_sum
 from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
+from resizing import Case
 
 from layoutkit.bench.device import device_rows
 from layoutkit.kernels.cuda.launch import FAMILIES, THREADS, source
-from layoutkit.spec import as_dtype
 
 pytestmark = pytest.mark.budget(3)
 
@@ -127,36 +127,105 @@ def test_kernels_compile_and_stay_in_registers(name, generation, compiled):
     assert ".local" not in kernel.ptx
 
 
+def spills(launches, generation):
+    """Return the launches whose kernel does not fit registers, each with bytes in memory."""
+
+    def spilled(launch):
+        log = Compiled(launch, generation).log
+        return max(map(int, re.findall(r"(\d+) bytes (?:stack frame|spill stores)", log)))
+
+    with ThreadPoolExecutor(2) as pool:
+        found = zip(launches, pool.map(spilled, launches), strict=True)
+        return {(launch.family, launch.defines): count for launch, count in found if count}
+
+
+def distinct(launches):
+    """Return one launch of each kernel, in the order of their macros."""
+    found = {(launch.family, launch.defines): launch for launch in launches}
+    return [found[kernel] for kernel in sorted(found)]
+
+
 def benchmark_launches():
-    """The different kernels of the rows of `layoutkit bench --device cuda`."""
-    found = set()
+    """Yield a launch of each row of `layoutkit bench --device cuda`, without sums."""
     for row in device_rows():
-        if row.kind in ("move", "fused"):
-            keywords = dict(row.formula)
-            if row.to_dtype != row.dtype:
-                keywords["dtype"] = as_dtype(row.to_dtype)
-            launch = move(row.pattern, row.shape(row.sources[0]), as_dtype(row.dtype), **keywords)
-            found.add((launch.family, launch.defines))
-    return sorted(found)
+        is_padded = "pad_to" in row.keywords  # kernels of a fill and of a region
+        if row.kind in ("move", "fused", "collate", "options") and not is_padded:
+            yield planned_row(row)[0]
+
+
+SPILL_GENERATIONS = [80, 90, 100, 120]
 
 
 @pytest.mark.budget(1)
 @needs_nvrtc
-@pytest.mark.parametrize("generation", [80, 90, 100, 120])
+@pytest.mark.parametrize("generation", SPILL_GENERATIONS)
 def test_kernels_of_the_benchmark_stay_in_registers(generation):
-    def spilled(kernel):
-        family, defines = kernel
-        log = Compiled(SimpleNamespace(family=family, defines=defines), generation).log
-        numbers = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", log).groups()
-        return max(map(int, numbers))
+    launches = distinct(benchmark_launches())
+    assert len(launches) > 60
+    assert not spills(launches, generation)
 
-    launches = benchmark_launches()
-    assert len(launches) > 50
-    with ThreadPoolExecutor(2) as pool:
-        spills = {
-            kernel: n for kernel, n in zip(launches, pool.map(spilled, launches), strict=True) if n
-        }
-    assert not spills
+
+WINDOWS = [
+    {}, {"channels": (2, 1, 0)}, {"channels": (2, 0, 0, 1)}, {"channels": (1, 1)},
+    {"fill": 7, "call": {"offset": {"h": -3, "w": 30}}},
+    {"fill": 7, "channels": (1, 2), "call": {"offset": {"h": -3, "w": 30}}},
+]  # fmt: skip
+CASTS = [("u1", "u1"), ("u1", "f4"), ("u1", BF16), ("f2", "f2"), ("f4", "f4"), ("c16", "c16")]
+SHAPES = {
+    "hw->bwh": ((12, 17), {"h": 9}), "f->fb": ((40,), {"f": 33}),
+    "thwc->btchw": ((3, 8, 9, 2), {"h": 5, "t": 2}), "wch->bhwc": ((12, 3, 9), {"w": 7}),
+    "hwc->cwhb": ((5, 1, 1), {"h": 3}), "vxyzuc->bczyxvu": ((2, 3, 2, 5, 3, 2), {"z": 3}),
+}  # fmt: skip
+RESIZES = [
+    {"resize": "nearest"}, {"resize": "bilinear"},
+    {"resize": "bilinear", "crop": {"h": 30}, "offset": {"h": -4}, "fill": 9},
+    {"resize": "nearest", "channels": (2, 0)}, {"resize": "area", "channels": (2, 0)},
+]  # fmt: skip
+
+
+def window_launches():
+    """Yield launches of collated samples, with what test_collate and test_windows ask for."""
+    patterns = ["hwc->bchw", "hwc->bhwc", "hwc->chwb", "hwc->wbch"]
+    tiles = ((32, 2), (33, 3), (8, 64))  # the width of a window, and samples
+    for pattern, options, (dtype, to), (width, count) in product(patterns, WINDOWS, CASTS, tiles):
+        sizes = {"h": 16 + width % 2, "w": width}
+        formula = COLOURS if to == "f4" != dtype and "channels" not in options else {}
+        yield collated(dtype, pattern, (20, 37, 3), count, dtype=to, **sizes, **options, **formula)
+    for channels, pattern in product((1, 2, 8, 12, 64), patterns):
+        for dtype, shift in (("u1", 0), ("u1", 1), ("u2", 1), ("f4", 2), ("f8", 2), ("c16", 8)):
+            yield collated(dtype, pattern, (9, 70, channels), h=8, w=64, shift=shift)
+    for pattern, (shape, sizes) in SHAPES.items():
+        for dtype in ("u2", "f8"):
+            yield collated(dtype, pattern, shape, 5, **sizes)
+
+
+def resize_launches():
+    """Yield launches of resized samples: those of test_resize, and axes, channels and dtypes."""
+    for seed in range(200):
+        case = Case(seed)
+        yield planned_collate(case.samples, case.pattern, call=case.call, **case.keywords)[0]
+    patterns = ["hwc->bchw", "hwc->bhwc", "hwc->chwb"]
+    for pattern, options, to in product(patterns, RESIZES, ("u1", "f4", BF16)):
+        formula = COLOURS if to != "u1" and "channels" not in options else {}
+        for width, height in ((9, 17), (65, 64), (1, 4)):
+            sizes = {"h": height, "w": width}
+            yield collated("u1", pattern, (40, 50, 3), dtype=to, **sizes, **options, **formula)
+    for axes in ("t", "h", "w", "th", "tw", "hw", "thw"):
+        sizes = dict.fromkeys(axes, 9)
+        yield collated("f4", "thw->bthw", (7, 20, 31), resize="bilinear", **sizes)
+
+
+PARTS = 16  # of these kernels, which are compiled in turn
+
+
+@pytest.mark.budget(2)
+@needs_nvrtc
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("generation", SPILL_GENERATIONS)
+def test_kernels_of_windows_stay_in_registers(generation, part):
+    launches = distinct([*window_launches(), *resize_launches()])
+    assert len(launches) > 400
+    assert not spills(launches[part::PARTS], generation)
 
 
 # The least blocks of a multiprocessor for sums in three layouts, if all arrays are accessed in

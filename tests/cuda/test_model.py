@@ -11,7 +11,11 @@ import cuda_shim
 import numpy as np
 import pytest
 from cuda_model import (
+    RESIZES,
+    WINDOWS,
+    cost,
     cost_of,
+    cost_of_executed,
     cost_of_windows,
     costs_of_options,
     coverage_rows,
@@ -19,7 +23,7 @@ from cuda_model import (
     throughput,
     wavefronts,
 )
-from cuda_moves import launch_of
+from cuda_moves import launch_of, placed, planned
 from nvrtc import Compiled, needs_nvdisasm, needs_nvrtc
 
 from layoutkit.bench.device import device_rows
@@ -80,19 +84,51 @@ def test_predicted_share(row):
 )
 def test_predicted_share_of_options(row):
     """Test the launches of padding, channels and bounds; borders pass through shared memory."""
-    for launch, cost in costs_of_options(row):
-        assert cost.share >= (0.8 if launch.family == "transpose" else FLOOR), cost
+    for launch, predicted in costs_of_options(row):
+        assert predicted.share >= (0.8 if launch.family == "transpose" else FLOOR), predicted
 
 
-# Instructions limit the others; docs/gpu.md has their shares.
+# Instructions or table entries limit the others; docs/gpu.md has their shares.
 @pytest.mark.parametrize(
-    ("to", "dtype", "share"),
-    [("bchw", "float32", 0.7), ("chwb", "float32", 0.6), ("bchw", "bfloat16", 0.5)],
+    ("row", "share"), [(WINDOWS[0], 0.8), (WINDOWS[3], 0.7), (WINDOWS[6], 0.5), (WINDOWS[1], 0.65)]
 )
-def test_windows_would_be_collated_at_the_speed_of_memory(to, dtype, share):
-    _, cost = cost_of_windows(to, dtype)
+def test_windows_would_be_collated_at_the_speed_of_memory(row, share):
+    cost = cost_of_windows(*row)
     assert cost.share >= share, cost
     assert cost.memory <= 1.1, cost  # every byte is read and written about once
+
+
+# Instructions and rounds of loads limit resizes; docs/gpu.md has the shares.
+@pytest.mark.budget(2)
+@pytest.mark.parametrize(
+    ("row", "share"),
+    [(RESIZES[0], 0.055), (RESIZES[3], 0.025), (RESIZES[5], 0.1), (RESIZES[6], 0.035)],
+)
+def test_predicted_share_of_resizes(row, share):
+    assert cost_of_windows(*row).share >= share
+
+
+@pytest.mark.budget(2)
+@pytest.mark.parametrize(
+    ("pattern", "shape", "item"),
+    [
+        ("bhwc->bchw", (64, 56, 56, 64), "f4"), ("bhwc->bchw", (512, 32, 32, 3), "u1"),
+        ("bhwc->chwb", (512, 32, 32, 3), "u1"),
+    ],
+)  # fmt: skip
+def test_executed_code_costs_what_is_counted_in_it(pattern, shape, item):
+    """Test that both ways agree on kernels without loops.
+
+    Instructions differ by a tenth: one way omits branches that no thread takes.
+    """
+    x = placed(shape, item)
+    _, [(launch, out, shifts)] = planned(x, pattern)
+    counted = cost(launch, out, [x], shifts)
+    executed = cost_of_executed(launch, out, [x], shifts, x.nbytes)
+    assert (executed.rounds, executed.blocks) == (counted.rounds, counted.blocks)
+    assert executed.memory == pytest.approx(counted.memory, rel=0.01)
+    assert executed.pipe == pytest.approx(counted.pipe, rel=0.01)
+    assert executed.issue == pytest.approx(counted.issue, rel=0.15)
 
 
 ANY_FLOOR = 0.7  # of any shape; docs/gpu.md names rows of a larger sample that are below it

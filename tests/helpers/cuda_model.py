@@ -9,6 +9,10 @@ The blocks of a multiprocessor take turns at three resources: memory, the issue 
 the pipe to shared memory and the first cache. `share` is the throughput of that closed queueing
 network (mean value analysis), relative to a copy of as many bytes.
 
+The kernels that collate have loops whose turns depend on the samples. Their machine code is
+executed instruction by instruction (`sass`), which counts what warps issue, loops and branches
+included. A round of loads of sectors that the block has loaded before costs `HIT` cycles.
+
 What is simplified: sectors that are stored count once for each warp access, those that are loaded
 once in all traced blocks (the first cache and the L2 cache hold them for neighbours). The rounds of
 loads are those of blocks without ragged edges, and ragged blocks issue as many more instructions
@@ -29,8 +33,9 @@ from math import prod
 
 import cuda_shim
 import numpy as np
-from cuda_moves import planned, planned_collate, planned_padded, planned_sum
+from cuda_moves import planned, planned_collate, planned_in_place, planned_padded, planned_sum
 from nvrtc import Compiled
+from sass import Block, Code
 
 from layoutkit.bench.device import adapt_to_device, device_rows
 from layoutkit.bench.sweeps import channel_rows, own_row, random_rows
@@ -49,6 +54,7 @@ SHARED = 227 << 10
 RESERVED = 1 << 10
 SCHEDULERS = 4  # each issues one instruction a cycle
 START, LATENCY = 700, 800  # cycles of a block: its start and end, and each round of loads
+HIT = 40  # cycles of a round of loads that the first cache serves
 SECTOR = 32
 LINE = 128
 BANKS = 32
@@ -68,18 +74,20 @@ class Cost:
     pipe: float  # to shared memory and the first cache
     conflicts: float  # times that an access to shared memory is repeated, on average
     ragged: float  # accesses of a block, over those of a whole block
+    hits: float = 0  # rounds of loads that the first cache serves
 
     def __str__(self):
         return (
             f"memory {self.memory:.2f}, issue {self.issue:.2f}, pipe {self.pipe:.2f}, "
             f"conflicts {self.conflicts:.2f}, ragged {self.ragged:.2f}, {self.blocks} blocks of "
-            f"{self.parts} parts, {self.rounds} rounds, {self.registers} registers"
+            f"{self.parts} parts, {self.rounds:.0f} rounds, {self.hits:.0f} of the cache, "
+            f"{self.registers} registers"
         )
 
     @property
     def share(self):
         """The speed relative to a copy."""
-        idle = (START + LATENCY * self.rounds) / (self.cycles / self.parts)
+        idle = (START + LATENCY * self.rounds + HIT * self.hits) / (self.cycles / self.parts)
         customers = self.blocks * self.parts
         return min(1.0, throughput(customers, idle, (self.memory, self.issue, self.pipe)))
 
@@ -100,33 +108,67 @@ def throughput(customers, idle, demands):
 
 def cost(launch, out, sources, shifts, read=None):
     """Return the Cost of a launch of `cuda_moves.planned`; `read`: bytes, if not all sources."""
-    warps = launch.block // 32
+    read = sum(x.nbytes for x in sources) if read is None else read
+    if launch.family == "collate":  # the turns of its loops depend on the samples
+        return cost_of_executed(launch, out, sources, shifts, read)
     kernel = replace(launch, params=b"", grid=1, coefficients=b"")
     registers, shared, code = _compiled(kernel, _straight(launch, len(sources)))
-    blocks = min(
-        WARPS // warps,
-        REGISTERS // (-(-registers // 8) * 8 * launch.block),
-        SHARED // (shared + RESERVED),
-    )
+    warps = launch.block // 32
     in_code = warps * sum(bool(re.match("LDG|STG|LDS|STS", operation)) for operation, _ in code)
-    rounds, parts = rounds_of(code, warps)
     chosen = _chosen(launch)
-    work = _work(_traced(launch, out, sources, shifts, chosen))
-    # Every byte of the output is stored once, so stores tell the share of the work.
-    read = sum(x.nbytes for x in sources) if read is None else read
-    traffic = (1 + read / out.nbytes) * work.stored
-    cycles = traffic / BYTES_PER_CYCLE
+    log, is_global = _traced(launch, out, sources, shifts, chosen)
+    work = _work(log, is_global, _accesses(log))
     # Instructions of ragged blocks are to those of a whole one as their accesses.
     ragged = work.accesses / len(chosen) / min(in_code, work.whole)
+    issued = ragged * len(chosen) * warps * len(code)
+    rounds, parts = rounds_of(code, warps)
+    blocks = resident_blocks(registers, shared, launch.block)
+    demands = _demands(work, issued, len(chosen), 1 + read / out.nbytes)
+    return Cost(registers, blocks, parts, rounds, *demands, float(work.conflicts), float(ragged))
+
+
+def cost_of_executed(launch, out, sources, shifts, read):
+    """Return the Cost of a launch by executing the machine code of some blocks."""
+    compiled = Compiled(launch, 90)
+    blocks = executed(compiled, launch, out, sources, shifts, _chosen(launch))
+    work = _work(*_log_of(blocks))
+    warps = launch.block // 32
+    _, parts = rounds_of(blocks[0].instructions(0), warps)
+    rounds, hits = np.mean([rounds_of_block(block, warps) for block in blocks], 0).round().tolist()
+    registers, shared = resources(compiled.log)
+    issued = sum(block.issued for block in blocks)
+    demands = _demands(work, issued, len(blocks), 1 + read / out.nbytes)
+    resident = resident_blocks(registers, shared, launch.block)
+    return Cost(registers, resident, parts, rounds, *demands, float(work.conflicts), 1.0, hits)
+
+
+def _demands(work, issued, blocks, bytes_per_stored):
+    """Return the cycles of a block's copy; memory, issue and pipe in units of that copy."""
+    # Every byte of the output is stored once, so stores tell the share of the work.
+    traffic = bytes_per_stored * work.stored
+    cycles = traffic / BYTES_PER_CYCLE
     numbers = (
-        cycles / len(chosen),
+        cycles / blocks,
         work.sectors * SECTOR / traffic,
-        ragged * len(chosen) * warps * len(code) / SCHEDULERS / cycles,
+        issued / SCHEDULERS / cycles,
         work.pipe / cycles,
-        work.conflicts,
-        ragged,
     )
-    return Cost(registers, blocks, parts, rounds, *map(float, numbers))
+    return [float(number) for number in numbers]
+
+
+def resident_blocks(registers, shared, threads):
+    """Return the blocks that one multiprocessor has at once."""
+    return min(
+        WARPS // (threads // 32),
+        REGISTERS // (-(-registers // 8) * 8 * threads),
+        SHARED // (shared + RESERVED),
+    )
+
+
+def resources(log):
+    """Return the registers and the bytes of shared memory that the assembler says."""
+    registers = int(re.search(r"Used (\d+) registers", log)[1])
+    return registers, int((re.search(r"(\d+) bytes smem", log) or [0, 0])[1])
 
 
 # ---- machine code ------------------------------------------------------------------------
@@ -135,10 +177,8 @@ def cost(launch, out, sources, shifts, read=None):
 @cache
 def _compiled(launch, straight):
     """Return the registers and the shared memory of a kernel, and its straight-line code."""
-    log = Compiled(launch, 90).log
-    registers = int(re.search(r"Used (\d+) registers", log)[1])
-    shared = int((re.search(r"(\d+) bytes smem", log) or [0, 0])[1])
-    return registers, shared, _instructions(Compiled(launch, 90, straight).listing)
+    code = _instructions(Compiled(launch, 90, straight).listing)
+    return *resources(Compiled(launch, 90).log), code
 
 
 def whole_only(text):
@@ -154,8 +194,6 @@ def _straight(launch, sources):
     axes they are read.
     """
     text = whole_only(source(launch.family))
-    if launch.family == "collate":  # the lines of whole samples
-        text = re.sub(r"\n +part\.load_items\(.*?\);", "", text)
     if launch.family == "runs":  # the words of a thread
         text = re.sub(r"#pragma unroll 1(?=\n    for \(int turn)", "#pragma unroll", text)
     if launch.family == "accumulate":
@@ -305,11 +343,8 @@ def _traced(launch, out, sources, shifts, chosen):
     ctypes.c_uint.in_dll(library, "room").value = len(log)
     touched, block = (ctypes.c_uint.in_dll(library, name) for name in ("touched", "block"))
     touched.value = 0
-    arrays = (out, *sources)
-    pointers = [a.__array_interface__["data"][0] + s for a, s in zip(arrays, shifts, strict=True)]
     constants = np.frombuffer(launch.coefficients or b"\0", np.uint8)
-    pointers.insert(1, constants.ctypes.data)
-    pointers += [0] * (launch.pointers - len(pointers))
+    pointers = _pointers(launch, (out, *sources), shifts, constants)
     words = (ctypes.c_uint64 * launch.pointers)(*pointers)
     library.run.restype = ctypes.c_char_p
     for number in chosen:
@@ -319,9 +354,92 @@ def _traced(launch, out, sources, shifts, chosen):
     assert touched.value < len(log), "more touches than there is room for"
     found = log[: touched.value]
     is_global = np.zeros(len(found), bool)
-    for low, high in map(np.lib.array_utils.byte_bounds, arrays):
+    for low, high in map(np.lib.array_utils.byte_bounds, (out, *sources)):
         is_global |= (found["address"] >= low) & (found["address"] < high)
     return found, is_global
+
+
+def _pointers(launch, arrays, shifts, constants):
+    """Return the words of a launch's `Pointers`."""
+    pointers = [a.__array_interface__["data"][0] + s for a, s in zip(arrays, shifts, strict=True)]
+    pointers.insert(1, constants.ctypes.data)
+    return pointers + [0] * (launch.pointers - len(pointers))
+
+
+# ---- machine code that is executed -------------------------------------------------------
+
+
+def executed(compiled, launch, out, sources, shifts, chosen):
+    """Return blocks of a launch whose machine code was executed; they have written `out`."""
+    _, shared = resources(compiled.log)
+    constants = np.frombuffer(launch.coefficients or b"\0", np.uint8)
+    regions = [(constants.ctypes.data, constants)]
+    for low, high in map(np.lib.array_utils.byte_bounds, (out, *sources)):
+        memory = (ctypes.c_uint8 * (high - low)).from_address(low)
+        regions.append((low, np.ctypeslib.as_array(memory)))
+    pointers = _pointers(launch, (out, *sources), shifts, constants)
+    arguments = launch.params + np.array(pointers, np.uint64).tobytes()
+    code = Code(compiled.listing)
+    return [
+        Block(code, launch.block, number, arguments, shared, regions).run() for number in chosen
+    ]
+
+
+def _log_of(blocks):
+    """Return accesses of threads as `_traced` does, and the number of the warp's access of each."""
+    accesses = [(number, one) for number, block in enumerate(blocks) for one in block.accesses]
+    log = np.empty(sum(len(one.threads) for _, one in accesses), np.dtype(_FIELDS))
+    is_global = np.empty(len(log), bool)
+    access = np.empty(len(log), np.int64)
+    begin = 0
+    for number, (block, one) in enumerate(accesses):
+        part = slice(begin, begin + len(one.threads))
+        log["thread"][part], log["address"][part] = one.threads, one.addresses
+        log["block"][part], log["bytes"][part], log["write"][part] = block, one.size, one.is_write
+        is_global[part] = one.is_global
+        access[part] = number * 32 + one.threads // 32
+        begin = part.stop
+    return log, is_global, np.unique(access, return_inverse=True)[1]
+
+
+def rounds_of_block(block, warps):
+    """Return the rounds of loads of a block, and those that the first cache serves.
+
+    Between barriers they are those of the warp with the most.
+    """
+    cached = _cached_loads(block)
+    every = _most_rounds(block, warps, ())
+    missed = _most_rounds(block, warps, cached)
+    return missed, every - missed
+
+
+def _cached_loads(block):
+    """Return the (place in the path, warp) of loads of sectors that the block has loaded before."""
+    seen, cached = set(), set()
+    for one in block.accesses:
+        if not one.is_global:
+            continue
+        for warp in np.unique(one.threads // 32).tolist():
+            addresses = one.addresses[one.threads // 32 == warp]
+            ends = addresses // SECTOR, (addresses + one.size - 1) // SECTOR
+            sectors = {*np.concatenate(ends).tolist()}
+            if sectors <= seen and not one.is_write:
+                cached.add((one.step, warp))
+            seen |= sectors
+    return cached
+
+
+def _most_rounds(block, warps, cached):
+    segments = [_segments(block.instructions(warp, cached)) for warp in range(warps)]
+    return sum(
+        max(rounds_of(one, 1)[0] for one in beside) for beside in zip(*segments, strict=True)
+    )
+
+
+def _segments(code):
+    """Split instructions after each barrier."""
+    ends = [i + 1 for i, (operation, _) in enumerate(code) if operation.startswith("BAR")]
+    return [code[i:j] for i, j in zip([0, *ends], [*ends, len(code)], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -336,10 +454,8 @@ class Work:
     conflicts: float
 
 
-def _work(traced):
-    """Return the Work of traced accesses of threads, put together to accesses of warps."""
-    log, is_global = traced
-    access = _accesses(log)
+def _work(log, is_global, access):
+    """Return the Work of accesses of threads; `access`: the number of the warp's access of each."""
     size = log["bytes"].astype(np.int64)
     address = log["address"].astype(np.int64)
     stores = is_global & (log["write"] == 1)
@@ -416,33 +532,55 @@ def wavefronts(access, thread, address, size):
 KINDS = "move", "fused", "accumulate"
 
 
-WINDOW_LAYOUTS = "bchw", "bhwc", "chwb"
-WINDOW_DTYPES = "float32", "bfloat16", "uint8"
-WINDOW = 224
-IMAGE = 375, 500, 3
+PHOTO = 375, 500, 3
+WINDOWS = [
+    (f"hwc->{to}", dtype, PHOTO, 224, {})
+    for to, dtype in product(("bchw", "bhwc", "chwb"), ("float32", "bfloat16", "uint8"))
+]
+BILINEAR, BICUBIC = {"resize": "bilinear"}, {"resize": "bicubic"}
+RESIZES = [
+    ("hwc->bchw", "float32", PHOTO, 224, BILINEAR), ("hwc->bchw", "bfloat16", PHOTO, 224, BILINEAR),
+    ("hwc->bchw", "uint8", PHOTO, 224, BILINEAR), ("hwc->bhwc", "uint8", PHOTO, 224, BILINEAR),
+    ("hwc->chwb", "float32", PHOTO, 224, BILINEAR),
+    ("hwc->bchw", "float32", (1080, 1920, 3), 224, BILINEAR),
+    ("hwc->bchw", "float32", (224, 224, 3), 384, BICUBIC),
+    ("hwc->bhwc", "uint8", (224, 224, 3), 384, BILINEAR),
+]  # fmt: skip
 
 
-def cost_of_windows(to, dtype, count=64):
-    """Return the Cost of collating the centers of uint8 images, normalized unless they stay so."""
-    samples = [np.zeros(IMAGE, np.uint8)] * count
+def cost_of_windows(pattern, dtype, shape, size, options, count=64):
+    """Return the Cost of collating windows of uint8 images, normalized unless they stay so.
+
+    They are the centers, or resized images, of `size` by `size` pixels.
+    """
+    samples = [np.zeros(shape, np.uint8)] * count
     formula = {} if dtype == "uint8" else {"scale": 1 / 255, "mean": [1, 2, 3], "std": [4, 5, 6]}
-    keywords = {"h": WINDOW, "w": WINDOW, "dtype": as_dtype(dtype), **formula}
-    launch, out, sources, shifts = planned_collate(samples, f"hwc->{to}", **keywords)
-    return launch, cost(launch, out, sources, shifts, read=out.size)
+    keywords = {"h": size, "w": size, "dtype": as_dtype(dtype), **formula, **options}
+    planned_launch = planned_collate(samples, pattern, **keywords)
+    read = count * prod(shape) if options else planned_launch[1].size
+    return cost(*planned_launch, read=read)
+
+
+def planned_row(row):
+    """Return the launch of a row of the benchmark, its output, its sources and their shifts."""
+    sources = [_untouched(row.shape(of), row.dtype) for of in row.sources]
+    out = _untouched(row.result_shape, row.to_dtype)
+    if row.kind == "accumulate":
+        return planned_sum(list(zip(sources, row.sources, strict=True)), row.target, out)
+    (x,) = sources
+    if row.kind == "collate":
+        samples = [*np.moveaxis(x, row.sources[0].index("b"), 0)]
+        pattern = row.pattern.replace("b", "", 1)
+        return planned_in_place(x, samples, pattern, out, **row.keywords)
+    _, [(launch, _, shifts)] = planned(x, row.pattern, out, **row.keywords)
+    return launch, out, [x], shifts
 
 
 def cost_of(row):
     """Return the launch of a row of the benchmark, and its Cost."""
-    if row.kind == "accumulate":
-        parts = [(_untouched(row.shape(of), row.dtype), of) for of in row.sources]
-        out = _untouched(row.shape(row.target), row.to_dtype)
-        launch, out, arrays, shifts = planned_sum(parts, row.target, out)
-        return launch, cost(launch, out, arrays, shifts)
-    (layout,) = row.sources
-    x = _untouched(row.shape(layout), row.dtype)
-    out = _untouched(row.result_shape, row.to_dtype)
-    _, [(launch, _, shifts)] = planned(x, row.pattern, out, **row.keywords)
-    return launch, cost(launch, out, [x], shifts)
+    planned_launch = planned_row(row)
+    read = row.bytes_read if row.kind == "collate" else None
+    return planned_launch[0], cost(*planned_launch, read=read)
 
 
 def costs_of_padded(row):
@@ -493,11 +631,14 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the random rows")
     parser.add_argument("--options", action="store_true", help="padding, channels, bounds instead")
     parser.add_argument("--windows", action="store_true", help="collated windows instead")
+    parser.add_argument("--resize", action="store_true", help="resized images instead")
     options = parser.parse_args()
-    if options.windows:
-        for to, dtype in product(WINDOW_LAYOUTS, WINDOW_DTYPES):
-            _, priced = cost_of_windows(to, dtype)
-            print(f"{priced.share:4.2f}  hwc->{to}, {dtype}: {priced}")
+    if options.windows or options.resize:
+        for row in RESIZES if options.resize else WINDOWS:
+            pattern, dtype, shape, size, keywords = row
+            how = keywords.get("resize", "cropped")
+            priced = cost_of_windows(*row)
+            print(f"{priced.share:4.2f}  {pattern}, {dtype}, {shape} to {size}, {how}: {priced}")
         return
     if options.options:
         for row in device_rows():

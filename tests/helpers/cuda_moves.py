@@ -179,9 +179,9 @@ def collated(samples, pattern, *, how=None, **keywords):
     return out
 
 
-def collate_of(item, pattern="hwc->bchw", shape=(20, 24, 3), **keywords):
+def collate_of(item, pattern="hwc->bchw", shape=(20, 24, 3), count=2, **keywords):
     """Return a launch that collates small images."""
-    samples = [np.ones(shape, item), np.ones(shape, item)]
+    samples = [np.ones(shape, item)] * count
     return planned_collate(samples, pattern, **keywords)[0]
 
 

@@ -230,11 +230,15 @@ class Case:
             if "c" in self.axes and rng.integers(2):
                 self.formula["mean"] = rng.standard_normal(count).tolist()
 
+    @property
+    def keywords(self):
+        """The arguments of the Collator."""
+        named = {"resize": self.filter, "antialias": self.antialias}
+        options = self.options | self.fitting | self.formula
+        return named | self.sizes | self.folds | options
+
     def made(self, samples=None, **keywords):
-        collator = Collator(
-            self.pattern, resize=self.filter, antialias=self.antialias,
-            **self.sizes, **self.folds, **self.options, **self.fitting, **self.formula,
-        )  # fmt: skip
+        collator = Collator(self.pattern, **self.keywords)
         return collator(samples or self.samples, **self.call, **keywords)
 
     def windows(self):
