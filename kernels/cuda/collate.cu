@@ -124,6 +124,11 @@ struct Taps {
     INLINE float weight(int tap) const { return get(weights + tap * length); }
 };
 
+// The source positions of U that a position of the window needs; none if `end` is `first`.
+struct Reach {
+    int first, end;
+};
+
 INLINE int clamped(int64 n, int64 most) { return (int)(n < 0 ? 0 : n < most ? n : most); }
 
 struct Line {
@@ -150,21 +155,22 @@ struct Line {
     }
 
     // Choose the positions of U that positions `start` to `start + count` of the window need.
-    INLINE void choose(const byte *table, const Sample &of, int64 start, int count) {
+    INLINE void choose(const byte *table, const Sample &of, int64 start, int count,
+                       const Reach *reaches) {
         const Side u = of.side[TAPS], v = of.side[TAPS + 1];
         const int64 ahead = of.begin, behind = of.end;
         low = start, columns = count;
         if (LINE_TAPS) {
             // In any order: positions may be flipped, and taps whose weight is 0 are left out.
-            int64 end = low = 0;
+            int from = 0, end = 0;
 #pragma unroll 4
             for (int i = 0; i < count; ++i) {
-                const Taps taps(table, u, start + i);
-                if (!taps.count) continue;
-                low = end && low < taps.first ? low : taps.first;
-                end = end < taps.first + taps.count ? taps.first + taps.count : end;
+                const Reach reach = reaches[i];
+                if (reach.first == reach.end) continue;
+                from = end ? smaller(from, reach.first) : reach.first;
+                end = larger(end, reach.end);
             }
-            columns = (int)(end - low);
+            low = from, columns = end - from;
         }
         first = src + low * u.from;
         end = 0;
@@ -373,6 +379,8 @@ INLINE bool is_covered(const Params &params, const byte *table, const Line &line
     return line.is_covered && Taps(table, sample_at(params, table, line.sample).side[TAPS], place).count > 0;
 }
 
+constexpr int SAMPLES = R_AXIS == AXES ? TILE_R : 1;  // of a block
+
 // Blocks of a multiprocessor, for which the compiler leaves enough registers: without a number it
 // spills some of them to make room for another block.
 constexpr bool MANY = TAPS + LINE_TAPS > 2 || (LINE_TAPS && TURNS * BESIDE > 8);
@@ -383,6 +391,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     collate(const Params params, const Pointers pointers) {
     __shared__ __align__(16) byte memory[HELD * sizeof(Held)];
     __shared__ Line lines[TILE_R];
+    __shared__ Reach reaches[LINE_TAPS ? SAMPLES * TILE_U : 1];
     Held *const items = (Held *)memory;
     const byte *table = pointers.src[0];
 
@@ -417,8 +426,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         at.add(place, params.other[i].loop.step);
         if (has_line) line.go(table, sample, params.other[i], place);
     }
+    // Many threads read at once what each line needs.
+    for (unsigned i = threadIdx.x; LINE_TAPS && i < SAMPLES * TILE_U; i += THREADS) {
+        const unsigned r = i / TILE_U, u = i % TILE_U;
+        if (r >= (R_AXIS == AXES ? count[R] : 1) || u >= count[U]) continue;
+        const Sample &of = sample_at(params, table, R_AXIS == AXES ? start[R] + r : number);
+        const Taps taps(table, of.side[TAPS], start[U] + u);
+        reaches[i].first = (int)taps.first, reaches[i].end = (int)taps.first + taps.count;
+    }
+    if (LINE_TAPS) __syncthreads();
     if (has_line) {
-        line.choose(table, sample, start[U], (int)count[U]);
+        line.choose(table, sample, start[U], (int)count[U],
+                    reaches + (SAMPLES > 1 ? threadIdx.x * TILE_U : 0));
         lines[threadIdx.x] = line;
     }
     __syncthreads();

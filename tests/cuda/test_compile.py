@@ -215,7 +215,7 @@ def resize_launches():
         yield collated("f4", "thw->bthw", (7, 20, 31), resize="bilinear", **sizes)
 
 
-PARTS = 16  # of these kernels, which are compiled in turn
+PARTS = 32  # of these kernels, which are compiled in turn
 
 
 @pytest.mark.budget(2)

@@ -398,7 +398,7 @@ MISTAKES = [
     ("collate", "fill += place * along", "fill += along"),
     ("collate", "is_covered = is_covered && Taps", "is_covered = Taps"),
     ("collate", "is_covered && Taps(table, side, place).count > 0;", "is_covered;"),
-    ("collate", "low = end && low < taps.first ? low : taps.first;", "low = taps.first;"),
+    ("collate", "from = end ? smaller(from, reach.first) : reach.first;", "from = reach.first;"),
     ("collate", "before < WORD ? ceiling((int)(WORD - before), BYTES) : 0;", "0;"),
     ("collate", "(after - WORD) / BYTES", "after / BYTES + WORD"),
     ("collate", "after -= one < other ? other : one;", ""),
