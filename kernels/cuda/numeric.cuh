@@ -314,7 +314,7 @@ template <class Value> INLINE Value clipped(Value x, Value low, Value high) {
 #define COEFFICIENTS 0
 #endif
 
-// BOUNDED: items are first clipped to two bounds, which are stored before the factors.
+// BOUNDED: items are first clipped to two bounds, which are stored before the pairs.
 #ifndef BOUNDED
 #define BOUNDED 0
 #endif

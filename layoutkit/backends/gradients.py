@@ -24,10 +24,10 @@ def take_channels(task: ConvertOptions, adapter: Adapter, x: Any, *, pads: bool)
 
     `pads`: the conversion also pads, and not a copy of x.
     """
-    if task.channels is None:
+    if task.channels is None or task.padding is None or pads or task.copy is False:
         return None
     move, picks = task.select_channels(adapter.facts(x, "x")[0])
-    if picks is None or task.copy is False or pads or task.padding is None:
+    if picks is None:
         return None
     sizes = picks.whole(move).sizes
     axis = picks.axis(move)
