@@ -163,10 +163,10 @@ def canonicalize_loops(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> C
     >>> hw = [Loop(4, 48, 16), Loop(4, 12, 4)]
     >>> loops = [Loop(2, 192, 192), Loop(3, 4, 64), *hw]
     >>> for loop in canonicalize_loops(loops, 4, pure=True).loops:
-    ...     print(tuple(loop))
-    (2, 192, 192, 0)
-    (3, 4, 64, 0)
-    (16, 12, 4, 0)
+    ...     print(loop.count, loop.src, loop.dst)
+    2 192 192
+    3 4 64
+    16 12 4
     """
     item = itemsize
     todo = list(loops)
