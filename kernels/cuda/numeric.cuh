@@ -233,6 +233,19 @@ INLINE constexpr uint64 ones(int count) { return count < 64 ? (1ull << count) - 
 // Round half to even, then saturate; NaN becomes 0. The upper bound may not be representable as a
 // float: values above the largest float below it are replaced at the end.
 template <class To, class Value> INLINE typename To::memory to_integer(Value x) {
+#ifdef __CUDA_ARCH__
+    if constexpr (sizeof(Value) == 4 && sizeof(typename To::memory) <= 4) {
+        constexpr int SIZE = sizeof(typename To::memory);
+        int whole;  // one instruction rounds, saturates, and makes NaN 0
+        if (SIZE == 1 && To::is_signed) asm("cvt.rni.s8.f32 %0, %1;" : "=r"(whole) : "f"(x));
+        if (SIZE == 1 && !To::is_signed) asm("cvt.rni.u8.f32 %0, %1;" : "=r"(whole) : "f"(x));
+        if (SIZE == 2 && To::is_signed) asm("cvt.rni.s16.f32 %0, %1;" : "=r"(whole) : "f"(x));
+        if (SIZE == 2 && !To::is_signed) asm("cvt.rni.u16.f32 %0, %1;" : "=r"(whole) : "f"(x));
+        if (SIZE == 4 && To::is_signed) asm("cvt.rni.s32.f32 %0, %1;" : "=r"(whole) : "f"(x));
+        if (SIZE == 4 && !To::is_signed) asm("cvt.rni.u32.f32 %0, %1;" : "=r"(whole) : "f"(x));
+        return (typename To::memory)whole;
+    }
+#endif
     constexpr int held = sizeof(Value) == 8 ? 53 : 24;
     constexpr int lost = To::digits > held ? To::digits - held : 0;
     constexpr Value high = (Value)(ones(To::digits - lost) << lost);
@@ -349,6 +362,7 @@ struct Formula {
     const byte *numbers;
     Computed factor, term;
 
+    Formula() = default;
     INLINE Formula(const byte *coefficients) : numbers(coefficients) {}
 
     INLINE void choose(int64 place) {
@@ -373,6 +387,7 @@ struct Formula {
 struct Formula {
     const Source *bounds;
 
+    Formula() = default;
     INLINE Formula(const byte *coefficients) : bounds((const Source *)coefficients) {}
     INLINE void choose(int64) {}
     INLINE Target apply(Source x) const {
@@ -383,6 +398,7 @@ struct Formula {
 #else
 
 struct Formula {
+    Formula() = default;
     INLINE Formula(const byte *) {}
     INLINE void choose(int64) {}
     INLINE Target apply(Source x) const { return cast<TARGET, SOURCE, SATURATE>(x); }

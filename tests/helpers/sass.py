@@ -135,6 +135,10 @@ class Block:
             self._state[here & np.repeat(is_whole, WARP)] = RUNS
 
     def _bra(self, words, *operands):
+        if "DIV" in words:  # before a barrier of a warp: threads that are not together meet first
+            warps = np.repeat(self._mask.reshape(-1, WARP).any(1), WARP)
+            assert (self._mask == warps & (self._state != ENDED)).all(), "a warp is divided"
+            return
         taken = self._mask
         for condition in operands[:-1]:
             taken = taken & self._flag(condition)
@@ -293,10 +297,11 @@ class Block:
         flags, (a, b, c, *carry) = self._split(operands, 4 if "X" in words else 3)
         if "WIDE" in words:
             product = self._integer(a, is_signed) * self._integer(b, is_signed)
-            total = product.astype(U64) + self._wide(c)
+            added = self._wide(c) + sum(self._flag(one).astype(U64) for one in carry)
+            total = product.astype(U64) + added
             self._set_wide(target, total)
             for flag in flags:
-                self._set_flag(flag, total < product.astype(U64))
+                self._set_flag(flag, total < added)
             return
         product = self._integer(a, is_signed) * self._integer(b, is_signed)
         if "HI" in words:
@@ -472,6 +477,13 @@ class Block:
             self._set_wide(target, whole.astype(U64))
         else:
             self._set(target, whole)
+
+    def _f2ip(self, words, target, high, low, rest):
+        """Pack two items of 8 bits below those of `rest`."""
+        assert words == ["U8", "F32", "NTZ"], words
+        both = [np.nan_to_num(np.clip(np.rint(self._float(x)), 0, 255)) for x in (high, low)]
+        high, low = (one.astype(U32) for one in both)
+        self._set(target, self._bits(rest) << 16 | high << 8 | low)
 
     def _f2fp(self, words, target, high, low):
         assert "PACK_AB" in words, words
