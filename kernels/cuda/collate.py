@@ -1,10 +1,11 @@
 """Prepare the launch that collates the windows of samples, cropped or resized, into a batch.
 
 The launch has a table in device memory: the samples, each with its address and its axes, as
-collate.cu declares them, and what they refer to by offsets: tables of positions, fill values, and
-tap tables. A tap table has the first tap and the number of taps of every position, as int32, and
-then for every tap the float32 weights of all positions. What is compiled depends on the window, the
-batch and the order of the axes of the samples, not on their sizes.
+samples.cuh declares them, and what they refer to by offsets: tables of positions, fill values, and
+tap tables. A tap table has for every position the first tap and the number of taps, as int32, in
+the first half of 16 bytes, and then the float32 weights of the taps, in whole groups of four. What
+is compiled depends on the window, the batch and the order of the axes of the samples, not on their
+sizes.
 """
 
 from __future__ import annotations
@@ -20,21 +21,31 @@ from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
 from .launch import THREADS, CudaLaunch, Side, defines, pack_coefficients
-from .tiling import TILE_BYTES, divisor, offsets
+from .tiling import MAX_COUNT, TILE_BYTES, divisor, offsets
 
 TILE_ITEMS = 4096  # of the output: 16 for each thread
 WARPS = THREADS // 32  # each reads a line
 MOST_LINES = 64
 MOST_POSITIONS = 256  # of a line
-LINE_POSITIONS = 64  # of the output, if the axis of lines is resized
-SUM_BYTES = 2 * TILE_BYTES  # of shared memory for the sums of such lines
 FEW_CHANNELS = 8  # channels of a pixel in a line; more of them are a line of their own
-FEW_SUMS = 64  # the same if the axis of lines is resized
+FEW_SUMS = 64  # the same if an axis is resized
+
+# Resized samples: a tile for each warp of 32 threads.
+SUM_THREADS = 128
+WARP = 32
+MOST_SUMS = 1856  # of lines that a warp has in shared memory
+SHARED_BYTES = 48 << 10  # of a block
+MOST_SUMMED = 8  # channels of a thread
+SUM_LINES = 16, 8  # many, if there are tiles enough for all multiprocessors
+MANY_TILES = 4096
+SUM_POSITIONS = 8  # of a line, if the tile has many lines
+STAGE_BYTES = 4096  # of a warp
 
 MAX_STEP = 1 << 62
 
-SIDE = ("from", "low", "high", "map", "taps")  # columns of `SampleTable.sides`; see collate.cu
-FROM, LOW, HIGH, MAP, TAPS = range(len(SIDE))
+# Columns of `SampleTable.sides`; see samples.cuh.
+SIDE = ("from", "low", "high", "map", "taps", "tap_bytes")
+FROM, LOW, HIGH, MAP, TAPS, TAP_BYTES = range(len(SIDE))
 
 
 class WindowAxis(NamedTuple):
@@ -62,6 +73,8 @@ class SampleTable(NamedTuple):
     starts      bytes from a base address to each sample's index 0 on all axes, to its memory, and
                 to the end of it: three columns
     sides       an array by sample, axis and SIDE
+    heads       of resized axes: the first tap and the number of taps, by sample and position (or
+                one row for all samples)
     offset, fill    the place of the samples and of the fill values in the table
     read        the alignment in bytes of all items
     is_inside   whether all windows lie inside of their samples
@@ -70,6 +83,7 @@ class SampleTable(NamedTuple):
     item: int
     starts: Array
     sides: Array
+    heads: dict[int, Array]
     offset: int
     fill: int
     read: int
@@ -81,20 +95,20 @@ class _Tile(NamedTuple):
 
     axes        their numbers
     lengths     of the tile
-    taps        the resized axes other than U, in their order
     order       R, U and V, outermost first in the batch
     width       items of a word
     write       the bytes that are written at once, less than a word if it is not aligned
     is_joined   whether a word may extend over the last two axes
+    is_staged   whether items are put into shared memory before they are written
     """
 
     axes: tuple[int, int, int]
     lengths: list[int]
-    taps: list[int]
     order: list[int]
     width: int
     write: int
     is_joined: bool
+    is_staged: bool = False
 
 
 def prepare_collate(
@@ -121,10 +135,13 @@ def prepare_collate(
     nest = [*window, NO_AXIS, NO_AXIS, samples]
     is_summed = any(axis.is_resized for axis in window)
     steps = np.abs(table.sides[0, :, FROM]).tolist()
-    tile = _choose_tile(nest, steps, 4 if is_summed else table.item, target)
+    choose = _choose_summed_tile if is_summed else _choose_tile
+    tile = choose(nest, *_choose_axes(nest, steps), table.item, target)
     rows, line, part = tile.axes
-    # The order of the axes in the table: sums, U, V, and all others.
-    numbers = [*tile.taps, line, part]
+    # The order of the axes in the table: sums before those of U, U, V, and all others.
+    numbers = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
+    taps = len(numbers)
+    numbers += [line, part]
     numbers += [n for n in range(len(window)) if n not in numbers]
     around = [n for n in numbers if n not in tile.axes]
     are_rows_samples = rows == len(nest) - 1
@@ -132,59 +149,88 @@ def prepare_collate(
         -(-nest[n].length // length) for n, length in zip(tile.axes, tile.lengths, strict=True)
     ]
     groups = tiles[0] if are_rows_samples else samples.length
-    blocks = prod(tiles[1:] if are_rows_samples else tiles) * prod(nest[n].length for n in around)
+    each = prod(tiles[1:] if are_rows_samples else tiles) * prod(nest[n].length for n in around)
 
     def along(axis: int, count: int) -> bytes:
         number = numbers.index(axis) if axis in numbers else len(numbers)
         return divisor(count) + offsets(nest[axis].loop) + struct.pack("q", number)
 
-    coefficients = pack_coefficients(epilogue)
-    params = struct.pack("2Q", table.offset, table.fill) + divisor(blocks)
+    packed = _pack_samples(table, numbers)
+    params = struct.pack("2Q", table.offset, table.fill) + divisor(each)
     params += b"".join(map(along, tile.axes, tiles))
     params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
     params += b"".join(along(n, nest[n].length) for n in around or [len(window)])
     params += offsets(samples.loop)
-    beside = [2] if nest[line].is_resized else tile.order[2 - tile.is_joined :]
-    varies = any(nest[tile.axes[n]].coef for n in beside)
+    beside = [2] if is_summed else tile.order[2 - tile.is_joined :]
     macros = {
-        "AXES": len(numbers), "TAPS": len(tile.taps), "LINE_TAPS": int(nest[line].is_resized),
+        "AXES": len(numbers), "TAPS": taps,
         "R_AXIS": numbers.index(rows) if rows in numbers else len(numbers),
         "TILE_R": tile.lengths[0], "TILE_U": tile.lengths[1], "TILE_V": tile.lengths[2],
-        "COLUMNS": _columns(tile, nest[line].is_resized),
         "FIRST": tile.order[0], "MIDDLE": tile.order[1], "LAST": tile.order[2],
         "WIDTH": tile.width, "JOINED": int(tile.is_joined),
         "READ": table.read, "WRITE": tile.write,
         "INSIDE": int(table.is_inside), "MAPS": int(table.sides[..., MAP].any()),
         "OTHERS": len(around),
-        "NEAREST": int(is_float and not is_summed),
     }  # fmt: skip
+    family, grid, threads = "collate", groups * each, THREADS
+    if is_summed:
+        if grid >= MAX_COUNT:
+            raise RuntimeError(f"{grid} tiles; a launch must have fewer than 2**31")
+        reaches = b""
+        if nest[line].is_resized:
+            reaches = _reaches(table.heads[line], tile.lengths[1], len(table.starts))
+        params += struct.pack("2Q", table.offset + len(packed), grid)
+        packed += reaches
+        macros |= {"LINE_TAPS": int(nest[line].is_resized), "ROOM": _room(tile, taps, target)}
+        macros |= {"STAGED": int(tile.is_staged), "BY_ROW": int(bool(nest[rows].coef))}
+        macros |= {"COVERED": int(all((head[..., 1] > 0).all() for head in table.heads.values()))}
+        family, grid, threads = "resize", -(-grid * WARP // SUM_THREADS), SUM_THREADS
+    else:
+        macros |= {"NEAREST": int(is_float)}
+    varies = any(nest[tile.axes[n]].coef for n in beside)
+    macros["THREADS"] = threads
     common = defines(Side(table.item, 0), epilogue, varies, **macros)
     launch = CudaLaunch(
-        "collate",
+        family,
         (*common, ("SAMPLE", item)),
         params,
-        groups * blocks,
+        grid,
+        threads,
         pointers=4,
-        coefficients=coefficients,
+        coefficients=pack_coefficients(epilogue),
     )
-    return launch, _pack_samples(table, window, numbers)
+    return launch, packed
 
 
-def _pack_samples(table: SampleTable, window: Sequence[WindowAxis], numbers: list[int]) -> bytes:
-    """Return the samples as collate.cu declares them, with their axes in the order of `numbers`."""
+def _pack_samples(table: SampleTable, numbers: list[int]) -> bytes:
+    """Return the samples as samples.cuh declares them, their axes in the order of `numbers`."""
     count = len(table.starts)
-    absent = np.broadcast_to(np.array([0, 0, 1, 0, 0], np.int64), (count, 2, len(SIDE)))
+    absent = np.broadcast_to(np.array([0, 0, 1, 0, 0, 0], np.int64), (count, 2, len(SIDE)))
     sides = np.concatenate([table.sides, absent], 1)[:, numbers]
-    lengths = np.array([*(axis.length for axis in window), 1, 1], np.int64)[numbers]
-    lengths = np.broadcast_to(lengths, sides.shape[:2])[..., None]
-    rows = np.concatenate([sides, lengths], 2).reshape(count, -1)
-    return np.concatenate([table.starts, rows], 1).tobytes()
+    return np.concatenate([table.starts, sides.reshape(count, -1)], 1).tobytes()
 
 
-def _choose_tile(nest: list[WindowAxis], steps: list[int], item: int, target: Side) -> _Tile:
-    """Return the tile for samples of which the first one has these steps."""
-    resized = [n for n, axis in enumerate(nest) if axis.is_resized]
-    line, part = _choose_line(nest, steps, resized)
+def _reaches(heads: Array, tile: int, samples: int) -> bytes:
+    """Return the first source position that each tile along an axis needs, and their number."""
+    is_used = heads[..., 1] > 0
+    lows = np.where(is_used, heads[..., 0], np.iinfo(np.int32).max)
+    ends = np.where(is_used, heads.sum(-1), 0)
+    starts = np.arange(0, heads.shape[1], tile)
+    lows = np.minimum.reduceat(lows, starts, axis=1)
+    ends = np.maximum.reduceat(ends, starts, axis=1)
+    lows = np.minimum(lows, ends)
+    reaches = np.stack([lows, ends - lows], -1).astype(np.int32)
+    return np.broadcast_to(reaches, (samples, *reaches.shape[1:])).tobytes()
+
+
+def _choose_axes(
+    nest: list[WindowAxis], steps: list[int]
+) -> tuple[tuple[int, int, int], list[int]]:
+    """Return the axes of a tile and their order in the batch (see _Tile).
+
+    `steps` are those of the first sample.
+    """
+    line, part = _choose_line(nest, steps)
     used = [n for n, axis in enumerate(nest) if axis.length > 1]
     last = min(used, key=lambda n: abs(nest[n].dst), default=line)
     near = [n for n in used[:-1] if n < len(steps) and n not in (line, part)]
@@ -194,31 +240,66 @@ def _choose_tile(nest: list[WindowAxis], steps: list[int], item: int, target: Si
     def step(n: int) -> int:
         return abs(nest[axes[n]].dst) if axes[n] in used else MAX_STEP
 
-    order = sorted(range(3), key=step, reverse=True)
+    return axes, sorted(range(3), key=step, reverse=True)
+
+
+def _is_joined(nest: list[WindowAxis], axes: Sequence[int], order: list[int]) -> bool:
+    """Return True if the last two axes of a tile are contiguous in the batch, and of lines."""
     middle, inner = (nest[axes[n]] for n in order[1:])
-    is_joined = (
-        not nest[line].is_resized
-        and order[1:] == [1, 2]
-        and middle.dst == inner.length * inner.dst
-        and inner.length > 1
-    )
+    is_contiguous = middle.dst == inner.length * inner.dst
+    return order[1:] == [1, 2] and is_contiguous and inner.length > 1
+
+
+def _choose_tile(
+    nest: list[WindowAxis], axes: tuple[int, int, int], order: list[int], item: int, target: Side
+) -> _Tile:
+    """Return the tile of a block of threads."""
+    is_joined = _is_joined(nest, axes, order)
     run = [axes[n] for n in order[2 - is_joined :]]
-    # Resized items are written one by one, so that neighbors have neighboring taps.
-    is_word = inner.dst == target.item and not nest[line].is_resized
-    write = _alignment(nest, target, run if is_word else ())
+    write = _alignment(nest, target, run if nest[axes[order[2]]].dst == target.item else ())
     width = max(1, write // target.item)
-    lengths = _tile_lengths(
-        [nest[n].length for n in axes], item, order[2] == 0, nest[line].is_resized
-    )
+    lengths = _tile_lengths([nest[n].length for n in axes], item, order[2] == 0)
     rounded = 1 if is_joined else order[2]
     unit = width // gcd(width, lengths[2]) if is_joined else width
     lengths[rounded] = -(-lengths[rounded] // unit) * unit
-    taps = [n for n in resized if n != line]
-    return _Tile(axes, lengths, taps, order, width, write, is_joined)
+    return _Tile(axes, lengths, order, width, write, is_joined)
 
 
-def _choose_line(nest: list[WindowAxis], steps: list[int], resized: list[int]) -> tuple[int, int]:
+def _choose_summed_tile(
+    nest: list[WindowAxis], axes: tuple[int, int, int], order: list[int], item: int, target: Side
+) -> _Tile:
+    """Return the tile of a warp that resizes samples."""
+    rows, line, part = (nest[n].length for n in axes)
+    groups = -(-part // MOST_SUMMED)
+    most = WARP // groups
+    many, few = SUM_LINES
+    tiles = prod(axis.length for axis in nest) // (many * most * part)
+    lines = _even_part(rows, many if tiles >= MANY_TILES else few)
+    if order[2] == 1:  # threads next to each other write neighbors
+        write = _alignment(nest, target)
+        return _Tile(axes, [lines, _even_part(line, most), part], order, 1, write, False)
+    are_rows_last = order[2] == 0
+    line = _even_part(line, SUM_POSITIONS // groups if are_rows_last else most)
+    is_joined = _is_joined(nest, axes, order)
+    run = [axes[n] for n in order[2 - is_joined :]]
+    write = _alignment(nest, target, run if nest[axes[order[2]]].dst == target.item else ())
+    width = max(1, write // target.item)
+    if is_joined:
+        while width // gcd(width, part) > most:
+            width //= 2
+            write //= 2
+        unit = width // gcd(width, part)
+        line = min(-(-line // unit), most // unit) * unit
+    room = max(1, STAGE_BYTES // (line * part * target.item))
+    rows = min(room, min(rows, WARP) if are_rows_last else lines)
+    if are_rows_last:
+        rows = min(WARP, -(-rows // width) * width)
+    return _Tile(axes, [rows, line, part], order, width, write, is_joined, is_staged=True)
+
+
+def _choose_line(nest: list[WindowAxis], steps: list[int]) -> tuple[int, int]:
     """Return the axes U and V, along which a line of a sample extends; absent ones are NO_AXIS."""
+    resized = [n for n, axis in enumerate(nest) if axis.is_resized]
     absent = len(steps), len(steps) + 1
     used = [n for n in range(len(steps)) if nest[n].length > 1 or nest[n].is_resized]
     first, second, *_ = *sorted(used, key=steps.__getitem__), *absent
@@ -240,18 +321,12 @@ def _alignment(nest: list[WindowAxis], target: Side, run: Sequence[int] = ()) ->
     return target.width([*steps, prod(nest[n].length for n in run) * target.item])
 
 
-def _tile_lengths(
-    lengths: list[int], item: int, are_rows_last: bool, is_resized: bool
-) -> list[int]:
+def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[int]:
     """Return the lengths of a tile along axes of these lengths: R, U and V.
 
-    `item`: bytes in shared memory. `are_rows_last`: R is the innermost axis of the batch.
-    `is_resized`: U is.
+    `item`: bytes. `are_rows_last`: R is the innermost axis of the batch.
     """
     rows, line, part = lengths
-    if is_resized:
-        rows = min(rows, 2 * WARPS if are_rows_last else WARPS)
-        return [rows, _even_part(line, min(LINE_POSITIONS, TILE_ITEMS // (rows * part))), part]
     room = min(TILE_ITEMS, TILE_BYTES // item)
     if are_rows_last:
         rows = min(rows, MOST_LINES)
@@ -261,12 +336,14 @@ def _tile_lengths(
     return [min(rows, MOST_LINES, room), line, part]
 
 
+def _room(tile: _Tile, taps: int, target: Side) -> int:
+    """Return the sums of lines that a warp has in shared memory beside its other data."""
+    rows, line, part = tile.lengths
+    staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item
+    used = staged + rows * (64 + 32 * taps) + 4 * WARP * MOST_SUMMED
+    return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // 4 // 64 * 64)
+
+
 def _even_part(length: int, most: int) -> int:
     """Return the longest of equal parts of a length, each of at most `most`."""
     return -(-length // -(-length // max(1, most)))
-
-
-def _columns(tile: _Tile, is_resized: bool) -> int:
-    """Return the positions of lines that are in shared memory at once."""
-    rows, line, part = tile.lengths
-    return max(1, SUM_BYTES // 4 // (rows * part)) if is_resized else line

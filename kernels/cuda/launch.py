@@ -564,7 +564,7 @@ def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target:
     return max(1, width)
 
 
-FAMILIES = ("transpose", "interleave", "lines", "runs", "gather", "accumulate", "collate")
+FAMILIES = ("transpose", "interleave", "lines", "runs", "gather", "accumulate", "collate", "resize")
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 
@@ -572,8 +572,9 @@ _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 @cache
 def source(family: str) -> str:
     """Return the CUDA C++ code of a kernel family, with the project's headers inlined."""
-    return _INCLUDE.sub(lambda match: _read(match[1]), _read(f"{family}.cu"))
+    return _read(f"{family}.cu")
 
 
 def _read(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda match: _read(match[1]), text)

@@ -422,7 +422,7 @@ def _prepare_launch(
         axes, placed.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
     base = min(sample.address for sample in samples)
-    starts, sides = _sides(samples, placed, letters, table)
+    starts, sides, heads = _sides(samples, placed, letters, table)
     window = [
         WindowAxis(
             letter.size,
@@ -441,6 +441,7 @@ def _prepare_launch(
             source.itemsize,
             starts - base,
             sides,
+            heads,
             table.next_offset,
             fill_offset,
             _common_alignment(samples),
@@ -457,8 +458,11 @@ def _prepare_launch(
 
 def _sides(
     samples: Sequence[DeviceArray], placed: PlacedWindows, letters: list[_Letter], table: _Table
-) -> tuple[Array, Array]:
-    """Return the starts and the sides of samples (see SampleTable), and add what they refer to."""
+) -> tuple[Array, Array, dict[int, Array]]:
+    """Return the starts, sides and heads of samples (see SampleTable).
+
+    What they refer to is added to the table.
+    """
     strides = np.array([sample.strides for sample in samples], np.int64)
     addresses = np.array([sample.address for sample in samples], np.int64)
     begins, steps, lengths = (np.array(field) for field in placed[1:4])
@@ -467,13 +471,18 @@ def _sides(
     high = np.where(steps < 0, begins + 1, lengths - begins)
     is_spaced = np.abs(steps) != 1  # selected channels, which all exist
     low, high = np.where(is_spaced, 0, low), np.where(is_spaced, np.array(placed.window), high)
-    tables = np.zeros((2, *begins.shape), np.int64)  # of positions and taps
+    tables = np.zeros((3, *begins.shape), np.int64)  # of positions and taps, and bytes of taps
+    heads: dict[int, Array] = {}
     for axis, index in placed.maps.items():
         rows = np.ascontiguousarray(np.broadcast_to(index, (len(samples), index.shape[1])))
         offset = table.add(rows.tobytes())
         tables[0, :, axis] = offset + rows.strides[0] * np.arange(len(samples))
-    if placed.resized:
-        tables[1][:, placed.resized] = _taps(placed, table)
+    for axis, rows in _tap_tables(placed):
+        step = rows.strides[0] if len(rows) > 1 else 0
+        tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(len(samples))
+        tables[2, :, axis] = rows.strides[1]
+        (number,) = (n for n, letter in enumerate(letters) if letter.axis == axis)
+        heads[number] = rows[..., :2].view(np.int32)
     fields = strides * steps, low, high, *tables
     sides = np.stack(fields, -1)[:, [letter.axis for letter in letters]]
     for number, letter in enumerate(letters):
@@ -482,15 +491,18 @@ def _sides(
             sides[:, number, 2] = letter.size
     ends = np.array([span(sample) for sample in samples], np.int64)
     starts = addresses + (begins * strides).sum(1), addresses + ends[:, 0], addresses + ends[:, 1]
-    return np.stack(starts, 1), sides
+    return np.stack(starts, 1), sides, heads
 
 
-def _taps(placed: PlacedWindows, table: _Table) -> Array:
-    """Return the offsets of the tap tables of samples (rows) along the resized axes (columns)."""
-    if placed.placements is None or placed.resize is None:
-        raise RuntimeError("samples are not resized")
-    offsets = np.zeros((len(placed.lengths), len(placed.resized)), np.int64)
+def _tap_tables(placed: PlacedWindows) -> Iterator[tuple[int, Array]]:
+    """Yield the resized axes and the tap table of each sample, or one for all.
+
+    Tables have a row for each position, of words of 32 bits: the first tap and the number of taps,
+    two unused words, and weights in whole groups of four, which a GPU reads together.
+    """
     for column, axis in enumerate(placed.resized):
+        if placed.placements is None or placed.resize is None:
+            raise RuntimeError("samples are not resized")
         along = AxisPlacement(
             placed.window[axis],
             placed.placements.sizes[:, column],
@@ -498,26 +510,15 @@ def _taps(placed: PlacedWindows, table: _Table) -> Array:
             placed.placements.firsts[:, column],
             placed.flips[:, axis],
         )
-        rows = _tap_rows(placed.resize, along)
-        step = rows.strides[0] if len(rows) > 1 else 0
-        offsets[:, column] = table.add(rows.tobytes()) + step * np.arange(len(offsets))
-    return offsets
-
-
-def _tap_rows(resize: ResizeOptions, along: AxisPlacement) -> Array:
-    """Return the tap table of each sample, or one for all, as bytes in a row.
-
-    The first tap and the number of taps of each position come first, as int32; then the first
-    weight of all positions, all second ones, and so on: threads of a GPU read the weights of
-    neighboring positions together.
-    """
-    memory, (addresses,), _ = tap_tables(resize, [along])
-    rows = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
-    positions, weights = np.split(rows, [8 * POSITION * along.length], 1)
-    taps = weights.view(F4).reshape(len(rows), along.length, -1).transpose(0, 2, 1)
-    positions = np.ascontiguousarray(positions).view(np.int64).astype(np.int32).view(np.uint8)
-    by_tap = np.ascontiguousarray(taps).view(np.uint8).reshape(len(rows), -1)
-    return np.concatenate([positions, by_tap], 1)
+        memory, (addresses,), _ = tap_tables(placed.resize, [along])
+        tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
+        heads, weights = np.split(tables, [8 * POSITION * along.length], 1)
+        weights = weights.view(F4).reshape(len(tables), along.length, -1)
+        rows = np.zeros((*weights.shape[:2], 4 + -(-weights.shape[2] // 4) * 4), F4)
+        heads = np.ascontiguousarray(heads).view(np.int64).reshape(*weights.shape[:2], POSITION)
+        rows[..., :POSITION].view(np.int32)[:] = heads
+        rows[..., 4 : 4 + weights.shape[2]] = weights
+        yield axis, rows
 
 
 def _common_alignment(samples: Sequence[DeviceArray]) -> int:

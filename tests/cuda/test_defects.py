@@ -5,6 +5,7 @@ the result is wrong in any order of threads, or a sanitizer reports; a missing b
 be a race that ThreadSanitizer sees.
 """
 
+import re
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from layoutkit.kernels.cuda.launch import source as text_of
 
 pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)
-BARRIER = "__syncthreads();"
+BARRIER = re.compile(r"__sync(threads|warp)\(\);")
 
 
 class Case(NamedTuple):
@@ -162,8 +163,17 @@ CASES = {
         ),
         lambda: collated(*[(20, 30, 3)] * 33, pattern="hwc->chwb", h=5, w=11),
         lambda: collated((3, 9, 11, 2), pattern="thwc->btwhc", h=8, channels=(1, 0, 0)),
-        lambda: collated((20, 24, 3), (9, 30, 3), h=9, w=7, resize="bilinear", **COLOURS),
+        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", fit="pad", **COLOURS),
+        lambda: collated((7, 40, 3), source="f4", shift=12, w=40),
+        lambda: collated((3, 7, 40), pattern="chw->bchw", w=50, fill=(1, 2, 3)),
+        lambda: collated((7, 40, 3), pattern="hwc->bhwc", **COLOURS),
+        lambda: collated(*[(6, 7, 3)] * 70, pattern="hwc->chwb", h=2, w=3),
+        lambda: collated((9, 16, 4), c=4, fill=7, call={"offset": {"c": 2}}),
+        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", channels=(2, 0, 0)),
+    ],
+    "resize": [
         lambda: collated((5, 900, 3), h=4, w=9, resize="area"),
+        lambda: collated((20, 24, 3), (9, 30, 3), h=9, w=7, resize="bilinear", **COLOURS),
         lambda: collated(
             (9, 11, 5),
             (8, 7, 5),
@@ -176,9 +186,6 @@ CASES = {
             call={"crop": {"w": 13}, "offset": {"w": -2}},
         ),
         lambda: collated((9, 11, 7), pattern="thw->bthw", t=4, h=12, w=6, resize="bilinear"),
-        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", fit="pad", **COLOURS),
-        lambda: collated((7, 40, 3), source="f4", shift=12, w=40),
-        lambda: collated((3, 7, 40), pattern="chw->bchw", w=50, fill=(1, 2, 3)),
         lambda: collated(
             (30, 9, 60), pattern="thw->bthw", t=12, h=12, w=12, resize="bilinear", fit="pad", fill=3
         ),
@@ -186,10 +193,6 @@ CASES = {
             (60, 9, 3), h=12, w=80, resize="area", fit="pad", fill=3, call={"flip": "w"}
         ),
         lambda: collated((5, 1900, 3), (5, 40, 3), pattern="hwc->chwb", h=4, w=9, resize="area"),
-        lambda: collated((7, 40, 3), pattern="hwc->bhwc", **COLOURS),
-        lambda: collated(*[(6, 7, 3)] * 70, pattern="hwc->chwb", h=2, w=3),
-        lambda: collated((9, 16, 4), c=4, fill=7, call={"offset": {"c": 2}}),
-        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", channels=(2, 0, 0)),
         lambda: collated(
             (3, 9, 40),
             pattern="chw->bchw",
@@ -199,6 +202,8 @@ CASES = {
             fill=3,
             call={"crop": {"h": 13}, "offset": {"h": -2}},
         ),
+        lambda: collated((40, 30, 20), h=9, w=7, resize="bilinear", dtype="f4", scale=2),
+        lambda: collated(*[(20, 30, 3)] * 35, pattern="hwc->chwb", h=5, w=11, resize="bicubic"),
     ],
 }
 
@@ -240,20 +245,20 @@ def is_found(family_cases, text):
 
 
 BARRIERS = [
-    (family, number) for family in FAMILIES for number in range(text_of(family).count(BARRIER))
+    (family, number)
+    for family in FAMILIES
+    for number, _ in enumerate(BARRIER.finditer(text_of(family)))
 ]
 
 
 def without_barrier(family, number):
-    before, after = text_of(family), ""
-    for _ in range(number + 1):
-        head, _, before = before.partition(BARRIER)
-        after += head + BARRIER
-    return after.removesuffix(BARRIER) + ";" + before
+    text = text_of(family)
+    barrier = [*BARRIER.finditer(text)][number]
+    return text[: barrier.start()] + ";" + text[barrier.end() :]
 
 
 def test_barriers_are_where_threads_share_memory():
-    counts = {family: text_of(family).count(BARRIER) for family in FAMILIES}
+    counts = {family: len(BARRIER.findall(text_of(family))) for family in FAMILIES}
     shared = {family: "__shared__" in text_of(family) for family in FAMILIES}
     assert {family: count > 0 for family, count in counts.items()} == shared
     assert sum(counts.values()) == len(BARRIERS) >= 4
@@ -396,25 +401,25 @@ MISTAKES = [
     ("collate", "x >= u.low && x < u.high && y", "x >= u.low && y"),
     ("collate", "src += x * side.from;", "src += place * side.from;"),
     ("collate", "fill += place * along", "fill += along"),
-    ("collate", "is_covered = is_covered && Taps", "is_covered = Taps"),
-    ("collate", "is_covered && Taps(table, side, place).count > 0;", "is_covered;"),
-    ("collate", "from = end ? smaller(from, reach.first) : reach.first;", "from = reach.first;"),
+    ("resize", "is_covered = is_covered && taps[i].count > 0;", "is_covered = taps[i].count > 0;"),
+    ("resize", "line.is_covered && column.taps.count > 0", "line.is_covered"),
+    ("resize", "line.sample * tiles + tile.start", "tile.start"),
     ("collate", "before < WORD ? ceiling((int)(WORD - before), BYTES) : 0;", "0;"),
     ("collate", "(after - WORD) / BYTES", "after / BYTES + WORD"),
-    ("collate", "after -= one < other ? other : one;", ""),
+    ("resize", "of.end - high);", "of.end - low);"),
     ("collate", "if (!INSIDE && u.low > low) begin", "if (false) begin"),
     ("collate", "if (!INSIDE && u.high < low + columns) end", "if (false) end"),
-    ("collate", "part * params.tile[V].loop.step.src;", "0;"),
-    ("collate", "tap < taps.count; ++tap", "tap <= taps.count; ++tap"),
+    ("collate", "part * windows.tile[V].loop.step.src;", "0;"),
+    ("resize", "if (tap < high) add_tap", "if (tap <= high) add_tap"),
     ("collate", "at - by + WORD, by);", "at - by + WORD, 0);"),
-    ("collate", "part.load_items(first, end, count,", "part.load_items(0, end, count,"),
-    ("collate", "part.load_items(first, end, count,", "part.load_items(first, end, count - 1,"),
-    ("collate", "before < 0 ? (int)-before : 0;", "0;"),
-    ("collate", "(int)(COLUMNS - before) : taps.count;", "taps.count : taps.count;"),
-    ("collate", "columns = larger(columns, lines[r].columns);", "columns = lines[r].columns;"),
-    ("collate", "if (!covered)\n", "if (false)\n"),
-    ("collate", "first.at[U] >= count[U] || first", "first"),
-    ("collate", "weights + tap * length", "weights + tap"),
+    ("resize", "if (item < first || item >= end)", "if (item >= end)"),
+    ("resize", "item = mine; item < count;", "item = mine; item < count - 1;"),
+    ("resize", "before < 0 ? -before : 0;", "0;"),
+    ("resize", "smaller(taps.count, count - before);", "taps.count;"),
+    ("resize", "longest = larger(longest, lines[r].columns);", "longest = lines[r].columns;"),
+    ("resize", "if (!COVERED && !(line", "if (false && !(line"),
+    ("resize", "|| column.u >= tile.count[U]) return;", ") return;"),
+    ("resize", "table + weights + 4 * tap);", "table + weights);"),
     ("transpose", "goes_on(params, rows, 0, TILE_ROWS))", "goes_on(params, rows, 0))"),
     ("transpose", "place_of_row = coef + at.coef;", "place_of_row = at.coef;"),
     ("interleave", "bounds.first, bounds.second);", "bounds.first, bounds.first);"),
@@ -422,8 +427,8 @@ MISTAKES = [
     ("collate", "(uint64)number * TILE_R, number = 0;", "(uint64)number * TILE_R;"),
     ("collate", "(v.low <= 0 && v.high >= TILE_V)", "(v.low <= 0)"),
     ("collate", "MAPS && v.map ?", "MAPS && v.map && !u.map ?"),
-    ("collate", "(x >= low && x < high)), inner", "(x >= low && x <= high)), inner"),
-    ("collate", "|| last >= side.high)) return", "|| last > side.high)) return"),
+    ("resize", "exists && (INSIDE || (x >= side.low", "exists && (INSIDE || (x > side.low"),
+    ("resize", "taps[i].first + more < side.high;", "taps[i].first + more <= side.high;"),
 ]  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_predicted_share_of_options(row):
 
 # Instructions or table entries limit the others; docs/gpu.md has their shares.
 @pytest.mark.parametrize(
-    ("row", "share"), [(WINDOWS[0], 0.8), (WINDOWS[3], 0.7), (WINDOWS[6], 0.5), (WINDOWS[1], 0.65)]
+    ("row", "share"), [(WINDOWS[0], 0.8), (WINDOWS[3], 0.7), (WINDOWS[6], 0.62), (WINDOWS[1], 0.65)]
 )
 def test_windows_would_be_collated_at_the_speed_of_memory(row, share):
     cost = cost_of_windows(*row)
@@ -102,7 +102,7 @@ def test_windows_would_be_collated_at_the_speed_of_memory(row, share):
 @pytest.mark.budget(2)
 @pytest.mark.parametrize(
     ("row", "share"),
-    [(RESIZES[0], 0.075), (RESIZES[3], 0.045), (RESIZES[5], 0.11), (RESIZES[6], 0.055)],
+    [(RESIZES[0], 0.38), (RESIZES[3], 0.21), (RESIZES[5], 0.3), (RESIZES[6], 0.38)],
 )
 def test_predicted_share_of_resizes(row, share):
     assert cost_of_windows(*row).share >= share

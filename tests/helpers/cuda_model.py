@@ -109,7 +109,7 @@ def throughput(customers, idle, demands):
 def cost(launch, out, sources, shifts, read=None):
     """Return the Cost of a launch of `cuda_moves.planned`; `read`: bytes, if not all sources."""
     read = sum(x.nbytes for x in sources) if read is None else read
-    if launch.family == "collate":  # the turns of its loops depend on the samples
+    if launch.family in ("collate", "resize"):  # the turns of its loops depend on the samples
         return cost_of_executed(launch, out, sources, shifts, read)
     kernel = replace(launch, params=b"", grid=1, coefficients=b"")
     registers, shared, code = _compiled(kernel, _straight(launch, len(sources)))
@@ -306,7 +306,7 @@ def _chosen(launch):
     """Return the blocks to trace: some turns of the outer loops, or blocks spread over one."""
     turn = launch.grid
     # Blocks next to each other read the same sectors.
-    together = {"collate": MOST_BOXES, "runs": MOST_BLOCKS}.get(launch.family)
+    together = {"collate": MOST_BOXES, "resize": MOST_BOXES, "runs": MOST_BLOCKS}.get(launch.family)
     if together:
         return list(range(turn // 2, min(turn, turn // 2 + together)))
     if launch.family != "accumulate":

@@ -1,5 +1,6 @@
 // Run a kernel block by block on one thread. Every CUDA thread is a fiber that runs to the next
-// barrier; when all of a block are there, they go on, in the order that is asked for.
+// barrier, of its warp or of the block; when all of them are there, they go on, in the order that is
+// asked for.
 
 }  // namespace
 
@@ -25,6 +26,7 @@ struct Fiber {
     char *stack;
     void *kept;
     int line;
+    bool meets, waits;  // at a barrier of its warp; for fibers that are not at their barrier
 };
 
 struct Arguments {
@@ -40,15 +42,16 @@ SHIM void *kept;
 SHIM const void *scheduler_stack;
 SHIM size_t scheduler_size;
 
-static void pause(int line) {
+static void pause(int line, bool meets = false) {
     Fiber *self = running;
-    self->line = line;
+    self->line = line, self->meets = meets;
     LEAVE(&self->kept, scheduler_stack, scheduler_size);
     swapcontext(&self->context, &scheduler);
     ARRIVE(self->kept, &scheduler_stack, &scheduler_size);
 }
 
 void barrier(int line) { pause(line); }
+void meet(int line) { pause(line, true); }
 
 __attribute__((no_sanitize("address"))) static void live() {
     ARRIVE(nullptr, &scheduler_stack, &scheduler_size);
@@ -66,17 +69,31 @@ static void resume(unsigned number) {
     ARRIVE(kept, nullptr, nullptr);
 }
 
+// Return whether so many fibers are at the same barrier.
+static bool are_together(const Fiber *first, unsigned count) {
+    for (unsigned i = 1; i < count; ++i)
+        if (first[i].line != first->line || first[i].meets != first->meets) return false;
+    return true;
+}
+
 // Run all fibers to the end of the block; false if they do not all meet at every barrier.
 static bool run_block(Numbers &threads) {
-    int line;
-    do {
+    for (unsigned i = 0; i < threads.count; ++i) fibers[i].waits = false;
+    for (;;) {
         threads.shuffle();
-        for (unsigned i = 0; i < threads.count; ++i) resume(threads.number[i]);
-        line = fibers[0].line;
         for (unsigned i = 0; i < threads.count; ++i)
-            if (fibers[i].line != line) return false;
-    } while (line != FINISHED);
-    return true;
+            if (!fibers[threads.number[i]].waits) resume(threads.number[i]);
+        bool goes_on = false;
+        for (unsigned i = 0; i < threads.count; i += WARP) {
+            if (!are_together(fibers + i, WARP)) return false;
+            for (unsigned j = i; j < i + WARP; ++j) fibers[j].waits = !fibers[j].meets;
+            goes_on = goes_on || fibers[i].meets;
+        }
+        if (goes_on) continue;
+        if (!are_together(fibers, threads.count)) return false;
+        if (fibers[0].line == FINISHED) return true;
+        for (unsigned i = 0; i < threads.count; ++i) fibers[i].waits = false;
+    }
 }
 
 static void begin(Fiber &fiber, char *stack) {

@@ -27,6 +27,7 @@ double rint(double), fma(double, double, double);
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static
 #define __syncthreads() shim::barrier(__LINE__)
+#define __syncwarp() shim::meet(__LINE__)
 
 #define SHIM static __attribute__((section("shim")))
 #ifdef SHIM_THREADS
@@ -58,6 +59,9 @@ struct Index {
 };
 
 void barrier(int line);
+void meet(int line);  // the threads of a warp
+
+constexpr unsigned WARP = 32;
 
 }  // namespace shim
 

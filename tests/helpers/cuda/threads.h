@@ -27,6 +27,11 @@ struct Thread {
 SHIM pthread_barrier_t meetings[2];
 static thread_local unsigned met;
 
+SHIM pthread_barrier_t warp_meetings[2][32];
+static thread_local unsigned warp_met;
+
+void meet(int) { pthread_barrier_wait(&warp_meetings[warp_met++ % 2][threadIdx.x / WARP]); }
+
 void barrier(int) { pthread_barrier_wait(&meetings[met++ % 2]); }
 
 static void *live(void *argument) {
@@ -55,6 +60,8 @@ extern "C" const char *run(const void *params, const void *pointers, unsigned gr
     memcpy(&job.params, params, sizeof(Params));
     memcpy(&job.pointers, pointers, sizeof(Pointers));
     for (pthread_barrier_t &meeting : meetings) pthread_barrier_init(&meeting, nullptr, block);
+    for (auto &row : warp_meetings)
+        for (pthread_barrier_t &meeting : row) pthread_barrier_init(&meeting, nullptr, shim::WARP);
     Thread *threads = (Thread *)calloc(block, sizeof(Thread));
     for (unsigned i = 0; i < block; ++i) {
         threads[i] = {&job, numbers.number[i], 0};
@@ -63,5 +70,7 @@ extern "C" const char *run(const void *params, const void *pointers, unsigned gr
     for (unsigned i = 0; i < block; ++i) pthread_join(threads[i].handle, nullptr);
     free(threads);
     for (pthread_barrier_t &meeting : meetings) pthread_barrier_destroy(&meeting);
+    for (auto &row : warp_meetings)
+        for (pthread_barrier_t &meeting : row) pthread_barrier_destroy(&meeting);
     return nullptr;
 }

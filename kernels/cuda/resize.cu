@@ -1,0 +1,419 @@
+// Resize windows of many samples into one batch: crop, flip, select channels, fill, convert.
+//
+// A warp writes a tile of the batch (samples.cuh) without waiting for other warps.
+//
+//   1. Threads sum words of the samples over the taps of all resized axes but U (TAPS of them), and
+//      put the sums of several lines into shared memory; items one by one where a word would reach
+//      out of the sample, or a line is not contiguous.
+//   2. A thread has a *column*: a position of U and up to 8 of V. For one line after the other, it
+//      sums what is in shared memory over the taps of U (LINE_TAPS: U is resized), and converts the
+//      sums. It writes them, or, if neighbors of the batch belong to other threads (STAGED), puts
+//      them into shared memory, from where the warp writes words in the end.
+//
+// Lines that do not fit into shared memory go through it in parts. Sums are of float32, in the order
+// of the taps, the first resized axis first: results depend neither on the tile nor on other samples.
+
+#include "samples.cuh"
+
+struct Params : Windows {
+    uint64 reaches;  // offset of the table of the positions of U that the tiles of samples need
+    uint64 tiles;
+};
+
+constexpr int WARP = 32, WARPS = THREADS / WARP;
+constexpr int GROUPS = ceiling(TILE_V, 8), BESIDE = ceiling(TILE_V, GROUPS);  // channels of a column
+constexpr int COLUMNS = TILE_U * GROUPS;  // at most WARP
+constexpr int ROWS = WARP / COLUMNS;      // lines that a warp sums at the same time
+// Positions of U that are in shared memory at once of each of so many lines; a multiple of PER, if
+// there is room for so many.
+constexpr int MOST = ROOM / ROWS / PER * PER / TILE_V;
+constexpr int PART = MOST < PER ? MOST : MOST / PER * PER;
+constexpr int AHEAD = 4;  // taps whose words, or whose weights, a thread loads at once
+constexpr int KEPT = 2;   // groups of weights of U in registers
+// Items of the batch in shared memory. Rows of them begin in different banks.
+constexpr int PITCH = extent(LAST) + (LAST == R ? 16 / larger(1, smaller(16, OUT)) : 0);
+constexpr int STAGE = STAGED ? extent(FIRST) * extent(MIDDLE) * PITCH : 1;
+
+// Return the items from a line of so many positions to the next one in shared memory.
+INLINE int pitch_of(int columns) { return ceiling(columns * TILE_V, PER) * PER; }
+
+// The taps of a position: the first source position, their number, and the offset of their weights.
+struct Taps {
+    int first, count;
+    int64 weights;
+
+    INLINE Taps() {}
+    INLINE Taps(const byte *table, const Side &side, int64 place) {
+        const int64 at = side.taps + place * side.tap_bytes;
+        Items<int, 2> head;
+        head.template read<8>(table + at);
+        first = head.item[0], count = head.item[1], weights = at + 16;
+    }
+
+    INLINE float weight(const byte *table, int tap) const {
+        return get((const float *)(table + weights) + tap);
+    }
+
+    // Return the weights of AHEAD taps.
+    INLINE Items<float, AHEAD> group(const byte *table, int tap) const {
+        Items<float, AHEAD> some;
+        some.template read<16>(table + weights + 4 * tap);
+        return some;
+    }
+};
+
+INLINE float add(float value, float weight, float sum) { return multiply_add(value, weight, sum); }
+INLINE float held(Item item) { return cast<f4, SAMPLE, false>(item); }
+
+// Return an item of a word as a float. Bytes are put into the mantissa of 2^23: two instructions.
+template <class Dtype, int COUNT> INLINE float held_of(const Items<Item, COUNT> &word, int i) {
+    constexpr bool IS_SHORT = is_same<Dtype, u2>;
+    if constexpr (is_same<Dtype, u1> || IS_SHORT) {
+        const unsigned four = reinterpret_cast<const unsigned *>(word.item)[i * BYTES / 4];
+        const unsigned place = i * BYTES % 4;
+        const unsigned which = IS_SHORT ? 0x7600 | place | (place + 1) << 4 : 0x7660 | place;
+        return float_of(__byte_perm(four, 0x4b000000, which)) - 8388608;
+    } else {
+        return held(word.item[i]);
+    }
+}
+
+struct Summed : Line {
+    Taps taps[larger(1, TAPS)];
+    int64 from[larger(1, TAPS)];  // bytes from one tap to the next
+    bool is_covered;              // has taps along all of these axes
+
+    INLINE void go(const byte *table, const Sample &of, const Along &along, int64 place) {
+        if (TAPS == 0 || along.axis >= TAPS) {
+            Line::go(table, of, along, place);
+            return;
+        }
+        fill += place * along.loop.step.src;
+#pragma unroll
+        for (int i = 0; i < TAPS; ++i)
+            if (along.axis == i) taps[i] = Taps(table, of.side[i], place), from[i] = of.side[i].from;
+    }
+
+    // Choose positions of U, and the items around which words lie in the sample, and so does all
+    // that taps refer to. `first` becomes the address for the first taps.
+    INLINE void choose(const Sample &of, int64 start, int count) {
+        is_covered = true;
+#pragma unroll
+        for (int i = 0; i < TAPS; ++i) is_covered = is_covered && taps[i].count > 0;
+        if (!Line::choose(of, start, count)) return;
+        int64 last = first;
+        bool is_word = true;
+#pragma unroll
+        for (int i = 0; i < TAPS; ++i) {
+            const Side &side = of.side[i];
+            const int more = taps[i].count - 1;
+            if (!INSIDE)
+                is_word = is_word && taps[i].first >= side.low && taps[i].first + more < side.high;
+            first += taps[i].first * from[i];
+            last += (taps[i].first + more) * from[i];
+        }
+        const int64 low = first < last ? first : last, high = first < last ? last : first;
+        if (is_word) choose_words(of.side[TAPS], low - of.begin, of.end - high);
+        begin = ceiling(begin, PER) * PER;
+        end = begin + (end > begin ? (end - begin) / PER * PER : 0);
+    }
+};
+
+// A position of U and BESIDE positions of V, from the first one on.
+struct Column {
+    unsigned u, first;
+    Taps taps;
+    Items<float, AHEAD> weights[KEPT];  // of the first taps
+
+    INLINE Column(unsigned number) : u(number % TILE_U), first(number / TILE_U * BESIDE) {}
+
+    INLINE void read(const byte *table, const Side &side, int64 place) {
+        taps.first = (int)place, taps.count = 1;
+        if (!LINE_TAPS) return;
+        taps = Taps(table, side, place);
+#pragma unroll
+        for (int n = 0; n < KEPT; ++n) {
+            weights[n] = {};
+            if (taps.count > n * AHEAD) weights[n] = taps.group(table, n * AHEAD);
+        }
+    }
+
+    INLINE Place place(unsigned row, int i) const { return Place(row, u, first + i); }
+
+    // Add what is in shared memory: `count` positions from `begin` on. `values` are the first one's.
+    INLINE void add_taps(const byte *table, const float *values, int begin, int count,
+                         float (&sums)[BESIDE]) const {
+        const int before = taps.first - begin, high = smaller(taps.count, count - before);
+        int tap = before < 0 ? -before : 0;
+        values += before * TILE_V + (int)first;
+        if (!LINE_TAPS) {
+#pragma unroll
+            for (int i = 0; i < BESIDE; ++i)
+                if (tap < high) sums[i] = get(values + i);
+            return;
+        }
+        if (tap == 0) {
+#pragma unroll
+            for (; tap < KEPT * AHEAD; ++tap) {
+                if (tap && tap % 2 == 0 && tap >= high) return;
+                if (tap < high) add_tap(values, tap, weights[tap / AHEAD].item[tap % AHEAD], sums);
+            }
+        }
+#pragma unroll 2
+        for (; tap < high; ++tap) add_tap(values, tap, taps.weight(table, tap), sums);
+    }
+
+    INLINE static void add_tap(const float *values, int tap, float weight, float (&sums)[BESIDE]) {
+#pragma unroll
+        for (int i = 0; i < BESIDE; ++i)
+            sums[i] = add(get(values + tap * TILE_V + i), weight, sums[i]);
+    }
+};
+
+// What the threads of a warp share.
+struct Warp {
+    const Params &params;
+    const Pointers &pointers;
+    const Tile &tile;
+    const Summed *lines;
+    float *memory;           // for lines
+    float (*partial)[WARP];  // for the sums of columns between parts of lines
+    Target *staged;
+    const byte *table, *samples;
+    unsigned lane;
+
+    // Add the words of taps.
+    INLINE void add_words(const Summed &line, const byte *at, float (&values)[PER]) const {
+        const int64 from = line.from[0];
+        const int count = line.taps[0].count;
+#pragma unroll 1
+        for (int tap = 0; tap < count; tap += AHEAD) {
+            const Items<float, AHEAD> weights = line.taps[0].group(table, tap);
+            Items<Item, PER> low[AHEAD] = {}, high[AHEAD] = {};
+#pragma unroll
+            for (int n = 0; n < AHEAD; ++n) {
+                const unsigned by = (unsigned)(uint64)(at + n * from) % WORD;
+                if (tap + n < count) low[n].template read<WORD>(at + n * from - by);
+                if (tap + n < count && by) high[n].template read<WORD>(at + n * from - by + WORD);
+            }
+#pragma unroll
+            for (int n = 0; n < AHEAD; ++n) {
+                if (tap + n >= count) break;
+                Items<Item, PER> word;
+                word.join(low[n], high[n], (unsigned)(uint64)(at + n * from) % WORD);
+#pragma unroll
+                for (int i = 0; i < PER; ++i)
+                    values[i] = add(held_of<SAMPLE>(word, i), weights.item[n], values[i]);
+            }
+            at += AHEAD * from;
+        }
+    }
+
+    // Sum neighbors over the taps of the first LEVEL axes.
+    template <int LEVEL>
+    INLINE void sum_words(const Summed &line, const byte *at, float (&values)[PER]) const {
+#pragma unroll
+        for (int i = 0; i < PER; ++i) values[i] = 0;
+        if constexpr (LEVEL == 0) {
+            const Items<Item, PER> word = read_word(at);
+#pragma unroll
+            for (int i = 0; i < PER; ++i) values[i] = held(word.item[i]);
+        } else if constexpr (LEVEL == 1) {
+            add_words(line, at, values);
+        } else {
+            const Taps &taps = line.taps[LEVEL - 1];
+#pragma unroll 1
+            for (int tap = 0; tap < taps.count; ++tap) {
+                float inner[PER];
+                sum_words<LEVEL - 1>(line, at + tap * line.from[LEVEL - 1], inner);
+                const float weight = taps.weight(table, tap);
+#pragma unroll
+                for (int i = 0; i < PER; ++i) values[i] = add(inner[i], weight, values[i]);
+            }
+        }
+    }
+
+    // Sum an item, which may lie outside of the sample, over the taps of the first LEVEL axes.
+    template <int LEVEL>
+    INLINE float sum_item(const Summed &line, const Side *sides, int item, int64 offset,
+                          bool exists) const {
+        if constexpr (LEVEL == 0) {
+            return held(read_item(params, table, samples, line, item, offset, exists));
+        } else {
+            const Taps &taps = line.taps[LEVEL - 1];
+            const Side &side = sides[LEVEL - 1];
+            float value = 0;
+#pragma unroll 1
+            for (int tap = 0; tap < taps.count; ++tap) {
+                const int64 x = taps.first + tap;
+                const bool is_inside = exists && (INSIDE || (x >= side.low && x < side.high));
+                value = add(sum_item<LEVEL - 1>(line, sides, item, offset + x * side.from, is_inside),
+                            taps.weight(table, tap), value);
+            }
+            return value;
+        }
+    }
+
+    // Put the sums of a part of lines into shared memory: at most `columns` positions from `begin`
+    // on of `rows` lines behind those above.
+    INLINE void load(unsigned above, unsigned rows, int begin, int columns) const {
+        int shift = 5;  // 2^shift threads load a line
+        while (shift && PER << shift >= 2 * columns * TILE_V) --shift;
+        const int mine = lane & ((1u << shift) - 1), skipped = begin * TILE_V;
+#pragma unroll 1
+        for (unsigned r = lane >> shift; r < rows; r += WARP >> shift) {
+            const Summed &line = lines[above + r];
+            if (!COVERED && !line.is_covered) continue;
+            const int count = smaller(line.columns - begin, columns) * TILE_V;
+            int first = larger(line.begin - skipped, 0);
+            int end = smaller(line.end - skipped, ceiling(count, PER) * PER);
+            if (PART * TILE_V % PER) {  // parts do not begin with whole words
+                first = ceiling(first, PER) * PER;
+                end = first + (end > first ? (end - first) / PER * PER : 0);
+            }
+            float *const sums = memory + r * pitch_of(columns);
+            const byte *from = samples + line.first + skipped * BYTES;
+#pragma unroll 1
+            for (int item = first + mine * PER; item < end; item += PER << shift) {
+                Items<float, PER> word;
+                sum_words<TAPS>(line, from + item * BYTES, word.item);
+                word.template write<smaller(16, PER * 4)>((byte *)(sums + item));
+            }
+            if (first == 0 && end >= count) continue;
+            const Side *sides = sample_at(params, table, line.sample).side;
+#pragma unroll 1
+            for (int item = mine; item < count; item += 1 << shift)
+                if (item < first || item >= end)
+                    put(sums + item,
+                        sum_item<TAPS>(line, sides, skipped + item, 0, line.is_inside));
+        }
+    }
+
+    // Sum the columns of these lines, and write those whose sums are complete.
+    INLINE void sum(unsigned above, unsigned rows, int begin, int columns, bool is_last) const {
+        Column column(lane % COLUMNS);
+        if (lane >= COLUMNS * ROWS || column.u >= tile.count[U]) return;
+        const int64 place = tile.start[U] + column.u;
+        const auto side = [&](unsigned number) -> const Side & {
+            return sample_at(params, table, number).side[TAPS];
+        };
+        byte *const to = pointers.dst + tile.at.dst + column.place(0, 0).offset(params);
+        if (R_AXIS != AXES) column.read(table, side(tile.number), place);
+        Formula formula[BESIDE];
+        if (!BY_ROW) choose(formula, column, 0);
+#pragma unroll 1
+        for (unsigned r = lane / COLUMNS; r < rows; r += ROWS) {
+            const Summed &line = lines[above + r];
+            if (R_AXIS == AXES) column.read(table, side(line.sample), place);
+            float sums[BESIDE];
+#pragma unroll
+            for (int i = 0; i < BESIDE; ++i) sums[i] = begin ? partial[i][lane] : 0;
+            column.add_taps(table, memory + r * pitch_of(columns), (int)line.low + begin, columns, sums);
+            if (!is_last) {
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) partial[i][lane] = sums[i];
+                continue;
+            }
+            if (BY_ROW) choose(formula, column, above + r);
+            if (!COVERED && !(line.is_covered && column.taps.count > 0)) {
+                const Item *fill = (const Item *)(table + params.fill) + tile.at.src;
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i)
+                    sums[i] = held(get(fill + column.place(above + r, i).index(params, &Offsets::src)));
+            }
+            byte *const row = to + (above + r) * params.tile[R].loop.step.dst;
+#pragma unroll
+            for (int i = 0; i < BESIDE; ++i) {
+                if (column.first + i >= TILE_V) break;
+                const Items<Target, 1> one = {{formula[i].apply(sums[i])}};
+                if (STAGED) put(staged + column.place(above + r, i).number(PITCH), one.item[0]);
+                else one.template write<smaller(WRITE, OUT)>(row + i * params.tile[V].loop.step.dst);
+            }
+        }
+    }
+
+    // Choose the coefficients of a column.
+    INLINE void choose(Formula (&formula)[BESIDE], const Column &column, unsigned row) const {
+#pragma unroll
+        for (int i = 0; i < BESIDE; ++i) {
+            formula[i] = Formula(pointers.coefficients);
+            formula[i].choose((int)tile.at.coef + column.place(row, i).index(params, &Offsets::coef));
+        }
+    }
+
+    // Write what is staged, in words.
+    INLINE void write() const {
+        constexpr int WORDS = extent(FIRST) * extent(MIDDLE) * extent(LAST) / WIDTH;
+#pragma unroll 2
+        for (int turn = 0; turn < ceiling(WORDS, WARP); ++turn) {
+            const Place first((turn * WARP + lane) * WIDTH);
+            if (!first.is_in(tile)) continue;
+            Items<Target, WIDTH> word;
+            word.template read<piece(WIDTH * OUT, 16)>((const byte *)(staged + first.number(PITCH)));
+            word.template write<WRITE>(pointers.dst + tile.at.dst + first.offset(params));
+        }
+    }
+};
+
+// Blocks of a multiprocessor, for which the compiler leaves enough registers.
+constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_AXIS == 0 &&
+                     TILE_U >= 8 && BESIDE <= 4;
+constexpr int BLOCKS = !FEW ? 4 : WORD == 16 || STAGED ? 5 : 6;
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    resize(const Params params, const Pointers pointers) {
+    __shared__ __align__(16) float memory[WARPS][ROOM];
+    __shared__ __align__(16) Target staged[WARPS][STAGE];
+    __shared__ float partial[WARPS][BESIDE][WARP];
+    __shared__ Summed summed[WARPS][TILE_R];
+    const byte *table = pointers.src[0];
+    const unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const unsigned unit = blockIdx.x * WARPS + warp;
+    if (unit >= params.tiles) return;
+    Summed *const lines = summed[warp];
+
+    const Tile tile(params, unit);
+    if (lane < tile.count[R]) {
+        Summed line = {};
+        line.sample = tile.sample(lane), line.is_inside = true;
+        const Sample &sample = sample_at(params, table, line.sample);
+        line.src = sample.src;
+        if (R_AXIS != AXES) line.go(table, sample, params.tile[R], tile.start[R] + lane);
+#pragma unroll
+        for (int i = 0; i < OTHERS; ++i) line.go(table, sample, params.other[i], tile.other[i]);
+        Items<int, 2> reach = {{(int)tile.start[U], (int)tile.count[U]}};
+        const uint64 tiles = params.tile[U].loop.turns.count;
+        if (LINE_TAPS)
+            reach.template read<8>(table + params.reaches +
+                                   8 * (line.sample * tiles + tile.start[U] / TILE_U));
+        line.choose(sample, reach.item[0], reach.item[1]);
+        lines[lane] = line;
+    }
+    __syncwarp();
+
+    int longest = 0;
+    for (unsigned r = 0; r < (R_AXIS == AXES ? tile.count[R] : 1); ++r)
+        longest = larger(longest, lines[r].columns);
+    const bool is_whole = ROWS * pitch_of(longest) <= ROOM;
+    const int columns = is_whole ? longest : PART;
+    int together = ROWS;  // lines in shared memory; of parts each thread keeps a single sum
+    while (is_whole && (together + ROWS) * pitch_of(columns) <= ROOM && together < TILE_R)
+        together += ROWS;
+
+    const Warp self = {params,         pointers,     tile,  lines,           memory[warp],
+                       partial[warp], staged[warp], table, pointers.src[1], lane};
+#pragma unroll 1
+    for (unsigned above = 0; above < tile.count[R]; above += together) {
+        const unsigned rows = smaller(together, tile.count[R] - above);
+        int begin = 0;
+#pragma unroll 1
+        do {
+            self.load(above, rows, begin, columns);
+            __syncwarp();
+            self.sum(above, rows, begin, columns, begin + columns >= longest);
+            __syncwarp();
+            begin += columns;
+        } while (begin < longest);
+    }
+    if (STAGED) self.write();
+}

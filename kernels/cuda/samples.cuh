@@ -1,0 +1,214 @@
+// Windows of many samples that become one batch: what the kernels of collate.cu and resize.cu share.
+//
+// A tile of the batch has TILE_R by TILE_U by TILE_V positions along three axes, R, U and V. The
+// samples are contiguous along V within U, if strides allow, and the batch along the axis LAST. A
+// *line* is the part of a sample at one position of R and all others but U and V.
+//
+// Addresses, sizes and taps differ between samples, and are in a table in device memory, which
+// collate.py describes. Positions outside of a sample are filled; INSIDE: there are none.
+
+#define SOURCES 2
+#include "walk.cuh"
+#include "numeric.cuh"
+
+constexpr int R = 0, U = 1, V = 2;
+
+// An axis of a sample. A position of the window (of the crop, if the axis is resized) stands for the
+// index x: itself, or its entry in a table.
+struct Side {
+    int64 from;       // bytes from x to x + 1
+    int64 low, high;  // an x outside of them lies outside of the sample
+    int64 map;        // offset of the table of indices; 0: there is none
+    int64 taps;       // offset of the tap table of a resized axis; 0: it is not resized
+    int64 tap_bytes;  // of a position in the tap table
+};
+
+struct Sample {
+    int64 src;         // bytes to the item whose x is 0 on every axis
+    int64 begin, end;  // bytes to the sample's memory and to its end
+    Side side[AXES];   // first the TAPS axes that are summed before U, then U and V
+};
+
+// The positions of the window along an axis, or of tiles of it. The steps of `src` are in fill values.
+struct Along {
+    Loop loop;
+    int64 axis;  // of a sample; AXES: the samples
+};
+
+struct Windows {
+    uint64 table, fill;  // offsets of samples and of fill values in the table
+    Divisor each;        // tiles of a sample, or of TILE_R samples
+    Along tile[3];       // its loops divide a sample into tiles
+    uint64 length[3];    // positions along the axes of the tile
+    Along other[larger(1, OTHERS)];
+    Offsets sample;  // the step from a sample to the next
+};
+
+typedef SAMPLE::memory Item;
+constexpr int BYTES = sizeof(Item);
+
+// Items of a line that are read at once, and their bytes.
+constexpr int PER = (BYTES < 4 ? 8 : 16) / BYTES;
+constexpr int WORD = PER * BYTES;
+
+INLINE constexpr int extent(int axis) { return axis == R ? TILE_R : axis == U ? TILE_U : TILE_V; }
+
+template <class T> INLINE T get(const T *from) {
+    Items<T, 1> one;
+    one.template read<sizeof(T)>((const byte *)from);
+    return one.item[0];
+}
+
+template <class T> INLINE void put(T *to, T value) {
+    const Items<T, 1> one = {{value}};
+    one.template write<sizeof(T)>((byte *)to);
+}
+
+INLINE int clamped(int64 n, int64 most) { return (int)(n < 0 ? 0 : n < most ? n : most); }
+
+INLINE const Sample &sample_at(const Windows &windows, const byte *table, uint64 number) {
+    return ((const Sample *)(table + windows.table))[number];
+}
+
+// A tile: its sample or its first one, its first position and its size along R, U and V, and its
+// positions along the other axes.
+struct Tile {
+    unsigned number, count[3], other[larger(1, OTHERS)];
+    uint64 start[3];
+    Offsets at;  // of its first position in fill values, batch and coefficients
+
+    INLINE Tile(const Windows &windows, unsigned unit) : at{0, 0, 0} {
+        number = windows.each.divide(unit);
+        unit -= number * windows.each.count;
+        start[V] = 0;
+        if (R_AXIS == AXES) start[R] = (uint64)number * TILE_R, number = 0;
+        else start[R] = (uint64)draw(unit, windows.tile[R].loop.turns) * TILE_R;
+        start[U] = (uint64)draw(unit, windows.tile[U].loop.turns) * TILE_U;
+        at.add(number, windows.sample);
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            const uint64 left = windows.length[i] - start[i];
+            count[i] = left < extent(i) ? (unsigned)left : extent(i);
+            at.add(start[i], windows.tile[i].loop.step);
+        }
+#pragma unroll
+        for (int i = OTHERS - 1; i >= 0; --i) {
+            other[i] = draw(unit, windows.other[i].loop.turns);
+            at.add(other[i], windows.other[i].loop.step);
+        }
+    }
+
+    // Return the sample at a position of R.
+    INLINE unsigned sample(unsigned row) const {
+        return R_AXIS == AXES ? (unsigned)start[R] + row : number;
+    }
+};
+
+struct Line {
+    int64 src, first;  // bytes to the item whose x is 0 on U and V, and to the first one on U
+    int64 fill, low;   // its fill value; its first position of U that the tile needs
+    int columns;       // positions of U that the tile needs
+    int begin, end;    // items that are read in words, since all bytes around them are the sample's
+    unsigned sample;
+    bool is_inside;  // not outside of the sample
+
+    // Go to a position along an axis that is not resized.
+    INLINE void go(const byte *table, const Sample &of, const Along &along, int64 place) {
+        fill += place * along.loop.step.src;
+        const Side &side = of.side[along.axis];
+        const int64 x = MAPS && side.map ? ((const int64 *)(table + side.map))[place] : place;
+        is_inside = is_inside && (INSIDE || (x >= side.low && x < side.high));
+        src += x * side.from;
+    }
+
+    // Choose the positions `start` to `start + count` of U. Return true if the items are contiguous.
+    INLINE bool choose(const Sample &of, int64 start, int count) {
+        const Side &u = of.side[TAPS], &v = of.side[TAPS + 1];
+        low = start, columns = count, first = src + low * u.from, begin = end = 0;
+        const bool is_packed = READ == BYTES && !u.map && !v.map && u.from == TILE_V * BYTES &&
+                               (TILE_V == 1 || v.from == BYTES) && is_inside;
+        return is_packed && (INSIDE || (v.low <= 0 && v.high >= TILE_V));
+    }
+
+    // Choose the items around which words lie in the sample, of which `before` and `after` are the
+    // bytes before and after the first item.
+    INLINE void choose_words(const Side &u, int64 before, int64 after) {
+        const int64 room = (after - WORD) / BYTES, size = (int64)columns * TILE_V + PER;
+        begin = before < WORD ? ceiling((int)(WORD - before), BYTES) : 0;
+        if (!INSIDE && u.low > low) begin = larger(begin, clamped((u.low - low) * TILE_V, size));
+        end = clamped(room, size);
+        if (!INSIDE && u.high < low + columns) end = smaller(end, clamped((u.high - low) * TILE_V, size));
+    }
+};
+
+// Read an item of a line, which may lie outside of the sample.
+INLINE Item read_item(const Windows &windows, const byte *table, const byte *samples,
+                      const Line &line, int item, int64 offset, bool exists) {
+    const Sample &sample = sample_at(windows, table, line.sample);
+    const Side &u = sample.side[TAPS], &v = sample.side[TAPS + 1];
+    const int64 place = line.low + item / TILE_V;
+    const int part = item % TILE_V;
+    const int64 x = MAPS && u.map ? ((const int64 *)(table + u.map))[place] : place;
+    const int64 y = MAPS && v.map ? ((const int64 *)(table + v.map))[part] : part;
+    if (INSIDE || (exists && x >= u.low && x < u.high && y >= v.low && y < v.high)) {
+        Items<Item, 1> one;
+        one.template read<READ>(samples + line.src + offset + x * u.from + y * v.from);
+        return one.item[0];
+    }
+    const int64 fill = line.fill + place * windows.tile[U].loop.step.src +
+                       part * windows.tile[V].loop.step.src;
+    return get((const Item *)(table + windows.fill) + fill);
+}
+
+// Read the neighbors of an item of a line, of which all bytes around them are the sample's.
+INLINE Items<Item, PER> read_word(const byte *at) {
+    const unsigned by = (unsigned)(uint64)at % WORD;
+    Items<Item, PER> word;
+    word.read_across(at - by, at - by + WORD, by);
+    return word;
+}
+
+// The position of an item of the batch in the tile: along R, U and V.
+struct Place {
+    unsigned at[3];
+
+    INLINE Place(unsigned r, unsigned u, unsigned v) : at{r, u, v} {}
+    INLINE Place(unsigned item) {
+        at[LAST] = item % extent(LAST), item /= extent(LAST);
+        at[MIDDLE] = item % extent(MIDDLE), at[FIRST] = item / extent(MIDDLE);
+    }
+
+    // Return the item `i` places behind the first one of a word. JOINED: a word may extend over
+    // several positions of U.
+    INLINE Place next(int i) const {
+        Place place = *this;
+        place.at[LAST] += i;
+        if (JOINED) place.at[U] += place.at[V] / TILE_V, place.at[V] %= TILE_V;
+        return place;
+    }
+
+    // Return the number of the item in the tile, in which `pitch` items are along LAST.
+    INLINE unsigned number(unsigned pitch) const {
+        return (at[FIRST] * extent(MIDDLE) + at[MIDDLE]) * pitch + at[LAST];
+    }
+
+    INLINE bool is_in(const Tile &tile) const {
+        return at[R] < tile.count[R] && at[U] < tile.count[U] && at[V] < TILE_V;
+    }
+
+    // Return the offset in the output, relative to the tile.
+    INLINE int64 offset(const Windows &windows) const {
+        int64 offset = at[FIRST] * windows.tile[FIRST].loop.step.dst;
+        offset += at[MIDDLE] * windows.tile[MIDDLE].loop.step.dst;
+        return offset + (WIDTH > 1 ? (int64)(at[LAST] * OUT)
+                                   : at[LAST] * windows.tile[LAST].loop.step.dst);
+    }
+
+    // Return the index of the coefficients or the fill value, relative to the tile.
+    INLINE int index(const Windows &windows, int64 Offsets::*side) const {
+        int index = 0;
+#pragma unroll
+        for (int i = 0; i < 3; ++i) index += at[i] * (int)(windows.tile[i].loop.step.*side);
+        return index;
+    }
+};
