@@ -125,13 +125,13 @@ INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
     for (int first = 0; first < LINE_TURNS; first += BATCH) {
         Items<Source, PER_LINE> words[BATCH];
 #pragma unroll
-        for (int turn = 0; turn < BATCH; ++turn) {
+        for (int turn = 0; turn < smaller(BATCH, LINE_TURNS - first); ++turn) {
             const int item = first_of(first + turn);
             if (item >= 0 && item + PER_LINE <= items)
                 words[turn].template read<LINE_WORD>(src + item * ITEM);
         }
 #pragma unroll
-        for (int turn = 0; turn < BATCH; ++turn) {
+        for (int turn = 0; turn < smaller(BATCH, LINE_TURNS - first); ++turn) {
             const int item = first_of(first + turn);
             if (item >= 0 && item + PER_LINE <= items)
                 words[turn].template write<LINE_WORD>(chunk + (item + before) * ITEM);
@@ -175,6 +175,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         Items<Source, PER_WORD> items;
         put(items, row, pixel);
     }
+#pragma unroll 1
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
         const Row row(number / (2 * PER_WORD), dst, params.plane.dst, params.group.dst);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
@@ -198,7 +199,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
         Items<Source, PER_WORD> words[WORDS];
         int places[WORDS];  // in shared memory; -1: there is no such word
 #pragma unroll
-        for (int turn = 0; turn < WORDS; ++turn) {
+        for (int turn = 0; turn < smaller(WORDS, TURNS - first); ++turn) {
             const Taken word(first + turn);
             const Row row(word.channel, src, params.plane.src, params.group.src);
             const int pixel = word.number * PER_WORD - row.before;
@@ -208,7 +209,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
             if (is_whole) words[turn].template read<WORD>(from(row, pixel));
         }
 #pragma unroll
-        for (int turn = 0; turn < WORDS; ++turn)
+        for (int turn = 0; turn < smaller(WORDS, TURNS - first); ++turn)
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i) {
                 One one = {{words[turn].item[i]}};
@@ -216,6 +217,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
                     one.template write<ITEM>(first_item + places[turn] + i * CHANNELS * ITEM);
             }
     }
+#pragma unroll 1
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
         const Row row(number / (2 * PER_WORD), src, params.plane.src, params.group.src);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
