@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd, log, prod
 from typing import NamedTuple
 
 from ...planning.loops import Loop, SourcePixel, source_pixel
@@ -359,7 +359,7 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
         usual = min(usual, lines.pixels.count)
     # The number of stretches is such that a warp handles either one channel or one stretch.
-    many: int = max(n for n in STRETCHES if n <= min(fits, max(1, round(usual / stretch))))
+    many = min((n for n in STRETCHES if n <= fits), key=lambda n: abs(log(n * stretch / usual)))
     length = many * stretch
     # Of rows that begin within a word, a transpose writes longer parts.
     if shifted and length * apart < LINE and length < lines.pixels.count:
