@@ -64,7 +64,9 @@ constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
 constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
 constexpr int ENDS = PER_WORD > 1 ? 2 * PER_WORD * CHANNELS : 0;  // items, at most
 constexpr int LINE_TURNS = ceiling(ITEMS + PER_LINE - 1, PER_LINE * THREADS);
-constexpr int BATCH = 4, WORDS = 8;  // words of a line, and of rows, that a thread waits for
+constexpr int BATCH = 4;  // words of a line that a thread waits for
+// Words of rows that a thread waits for: fewer if their items are written apart, with more registers.
+constexpr int WORDS = PER_WORD > 1 ? 6 : 8;
 
 typedef Items<Source, 1> One;
 
