@@ -251,6 +251,7 @@ def _bandwidth_share(
 MOST_LINE_BYTES = 28672  # of a chunk, if smaller ones would have rows shorter than a sector
 LEAST_ROW = 64  # minimum bytes of a row in a chunk
 MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
+FULL_SHARE = 0.75  # of the sectors that are touched; if less is moved, a transpose is faster
 STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
 TINY_IMAGE = TILE_BYTES // 4  # used instead if the rows of images are not multiples of a bank
@@ -339,16 +340,34 @@ def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     return TileAxis((low,))
 
 
+def fills_sectors(lines: Lines, item: int, word: int, alignment: int) -> bool:
+    """Return True if the sectors that a warp touches in rows contain few bytes of other warps.
+
+    `item`: item size in the rows; `word`: bytes of a row moved at once; `alignment`: of the rows.
+    Of rows that are read, only their length counts: the cache holds sectors for other warps.
+    """
+    parts = [lines.pixels.low.count * item]
+    if lines.split:
+        parts.append(word * (32 // _beside(lines)))
+    part = min(parts)
+    return part >= FULL_SHARE * (part + SECTOR - alignment)
+
+
+def _beside(lines: Lines) -> int:
+    """Return the rows that a warp works on at once."""
+    beside = lines.planes.count & -lines.planes.count
+    if lines.pixel.order or lines.planes.low.offsets:
+        return min(beside, MOST_BESIDE)
+    return beside
+
+
 def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
     """Return the pixels of a chunk; None if there are so many channels that rows are too short.
 
     `items`: item sizes in the source and in the rows; `word`: bytes of a row moved at once.
     """
     item, apart = items
-    planes, channels = lines.planes.count, lines.line_channels
-    beside = planes & -planes  # rows that a warp works on at once
-    if lines.pixel.order or lines.planes.low.offsets:
-        beside = min(beside, MOST_BESIDE)
+    channels, beside = lines.line_channels, _beside(lines)
     if beside > MOST_BESIDE:
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
@@ -359,7 +378,8 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
         usual = min(usual, lines.pixels.count)
     # The number of stretches is such that a warp handles either one channel or one stretch.
-    many = min((n for n in STRETCHES if n <= fits), key=lambda n: abs(log(n * stretch / usual)))
+    fitting = [n for n in STRETCHES if n <= fits]
+    many: int = min(fitting, key=lambda n: abs(log(n * stretch / usual)))
     length = many * stretch
     # Of rows that begin within a word, a transpose writes longer parts.
     if shifted and length * apart < LINE and length < lines.pixels.count:
