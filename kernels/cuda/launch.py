@@ -241,15 +241,27 @@ def lines(
         alignment = word if shifted else plane_side.width(steps, SECTOR)
         if full and not fills_sectors(candidate, plane_side.item, word, alignment):
             continue
+        line_word = _line_word(candidate, source)
         tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
         if (
             tile
+            and line_word >= BANK
             and count_iterations(candidate.outer) * tile_count(candidate.pixels.loops, tile)
             < MAX_COUNT
         ):
             macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
+            macros |= {"GAP_WORD": line_word} if candidate.has_gaps else {}
             return _lines(candidate, source, epilogue, macros)
     return None
+
+
+def _line_word(candidate: Lines, source: Side) -> int:
+    """Return the bytes of a line that are read at once: words that do not cross its gaps."""
+    if not candidate.has_gaps:
+        return WORD
+    low = candidate.pixels.low
+    steps = byte_strides((*candidate.outer, *candidate.pixels.loops[:1]))[0]
+    return source.width([*steps, low.count * low.src])
 
 
 def _lines(

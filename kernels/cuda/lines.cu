@@ -9,6 +9,8 @@
 //
 //   SPLIT  source together, output apart       otherwise  source apart, output together
 //
+// GAP_WORD: the line has gaps, which words of so many bytes do not cross.
+//
 // CHANNELS are written. With SPLIT, pixels of the source have SOURCE_CHANNELS, of which the first SPAN
 // are in memory that may be read. PIXEL_COEFFICIENTS: coefficients differ between pixels.
 //
@@ -45,7 +47,12 @@ typedef Span<PIXELS_LOOPS != 1> Pixels;
 
 #ifdef SPLIT
 constexpr int APART = OUT;  // bytes of an item on the side of the rows
-constexpr int LINE_WORD = 16, PER_LINE = 16 / ITEM;
+#ifdef GAP_WORD
+constexpr int LINE_WORD = GAP_WORD;
+#else
+constexpr int LINE_WORD = 16;
+#endif
+constexpr int PER_LINE = LINE_WORD / ITEM;
 #else
 constexpr int APART = ITEM;
 constexpr int LINE_WORD = OUT * 16 / larger(ITEM, OUT), PER_LINE = LINE_WORD / OUT;
@@ -119,8 +126,16 @@ INLINE int slot(int pixel, int channel) { return (pixel * LINE_CHANNELS + channe
 
 #ifdef SPLIT
 
-INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
+INLINE void load(const Params &params, const byte *src, const Pixels &pixels, int count,
+                 byte *chunk) {
     const int before = behind(src, LINE_WORD, ITEM);
+    auto from = [&](int item) {
+        const byte *at = src + item * ITEM;
+#ifdef GAP_WORD
+        at += pixels.wraps(params.pixels, item / SOURCE_CHANNELS) * params.pixels.wrap.src;
+#endif
+        return at;
+    };
     const int items = (count - 1) * SOURCE_CHANNELS + SPAN;
     auto first_of = [&](int turn) { return (turn * THREADS + (int)threadIdx.x) * PER_LINE - before; };
 #pragma unroll
@@ -130,7 +145,7 @@ INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
         for (int turn = 0; turn < smaller(BATCH, LINE_TURNS - first); ++turn) {
             const int item = first_of(first + turn);
             if (item >= 0 && item + PER_LINE <= items)
-                words[turn].template read<LINE_WORD>(src + item * ITEM);
+                words[turn].template read<LINE_WORD>(from(item));
         }
 #pragma unroll
         for (int turn = 0; turn < smaller(BATCH, LINE_TURNS - first); ++turn) {
@@ -142,7 +157,7 @@ INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
     const int end = end_item(before, items, PER_LINE, threadIdx.x);
     if (end < 0) return;
     One one;
-    one.template read<ITEM>(src + end * ITEM);
+    one.template read<ITEM>(from(end));
     one.template write<ITEM>(chunk + (end + before) * ITEM);
 }
 
@@ -270,7 +285,7 @@ INLINE void move(const Params &params, const Pointers &pointers, const Offsets &
     const byte *coefficients = pointers.coefficients;
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT
-    load(params, src, WHOLE ? PIXELS : pixels.count, chunk);
+    load(params, src, pixels, WHOLE ? PIXELS : pixels.count, chunk);
     chunk += behind(src, LINE_WORD, ITEM) * ITEM;
 #else
     chunk += behind(dst, LINE_WORD, OUT) * ITEM;

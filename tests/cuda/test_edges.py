@@ -98,14 +98,49 @@ def test_sums_of_batches_that_begin_anywhere(which):
     assert_same(summed(parts, "bnm", out=out), wanted)
 
 
+# Short rows that follow each other, whose images are apart in the line; words of 4, 8 and 16 bytes.
+GAPS = [
+    ("uvpc->vcup", (301, 2, 3, 13), "u4", 4), ("uvpc->vcup", (301, 2, 2, 19), "u4", 8),
+    ("uvpc->vcup", (131, 2, 16, 76), "u1", 16), ("uvpc->vcup", (101, 3, 12, 33), "u2", 8),
+    ("uvpc->vcup", (70, 2, 6, 13), "f8", 16), ("uvpc->cvup", (171, 3, 31, 5), "f4", 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("is_cast", [False, True])
+@pytest.mark.parametrize(("pattern", "shape", "dtype", "word"), GAPS)
+def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatch):
+    """Chunks begin anywhere in images, and coefficients differ from pixel to pixel."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
+    shift *= max(4, np.dtype(dtype).itemsize)
+    x = copied(RNG.integers(0, 120, shape).astype(dtype), shift)
+    [(launch, _, _)] = planned(x, pattern, **keywords)[1]
+    assert launch.family == "lines"
+    assert dict(launch.defines)["GAP_WORD"] == str(min(word, shift or word))
+    wanted = reference_convert(x, pattern, **keywords)
+    run = prepared(x, pattern, **keywords)
+    for order in cuda_shim.ORDERS:
+        assert_same(run(order=order, poison=0xFF), wanted)
+
+
+@pytest.mark.parametrize(("images", "has_gaps"), [(31, False), (32, True), (33, True)])
+def test_the_length_of_rows_that_are_worth_gaps(images, has_gaps, monkeypatch):
+    """Rows of 16 bytes are put together if 512 bytes follow each other."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    x = copied(np.zeros((images, 2, 16, 76), "u1"), 0)
+    [(launch, _, _)] = planned(x, "uvpc->vcup")[1]
+    assert ("GAP_WORD" in dict(launch.defines)) == has_gaps
+
+
 # Rows of images: full sectors, parts of some, and images so small that their rows are short.
 ROWS = [
     ("bpc->bcp", (2, 1024, 12), "u2", "lines"), ("bpc->bcp", (2, 1020, 12), "u2", "transpose"),
     ("bpc->bcp", (2, 1020, 10), "u2", "lines"),  # whose pixels are read in words of 4 bytes
     ("bpc->bcp", (2, 1023, 13), "u4", "lines"), ("bpc->bcp", (2, 1023, 14), "u4", "transpose"),
-    ("bpc->cbp", (301, 11, 14), "u4", "transpose"), ("bpc->cbp", (301, 16, 14), "u4", "transpose"),
+    ("bpc->cbp", (301, 11, 14), "u4", "transpose"), ("bpc->cbp", (301, 16, 14), "u4", "lines"),
     ("abpc->bcap", (301, 3, 28, 4), "u2", "transpose"),
-    ("abpc->bcap", (33, 3, 512, 4), "u2", "interleave"),
+    ("abpc->bcap", (33, 3, 512, 4), "u2", "lines"),
 ]  # fmt: skip
 
 
