@@ -30,14 +30,17 @@ from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop, SourcePixel, source_pixel
 from ...planning.select import KernelChoice, count_iterations
 from .tiling import (
+    LINE,
     MAX_COUNT,
     NO_LOOP,
+    SECTOR,
     Lines,
     TileAxis,
     axis,
     channel_order,
     chunk,
     divisor,
+    fills_sectors,
     find_lines,
     fit_axes,
     fuse_images,
@@ -214,10 +217,12 @@ def lines(
     epilogue: Epilogue | None,
     *,
     nested: bool = False,
+    full: bool = False,
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
 
-    `nested`: channels are two nested loops, in another order than the planes.
+    `nested`: channels are two nested loops, in another order than the planes. `full`: None, too, if
+    much of the sectors that a warp touches in rows belongs to other warps.
     """
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
@@ -233,15 +238,30 @@ def lines(
         word = plane_side.width([*steps, *candidate.pixels.words(plane_side.item)], most)
         shifted = word < most and candidate.pixels.follow
         word = most if shifted else word
+        alignment = word if shifted else plane_side.width(steps, SECTOR)
+        if full and not fills_sectors(candidate, plane_side.item, word, alignment):
+            continue
+        line_word = _line_word(candidate, source)
         tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
         if (
             tile
+            and line_word >= BANK
             and count_iterations(candidate.outer) * tile_count(candidate.pixels.loops, tile)
             < MAX_COUNT
         ):
             macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
+            macros |= {"GAP_WORD": line_word} if candidate.has_gaps else {}
             return _lines(candidate, source, epilogue, macros)
     return None
+
+
+def _line_word(candidate: Lines, source: Side) -> int:
+    """Return the bytes of a line that are read at once: words that do not cross its gaps."""
+    if not candidate.has_gaps:
+        return WORD
+    low = candidate.pixels.low
+    steps = byte_strides((*candidate.outer, *candidate.pixels.loops[:1]))[0]
+    return source.width([*steps, low.count * low.src])
 
 
 def _lines(
@@ -301,8 +321,8 @@ def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int
         item = _common_alignment(choice, src, dst)
         if item < choice.source_item:
             return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
-    source = Side(choice.source_item, src)
-    target = Side(choice.target_item, dst)
+    source = Side(choice.source_item, src % WORD)
+    target = Side(choice.target_item, dst % WORD)
     # With more outer iterations than a grid has blocks, each iteration is too small to be tiled.
     if _iterations_around_tile(choice) < MAX_COUNT:
         for make in _MAKERS.get(choice.kernel, ()):
@@ -334,6 +354,8 @@ def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
 
 # ---- transpose ---------------------------------------------------------------------------
 
+DENSE = 8  # bytes: with fewer, each read in another line of memory, the L1 cache limits a warp
+
 
 def _transpose(
     choice: KernelChoice,
@@ -342,8 +364,12 @@ def _transpose(
     epilogue: Epilogue | None,
     *,
     wide: bool = False,
+    dense: bool = False,
 ) -> CudaLaunch | None:
-    """Return a launch of "transpose"; None if `wide` and the words are not of maximum width."""
+    """Return a launch of "transpose"; None if `wide` and the words are not of maximum width.
+
+    `dense`: None, too, if adjacent threads read narrow words of different rows.
+    """
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
     load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0]
@@ -353,6 +379,8 @@ def _transpose(
     store_steps = byte_strides((*outer, *rows.loops, *run.gap))[1]
     store = target.width(store_steps + run.words(target.item), most)
     if wide and (load, store) != (WORD, most):
+        return None
+    if dense and load < DENSE and rows.low.count * source.item < LINE:
         return None
     shifted = _shifted(rows, run, (source, target), (load, store), most)
     load = WORD if shifted[0] else load
@@ -431,9 +459,10 @@ def _transpose_any(
 
 
 # The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
+_FULL_OR_DENSE = partial(lines, full=True), partial(_transpose, dense=True)
 _MAKERS = {
-    "transpose": (partial(_transpose, wide=True), lines, _transpose),
-    "split": (interleave, lines),
+    "transpose": (partial(_transpose, wide=True), *_FULL_OR_DENSE, lines, _transpose),
+    "split": (interleave, *_FULL_OR_DENSE, lines),
     "merge": (interleave, lines),
     "shuffle": (interleave,),
     "gather": (lines, _transpose_any, partial(lines, nested=True)),

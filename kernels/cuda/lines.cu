@@ -9,6 +9,8 @@
 //
 //   SPLIT  source together, output apart       otherwise  source apart, output together
 //
+// GAP_WORD: the line has gaps, which words of so many bytes do not cross.
+//
 // CHANNELS are written. With SPLIT, pixels of the source have SOURCE_CHANNELS, of which the first SPAN
 // are in memory that may be read. PIXEL_COEFFICIENTS: coefficients differ between pixels.
 //
@@ -45,7 +47,12 @@ typedef Span<PIXELS_LOOPS != 1> Pixels;
 
 #ifdef SPLIT
 constexpr int APART = OUT;  // bytes of an item on the side of the rows
-constexpr int LINE_WORD = 16, PER_LINE = 16 / ITEM;
+#ifdef GAP_WORD
+constexpr int LINE_WORD = GAP_WORD;
+#else
+constexpr int LINE_WORD = 16;
+#endif
+constexpr int PER_LINE = LINE_WORD / ITEM;
 #else
 constexpr int APART = ITEM;
 constexpr int LINE_WORD = OUT * 16 / larger(ITEM, OUT), PER_LINE = LINE_WORD / OUT;
@@ -64,7 +71,9 @@ constexpr int WARPS = THREADS / 32, BUNDLES = CHANNELS / BESIDE;  // of rows
 constexpr int TURNS = ceiling(STRETCHES * BUNDLES, WARPS);
 constexpr int ENDS = PER_WORD > 1 ? 2 * PER_WORD * CHANNELS : 0;  // items, at most
 constexpr int LINE_TURNS = ceiling(ITEMS + PER_LINE - 1, PER_LINE * THREADS);
-constexpr int BATCH = 4, WORDS = 8;  // words of a line, and of rows, that a thread waits for
+constexpr int BATCH = 4;  // words of a line that a thread waits for
+// Words of rows that a thread waits for: fewer if their items are written apart, with more registers.
+constexpr int WORDS = PER_WORD > 1 ? 6 : 8;
 
 typedef Items<Source, 1> One;
 
@@ -117,21 +126,29 @@ INLINE int slot(int pixel, int channel) { return (pixel * LINE_CHANNELS + channe
 
 #ifdef SPLIT
 
-INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
+INLINE void load(const Params &params, const byte *src, const Pixels &pixels, int count,
+                 byte *chunk) {
     const int before = behind(src, LINE_WORD, ITEM);
+    auto from = [&](int item) {
+        const byte *at = src + item * ITEM;
+#ifdef GAP_WORD
+        at += pixels.wraps(params.pixels, item / SOURCE_CHANNELS) * params.pixels.wrap.src;
+#endif
+        return at;
+    };
     const int items = (count - 1) * SOURCE_CHANNELS + SPAN;
     auto first_of = [&](int turn) { return (turn * THREADS + (int)threadIdx.x) * PER_LINE - before; };
 #pragma unroll
     for (int first = 0; first < LINE_TURNS; first += BATCH) {
         Items<Source, PER_LINE> words[BATCH];
 #pragma unroll
-        for (int turn = 0; turn < BATCH; ++turn) {
+        for (int turn = 0; turn < smaller(BATCH, LINE_TURNS - first); ++turn) {
             const int item = first_of(first + turn);
             if (item >= 0 && item + PER_LINE <= items)
-                words[turn].template read<LINE_WORD>(src + item * ITEM);
+                words[turn].template read<LINE_WORD>(from(item));
         }
 #pragma unroll
-        for (int turn = 0; turn < BATCH; ++turn) {
+        for (int turn = 0; turn < smaller(BATCH, LINE_TURNS - first); ++turn) {
             const int item = first_of(first + turn);
             if (item >= 0 && item + PER_LINE <= items)
                 words[turn].template write<LINE_WORD>(chunk + (item + before) * ITEM);
@@ -140,7 +157,7 @@ INLINE void load(const Params &, const byte *src, int count, byte *chunk) {
     const int end = end_item(before, items, PER_LINE, threadIdx.x);
     if (end < 0) return;
     One one;
-    one.template read<ITEM>(src + end * ITEM);
+    one.template read<ITEM>(from(end));
     one.template write<ITEM>(chunk + (end + before) * ITEM);
 }
 
@@ -175,6 +192,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         Items<Source, PER_WORD> items;
         put(items, row, pixel);
     }
+#pragma unroll 1
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
         const Row row(number / (2 * PER_WORD), dst, params.plane.dst, params.group.dst);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
@@ -198,7 +216,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
         Items<Source, PER_WORD> words[WORDS];
         int places[WORDS];  // in shared memory; -1: there is no such word
 #pragma unroll
-        for (int turn = 0; turn < WORDS; ++turn) {
+        for (int turn = 0; turn < smaller(WORDS, TURNS - first); ++turn) {
             const Taken word(first + turn);
             const Row row(word.channel, src, params.plane.src, params.group.src);
             const int pixel = word.number * PER_WORD - row.before;
@@ -208,7 +226,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
             if (is_whole) words[turn].template read<WORD>(from(row, pixel));
         }
 #pragma unroll
-        for (int turn = 0; turn < WORDS; ++turn)
+        for (int turn = 0; turn < smaller(WORDS, TURNS - first); ++turn)
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i) {
                 One one = {{words[turn].item[i]}};
@@ -216,6 +234,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
                     one.template write<ITEM>(first_item + places[turn] + i * CHANNELS * ITEM);
             }
     }
+#pragma unroll 1
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
         const Row row(number / (2 * PER_WORD), src, params.plane.src, params.group.src);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
@@ -266,7 +285,7 @@ INLINE void move(const Params &params, const Pointers &pointers, const Offsets &
     const byte *coefficients = pointers.coefficients;
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT
-    load(params, src, WHOLE ? PIXELS : pixels.count, chunk);
+    load(params, src, pixels, WHOLE ? PIXELS : pixels.count, chunk);
     chunk += behind(src, LINE_WORD, ITEM) * ITEM;
 #else
     chunk += behind(dst, LINE_WORD, OUT) * ITEM;

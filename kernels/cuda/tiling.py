@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd, log, prod
 from typing import NamedTuple
 
 from ...planning.loops import Loop, SourcePixel, source_pixel
@@ -250,7 +250,9 @@ def _bandwidth_share(
 
 MOST_LINE_BYTES = 28672  # of a chunk, if smaller ones would have rows shorter than a sector
 LEAST_ROW = 64  # minimum bytes of a row in a chunk
+LONG_ROW = 512  # bytes of a row that is worth gaps in the line
 MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
+FULL_SHARE = 0.75  # of the sectors that are touched; if less is moved, a transpose is faster
 STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
 TINY_IMAGE = TILE_BYTES // 4  # used instead if the rows of images are not multiples of a bank
@@ -272,11 +274,17 @@ class Lines(NamedTuple):
         """The items of a pixel in the line."""
         return self.pixel.items if self.split else self.planes.count
 
+    @property
+    def has_gaps(self) -> bool:
+        """True if images of pixels that follow each other in the rows are apart in the line."""
+        return len(self.pixels.loops) > 1 and self.pixels.follow
+
 
 def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
     """Return all ways to see the loops as packed pixels and planes, fewest channels first.
 
-    Small images that follow each other in the line are fused, so that a chunk takes several.
+    Small images that follow each other in the line, or whose short rows do in the output, are
+    fused, so that a chunk takes several.
     """
     candidates = []
     for split, line, rows, item, other in (
@@ -286,6 +294,10 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
         for planes, low, pixel in _pixels(nest, line, rows, (item, other)):
             around = [loop for loop in nest if loop not in planes.loops]
             outer = [loop for loop in around if loop is not low]
+            high = _next_row(low, outer, other) if split and not pixel.order else None
+            if high is not None:
+                apart = [loop for loop in outer if loop is not high]
+                candidates.append(Lines(split, TileAxis((high, low)), planes, apart, pixel))
             # Words that do not cross images are narrow if images have odd sizes.
             small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
             few = low.count * pixel.items * source < small
@@ -329,6 +341,18 @@ def _packed(nest: Sequence[Loop], line: int, item: int) -> Iterator[TileAxis]:
                 yield TileAxis((high, low), follow=False)
 
 
+def _next_row(low: Loop, outer: list[Loop], item: int) -> Loop | None:
+    """Return the loop that makes one long row of short rows of pixels; None if there is none."""
+    if low.count * item >= LINE:
+        return None
+    for high in outer:
+        count = low.count * high.count
+        follows = high.dst == low.count * low.dst and not high.offsets
+        if follows and count * item >= LONG_ROW and count < MAX_COUNT:
+            return high
+    return None
+
+
 def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     """Return the axis of pixels, fused with the loop over images that follow each other."""
     for high in outer:
@@ -339,16 +363,34 @@ def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     return TileAxis((low,))
 
 
+def fills_sectors(lines: Lines, item: int, word: int, alignment: int) -> bool:
+    """Return True if the sectors that a warp touches in rows contain few bytes of other warps.
+
+    `item`: item size in the rows; `word`: bytes of a row moved at once; `alignment`: of the rows.
+    Of rows that are read, only their length counts: the cache holds sectors for other warps.
+    """
+    parts = [(lines.pixels.count if lines.has_gaps else lines.pixels.low.count) * item]
+    if lines.split:
+        parts.append(word * (32 // _beside(lines)))
+    part = min(parts)
+    return part >= FULL_SHARE * (part + SECTOR - alignment)
+
+
+def _beside(lines: Lines) -> int:
+    """Return the rows that a warp works on at once."""
+    beside = lines.planes.count & -lines.planes.count
+    if lines.pixel.order or lines.planes.low.offsets:
+        return min(beside, MOST_BESIDE)
+    return beside
+
+
 def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
     """Return the pixels of a chunk; None if there are so many channels that rows are too short.
 
     `items`: item sizes in the source and in the rows; `word`: bytes of a row moved at once.
     """
     item, apart = items
-    planes, channels = lines.planes.count, lines.line_channels
-    beside = planes & -planes  # rows that a warp works on at once
-    if lines.pixel.order or lines.planes.low.offsets:
-        beside = min(beside, MOST_BESIDE)
+    channels, beside = lines.line_channels, _beside(lines)
     if beside > MOST_BESIDE:
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
@@ -359,7 +401,8 @@ def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
         usual = min(usual, lines.pixels.count)
     # The number of stretches is such that a warp handles either one channel or one stretch.
-    many: int = max(n for n in STRETCHES if n <= min(fits, max(1, round(usual / stretch))))
+    fitting = [n for n in STRETCHES if n <= fits]
+    many: int = min(fitting, key=lambda n: abs(log(n * stretch / usual)))
     length = many * stretch
     # Of rows that begin within a word, a transpose writes longer parts.
     if shifted and length * apart < LINE and length < lines.pixels.count:

@@ -9,6 +9,8 @@ from arrays_of import assert_same, random_array
 from cuda_moves import copied, placed, planned, prepared, summed
 
 from layoutkit import accumulate
+from layoutkit.kernels.cuda import tiling
+from layoutkit.planning.loops import Loop
 from reference import reference_convert
 
 pytestmark = [pytest.mark.budget(5), cuda_shim.needs_compiler]
@@ -94,3 +96,97 @@ def test_sums_of_batches_that_begin_anywhere(which):
     parts = [(part, "bnm"), (copied(values.transpose(2, 1, 0), 0), "mnb")]
     wanted = accumulate(parts, "bnm")
     assert_same(summed(parts, "bnm", out=out), wanted)
+
+
+# Short rows that follow each other, whose images are apart in the line; words of 4, 8 and 16 bytes.
+GAPS = [
+    ("uvpc->vcup", (301, 2, 3, 13), "u4", 4), ("uvpc->vcup", (301, 2, 2, 19), "u4", 8),
+    ("uvpc->vcup", (131, 2, 16, 76), "u1", 16), ("uvpc->vcup", (101, 3, 12, 33), "u2", 8),
+    ("uvpc->vcup", (70, 2, 6, 13), "f8", 16), ("uvpc->cvup", (171, 3, 31, 5), "f4", 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("is_cast", [False, True])
+@pytest.mark.parametrize(("pattern", "shape", "dtype", "word"), GAPS)
+def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatch):
+    """Chunks begin anywhere in images, and coefficients differ from pixel to pixel."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
+    shift *= max(4, np.dtype(dtype).itemsize)
+    x = copied(RNG.integers(0, 120, shape).astype(dtype), shift)
+    [(launch, _, _)] = planned(x, pattern, **keywords)[1]
+    assert launch.family == "lines"
+    assert dict(launch.defines)["GAP_WORD"] == str(min(word, shift or word))
+    wanted = reference_convert(x, pattern, **keywords)
+    run = prepared(x, pattern, **keywords)
+    for order in cuda_shim.ORDERS:
+        assert_same(run(order=order, poison=0xFF), wanted)
+
+
+@pytest.mark.parametrize(("images", "has_gaps"), [(31, False), (32, True), (33, True)])
+def test_the_length_of_rows_that_are_worth_gaps(images, has_gaps, monkeypatch):
+    """Rows of 16 bytes are put together if 512 bytes follow each other."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    x = copied(np.zeros((images, 2, 16, 76), "u1"), 0)
+    [(launch, _, _)] = planned(x, "uvpc->vcup")[1]
+    assert ("GAP_WORD" in dict(launch.defines)) == has_gaps
+
+
+# Rows of images: full sectors, parts of some, and images so small that their rows are short.
+ROWS = [
+    ("bpc->bcp", (2, 1024, 12), "u2", "lines"), ("bpc->bcp", (2, 1020, 12), "u2", "transpose"),
+    ("bpc->bcp", (2, 1020, 10), "u2", "lines"),  # whose pixels are read in words of 4 bytes
+    ("bpc->bcp", (2, 1023, 13), "u4", "lines"), ("bpc->bcp", (2, 1023, 14), "u4", "transpose"),
+    ("bpc->cbp", (301, 11, 14), "u4", "transpose"), ("bpc->cbp", (301, 16, 14), "u4", "lines"),
+    ("abpc->bcap", (301, 3, 28, 4), "u2", "transpose"),
+    ("abpc->bcap", (33, 3, 512, 4), "u2", "lines"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "f4"}], ids=["move", "cast"])
+@pytest.mark.parametrize(("pattern", "shape", "dtype", "family"), ROWS)
+def test_rows_that_share_sectors_are_transposed(
+    pattern, shape, dtype, family, keywords, monkeypatch
+):
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    x = copied(random_array(RNG, shape, dtype), 0)
+    if not keywords:
+        [(launch, _, _)] = planned(x, pattern)[1]
+        assert launch.family == family
+    run = prepared(x, pattern, **keywords)
+    assert_same(run(order="reverse", poison=0xFF), reference_convert(x, pattern, **keywords))
+
+
+def rows_of(count, channels, *, split):
+    """Pixels of 4-byte items in images of `count` pixels."""
+    planes, pixels = Loop(channels, 4, 4 * count), Loop(count, 4 * channels, 4)
+    if not split:
+        planes, pixels = (loop._replace(src=loop.dst, dst=loop.src) for loop in (planes, pixels))
+    found = tiling.find_lines([Loop(9, 0, 0), planes, pixels], 4, 4)
+    return next(one for one in found if one.split == split)
+
+
+@pytest.mark.parametrize(("count", "fills"), [(20, False), (21, True), (22, True)])
+def test_the_length_of_rows_that_fill_sectors(count, fills):
+    """Of 84 bytes at multiples of 4, three quarters of the sectors are used."""
+    for split in (True, False):
+        lines = rows_of(count, 15, split=split)
+        assert tiling.fills_sectors(lines, 4, 4, 4) == fills
+
+
+@pytest.mark.parametrize(
+    ("channels", "split", "fills"),
+    [(15, True, True), (14, True, False), (12, True, False), (12, False, True)],
+)
+def test_rows_that_a_warp_writes_beside_each_other(channels, split, fills):
+    """A warp writes 128 bytes of one row, 64 of two or 32 of four."""
+    assert tiling.fills_sectors(rows_of(4096, channels, split=split), 4, 4, 4) == fills
+
+
+@pytest.mark.parametrize(("channels", "pixels"), [(25, 254), (23, 254), (21, 510)])
+def test_the_nearest_number_of_stretches(channels, pixels, monkeypatch):
+    """A chunk of 16 KB has 5.1, 5.6 and 6.1 stretches of 64 pixels; 4 and 8 are possible."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    lines = rows_of(4097, channels, split=True)
+    assert tiling.chunk(lines, (2, 2), 4, shifted=True) == pixels

@@ -316,7 +316,7 @@ def _chosen(launch):
     if turn > most:
         # Steps of the golden ratio meet no period of the tiles.
         golden = (5**0.5 - 1) / 2
-        return [begin + int(i * golden % 1 * turn) for i in range(most)]
+        return sorted({begin + int(i * golden % 1 * turn) for i in range(most)})
     turns = -(-LEAST_BLOCKS // turn)
     return list(range(begin, min(launch.grid, begin + turns * turn)))
 
