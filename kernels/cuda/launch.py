@@ -276,6 +276,7 @@ MAX_PARTS = 16  # arrays that one launch adds
 
 BANK = 4  # bytes of a shared memory bank
 TURNS = 4, 8  # accesses in flight per thread of `gather`: of at least 8 bytes, or of fewer
+LEAST_TURNS = 4  # of a thread along a loop that is nearer in the source than the innermost ones
 
 
 def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
@@ -505,34 +506,47 @@ def _gather(
         dst=width * inner.dst,
         coef_stride=0 if period else width * inner.coef_stride,
     )
-    outer = [*around, accesses]
-    inner_loops: list[Loop] = []
+    outer, split, stretch, inner_loops = _loops_of_block([*around, accesses])
     turns = TURNS[width * source.item < 8]
-    limit = THREADS * turns
-    while outer and count_iterations(inner_loops) * outer[-1].count <= limit:
-        inner_loops.insert(0, outer.pop())
-    split = outer.pop() if outer and not outer[-1].offsets else NO_LOOP
-    tile = max(1, min(split.count, limit // count_iterations(inner_loops)))
+    several = -(-split.count // stretch)
+    if several < FULL * turns and not is_few(count_iterations(nest), source.item):
+        turns = -(-several // -(-several // turns))  # equally many in all blocks
+    parts = tile_count(inner_loops, THREADS)
     coefficients = pack_coefficients(epilogue)
-    params = loops(outer) + axis([split], tile) + loops(inner_loops)
-    params += struct.pack(
-        "5q",
-        tile,
-        count_iterations(inner_loops),
-        inner.count,
-        accesses.count - 1,
-        inner.coef_stride,
-    )
+    params = loops(outer) + axis([split], stretch * turns) + divisor(parts) + loops(inner_loops)
+    params += struct.pack("4q", stretch, inner.count, accesses.count - 1, inner.coef_stride)
     along = width > 1 and coefficients_vary([inner], epilogue)
-    is_run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)
-    macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(is_run)}
+    macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(not inner_loops)}
     return CudaLaunch(
         "gather",
         defines(source, epilogue, along, **macros),
         params,
-        count_iterations(outer) * tile_count([split], tile),
+        count_iterations(outer) * tile_count([split], stretch * turns) * parts,
         coefficients=coefficients,
     )
+
+
+def _loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[Loop]]:
+    """Return the loops around a block, its split axis, the iterations of a turn, and inner loops.
+
+    A thread takes turns along the loop with the smallest stride in the source, so that they read
+    the same sectors, or along the innermost loop that has more iterations than a block has threads.
+    """
+    outer, inner = list(nest), []
+    while outer and count_iterations(inner) * outer[-1].count <= THREADS:
+        inner.insert(0, outer.pop())
+    if not outer:
+        return [], NO_LOOP, 1, inner
+    last = outer[-1]
+    stretch = THREADS // count_iterations(inner)
+    others = [n for n in outer[:-1] if n.count >= LEAST_TURNS and n.src and not n.offsets]
+    near = min(others, key=lambda loop: abs(loop.src), default=NO_LOOP)
+    is_near = 0 < abs(near.src) < abs(last.src)
+    is_short = last.offsets or last.count < LEAST_TURNS * stretch
+    if last.count * count_iterations(inner) < MAX_COUNT - THREADS and (is_near or is_short):
+        inner.insert(0, outer.pop())
+        return [loop for loop in outer if loop is not near], near, 1, inner
+    return outer[:-1], last, stretch, inner
 
 
 def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:
