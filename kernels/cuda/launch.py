@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, islice, product
 from math import gcd
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop, SourcePixel, source_pixel
 from ...planning.select import KernelChoice, count_iterations
 from .tiling import (
+    LINE,
     MAX_COUNT,
     NO_LOOP,
     Lines,
@@ -37,6 +38,7 @@ from .tiling import (
     axis,
     channel_order,
     chunk,
+    contiguous_bytes,
     divisor,
     find_lines,
     fit_axes,
@@ -50,6 +52,8 @@ from .tiling import (
 
 WORD = 16  # bytes that a thread reads or writes at once
 THREADS = 256
+WARP = 32
+LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
 
 
 @dataclass(frozen=True)
@@ -214,10 +218,12 @@ def lines(
     epilogue: Epilogue | None,
     *,
     nested: bool = False,
+    least: int = 0,
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
 
-    `nested`: channels are two nested loops, in another order than the planes.
+    `nested`: channels are two nested loops, in another order than the planes. `least`: contiguous
+    bytes of rows; with fewer, most sectors are moved twice.
     """
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
@@ -227,6 +233,8 @@ def lines(
         if candidate.pixel.order and choice.kernel == "transpose":
             continue  # tiles read only the channels that are taken
         plane_side = target if candidate.split else source
+        if contiguous_bytes(candidate) < least:
+            continue
         most = min(WORD, max(4, plane_side.item * max(1, 4 // source.item)))
         around = *candidate.outer, *candidate.planes.loops, *candidate.pixels.loops[:-1]
         steps = byte_strides(around)[candidate.split]
@@ -343,10 +351,17 @@ def _transpose(
     epilogue: Epilogue | None,
     *,
     wide: bool = False,
+    gaps: bool = True,
 ) -> CudaLaunch | None:
-    """Return a launch of "transpose"; None if `wide` and the words are not of maximum width."""
+    """Return a launch of "transpose".
+
+    None if `wide` and the words are not of maximum width, or, without `gaps`, if axes are so short
+    that they are fused with loops which they do not follow.
+    """
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
+    if not gaps and (rows.gap or run.gap):
+        return None
     load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0]
     load = source.width(load_steps + rows.words(source.item))
     # A stored word is read from one row of shared memory banks.
@@ -415,7 +430,12 @@ def _shifted(
 
 
 def _transpose_any(
-    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+    choice: KernelChoice,
+    source: Side,
+    target: Side,
+    epilogue: Epilogue | None,
+    *,
+    gaps: bool = True,
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
@@ -428,17 +448,61 @@ def _transpose_any(
     if count_iterations(outer) >= MAX_COUNT:
         return None
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
-    return _transpose(transposed, source, target, epilogue)
+    return _transpose(transposed, source, target, epilogue, gaps=gaps)
+
+
+def _gather_rows(
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Return a launch of "gather" if its blocks read whole lines of the source.
+
+    None if they read parts of lines, or a warp reads so many lines at once that they take more time
+    than the memory does. Small arrays use the usual tiles.
+    """
+    if is_few(choice.count, source.item):
+        return None
+    nest = [*choice.outer, *choice.rows, *choice.run]
+    nest.sort(key=lambda loop: loop.dst, reverse=True)
+    _, split, stretch, inner = _loops_of_block(nest)
+    shared = count_iterations(inner) > THREADS  # by several blocks
+    if _contiguous_source([split, *inner[shared:]], source.item) < LINE:
+        return None
+    lines = _source_lines([split, *inner] if stretch > 1 else inner)
+    lines += -(-WARP * target.item // LINE)
+    if lines * LINE_TIME > WARP * (source.item + target.item):
+        return None
+    return _gather(nest, source, target, epilogue)
+
+
+def _contiguous_source(nest: Sequence[Loop], item: int) -> int:
+    """Return the bytes of the source from the first item that loops visit without a gap."""
+    length = item
+    while following := next((n.count for n in nest if n.src == length and n.count > 1), None):
+        length *= following
+    return length
+
+
+def _source_lines(nest: Sequence[Loop]) -> int:
+    """Return the lines of the source in which the first iterations lie, one for each thread."""
+    steps = [n.offsets[:WARP] or [i * n.src for i in range(min(WARP, n.count))] for n in nest]
+    return len({sum(places) // LINE for places in islice(product(*steps), WARP)})
 
 
 # The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
+_LONG_LINES = partial(lines, least=LINE)
 _MAKERS = {
-    "transpose": (partial(_transpose, wide=True), lines, _transpose),
-    "split": (interleave, lines),
-    "merge": (interleave, lines),
+    "transpose": (
+        partial(_transpose, wide=True), _LONG_LINES, partial(_transpose, gaps=False), _gather_rows,
+        _transpose,
+    ),
+    "split": (interleave, _LONG_LINES, _transpose_any, lines),
+    "merge": (interleave, _LONG_LINES, _transpose_any, lines),
     "shuffle": (interleave,),
-    "gather": (lines, _transpose_any, partial(lines, nested=True)),
-}
+    "gather": (
+        _LONG_LINES, partial(_transpose_any, gaps=False), _gather_rows, _transpose_any, lines,
+        partial(lines, nested=True),
+    ),
+}  # fmt: skip
 
 
 # ---- runs --------------------------------------------------------------------------------

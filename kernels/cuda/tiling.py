@@ -348,6 +348,16 @@ def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     return TileAxis((low,))
 
 
+def contiguous_bytes(lines: Lines) -> int:
+    """Return the bytes of rows that follow each other on the side of the planes."""
+    side = 2 if lines.split else 1
+    length = lines.pixels.low.count * lines.pixels.low[side]
+    for planes in reversed(lines.planes.loops):
+        if planes[side] == length:
+            length *= planes.count
+    return length
+
+
 def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
     """Return the pixels of a chunk; None if there are so many channels that rows are too short.
 

@@ -11,7 +11,7 @@ from cuda_moves import copied, planned, prepared
 from cuda_shim import ORDERS
 
 from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import LEAST_TURNS, THREADS, _loops_of_block
+from layoutkit.kernels.cuda.launch import LEAST_TURNS, THREADS, _contiguous_source, _loops_of_block
 from layoutkit.planning.loops import Loop
 from reference import reference_convert
 
@@ -47,6 +47,31 @@ def test_loops_that_fill_the_threads(run, more):
 @pytest.mark.parametrize("channels", [3, 5])
 def test_coefficients_that_repeat(count, channels):
     check((2, count, channels), "abc->abc", dtype="f4", mean={"c": list(range(channels))})
+
+
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [
+        ((459, 7, 68, 2, 24, 7), "gather"),  # a thread reads rows of 7 items, of 24 blocks
+        ((459, 7, 68, 2, 24, 17), "transpose"),  # too many lines for the threads of a warp
+        ((4, 7, 4, 2, 4, 7), "transpose"),  # a small array
+    ],
+)
+def test_short_rows_are_read_by_threads(shape, family):
+    x = np.zeros(shape, np.float32)
+    assert planned(x, "uvwxyz->zwuvyx")[1][0][0].family == family
+
+
+def test_contiguous_source():
+    rows, near, far = Loop(7, 4, 9), Loop(5, 28, 9), Loop(5, 29, 9)
+    assert _contiguous_source([near, rows], 4) == 140
+    assert _contiguous_source([far, rows], 4) == 28
+    assert _contiguous_source([near, Loop(1, 4, 9)], 4) == 4
+
+
+def test_a_short_row_of_each_thread(monkeypatch):
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    check((3, 7, 5, 2, 24, 7), "uvwxyz->zwuvyx", dtype="f4")
 
 
 SIZES = 1, 2, LEAST_TURNS - 1, LEAST_TURNS, 29, THREADS - 1, THREADS, THREADS + 1, 1 << 20, 1 << 30

@@ -231,6 +231,28 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
         assert_same(np.ascontiguousarray(run()), np.ascontiguousarray(x.transpose(1, 0, 3, 2)))
 
 
+@pytest.mark.parametrize("words", [5, 6, 7, 9, 13, 19, 29, 31, 32, 33])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "f8"])
+def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
+    """Threads share the words of a row, and those beyond the last row read nothing."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    items = words * max(1, 4 // np.dtype(dtype).itemsize)
+    x = copied(random_array(RNG, (100, 4, 3, items), dtype), 0)
+    [(launch, _, _)] = planned(x, "abcd->bdac")[1]
+    assert launch.family == "transpose"
+    compare((x, "abcd->bdac", {}), (x, "abcd->bdac", {"dtype": "f4"}))
+
+
+def test_rows_of_lines_fill_sectors():
+    """Short rows that end within a sector are written by another kernel."""
+    families = {}
+    for length in (23, 24, 25, 31, 32, 33):
+        x = np.zeros((400, 9, length, 13), "f4")
+        families[length] = planned(x, "abcd->bdac")[1][0][0].family
+    is_lines = {length: family == "lines" for length, family in families.items()}
+    assert is_lines == {23: False, 24: True, 25: False, 31: False, 32: True, 33: True}
+
+
 @pytest.mark.parametrize("count", [7, 8, 9])
 def test_a_loop_that_follows_both_axes_lengthens_the_shorter(count):
     """The source has 32 contiguous bytes, the output 4 bytes for each iteration of the run."""
