@@ -596,7 +596,8 @@ def _loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[L
     A thread takes turns along the loop with the smallest stride in the source, so that they read
     the same sectors, or along the innermost loop that has more iterations than a block has threads.
     """
-    outer, inner = list(nest), []
+    outer = list(nest)
+    inner: list[Loop] = []
     while outer and count_iterations(inner) * outer[-1].count <= THREADS:
         inner.insert(0, outer.pop())
     if not outer:

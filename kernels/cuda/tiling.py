@@ -131,11 +131,10 @@ def fit_axes(
     A short axis is fused with an outer loop with which it is contiguous on the axis' own side; if
     the tile is still mostly empty, with any outer loop.
     """
-    lows = rows[-1], run[-1]
-    lengths = [min(LINE, low.count * low[side]) for side, low in enumerate(lows, 1)]
     axes = [TileAxis(tuple(rows)), TileAxis(tuple(run))]
+    read, written = rows[-1].count * rows[-1].src, run[-1].count * run[-1].dst
     # The axis with fewer contiguous bytes takes a loop that follows both.
-    for index in (0, 1) if lengths[0] <= lengths[1] else (1, 0):
+    for index in (0, 1) if min(LINE, read) <= min(LINE, written) else (1, 0):
         axes[index] = _fit_axis(axes[index].loops, outer, index + 1, USUAL[item])
     few = is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
     for index in (1, 0):
@@ -350,10 +349,9 @@ def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
 
 def contiguous_bytes(lines: Lines) -> int:
     """Return the bytes of rows that follow each other on the side of the planes."""
-    side = 2 if lines.split else 1
-    length = lines.pixels.low.count * lines.pixels.low[side]
+    length = lines.pixels.low.count * lines.pixels.low.steps[lines.split]
     for planes in reversed(lines.planes.loops):
-        if planes[side] == length:
+        if planes.steps[lines.split] == length:
             length *= planes.count
     return length
 
