@@ -54,6 +54,7 @@ WORD = 16  # bytes that a thread reads or writes at once
 THREADS = 256
 WARP = 32
 LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
+LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
 
 @dataclass(frozen=True)
@@ -456,8 +457,8 @@ def _gather_rows(
 ) -> CudaLaunch | None:
     """Return a launch of "gather" if its blocks read whole lines of the source.
 
-    None if they read parts of lines, or a warp reads so many lines at once that they take more time
-    than the memory does. Small arrays use the usual tiles.
+    None if they read parts of lines, or if the instructions of a warp, or the many lines that it
+    reads at once, take more time than the memory does. Small arrays use the usual tiles.
     """
     if is_few(choice.count, source.item):
         return None
@@ -469,7 +470,7 @@ def _gather_rows(
         return None
     lines = _source_lines([split, *inner] if stretch > 1 else inner)
     lines += -(-WARP * target.item // LINE)
-    if lines * LINE_TIME > WARP * (source.item + target.item):
+    if max(lines, LEAST_LINES) * LINE_TIME > WARP * (source.item + target.item):
         return None
     return _gather(nest, source, target, epilogue)
 
