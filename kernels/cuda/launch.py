@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, islice, product
 from math import gcd
 from pathlib import Path
 
@@ -40,7 +40,6 @@ from .tiling import (
     channel_order,
     chunk,
     divisor,
-    fills_sectors,
     find_lines,
     fit_axes,
     fuse_images,
@@ -48,11 +47,15 @@ from .tiling import (
     is_long,
     loops,
     offsets,
+    sector_share,
     shape,
 )
 
 WORD = 16  # bytes that a thread reads or writes at once
 THREADS = 256
+WARP = 32
+LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
+LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
 
 @dataclass(frozen=True)
@@ -217,12 +220,12 @@ def lines(
     epilogue: Epilogue | None,
     *,
     nested: bool = False,
-    full: bool = False,
+    share: float = 0,
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
 
-    `nested`: channels are two nested loops, in another order than the planes. `full`: None, too, if
-    much of the sectors that a warp touches in rows belongs to other warps.
+    `nested`: channels are two nested loops, in another order than the planes. `share`: None, too, if
+    less than this share of the sectors that a warp touches in rows is its own.
     """
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
@@ -239,7 +242,7 @@ def lines(
         shifted = word < most and candidate.pixels.follow
         word = most if shifted else word
         alignment = word if shifted else plane_side.width(steps, SECTOR)
-        if full and not fills_sectors(candidate, plane_side.item, word, alignment):
+        if sector_share(candidate, plane_side.item, word, alignment) < share:
             continue
         line_word = _line_word(candidate, source)
         tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
@@ -296,6 +299,7 @@ MAX_PARTS = 16  # arrays that one launch adds
 
 BANK = 4  # bytes of a shared memory bank
 TURNS = 4, 8  # accesses in flight per thread of `gather`: of at least 8 bytes, or of fewer
+LEAST_TURNS = 4  # of a thread along a loop that is nearer in the source than the innermost ones
 
 
 def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
@@ -354,8 +358,6 @@ def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
 
 # ---- transpose ---------------------------------------------------------------------------
 
-DENSE = 8  # bytes: with fewer, each read in another line of memory, the L1 cache limits a warp
-
 
 def _transpose(
     choice: KernelChoice,
@@ -364,14 +366,19 @@ def _transpose(
     epilogue: Epilogue | None,
     *,
     wide: bool = False,
-    dense: bool = False,
+    gaps: bool = True,
+    narrow: bool = True,
 ) -> CudaLaunch | None:
-    """Return a launch of "transpose"; None if `wide` and the words are not of maximum width.
+    """Return a launch of "transpose".
 
-    `dense`: None, too, if adjacent threads read narrow words of different rows.
+    None if `wide` and the words are not of maximum width; without `gaps`, if axes are so short that
+    they are fused with loops which they do not follow; and without `narrow`, if adjacent threads
+    read words of less than 4 bytes of different rows.
     """
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
+    if not gaps and (rows.gap or run.gap):
+        return None
     load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0]
     load = source.width(load_steps + rows.words(source.item))
     # A stored word is read from one row of shared memory banks.
@@ -380,7 +387,7 @@ def _transpose(
     store = target.width(store_steps + run.words(target.item), most)
     if wide and (load, store) != (WORD, most):
         return None
-    if dense and load < DENSE and rows.low.count * source.item < LINE:
+    if not narrow and load < BANK and rows.low.count * source.item < LINE:
         return None
     shifted = _shifted(rows, run, (source, target), (load, store), most)
     load = WORD if shifted[0] else load
@@ -442,7 +449,11 @@ def _shifted(
 
 
 def _transpose_any(
-    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+    choice: KernelChoice,
+    source: Side,
+    target: Side,
+    epilogue: Epilogue | None,
+    **options: bool,
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
@@ -455,18 +466,63 @@ def _transpose_any(
     if count_iterations(outer) >= MAX_COUNT:
         return None
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
-    return _transpose(transposed, source, target, epilogue)
+    return _transpose(transposed, source, target, epilogue, **options)
+
+
+def _gather_rows(
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Return a launch of "gather" if its blocks read whole lines of the source.
+
+    None if they read parts of lines, or if the instructions of a warp, or the many lines that it
+    reads at once, take more time than the memory does. Small arrays use the usual tiles.
+    """
+    if is_few(choice.count, source.item):
+        return None
+    nest = [*choice.outer, *choice.rows, *choice.run]
+    nest.sort(key=lambda loop: loop.dst, reverse=True)
+    _, split, stretch, inner = _loops_of_block(nest)
+    shared = count_iterations(inner) > THREADS  # by several blocks
+    if _contiguous_source([split, *inner[shared:]], source.item) < LINE:
+        return None
+    lines = _source_lines([split, *inner] if stretch > 1 else inner)
+    lines += -(-WARP * target.item // LINE)
+    if max(lines, LEAST_LINES) * LINE_TIME > WARP * (source.item + target.item):
+        return None
+    return _gather(nest, source, target, epilogue)
+
+
+def _contiguous_source(nest: Sequence[Loop], item: int) -> int:
+    """Return the bytes of the source from the first item that loops visit without a gap."""
+    length = item
+    while following := next((n.count for n in nest if n.src == length and n.count > 1), None):
+        length *= following
+    return length
+
+
+def _source_lines(nest: Sequence[Loop]) -> int:
+    """Return the lines of the source in which the first iterations lie, one for each thread."""
+    steps = [n.offsets[:WARP] or [i * n.src for i in range(min(WARP, n.count))] for n in nest]
+    return len({sum(places) // LINE for places in islice(product(*steps), WARP)})
 
 
 # The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
-_FULL_OR_DENSE = partial(lines, full=True), partial(_transpose, dense=True)
+_FULL_LINES, _MOST_LINES = partial(lines, share=0.75), partial(lines, share=0.6)
+_DENSE = {"gaps": False, "narrow": False}
 _MAKERS = {
-    "transpose": (partial(_transpose, wide=True), *_FULL_OR_DENSE, lines, _transpose),
-    "split": (interleave, *_FULL_OR_DENSE, lines),
-    "merge": (interleave, lines),
+    "transpose": (
+        partial(_transpose, wide=True), _FULL_LINES, partial(_transpose, **_DENSE), _gather_rows,
+        partial(_transpose, narrow=False), lines, _transpose,
+    ),
+    "split": (interleave, _FULL_LINES, partial(_transpose_any, narrow=False), lines),
+    "merge": (interleave, _FULL_LINES, partial(_transpose_any, narrow=False), lines),
     "shuffle": (interleave,),
-    "gather": (lines, _transpose_any, partial(lines, nested=True)),
-}
+    "gather": (
+        _FULL_LINES, partial(_transpose_any, **_DENSE), _gather_rows,
+        partial(_transpose_any, narrow=False), _MOST_LINES, _transpose_any, lines,
+        partial(lines, nested=True),
+    ),
+}  # fmt: skip
 
 
 # ---- runs --------------------------------------------------------------------------------
@@ -534,34 +590,48 @@ def _gather(
         dst=width * inner.dst,
         coef_stride=0 if period else width * inner.coef_stride,
     )
-    outer = [*around, accesses]
-    inner_loops: list[Loop] = []
+    outer, split, stretch, inner_loops = _loops_of_block([*around, accesses])
     turns = TURNS[width * source.item < 8]
-    limit = THREADS * turns
-    while outer and count_iterations(inner_loops) * outer[-1].count <= limit:
-        inner_loops.insert(0, outer.pop())
-    split = outer.pop() if outer and not outer[-1].offsets else NO_LOOP
-    tile = max(1, min(split.count, limit // count_iterations(inner_loops)))
+    several = -(-split.count // stretch)
+    if several < FULL * turns and not is_few(count_iterations(nest), source.item):
+        turns = -(-several // -(-several // turns))  # equally many in all blocks
+    parts = tile_count(inner_loops, THREADS)
     coefficients = pack_coefficients(epilogue)
-    params = loops(outer) + axis([split], tile) + loops(inner_loops)
-    params += struct.pack(
-        "5q",
-        tile,
-        count_iterations(inner_loops),
-        inner.count,
-        accesses.count - 1,
-        inner.coef_stride,
-    )
+    params = loops(outer) + axis([split], stretch * turns) + divisor(parts) + loops(inner_loops)
+    params += struct.pack("4q", stretch, inner.count, accesses.count - 1, inner.coef_stride)
     along = width > 1 and coefficients_vary([inner], epilogue)
-    is_run = not inner_loops and (inner.src, inner.dst) == (source.item, target.item)
-    macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(is_run)}
+    macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(not inner_loops)}
     return CudaLaunch(
         "gather",
         defines(source, epilogue, along, **macros),
         params,
-        count_iterations(outer) * tile_count([split], tile),
+        count_iterations(outer) * tile_count([split], stretch * turns) * parts,
         coefficients=coefficients,
     )
+
+
+def _loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[Loop]]:
+    """Return the loops around a block, its split axis, the iterations of a turn, and inner loops.
+
+    A thread takes turns along the loop with the smallest stride in the source, so that they read
+    the same sectors, or along the innermost loop that has more iterations than a block has threads.
+    """
+    outer = list(nest)
+    inner: list[Loop] = []
+    while outer and count_iterations(inner) * outer[-1].count <= THREADS:
+        inner.insert(0, outer.pop())
+    if not outer:
+        return [], NO_LOOP, 1, inner
+    last = outer[-1]
+    stretch = THREADS // count_iterations(inner)
+    others = [n for n in outer[:-1] if n.count >= LEAST_TURNS and n.src and not n.offsets]
+    near = min(others, key=lambda loop: abs(loop.src), default=NO_LOOP)
+    is_near = 0 < abs(near.src) < abs(last.src)
+    is_short = last.offsets or last.count < LEAST_TURNS * stretch
+    if last.count * count_iterations(inner) < MAX_COUNT - THREADS and (is_near or is_short):
+        inner.insert(0, outer.pop())
+        return [loop for loop in outer if loop is not near], near, 1, inner
+    return outer[:-1], last, stretch, inner
 
 
 def _fuse_channels(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int]:

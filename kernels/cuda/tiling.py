@@ -78,6 +78,7 @@ def axis(fused: Sequence[Loop], tile: int) -> bytes:
 
 TILE_BYTES = 16384  # 64 per thread, all in flight at once; eight tiles fit any GPU
 MOST_BYTES = TILE_BYTES * 5 // 4  # of a tile that is fuller if it is slightly larger
+FEWER_BLOCKS = 0.8  # score factor of larger tiles, which take more registers and more rounds
 PADDED_BYTES = 2 * TILE_BYTES  # of a tile with padded rows; a block has 48 KB at most
 # Bandwidth of device memory: full for long rows, 7 % less for 128 bytes, 23 % less for 32.
 LOST_BYTES = 10
@@ -130,7 +131,11 @@ def fit_axes(
     A short axis is fused with an outer loop with which it is contiguous on the axis' own side; if
     the tile is still mostly empty, with any outer loop.
     """
-    axes = [_fit_axis(axis, outer, side, USUAL[item]) for side, axis in ((1, rows), (2, run))]
+    axes = [TileAxis(tuple(rows)), TileAxis(tuple(run))]
+    read, written = rows[-1].count * rows[-1].src, run[-1].count * run[-1].dst
+    # The axis with fewer contiguous bytes takes a loop that follows both.
+    for index in (0, 1) if min(LINE, read) <= min(LINE, written) else (1, 0):
+        axes[index] = _fit_axis(axes[index].loops, outer, index + 1, USUAL[item])
     few = is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
     for index in (1, 0):
         room = TILE_BYTES // item // prod(axis.count for axis in axes)
@@ -195,14 +200,15 @@ def shape(
         wides = {LINE // target << more for more in range(6)}
     unit = max(16, LINE // load)  # transpose.cu pads the rows of a tile to it
     best = (0.0, 0, 0)
+    # Rows that begin anywhere in a sector have about one more.
+    aligned = source if shifted[0] else load * source
+    lost = LOST_BYTES if 2 * aligned >= SECTOR else SECTOR - aligned
     for tall in talls:
-        reached = _bandwidth_share(
-            tall, rows, source, run.low.src, SECTOR if shifted[0] else LOST_BYTES
-        )
+        reached = _bandwidth_share(tall, rows, source, run.low.src, lost)
         for wide in wides:
             room = tall * wide * source
             padded = tall * -(-wide * source // unit) * unit
-            if room > MOST_BYTES or padded > PADDED_BYTES:
+            if padded > PADDED_BYTES:
                 continue
             apart = wide - shared
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
@@ -211,6 +217,8 @@ def shape(
             )
             if (tall, wide) != usual:
                 score *= RELUCTANCE
+            if room > MOST_BYTES:
+                score *= FEWER_BLOCKS
             best = max(best, (score, tall, wide))
     return best[1:]
 
@@ -252,7 +260,6 @@ MOST_LINE_BYTES = 28672  # of a chunk, if smaller ones would have rows shorter t
 LEAST_ROW = 64  # minimum bytes of a row in a chunk
 LONG_ROW = 512  # bytes of a row that is worth gaps in the line
 MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
-FULL_SHARE = 0.75  # of the sectors that are touched; if less is moved, a transpose is faster
 STRETCHES = (1, 2, 4, *range(8, 129, 8))
 SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
 TINY_IMAGE = TILE_BYTES // 4  # used instead if the rows of images are not multiples of a bank
@@ -363,17 +370,17 @@ def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     return TileAxis((low,))
 
 
-def fills_sectors(lines: Lines, item: int, word: int, alignment: int) -> bool:
-    """Return True if the sectors that a warp touches in rows contain few bytes of other warps.
+def sector_share(lines: Lines, item: int, word: int, alignment: int) -> float:
+    """Return the share of the sectors that a warp touches in rows that is its own.
 
     `item`: item size in the rows; `word`: bytes of a row moved at once; `alignment`: of the rows.
     Of rows that are read, only their length counts: the cache holds sectors for other warps.
     """
     parts = [(lines.pixels.count if lines.has_gaps else lines.pixels.low.count) * item]
     if lines.split:
-        parts.append(word * (32 // _beside(lines)))
+        parts.append(word * max(1, 32 // _beside(lines)))
     part = min(parts)
-    return part >= FULL_SHARE * (part + SECTOR - alignment)
+    return part / (part + SECTOR - alignment)
 
 
 def _beside(lines: Lines) -> int:

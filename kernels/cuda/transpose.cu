@@ -45,13 +45,18 @@ constexpr int SHARED = STORE_SHIFTED ? PER_STORE : 0;  // places of a tile that 
 
 // How threads share the words that a tile is read in: LANES of them are next to each other along a
 // source row, so many ABREAST on groups of rows next to each other, and DEEP of these one behind
-// the other. A thread then takes words ACROSS these groups, and ALONG the rows.
+// the other. A thread then takes words ACROSS these groups, and ALONG the rows. A power of two needs
+// fewest instructions; where neighbors would read less than half a sector together, a short row is
+// read by as many threads as it has words, and the last threads of the block read nothing.
 constexpr int WORDS = TILE_ROWS / PER_LOAD, GROUPS = TILE_RUN / PACK;
-constexpr int LANES = power_in(WORDS, 8);
-constexpr int ABREAST = smaller(power_from(GROUPS), THREADS / LANES);
+constexpr int NEIGHBORS = power_in(WORDS, 8);
+constexpr int LANES = NEIGHBORS * LOAD < 16 && WORDS <= 32 ? WORDS : NEIGHBORS;
+constexpr int FIT = THREADS / LANES, POWER = power_from(FIT + 1) / 2;
+constexpr int ABREAST = smaller(power_from(GROUPS), 4 * POWER < 3 * FIT ? FIT : POWER);
 constexpr int DEEP = THREADS / (LANES * ABREAST);
 constexpr int ACROSS = ceiling(GROUPS, ABREAST), ALONG = ceiling(WORDS, LANES * DEEP);
-constexpr bool EVEN = GROUPS % ABREAST == 0 && WORDS % (LANES * DEEP) == 0;
+constexpr bool IDLE = WORDS * ABREAST < THREADS;  // threads beyond the last row
+constexpr bool EVEN = GROUPS % ABREAST == 0 && (IDLE || WORDS % (LANES * DEEP) == 0);
 
 // Rows that are exchanged alike fill whole lines of banks.
 constexpr int LINE = 128, UNIT = larger(16, LINE / PER_LOAD);
@@ -59,7 +64,7 @@ constexpr int ROW_BYTES = ceiling(TILE_RUN * ITEM, UNIT) * UNIT;
 
 // Return the position of an item in the tile, plus `beyond` full lines.
 INLINE int slot(unsigned row, int column, int beyond = 0) {
-    const int exchanged = (row / PER_LOAD * (8 / LANES) & 7) << 4;
+    const int exchanged = (row / PER_LOAD * larger(1, 8 / LANES) & 7) << 4;
     if (ROW_BYTES % LINE == 0) return row * ROW_BYTES + (column ^ exchanged) + beyond;
     return (row * ROW_BYTES + column + beyond) ^ exchanged;
 }
@@ -97,6 +102,7 @@ INLINE void load(const Params &params, const byte *src, const byte *lowest, cons
     constexpr int FAR = ABREAST * BANK % LINE == 0;
     const unsigned lane = threadIdx.x % LANES, beside = threadIdx.x / LANES % ABREAST;
     const unsigned first_row = (lane + threadIdx.x / (LANES * ABREAST) * LANES) * PER_LOAD;
+    if (IDLE && first_row >= TILE_ROWS) return;
     const int64 step = params.run.low.src;
     const byte *mine = src + first_row * ITEM + beside * PACK * step;
 #pragma unroll

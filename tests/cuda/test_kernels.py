@@ -231,6 +231,39 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
         assert_same(np.ascontiguousarray(run()), np.ascontiguousarray(x.transpose(1, 0, 3, 2)))
 
 
+@pytest.mark.parametrize("words", [5, 6, 7, 9, 13, 19, 29, 31, 32, 33])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "f8"])
+def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
+    """Threads share the words of a row, and those beyond the last row read nothing."""
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    items = words * max(1, 4 // np.dtype(dtype).itemsize)
+    x = copied(random_array(RNG, (100, 4, 3, items), dtype), 0)
+    [(launch, _, _)] = planned(x, "abcd->bdac")[1]
+    assert launch.family == ("transpose" if x.strides[2] < 256 else "lines")
+    compare((x, "abcd->bdac", {}), (x, "abcd->bdac", {"dtype": "f4"}))
+
+
+@pytest.mark.parametrize("count", [7, 8, 9])
+def test_a_loop_that_follows_both_axes_lengthens_the_shorter(count):
+    """The source has 32 contiguous bytes, the output 4 bytes for each iteration of the run."""
+    both, rows, run = Loop(100, 32, 4 * count), Loop(16, 2, 5600), Loop(count, 3200, 4)
+    outer = [both, Loop(1 << 20, 44800, 89600)]
+    axes = tiling.fit_axes([rows], [run], outer, 2)
+    loops = [axis.loops for axis in axes]
+    assert loops == ([(rows,), (both, run)] if count < 8 else [(both, rows), (run,)])
+    assert both not in outer
+
+
+@pytest.mark.parametrize("word", [4, 8, 16])
+def test_tiles_with_rows_that_begin_within_a_sector_are_long(word):
+    """Rows begin at multiples of a word; parts of them would be more sectors than whole ones."""
+    rows, run = (
+        tiling.TileAxis((loop,)) for loop in (Loop(220, 1, 1 << 20), Loop(1 << 20, 220, 1))
+    )
+    tall, _ = tiling.shape(rows, run, 1, (1, 1), (word, 16), (False, True))
+    assert (tall >= 220) == (word < 16)
+
+
 def test_axes_that_are_fused_have_less_than_2_31_places():
     """Test that fused axes fit 31 bits, as kernels divide their indices by them."""
     rows, run = (Loop(3, 1, 7, 0),), (Loop(7, 3, 1, 0),)

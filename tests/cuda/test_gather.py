@@ -1,0 +1,91 @@
+"""The CUDA kernel that takes any loops, on the CPU under sanitizers."""
+
+from itertools import pairwise
+from math import prod
+
+import cuda_shim
+import numpy as np
+import pytest
+from arrays_of import assert_same
+from cuda_moves import copied, planned, prepared
+from cuda_shim import ORDERS
+
+from layoutkit.kernels.cuda import tiling
+from layoutkit.kernels.cuda.launch import LEAST_TURNS, THREADS, _contiguous_source, _loops_of_block
+from layoutkit.planning.loops import Loop
+from reference import reference_convert
+
+pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
+RNG = np.random.default_rng(0)
+
+
+def check(shape, pattern, **keywords):
+    """Convert as small arrays and as large ones, by the kernel that takes any loops."""
+    x = copied(RNG.integers(0, 99, shape).astype("i2"), 0)
+    wanted = reference_convert(x, pattern, **keywords)
+    for order, few in zip(ORDERS, (0, tiling.FEW_TILES, 0), strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiling, "FEW_TILES", few)
+            [(launch, _, _)] = planned(x, pattern, **keywords)[1]
+            assert launch.family == "gather"
+            assert_same(prepared(x, pattern, **keywords)(order=order), wanted)
+
+
+@pytest.mark.parametrize("near", [LEAST_TURNS - 1, LEAST_TURNS, LEAST_TURNS + 1, 7, 8, 9, 17])
+def test_turns_along_the_nearest_loop(near):
+    check((101, near, 3), "abc->bac", dtype="f4")
+    check((3, 101, near, 3), "habc->bhac", dtype="f4", mean={"b": list(range(near))})
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("run", [2, 29, THREADS // 2])
+def test_loops_that_fill_the_threads(run, more):
+    check((THREADS // run + more, 9, run), "abc->bac", dtype="f4")
+
+
+@pytest.mark.parametrize("count", [THREADS + n for n in (-1, 0, 1)] + [8 * THREADS + 1])
+@pytest.mark.parametrize("channels", [3, 5])
+def test_coefficients_that_repeat(count, channels):
+    check((2, count, channels), "abc->abc", dtype="f4", mean={"c": list(range(channels))})
+
+
+@pytest.mark.parametrize(
+    ("shape", "family"),
+    [
+        ((459, 7, 68, 2, 24, 7), "gather"),  # a thread reads rows of 7 items, of 24 blocks
+        ((459, 7, 68, 2, 24, 17), "transpose"),  # too many lines for the threads of a warp
+        ((4, 7, 4, 2, 4, 7), "transpose"),  # a small array
+    ],
+)
+def test_short_rows_are_read_by_threads(shape, family):
+    x = np.zeros(shape, np.float32)
+    assert planned(x, "uvwxyz->zwuvyx")[1][0][0].family == family
+
+
+def test_contiguous_source():
+    rows, near, far = Loop(7, 4, 9), Loop(5, 28, 9), Loop(5, 29, 9)
+    assert _contiguous_source([near, rows], 4) == 140
+    assert _contiguous_source([far, rows], 4) == 28
+    assert _contiguous_source([near, Loop(1, 4, 9)], 4) == 4
+
+
+def test_a_short_row_of_each_thread(monkeypatch):
+    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    check((3, 7, 5, 2, 24, 7), "uvwxyz->zwuvyx", dtype="f4")
+
+
+SIZES = 1, 2, LEAST_TURNS - 1, LEAST_TURNS, 29, THREADS - 1, THREADS, THREADS + 1, 1 << 20, 1 << 30
+
+
+def test_loops_of_blocks():
+    """Every loop is once in a block or around it; threads of a turn have places of their own."""
+    for _ in range(2000):
+        counts = [int(n) for n in RNG.choice(SIZES, RNG.integers(1, 6))]
+        nest = [Loop(n, int(RNG.integers(-99, 99)), int(RNG.integers(-99, 99))) for n in counts]
+        around, split, stretch, inner = _loops_of_block(nest)
+        assert prod(counts) == prod(loop.count for loop in (*around, split, *inner))
+        places = prod(loop.count for loop in inner)
+        assert places * stretch <= THREADS or stretch == 1
+        assert places < 2**31 - THREADS
+        places = [nest.index(loop) for loop in inner]
+        assert all(a + 1 == b for a, b in pairwise(places))
