@@ -224,8 +224,8 @@ def lines(
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
 
-    `nested`: channels are two nested loops, in another order than the planes. `share`: None, too, if
-    less than this share of the sectors that a warp touches in rows is its own.
+    `nested`: channels are two nested loops, in another order than the planes. `share`: None, too,
+    if less than this share of the sectors that a warp touches in rows is its own.
     """
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
@@ -508,17 +508,17 @@ def _source_lines(nest: Sequence[Loop]) -> int:
 
 # The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
 _FULL_LINES, _MOST_LINES = partial(lines, share=0.75), partial(lines, share=0.6)
-_DENSE = {"gaps": False, "narrow": False}
 _MAKERS = {
     "transpose": (
-        partial(_transpose, wide=True), _FULL_LINES, partial(_transpose, **_DENSE), _gather_rows,
+        partial(_transpose, wide=True), _FULL_LINES,
+        partial(_transpose, gaps=False, narrow=False), _gather_rows,
         partial(_transpose, narrow=False), lines, _transpose,
     ),
     "split": (interleave, _FULL_LINES, partial(_transpose_any, narrow=False), lines),
     "merge": (interleave, _FULL_LINES, partial(_transpose_any, narrow=False), lines),
     "shuffle": (interleave,),
     "gather": (
-        _FULL_LINES, partial(_transpose_any, **_DENSE), _gather_rows,
+        _FULL_LINES, partial(_transpose_any, gaps=False, narrow=False), _gather_rows,
         partial(_transpose_any, narrow=False), _MOST_LINES, _transpose_any, lines,
         partial(lines, nested=True),
     ),
