@@ -14,14 +14,20 @@ struct Params : Windows {};
 // the innermost axis of the batch.
 constexpr int STEP = larger(4, BYTES) / BYTES;
 constexpr int UNIT = larger(larger(STEP, PER), WIDTH);  // a line is a multiple of words on both sides
-constexpr int PITCH = ceiling(TILE_U * TILE_V, UNIT) * UNIT;
+constexpr int PITCH = ceiling(TILE_U * PIXEL, UNIT) * UNIT;
 constexpr int PUT = LAST == R ? STEP * BYTES : WORD;
 // The items of a word of the batch lie together in a line.
-constexpr bool ADJACENT = LAST == V || (LAST == U && TILE_V == 1);
-constexpr int APART = LAST == R ? PITCH : TILE_V;  // or so many of them from one to the next
+constexpr bool ADJACENT = LAST == V ? !IS_ORDERED : LAST == U && PIXEL == 1;
 constexpr int GET = piece(WIDTH * BYTES, 16);
 INLINE int begin_of(int line) { return line * PITCH + (LAST == R ? line / WIDTH * STEP : 0); }
 constexpr int HELD = TILE_R * PITCH + (LAST == R ? TILE_R / WIDTH * STEP : 0);
+
+constexpr int APART = LAST == R ? PITCH : PIXEL;  // from one item of a word to the next along R or U
+
+// Return the place of an item in shared memory.
+INLINE int slot(const Place &place) {
+    return begin_of(place.at[R]) + place.at[U] * PIXEL + place_in_pixel(place.at[V]);
+}
 
 constexpr int WORDS = TILE_R * TILE_U * TILE_V / WIDTH, TURNS = ceiling(WORDS, THREADS);
 // Threads that read a line, and the words that each of them waits for.
@@ -40,7 +46,7 @@ INLINE void load_lines(const Windows &windows, const byte *table, const byte *sa
     const int lane = threadIdx.x % LANES;
     for (unsigned r = threadIdx.x / LANES; r < rows; r += THREADS / LANES) {
         const Line &line = lines[r];
-        const int count = line.columns * TILE_V;
+        const int count = line.columns * PIXEL;
         const int first = ceiling(line.begin, PER) * PER;
         const int room = smaller(line.end, count + PER - 1) - first;
         const int end = first + (room > 0 ? room / PER * PER : 0);
@@ -101,13 +107,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, FEW ? 8 : 5)
     for (int turn = 0; turn < TURNS; ++turn) {
         const Place first((turn * THREADS + threadIdx.x) * WIDTH);
         if (!first.is_in(tile)) continue;
-        const int slot = begin_of(first.at[R]) + first.at[U] * TILE_V + first.at[V];
         Items<Item, WIDTH> values;
-        if (ADJACENT) values.template read<GET>((const byte *)(items + slot));
+        if (ADJACENT) values.template read<GET>((const byte *)(items + slot(first)));
         Items<Source, WIDTH> word;
 #pragma unroll
         for (int i = 0; i < WIDTH; ++i) {
-            if (!ADJACENT) values.item[i] = get(items + slot + i * APART);
+            if (!ADJACENT)
+                values.item[i] = get(items + (LAST == V ? slot(first.next(i)) : slot(first) + i * APART));
             word.item[i] = source_of<SAMPLE>(values.item[i]);
         }
         const auto done = epilogue(word, formula, [&](int i) {

@@ -66,6 +66,20 @@ class WindowAxis(NamedTuple):
 NO_AXIS = WindowAxis(1)
 
 
+class PixelOrder(NamedTuple):
+    """Selected channels: their axis, their places in a pixel of a sample, and its items.
+
+    shifts, steps   by sample, the bytes from the first item of a pixel to the first selected one,
+                    and from one item to the next
+    """
+
+    axis: int
+    order: tuple[int, ...]
+    items: int
+    shifts: Array
+    steps: Array
+
+
 class SampleTable(NamedTuple):
     """The samples of a batch.
 
@@ -78,6 +92,7 @@ class SampleTable(NamedTuple):
     offset, fill    the place of the samples and of the fill values in the table
     read        the alignment in bytes of all items
     is_inside   whether all windows lie inside of their samples
+    pixel       selected channels that lines may contain in the order of the samples
     """
 
     item: int
@@ -88,6 +103,7 @@ class SampleTable(NamedTuple):
     fill: int
     read: int
     is_inside: bool
+    pixel: PixelOrder | None = None
 
 
 class _Tile(NamedTuple):
@@ -155,6 +171,11 @@ def prepare_collate(
         number = numbers.index(axis) if axis in numbers else len(numbers)
         return divisor(count) + offsets(nest[axis].loop) + struct.pack("q", number)
 
+    pixel = table.pixel
+    is_ordered = pixel and pixel.axis == part and (table.is_inside or not nest[part].fill)
+    if pixel and is_ordered:
+        table = _whole_pixels(table, pixel)
+    items = pixel.items if pixel and is_ordered else tile.lengths[2]
     packed = _pack_samples(table, numbers)
     params = struct.pack("2Q", table.offset, table.fill) + divisor(each)
     params += b"".join(map(along, tile.axes, tiles))
@@ -162,7 +183,7 @@ def prepare_collate(
     params += b"".join(along(n, nest[n].length) for n in around or [len(window)])
     params += offsets(samples.loop)
     beside = [2] if is_summed else tile.order[2 - tile.is_joined :]
-    macros = {
+    macros: dict[str, object] = {
         "AXES": len(numbers), "TAPS": taps,
         "R_AXIS": numbers.index(rows) if rows in numbers else len(numbers),
         "TILE_R": tile.lengths[0], "TILE_U": tile.lengths[1], "TILE_V": tile.lengths[2],
@@ -170,8 +191,10 @@ def prepare_collate(
         "WIDTH": tile.width, "JOINED": int(tile.is_joined),
         "READ": table.read, "WRITE": tile.write,
         "INSIDE": int(table.is_inside), "MAPS": int(table.sides[..., MAP].any()),
-        "OTHERS": len(around),
+        "OTHERS": len(around), "PIXEL": items,
     }  # fmt: skip
+    if pixel and is_ordered:
+        macros["ORDER"] = ",".join(map(str, pixel.order))
     family, grid, threads = "collate", groups * each, THREADS
     if is_summed:
         if grid >= MAX_COUNT:
@@ -208,6 +231,15 @@ def _pack_samples(table: SampleTable, numbers: list[int]) -> bytes:
     absent = np.broadcast_to(np.array([0, 0, 1, 0, 0, 0], np.int64), (count, 2, len(SIDE)))
     sides = np.concatenate([table.sides, absent], 1)[:, numbers]
     return np.concatenate([table.starts, sides.reshape(count, -1)], 1).tobytes()
+
+
+def _whole_pixels(table: SampleTable, pixel: PixelOrder) -> SampleTable:
+    """Return the table with all items of pixels along the axis of channels."""
+    starts, sides = table.starts.copy(), table.sides.copy()
+    starts[:, 0] -= pixel.shifts
+    sides[:, pixel.axis] = 0
+    sides[:, pixel.axis, FROM], sides[:, pixel.axis, HIGH] = pixel.steps, pixel.items
+    return table._replace(starts=starts, sides=sides)
 
 
 def _reaches(heads: Array, tile: int, samples: int) -> bytes:

@@ -26,7 +26,7 @@ constexpr int COLUMNS = TILE_U * GROUPS;  // at most WARP
 constexpr int ROWS = WARP / COLUMNS;      // lines that a warp sums at the same time
 // Positions of U that are in shared memory at once of each of so many lines; a multiple of PER, if
 // there is room for so many.
-constexpr int MOST = ROOM / ROWS / PER * PER / TILE_V;
+constexpr int MOST = ROOM / ROWS / PER * PER / PIXEL;
 constexpr int PART = MOST < PER ? MOST : MOST / PER * PER;
 constexpr int AHEAD = 4;  // taps whose words, or whose weights, a thread loads at once
 constexpr int KEPT = 2;   // groups of weights of U in registers
@@ -35,7 +35,7 @@ constexpr int PITCH = extent(LAST) + (LAST == R ? 16 / larger(1, smaller(16, OUT
 constexpr int STAGE = STAGED ? extent(FIRST) * extent(MIDDLE) * PITCH : 1;
 
 // Return the items from a line of so many positions to the next one in shared memory.
-INLINE int pitch_of(int columns) { return ceiling(columns * TILE_V, PER) * PER; }
+INLINE int pitch_of(int columns) { return ceiling(columns * PIXEL, PER) * PER; }
 
 // The taps of a position: the first source position, their number, and the offset of their weights.
 struct Taps {
@@ -145,11 +145,11 @@ struct Column {
                          float (&sums)[BESIDE]) const {
         const int before = taps.first - begin, high = smaller(taps.count, count - before);
         int tap = before < 0 ? -before : 0;
-        values += before * TILE_V + (int)first;
+        values += before * PIXEL + (int)(IS_ORDERED ? 0 : first);
         if (!LINE_TAPS) {
 #pragma unroll
             for (int i = 0; i < BESIDE; ++i)
-                if (tap < high) sums[i] = get(values + i);
+                if (tap < high) sums[i] = get(values + position(i));
             return;
         }
         if (tap == 0) {
@@ -166,7 +166,7 @@ struct Column {
     INLINE static void add_tap(const float *values, int tap, float weight, float (&sums)[BESIDE]) {
 #pragma unroll
         for (int i = 0; i < BESIDE; ++i)
-            sums[i] = add(get(values + tap * TILE_V + i), weight, sums[i]);
+            sums[i] = add(get(values + tap * PIXEL + position(i)), weight, sums[i]);
     }
 };
 
@@ -258,16 +258,16 @@ struct Warp {
     // on of `rows` lines behind those above.
     INLINE void load(unsigned above, unsigned rows, int begin, int columns) const {
         int shift = 5;  // 2^shift threads load a line
-        while (shift && PER << shift >= 2 * columns * TILE_V) --shift;
-        const int mine = lane & ((1u << shift) - 1), skipped = begin * TILE_V;
+        while (shift && PER << shift >= 2 * columns * PIXEL) --shift;
+        const int mine = lane & ((1u << shift) - 1), skipped = begin * PIXEL;
 #pragma unroll 1
         for (unsigned r = lane >> shift; r < rows; r += WARP >> shift) {
             const Summed &line = lines[above + r];
             if (!COVERED && !line.is_covered) continue;
-            const int count = smaller(line.columns - begin, columns) * TILE_V;
+            const int count = smaller(line.columns - begin, columns) * PIXEL;
             int first = larger(line.begin - skipped, 0);
             int end = smaller(line.end - skipped, ceiling(count, PER) * PER);
-            if (PART * TILE_V % PER) {  // parts do not begin with whole words
+            if (PART * PIXEL % PER) {  // parts do not begin with whole words
                 first = ceiling(first, PER) * PER;
                 end = first + (end > first ? (end - first) / PER * PER : 0);
             }

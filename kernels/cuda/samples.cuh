@@ -4,6 +4,9 @@
 // samples are contiguous along V within U, if strides allow, and the batch along the axis LAST. A
 // *line* is the part of a sample at one position of R and all others but U and V.
 //
+// A position of U in a line is a pixel of PIXEL items, those of V; of selected channels, all items of
+// a pixel of the samples, in which those of V have the positions ORDER (walk.cuh).
+//
 // Addresses, sizes and taps differ between samples, and are in a table in device memory, which
 // collate.py describes. Positions outside of a sample are filled; INSIDE: there are none.
 
@@ -62,6 +65,15 @@ template <class T> INLINE T get(const T *from) {
 template <class T> INLINE void put(T *to, T value) {
     const Items<T, 1> one = {{value}};
     one.template write<sizeof(T)>((byte *)to);
+}
+
+// Return where an item of a pixel is in a line; of ordered ones there are at most eight.
+INLINE constexpr unsigned packed_positions(int count) {
+    return count ? packed_positions(count - 1) | position(count - 1) << 4 * (count - 1) : 0;
+}
+INLINE int place_in_pixel(unsigned v) {
+    if constexpr (IS_ORDERED) return packed_positions(TILE_V) >> 4 * v & 15;
+    else return v;
 }
 
 INLINE int clamped(int64 n, int64 most) { return (int)(n < 0 ? 0 : n < most ? n : most); }
@@ -125,19 +137,20 @@ struct Line {
     INLINE bool choose(const Sample &of, int64 start, int count) {
         const Side &u = of.side[TAPS], &v = of.side[TAPS + 1];
         low = start, columns = count, first = src + low * u.from, begin = end = 0;
-        const bool is_packed = READ == BYTES && !u.map && !v.map && u.from == TILE_V * BYTES &&
-                               (TILE_V == 1 || v.from == BYTES) && is_inside;
-        return is_packed && (INSIDE || (v.low <= 0 && v.high >= TILE_V));
+        const bool is_packed = READ == BYTES && !u.map && !v.map && u.from == PIXEL * BYTES &&
+                               (PIXEL == 1 || v.from == BYTES) && is_inside;
+        return is_packed && (INSIDE || (v.low <= 0 && v.high >= PIXEL));
     }
 
     // Choose the items around which words lie in the sample, of which `before` and `after` are the
     // bytes before and after the first item.
     INLINE void choose_words(const Side &u, int64 before, int64 after) {
-        const int64 room = (after - WORD) / BYTES, size = (int64)columns * TILE_V + PER;
+        const int64 room = (after - WORD) / BYTES, size = (int64)columns * PIXEL + PER;
         begin = before < WORD ? ceiling((int)(WORD - before), BYTES) : 0;
-        if (!INSIDE && u.low > low) begin = larger(begin, clamped((u.low - low) * TILE_V, size));
+        if (!INSIDE && u.low > low) begin = larger(begin, clamped((u.low - low) * PIXEL, size));
         end = clamped(room, size);
-        if (!INSIDE && u.high < low + columns) end = smaller(end, clamped((u.high - low) * TILE_V, size));
+        if (!INSIDE && u.high < low + columns)
+            end = smaller(end, clamped((u.high - low) * PIXEL, size));
     }
 };
 
@@ -146,8 +159,8 @@ INLINE Item read_item(const Windows &windows, const byte *table, const byte *sam
                       const Line &line, int item, int64 offset, bool exists) {
     const Sample &sample = sample_at(windows, table, line.sample);
     const Side &u = sample.side[TAPS], &v = sample.side[TAPS + 1];
-    const int64 place = line.low + item / TILE_V;
-    const int part = item % TILE_V;
+    const int64 place = line.low + item / PIXEL;
+    const int part = item % PIXEL;
     const int64 x = MAPS && u.map ? ((const int64 *)(table + u.map))[place] : place;
     const int64 y = MAPS && v.map ? ((const int64 *)(table + v.map))[part] : part;
     if (INSIDE || (exists && x >= u.low && x < u.high && y >= v.low && y < v.high)) {

@@ -40,8 +40,8 @@ __constant__ constexpr int POSITIONS[] = {ORDER};
 
 // Threads beyond the last channel get its position.
 INLINE constexpr int position(int channel) {
-    constexpr int LAST = sizeof(POSITIONS) / sizeof(int) - 1;
-    return POSITIONS[channel < LAST ? channel : LAST];
+    constexpr int END = sizeof(POSITIONS) / sizeof(int) - 1;
+    return POSITIONS[channel < END ? channel : END];
 }
 #else
 constexpr bool IS_ORDERED = false;

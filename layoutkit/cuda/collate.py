@@ -57,10 +57,12 @@ from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, refuse_capture, staging_of
 
 if TYPE_CHECKING:
+    from ..kernels.cuda.collate import PixelOrder
     from ..kernels.cuda.launch import CudaLaunch
 
 _ALIGNMENT = 16  # bytes, of everything in a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
+MOST_ITEMS = 8  # of a pixel that is read as a whole to select channels
 
 
 class PreparedBatch(NamedTuple):
@@ -227,6 +229,8 @@ class PlacedWindows(NamedTuple):
     lengths     the sizes of the samples
     resized     the axes that are resized by weighted sums
     maps        for some axes, the index of each position of the window; -1: it is filled
+    channels    the axis of channels that are selected in the same order from all samples, and the
+                order
     """
 
     window: tuple[int, ...]
@@ -238,6 +242,7 @@ class PlacedWindows(NamedTuple):
     placements: Placements | None
     resize: ResizeOptions | None
     maps: dict[int, Array]
+    channels: tuple[int, tuple[int, ...]] | None = None
 
     @property
     def is_inside(self) -> bool:
@@ -288,8 +293,11 @@ def place_windows(
     is_turned[:, resized] = False
     steps = np.where(is_turned, -1, 1)
     begins = begins + is_turned * (np.array(window) - 1)
+    channels = None
     if options.channels is not None:
         channel = axes.places()[CHANNEL]
+        if window[channel] == len(options.channels) and not flips[:, channel].any():
+            channels = channel, tuple(options.channels)
         spaced = as_slice(options.channels)
         if spaced is not None:
             begins[:, channel] = spaced[0] + begins[:, channel] * spaced[1]
@@ -298,7 +306,7 @@ def place_windows(
             order = np.array(options.channels, np.int64)
             maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
     return PlacedWindows(
-        window, begins, steps, shapes, flips, resized, placements, options.resize, maps
+        window, begins, steps, shapes, flips, resized, placements, options.resize, maps, channels
     )
 
 
@@ -446,6 +454,7 @@ def _prepare_launch(
             fill_offset,
             _common_alignment(samples),
             placed.is_inside,
+            _pixel_order(samples, placed, letters),
         ),
         kernel_dtype_name(source) if is_float else item,
         epilogue,
@@ -492,6 +501,27 @@ def _sides(
     ends = np.array([span(sample) for sample in samples], np.int64)
     starts = addresses + (begins * strides).sum(1), addresses + ends[:, 0], addresses + ends[:, 1]
     return np.stack(starts, 1), sides, heads
+
+
+def _pixel_order(
+    samples: Sequence[DeviceArray], placed: PlacedWindows, letters: list[_Letter]
+) -> PixelOrder | None:
+    """Return selected channels of few in a pixel, which is as large in all samples."""
+    if placed.channels is None:
+        return None
+    axis, order = placed.channels
+    items = {sample.shape[axis] for sample in samples}
+    numbers = [n for n, letter in enumerate(letters) if letter.axis == axis]
+    if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= MOST_ITEMS:
+        return None
+    with fork.init_lock:
+        from ..kernels.cuda.collate import PixelOrder
+    (count,), (number,) = items, numbers
+    if count > min(MOST_ITEMS, 2 * len(order)) or order == tuple(range(count)):
+        return None
+    strides = np.array([sample.strides[axis] for sample in samples], np.int64)
+    shifts = 0 * strides if axis in placed.maps else placed.begins[:, axis] * strides
+    return PixelOrder(number, order, count, shifts, strides)
 
 
 def _tap_tables(placed: PlacedWindows) -> Iterator[tuple[int, Array]]:

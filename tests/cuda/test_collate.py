@@ -327,3 +327,43 @@ def test_batches_of_a_loop_are_made_on_the_gpu(gpu, num_workers):
     assert [x.ordinal for x in found] == [1, 1, 1]
     for x, y in zip(found, wanted, strict=True):
         assert_same(values_of(x), y)
+
+
+# Channels that are read with all others of a pixel, or are not: there are too many, samples have
+# other numbers of them, or a pixel outside of a sample is filled by channel.
+SELECTIONS = [
+    (3, (2, 1, 0)), (4, (2, 1, 0)), (4, (0, 1, 2)), (4, (3, 1)), (5, (4, 1)), (2, (1, 0, 0, 1, 1)),
+    (8, (7, 0, 5, 2)), (9, (7, 0, 5, 2, 8)), (3, (0, 0, 1, 1, 2, 2, 0, 1, 2)), (3, (1,)),
+]  # fmt: skip
+INSIDE_OR_NOT = {
+    "inside": {}, "one fill": {"fill": 7, "call": {"offset": {"h": -2, "w": 3}}},
+    "fill by channel": {"fill": "by channel", "call": {"offset": {"h": -2, "w": 3}}},
+    "flips": {"call": {"flip": {"w": [True, False, True]}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("resize", [None, "bilinear"])
+@pytest.mark.parametrize("target", ["bchw", "bhwc", "chwb"])
+@pytest.mark.parametrize("name", INSIDE_OR_NOT)
+@pytest.mark.parametrize(("items", "channels"), SELECTIONS)
+def test_selected_channels(gpu, items, channels, name, target, resize):
+    options = {**INSIDE_OR_NOT[name]}
+    call = options.pop("call", {})
+    if options.get("fill") == "by channel":
+        options["fill"] = tuple(range(1, items + 1))
+    if resize:
+        options["resize"] = resize
+    rng = np.random.default_rng(items)
+    photos = [rng.integers(0, 256, (12, 14, items), np.uint8) for _ in range(3)]
+    there = [gpu.array(x) for x in photos]
+    collator = Collator(f"hwc->{target}", h=9, w=11, channels=channels, dtype="f4", **options)
+    expected = collator(photos, **call)
+    np.testing.assert_allclose(values_of(collator(there, **call)), expected, rtol=0, atol=1e-4)
+    gpu.check()
+    if name == "fill by channel":
+        return
+    wider = [*photos[:2], rng.integers(0, 256, (12, 14, items + 1), np.uint8)]
+    expected = collator(wider, **call)
+    found = collator([gpu.array(x) for x in wider], **call)
+    np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-4)
+    gpu.check()

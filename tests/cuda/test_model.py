@@ -62,7 +62,7 @@ SLOWER = {
     r"uint8 .*299, 299, (128|512)": (0.83, "edges, and sectors that two tiles share"),
     r"\+.*bfloat16": (0.82, "three blocks; 16-bit items in the tile"),
     r"uint8 .*(22[35], 225|299, 299), 3": (0.8, "single bytes of shared memory"),
-    r"(uint8|int16) .*(7, 7|14, 14), ": (0.8, "single items of shared memory, rounds of loads"),
+    r"(uint8|int16) .*(7, 7|14, 14), ": (0.76, "single items of shared memory, rounds of loads"),
     r"bchw->bhwc (uint8|int16) .*225, 225, 64": (0.83, "four rounds of loads"),
 }
 
@@ -90,7 +90,14 @@ def test_predicted_share_of_options(row):
 
 # Instructions or table entries limit the others; docs/gpu.md has their shares.
 @pytest.mark.parametrize(
-    ("row", "share"), [(WINDOWS[0], 0.8), (WINDOWS[3], 0.7), (WINDOWS[6], 0.62), (WINDOWS[1], 0.65)]
+    ("row", "share"),
+    [
+        (WINDOWS[0], 0.8),
+        (WINDOWS[3], 0.7),
+        (WINDOWS[6], 0.62),
+        (WINDOWS[1], 0.65),
+        (WINDOWS[9], 0.7),
+    ],
 )
 def test_windows_would_be_collated_at_the_speed_of_memory(row, share):
     cost = cost_of_windows(*row)
@@ -102,7 +109,13 @@ def test_windows_would_be_collated_at_the_speed_of_memory(row, share):
 @pytest.mark.budget(2)
 @pytest.mark.parametrize(
     ("row", "share"),
-    [(RESIZES[0], 0.38), (RESIZES[3], 0.21), (RESIZES[5], 0.3), (RESIZES[6], 0.38)],
+    [
+        (RESIZES[0], 0.38),
+        (RESIZES[3], 0.21),
+        (RESIZES[5], 0.3),
+        (RESIZES[6], 0.38),
+        (RESIZES[8], 0.38),
+    ],
 )
 def test_predicted_share_of_resizes(row, share):
     assert cost_of_windows(*row).share >= share

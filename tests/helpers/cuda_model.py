@@ -537,7 +537,9 @@ WINDOWS = [
     (f"hwc->{to}", dtype, PHOTO, 224, {})
     for to, dtype in product(("bchw", "bhwc", "chwb"), ("float32", "bfloat16", "uint8"))
 ]
+WINDOWS += [("hwc->bchw", "float32", (375, 500, 4), 224, {"channels": (0, 1, 2)})]
 BILINEAR, BICUBIC = {"resize": "bilinear"}, {"resize": "bicubic"}
+BGR = {"channels": (2, 1, 0)}
 RESIZES = [
     ("hwc->bchw", "float32", PHOTO, 224, BILINEAR), ("hwc->bchw", "bfloat16", PHOTO, 224, BILINEAR),
     ("hwc->bchw", "uint8", PHOTO, 224, BILINEAR), ("hwc->bhwc", "uint8", PHOTO, 224, BILINEAR),
@@ -545,19 +547,20 @@ RESIZES = [
     ("hwc->bchw", "float32", (1080, 1920, 3), 224, BILINEAR),
     ("hwc->bchw", "float32", (224, 224, 3), 384, BICUBIC),
     ("hwc->bhwc", "uint8", (224, 224, 3), 384, BILINEAR),
+    ("hwc->bchw", "float32", PHOTO, 224, {**BILINEAR, **BGR}),
 ]  # fmt: skip
 
 
 def cost_of_windows(pattern, dtype, shape, size, options, count=64):
     """Return the Cost of collating windows of uint8 images, normalized unless they stay so.
 
-    They are the centers, or resized images, of `size` by `size` pixels.
+    They are centers, or resized images, of `size` by `size` pixels.
     """
     samples = [np.zeros(shape, np.uint8)] * count
     formula = {} if dtype == "uint8" else {"scale": 1 / 255, "mean": [1, 2, 3], "std": [4, 5, 6]}
     keywords = {"h": size, "w": size, "dtype": as_dtype(dtype), **formula, **options}
     planned_launch = planned_collate(samples, pattern, **keywords)
-    read = count * prod(shape) if options else planned_launch[1].size
+    read = count * (prod(shape) if "resize" in options else size * size * shape[-1])
     return cost(*planned_launch, read=read)
 
 
