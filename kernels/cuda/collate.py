@@ -20,19 +20,18 @@ import numpy as np
 from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
-from .launch import THREADS, CudaLaunch, Side, defines, pack_coefficients
+from .launch import THREADS, WARP, CudaLaunch, Side, defines, pack_coefficients
 from .tiling import MAX_COUNT, TILE_BYTES, divisor, offsets
 
 TILE_ITEMS = 4096  # of the output: 16 for each thread
-WARPS = THREADS // 32  # each reads a line
+WARPS = THREADS // WARP  # each reads a line
 MOST_LINES = 64
 MOST_POSITIONS = 256  # of a line
 FEW_CHANNELS = 8  # channels of a pixel in a line; more of them are a line of their own
 FEW_SUMS = 64  # the same if an axis is resized
 
-# Resized samples: a tile for each warp of 32 threads.
+# Resized samples: a tile for each warp.
 SUM_THREADS = 128
-WARP = 32
 MOST_SUMS = 1856  # of lines that a warp has in shared memory
 SHARED_BYTES = 48 << 10  # of a block
 MOST_SUMMED = 8  # channels of a thread
@@ -151,78 +150,93 @@ def prepare_collate(
     nest = [*window, NO_AXIS, NO_AXIS, samples]
     is_summed = any(axis.is_resized for axis in window)
     steps = np.abs(table.sides[0, :, FROM]).tolist()
-    choose = _choose_summed_tile if is_summed else _choose_tile
-    tile = choose(nest, *_choose_axes(nest, steps), table.item, target)
-    rows, line, part = tile.axes
-    # The order of the axes in the table: sums before those of U, U, V, and all others.
-    numbers = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
-    taps = len(numbers)
-    numbers += [line, part]
-    numbers += [n for n in range(len(window)) if n not in numbers]
-    around = [n for n in numbers if n not in tile.axes]
-    are_rows_samples = rows == len(nest) - 1
-    tiles = [
-        -(-nest[n].length // length) for n, length in zip(tile.axes, tile.lengths, strict=True)
-    ]
-    groups = tiles[0] if are_rows_samples else samples.length
-    each = prod(tiles[1:] if are_rows_samples else tiles) * prod(nest[n].length for n in around)
-
-    def along(axis: int, count: int) -> bytes:
-        number = numbers.index(axis) if axis in numbers else len(numbers)
-        return divisor(count) + offsets(nest[axis].loop) + struct.pack("q", number)
-
+    axes, order = _choose_axes(nest, steps)
+    if is_summed:
+        tile = _choose_summed_tile(nest, axes, order, target)
+    else:
+        tile = _choose_tile(nest, axes, order, table.item, target)
+    rows, line, part = axes
     pixel = table.pixel
-    is_ordered = pixel and pixel.axis == part and (table.is_inside or not nest[part].fill)
-    if pixel and is_ordered:
+    if pixel is not None and (pixel.axis != part or (nest[part].fill and not table.is_inside)):
+        pixel = None
+    if pixel is not None:
         table = _whole_pixels(table, pixel)
-    items = pixel.items if pixel and is_ordered else tile.lengths[2]
+    # The order of the axes in the table: sums before those of U, U, V, and all others.
+    sums = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
+    numbers = [*sums, line, part]
+    numbers += [n for n in range(len(window)) if n not in numbers]
     packed = _pack_samples(table, numbers)
-    params = struct.pack("2Q", table.offset, table.fill) + divisor(each)
-    params += b"".join(map(along, tile.axes, tiles))
-    params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
-    params += b"".join(along(n, nest[n].length) for n in around or [len(window)])
-    params += offsets(samples.loop)
-    beside = [2] if is_summed else tile.order[2 - tile.is_joined :]
+    params, tiles = _pack_windows(nest, tile, numbers, table)
     macros: dict[str, object] = {
-        "AXES": len(numbers), "TAPS": taps,
+        "AXES": len(numbers), "TAPS": len(sums),
         "R_AXIS": numbers.index(rows) if rows in numbers else len(numbers),
         "TILE_R": tile.lengths[0], "TILE_U": tile.lengths[1], "TILE_V": tile.lengths[2],
         "FIRST": tile.order[0], "MIDDLE": tile.order[1], "LAST": tile.order[2],
         "WIDTH": tile.width, "JOINED": int(tile.is_joined),
         "READ": table.read, "WRITE": tile.write,
         "INSIDE": int(table.is_inside), "MAPS": int(table.sides[..., MAP].any()),
-        "OTHERS": len(around), "PIXEL": items,
+        "OTHERS": len(_axes_around(tile, numbers)),
+        "PIXEL": tile.lengths[2] if pixel is None else pixel.items,
     }  # fmt: skip
-    if pixel and is_ordered:
+    if pixel is not None:
         macros["ORDER"] = ",".join(map(str, pixel.order))
-    family, grid, threads = "collate", groups * each, THREADS
     if is_summed:
-        if grid >= MAX_COUNT:
-            raise RuntimeError(f"{grid} tiles; a launch must have fewer than 2**31")
-        reaches = b""
+        if tiles >= MAX_COUNT:
+            raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
+        params += struct.pack("2Q", table.offset + len(packed), tiles)
         if nest[line].is_resized:
-            reaches = _reaches(table.heads[line], tile.lengths[1], len(table.starts))
-        params += struct.pack("2Q", table.offset + len(packed), grid)
-        packed += reaches
-        macros |= {"LINE_TAPS": int(nest[line].is_resized), "ROOM": _room(tile, taps, target)}
-        macros |= {"STAGED": int(tile.is_staged), "BY_ROW": int(bool(nest[rows].coef))}
-        macros |= {"COVERED": int(all((head[..., 1] > 0).all() for head in table.heads.values()))}
-        family, grid, threads = "resize", -(-grid * WARP // SUM_THREADS), SUM_THREADS
+            packed += _reaches(table.heads[line], tile.lengths[1], len(table.starts))
+        is_covered = all((head[..., 1] > 0).all() for head in table.heads.values())
+        macros |= {
+            "LINE_TAPS": int(nest[line].is_resized), "ROOM": _room(tile, len(sums), target),
+            "STAGED": int(tile.is_staged), "BY_ROW": int(bool(nest[rows].coef)),
+            "COVERED": int(is_covered), "THREADS": SUM_THREADS,
+        }  # fmt: skip
+        beside = [2]
     else:
-        macros |= {"NEAREST": int(is_float)}
-    varies = any(nest[tile.axes[n]].coef for n in beside)
-    macros["THREADS"] = threads
+        macros["NEAREST"] = int(is_float)
+        beside = tile.order[2 - tile.is_joined :]
+    varies = any(nest[axes[n]].coef for n in beside)
     common = defines(Side(table.item, 0), epilogue, varies, **macros)
     launch = CudaLaunch(
-        family,
+        "resize" if is_summed else "collate",
         (*common, ("SAMPLE", item)),
         params,
-        grid,
-        threads,
+        -(-tiles * WARP // SUM_THREADS) if is_summed else tiles,
+        SUM_THREADS if is_summed else THREADS,
         pointers=4,
         coefficients=pack_coefficients(epilogue),
     )
     return launch, packed
+
+
+def _pack_windows(
+    nest: list[WindowAxis], tile: _Tile, numbers: list[int], table: SampleTable
+) -> tuple[bytes, int]:
+    """Return the parameters of both kernels (`Windows` in samples.cuh), and the number of tiles."""
+    rows = tile.axes[0]
+    around = _axes_around(tile, numbers)
+    tiles = [
+        -(-nest[n].length // length) for n, length in zip(tile.axes, tile.lengths, strict=True)
+    ]
+    are_rows_samples = rows == len(nest) - 1
+    each = prod(tiles[1:] if are_rows_samples else tiles) * prod(nest[n].length for n in around)
+
+    def along(axis: int, count: int) -> bytes:
+        number = numbers.index(axis) if axis in numbers else len(numbers)
+        return divisor(count) + offsets(nest[axis].loop) + struct.pack("q", number)
+
+    params = struct.pack("2Q", table.offset, table.fill) + divisor(each)
+    params += b"".join(map(along, tile.axes, tiles))
+    params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
+    params += b"".join(along(n, nest[n].length) for n in around or [len(nest) - 3])
+    params += offsets(nest[-1].loop)
+    return params, each * (tiles[0] if are_rows_samples else nest[-1].length)
+
+
+def _axes_around(tile: _Tile, numbers: list[int]) -> list[int]:
+    """Return the axes that are not those of a tile."""
+    return [n for n in numbers if n not in tile.axes]
 
 
 def _pack_samples(table: SampleTable, numbers: list[int]) -> bytes:
@@ -298,7 +312,7 @@ def _choose_tile(
 
 
 def _choose_summed_tile(
-    nest: list[WindowAxis], axes: tuple[int, int, int], order: list[int], item: int, target: Side
+    nest: list[WindowAxis], axes: tuple[int, int, int], order: list[int], target: Side
 ) -> _Tile:
     """Return the tile of a warp that resizes samples."""
     rows, line, part = (nest[n].length for n in axes)

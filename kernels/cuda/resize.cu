@@ -358,7 +358,7 @@ struct Warp {
 // Blocks of a multiprocessor, for which the compiler leaves enough registers.
 constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_AXIS == 0 &&
                      TILE_U >= 8 && BESIDE <= 4;
-constexpr int BLOCKS = !FEW ? 4 : WORD == 16 || STAGED ? 5 : 6;
+constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED : 4;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     resize(const Params params, const Pointers pointers) {
