@@ -59,22 +59,29 @@ INLINE void load_lines(const Windows &windows, const byte *table, const byte *sa
                 words[i] = read_word(samples + line.first +
                                      smaller(item + i * LANES * PER, end - PER) * BYTES);
 #pragma unroll
-            for (int i = 0; i < DEPTH; ++i)
-                if (item + i * LANES * PER < end)
-                    words[i].template write<PUT>((byte *)(to + item + i * LANES * PER));
+            for (int i = 0; i < DEPTH; ++i) {
+                const int place = item + i * LANES * PER;
+                if (place < end && !(REVERSED && line.is_reversed))
+                    words[i].template write<PUT>((byte *)(to + place));
+                if (!REVERSED || !line.is_reversed || place >= end) continue;
+#pragma unroll
+                for (int n = 0; n < PER; ++n)
+                    if (place + n < count) put(to + item_of(line, place + n), words[i].item[n]);
+            }
         }
 #pragma unroll 1
         for (int item = lane;; item += LANES) {
             if (item >= first && item < end) item += ceiling(end - item, LANES) * LANES;
             if (item >= count) break;
-            put(to + item, read_item(windows, table, samples, line, item, 0, line.is_inside));
+            const int place = item_of(line, item);
+            put(to + place, read_item(windows, table, samples, line, place, 0, line.is_inside));
         }
     }
 }
 
 // Blocks of a multiprocessor, for which the compiler leaves enough registers: without a number it
 // spills some of them to make room for another block.
-constexpr bool FEW = INSIDE && !MAPS && BYTES < 16 && READ == BYTES && (WIDTH > 1 || TURNS <= 4);
+constexpr bool FEW = INSIDE && !MAPS && !REVERSED && BYTES < 16 && READ == BYTES && (WIDTH > 1 || TURNS <= 4);
 
 extern "C" __global__ void __launch_bounds__(THREADS, FEW ? 8 : 5)
     collate(const Params params, const Pointers pointers) {

@@ -190,11 +190,11 @@ def prepare_collate(
         macros |= {
             "LINE_TAPS": int(nest[line].is_resized), "ROOM": _room(tile, len(sums), target),
             "STAGED": int(tile.is_staged), "BY_ROW": int(bool(nest[rows].coef)),
-            "COVERED": int(is_covered), "THREADS": SUM_THREADS,
+            "COVERED": int(is_covered), "REVERSED": 0, "THREADS": SUM_THREADS,
         }  # fmt: skip
         beside = [2]
     else:
-        macros["NEAREST"] = int(is_float)
+        macros |= {"NEAREST": int(is_float), "REVERSED": int(_is_reversed(table, line))}
         beside = tile.order[2 - tile.is_joined :]
     varies = any(nest[axes[n]].coef for n in beside)
     common = defines(Side(table.item, 0), epilogue, varies, **macros)
@@ -208,6 +208,11 @@ def prepare_collate(
         coefficients=pack_coefficients(epilogue),
     )
     return launch, packed
+
+
+def _is_reversed(table: SampleTable, line: int) -> bool:
+    """Return whether a sample is flipped along the axis of lines."""
+    return line < table.sides.shape[1] and bool((table.sides[:, line, FROM] < 0).any())
 
 
 def _pack_windows(

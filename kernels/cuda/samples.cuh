@@ -122,7 +122,8 @@ struct Line {
     int columns;       // positions of U that the tile needs
     int begin, end;    // items that are read in words, since all bytes around them are the sample's
     unsigned sample;
-    bool is_inside;  // not outside of the sample
+    bool is_inside;    // not outside of the sample
+    bool is_reversed;  // `first`, `begin` and `end` are those of the last position of U, and backward
 
     // Go to a position along an axis that is not resized.
     INLINE void go(const byte *table, const Sample &of, const Along &along, int64 place) {
@@ -133,11 +134,15 @@ struct Line {
         src += x * side.from;
     }
 
-    // Choose the positions `start` to `start + count` of U. Return true if the items are contiguous.
+    // Choose the positions `start` to `start + count` of U. Return true if the items are contiguous,
+    // in either direction of U.
     INLINE bool choose(const Sample &of, int64 start, int count) {
         const Side &u = of.side[TAPS], &v = of.side[TAPS + 1];
         low = start, columns = count, first = src + low * u.from, begin = end = 0;
-        const bool is_packed = READ == BYTES && !u.map && !v.map && u.from == PIXEL * BYTES &&
+        is_reversed = REVERSED && u.from == -PIXEL * BYTES;
+        if (is_reversed) first += (count - 1) * u.from;
+        const bool is_packed = READ == BYTES && !u.map && !v.map &&
+                               (is_reversed || u.from == PIXEL * BYTES) &&
                                (PIXEL == 1 || v.from == BYTES) && is_inside;
         return is_packed && (INSIDE || (v.low <= 0 && v.high >= PIXEL));
     }
@@ -147,10 +152,15 @@ struct Line {
     INLINE void choose_words(const Side &u, int64 before, int64 after) {
         const int64 room = (after - WORD) / BYTES, size = (int64)columns * PIXEL + PER;
         begin = before < WORD ? ceiling((int)(WORD - before), BYTES) : 0;
-        if (!INSIDE && u.low > low) begin = larger(begin, clamped((u.low - low) * PIXEL, size));
         end = clamped(room, size);
-        if (!INSIDE && u.high < low + columns)
-            end = smaller(end, clamped((u.high - low) * PIXEL, size));
+        if (INSIDE) return;
+        int from = clamped(u.low - low, columns), to = clamped(u.high - low, columns);
+        if (is_reversed) {
+            const int other = from;
+            from = columns - to, to = columns - other;
+        }
+        begin = larger(begin, from * PIXEL);
+        if (to < columns) end = smaller(end, to * PIXEL);
     }
 };
 
@@ -171,6 +181,12 @@ INLINE Item read_item(const Windows &windows, const byte *table, const byte *sam
     const int64 fill = line.fill + place * windows.tile[U].loop.step.src +
                        part * windows.tile[V].loop.step.src;
     return get((const Item *)(table + windows.fill) + fill);
+}
+
+// Return the item of a line that is read as the `item`-th one.
+INLINE int item_of(const Line &line, int item) {
+    if (!REVERSED || !line.is_reversed) return item;
+    return (line.columns - 1 - item / PIXEL) * PIXEL + item % PIXEL;
 }
 
 // Read the neighbors of an item of a line, of which all bytes around them are the sample's.

@@ -167,7 +167,7 @@ def test_kernels_of_the_benchmark_stay_in_registers(generation):
 
 WINDOWS = [
     {}, {"channels": (2, 1, 0)}, {"channels": (2, 0, 0, 1)}, {"channels": (1, 1)},
-    {"fill": 7, "call": {"offset": {"h": -3, "w": 30}}},
+    {"fill": 7, "call": {"offset": {"h": -3, "w": 30}}}, {"call": {"flip": "w"}},
     {"fill": 7, "channels": (1, 2), "call": {"offset": {"h": -3, "w": 30}}},
 ]  # fmt: skip
 CASTS = [("u1", "u1"), ("u1", "f4"), ("u1", BF16), ("f2", "f2"), ("f4", "f4"), ("c16", "c16")]

@@ -9,6 +9,7 @@ from arrays_of import assert_same, random_array
 from cuda_moves import copied, placed, planned, prepared, summed
 
 from layoutkit import accumulate
+from layoutkit.kernels.cuda import launch as launch_module
 from layoutkit.kernels.cuda import tiling
 from layoutkit.planning.loops import Loop
 from reference import reference_convert
@@ -112,6 +113,8 @@ GAPS = [
 def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatch):
     """Chunks begin anywhere in images, and coefficients differ from pixel to pixel."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    for name in launch_module._MAKERS:  # a transpose would be faster for some
+        monkeypatch.setitem(launch_module._MAKERS, name, (launch_module.lines,))
     keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
     shift *= max(4, np.dtype(dtype).itemsize)
     x = copied(RNG.integers(0, 120, shape).astype(dtype), shift)
