@@ -72,7 +72,7 @@ template <class Dtype, int COUNT> INLINE float held_of(const Items<Item, COUNT> 
         const unsigned four = reinterpret_cast<const unsigned *>(word.item)[i * BYTES / 4];
         const unsigned place = i * BYTES % 4;
         const unsigned which = IS_SHORT ? 0x7600 | place | (place + 1) << 4 : 0x7660 | place;
-        return float_of(__byte_perm(four, 0x4b000000, which)) - 8388608;
+        return plus(float_of(__byte_perm(four, 0x4b000000, which)), -8388608.0f);
     } else {
         return held(word.item[i]);
     }

@@ -285,7 +285,7 @@ def widths(ptx, instruction):
         ("transpose 8", 128, 128), ("transpose 16", 128, 128), ("copy 16", 128, 128),
         ("transpose 4, unaligned", 32, 128), ("transpose 1, unaligned", 128, 128),
         ("transpose 1, anywhere", 128, 128),
-        ("split, normalised", 128, 128), ("merge, saturated", 32, 128),
+        ("split, normalised", 128, 128), ("merge, saturated", 64, 128),
         ("lines 4", 128, 32), ("lines 1, unaligned", 128, 32), ("lines 1, put together", 32, 128),
     ],
 )  # fmt: skip

@@ -335,7 +335,6 @@ MISTAKES = [
     ("lines", "SOURCE_CHANNELS + SPAN;", "SOURCE_CHANNELS + SOURCE_CHANNELS;"),
     ("lines", "pixel + i, plane_position(row.channel)", "pixel + i, row.channel"),
     ("lines", "    return plane_position(channel);", "    return channel;"),
-    ("lines", "channel < LAST ? channel : LAST", "channel"),
     ("lines", "PLANES_ORDERED ? position(plane)", "true ? position(plane)"),
     ("interleave", "PLANES_ORDERED ? position(plane)", "true ? position(plane)"),
     ("gather", "if (IS_ORDERED && turns.is_ordered)", "if (false)"),

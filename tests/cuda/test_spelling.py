@@ -43,7 +43,7 @@ SPELT = {
     "u1 to f4": (lambda: cast("u1", "f4"), {"cvt.rn.f32.u16"}),
     "i8 to f4": (lambda: cast("i8", "f4"), {"cvt.rn.f32.s64"}),
     "u1 to bf": (lambda: cast("u1", BF16), {"cvt.rn.f32.u16", "cvt.rn.bf16.f32"}),
-    "f4 to u1": (lambda: saturated("f4", "u1"), {*WHOLE, "cvt.rzi.ftz.s64.f32"}),
+    "f4 to u1": (lambda: saturated("f4", "u1"), {"cvt.rni.u8.f32"}),
     "f2 to u8": (
         lambda: saturated("f2", "u8"), {*WHOLE, "cvt.f32.f16", "cvt.rzi.ftz.u64.f32"}
     ),
@@ -63,7 +63,7 @@ SPELT = {
         lambda: launch_of(
             "bp->bp", (2, 4096), "f4", dtype="u1", casting="saturate", scale=255.0
         ),
-        {"fma.rn.f32", *WHOLE, "cvt.rzi.ftz.s64.f32"},
+        {"fma.rn.f32", "cvt.rni.u8.f32"},
     ),
     "sum of f4 and f2": (lambda: sum_of("f4", "f2"), {"cvt.f32.f16", "add.rn.f32"}),
     "sum of bf": (lambda: sum_of(BF16), {"add.rn.f32", "cvt.rn.bf16.f32"}),
