@@ -31,7 +31,7 @@ constexpr int PART = MOST < PER ? MOST : MOST / PER * PER;
 constexpr int AHEAD = 4;  // taps whose words, or whose weights, a thread loads at once
 constexpr int KEPT = 2;   // groups of weights of U in registers
 // Items of the batch in shared memory. Rows of them begin in different banks.
-constexpr int PITCH = extent(LAST) + (LAST == R ? 16 / larger(1, smaller(16, OUT)) : 0);
+constexpr int PITCH = extent(LAST) + (LAST == R ? 16 / OUT : 0);
 constexpr int STAGE = STAGED ? extent(FIRST) * extent(MIDDLE) * PITCH : 1;
 
 // Return the items from a line of so many positions to the next one in shared memory.

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 16  # bytes, of everything in a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
-MOST_ITEMS = 8  # of a pixel that is read as a whole to select channels
+_MOST_ITEMS = 8  # of a pixel that is read as a whole to select channels
 
 
 class PreparedBatch(NamedTuple):
@@ -512,12 +512,12 @@ def _pixel_order(
     axis, order = placed.channels
     items = {sample.shape[axis] for sample in samples}
     numbers = [n for n, letter in enumerate(letters) if letter.axis == axis]
-    if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= MOST_ITEMS:
+    if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= _MOST_ITEMS:
         return None
     with fork.init_lock:
         from ..kernels.cuda.collate import PixelOrder
     (count,), (number,) = items, numbers
-    if count > min(MOST_ITEMS, 2 * len(order)) or order == tuple(range(count)):
+    if count > min(_MOST_ITEMS, 2 * len(order)) or order == tuple(range(count)):
         return None
     strides = np.array([sample.strides[axis] for sample in samples], np.int64)
     shifts = 0 * strides if axis in placed.maps else placed.begins[:, axis] * strides
