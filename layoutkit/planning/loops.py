@@ -76,7 +76,8 @@ def source_pixel(channels: Loop, pixels: Loop, item: int) -> SourcePixel | None:
         return None
     order = tuple([place // item for place in places])
     size = pixels.src // item
-    return SourcePixel(size, () if order == tuple(range(size)) else order, lowest)
+    is_complete = len(order) == size and order == tuple(range(size))
+    return SourcePixel(size, () if is_complete else order, lowest)
 
 
 class SumLoop(NamedTuple):

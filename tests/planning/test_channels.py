@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, convert, plan
 from layoutkit.errors import ArgumentError, PatternError, ShapeError
+from layoutkit.planning.loops import Loop, SourcePixel, source_pixel
 from reference import reference_convert
 
 pytestmark = pytest.mark.budget(2)
@@ -290,3 +291,10 @@ def test_gradients_of_a_cycle_of_channels_with_constants(order, axis):
         np.testing.assert_allclose(to.backward(grad, **options), expected, rtol=1e-6)
     back = to.inverse()(to(x))
     np.testing.assert_allclose(back, x, rtol=1e-5)
+
+
+def test_pixels_that_are_far_apart_have_few_positions():
+    """Positions are those of channels, not of all items between two pixels, which are not memory."""
+    apart = 1 << 62
+    assert source_pixel(Loop(3, 4, 4), Loop(5, apart, 12), 4) == SourcePixel(apart // 4, (0, 1, 2))
+    assert source_pixel(Loop(3, 4, 4), Loop(5, 12, 12), 4) == SourcePixel(3)
