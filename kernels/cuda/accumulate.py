@@ -16,8 +16,8 @@ from math import gcd, prod
 
 from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop, smallest_stride_loop
-from .launch import MAX_PARTS, THREADS, WORD, CudaLaunch
-from .tiling import divisor
+from .launch import MAX_PARTS, CudaLaunch
+from .tiling import THREADS, WORD, divisor
 
 LINE = 128  # bytes of shared memory whose columns are permuted, and of a device memory access
 COLUMN = 16  # bytes of a column of a line

@@ -20,8 +20,8 @@ import numpy as np
 from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
-from .launch import THREADS, WARP, CudaLaunch, Side, defines, pack_coefficients
-from .tiling import MAX_COUNT, TILE_BYTES, divisor, offsets
+from .launch import CudaLaunch, Side, defines, pack_coefficients
+from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, divisor, offsets
 
 TILE_ITEMS = 4096  # of the output: 16 for each thread
 WARPS = THREADS // WARP  # each reads a line

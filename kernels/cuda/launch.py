@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice, product
-from math import gcd
+from math import gcd, prod
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,15 @@ import numpy as np
 from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop, SourcePixel, source_pixel
 from ...planning.select import KernelChoice, count_iterations
+from .boxes import find_box
 from .tiling import (
     LINE,
     MAX_COUNT,
     NO_LOOP,
     SECTOR,
+    THREADS,
+    WARP,
+    WORD,
     Lines,
     TileAxis,
     axis,
@@ -51,9 +55,6 @@ from .tiling import (
     shape,
 )
 
-WORD = 16  # bytes that a thread reads or writes at once
-THREADS = 256
-WARP = 32
 LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
 LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
@@ -219,24 +220,20 @@ def lines(
     target: Side,
     epilogue: Epilogue | None,
     *,
-    nested: bool = False,
     share: float = 0,
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
 
-    `nested`: channels are two nested loops, in another order than the planes. `share`: None, too,
-    if less than this share of the sectors that a warp touches in rows is its own.
+    None, too, if less than `share` of the sectors that a warp touches in rows is its own.
     """
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
     ):
-        if len(candidate.planes.loops) != 1 + nested:
-            continue
         if candidate.pixel.order and choice.kernel == "transpose":
             continue  # tiles read only the channels that are taken
         plane_side = target if candidate.split else source
         most = min(WORD, max(4, plane_side.item * max(1, 4 // source.item)))
-        around = *candidate.outer, *candidate.planes.loops, *candidate.pixels.loops[:-1]
+        around = *candidate.outer, candidate.planes, *candidate.pixels.loops[:-1]
         steps = byte_strides(around)[candidate.split]
         word = plane_side.width([*steps, *candidate.pixels.words(plane_side.item)], most)
         shifted = word < most and candidate.pixels.follow
@@ -274,18 +271,17 @@ def _lines(
     pixels = candidate.pixels.loops
     planes = candidate.planes
     tile = macros["PIXELS"]
-    all_macros: dict[str, object] = {**macros, "CHANNELS": planes.count, "PLANES": planes.low.count}
+    all_macros: dict[str, object] = {**macros, "CHANNELS": planes.count}
     all_macros["PIXELS_LOOPS"] = len(pixels)
-    low = planes.low
     if candidate.split:
         all_macros |= {"SPLIT": 1, **_pixel_macros(candidate.pixel)}
-    elif low.offsets:
-        low, order = channel_order(low)
+    elif planes.offsets:
+        planes, order = channel_order(planes)
         all_macros |= _plane_macros(order)
     coefficients = pack_coefficients(epilogue)
-    along = coefficients_vary(pixels if candidate.split else [*pixels, *planes.loops], epilogue)
+    along = coefficients_vary(pixels if candidate.split else [*pixels, planes], epilogue)
     all_macros["PIXEL_COEFFICIENTS"] = int(coefficients_vary(pixels, epilogue))
-    params = loops(candidate.outer) + axis(pixels, tile) + offsets(low) + offsets(planes.loops[0])
+    params = loops(candidate.outer) + axis(pixels, tile) + offsets(planes)
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **all_macros),
@@ -368,12 +364,13 @@ def _transpose(
     wide: bool = False,
     gaps: bool = True,
     narrow: bool = True,
+    least: float = 0,
 ) -> CudaLaunch | None:
     """Return a launch of "transpose".
 
     None if `wide` and the words are not of maximum width; without `gaps`, if axes are so short that
-    they are fused with loops which they do not follow; and without `narrow`, if adjacent threads
-    read words of less than 4 bytes of different rows.
+    they are fused with loops which they do not follow; without `narrow`, if adjacent threads read
+    words of less than 4 bytes of different rows; and if the best tile has a score below `least`.
     """
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
@@ -393,9 +390,11 @@ def _transpose(
     load = WORD if shifted[0] else load
     store = most if shifted[1] else store
     words = load // source.item, store // target.item
-    tile_rows, tile_run = shape(
+    score, tile_rows, tile_run = shape(
         rows, run, count_iterations(outer), (source.item, target.item), words, shifted
     )
+    if score < least:
+        return None
     run_step = tile_run - (words[1] if shifted[1] else 0)  # from one tile to the next
     coefficients = pack_coefficients(epilogue)
     macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
@@ -453,7 +452,10 @@ def _transpose_any(
     source: Side,
     target: Side,
     epilogue: Epilogue | None,
-    **options: bool,
+    *,
+    gaps: bool = True,
+    narrow: bool = True,
+    least: float = 0,
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
@@ -466,7 +468,7 @@ def _transpose_any(
     if count_iterations(outer) >= MAX_COUNT:
         return None
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
-    return _transpose(transposed, source, target, epilogue, **options)
+    return _transpose(transposed, source, target, epilogue, gaps=gaps, narrow=narrow, least=least)
 
 
 def _gather_rows(
@@ -506,21 +508,107 @@ def _source_lines(nest: Sequence[Loop]) -> int:
     return len({sum(places) // LINE for places in islice(product(*steps), WARP)})
 
 
+# ---- permute -----------------------------------------------------------------------------
+
+
+def _permute(
+    choice: KernelChoice,
+    source: Side,
+    target: Side,
+    epilogue: Epilogue | None,
+    *,
+    share: float,
+) -> CudaLaunch | None:
+    """Return a launch of "permute"; None if its estimated share of a copy's speed is below `share`.
+
+    None, too, for small arrays, which use the usual tiles; for channels in any order; and for runs
+    that "gather" moves in wide words.
+    """
+    nest = (*choice.outer, *choice.rows, *choice.run)
+    if is_few(choice.count, source.item) or any(loop.offsets for loop in nest):
+        return None
+    if _items_per_access(nest[:-1], nest[-1], source, target) * source.item >= ALIGNED:
+        return None
+    box = find_box(nest, (source.item, target.item), (source.address, target.address))
+    if box is None or box.share < share:
+        return None
+    outer = [loop for loop in nest if loop not in box.loops]
+    tiles = [-(-n.count // count) for n, count in zip(box.loops, box.counts, strict=True)]
+    grid = count_iterations(outer) * prod(tiles)
+    if grid >= MAX_COUNT:
+        return None
+    macros = {
+        "COUNTS": ",".join(map(str, box.counts)),
+        "SLOTS": ",".join(map(str, box.slots)),
+        "IN_ROW": ",".join(str(int(is_row)) for is_row in box.in_row),
+        "ROW_END": box.row_end,
+        "RUN_LOOPS": box.run_loops,
+        "WORD": box.word * target.item,
+        "GROUP": box.group,
+        "ROW_ALIGNMENT": min(WORD, box.alignment[0]),
+        "RUN_ALIGNMENT": min(WORD, box.alignment[1]),
+    }
+    params = [
+        divisor(tile) + struct.pack("Q", n.count) + offsets(n)
+        for n, tile in zip(box.loops, tiles, strict=True)
+    ]
+    along = coefficients_vary(box.loops[-box.run_loops :], epilogue)
+    return CudaLaunch(
+        "permute",
+        defines(source, epilogue, along, **macros),
+        loops(outer) + b"".join(params) + struct.pack("2q", *_gapless(choice, source.item)),
+        grid,
+        coefficients=pack_coefficients(epilogue),
+    )
+
+
+# The least share of a copy's speed at which boxes are preferred: to lines whose warps own most of
+# the sectors that they touch, to tiles of very short axes, and to tiles with gaps and other lines.
+FAST_SHARE, SHORT_SHARE, LEAST_SHARE = 0.88, 0.75, 0.65
+LEAST_SCORE = 0.45  # of tiles without gaps that are preferred to boxes
+
+
+def _full_lines(
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Return a launch of "lines" whose warps own most sectors, or of "permute" if it is faster."""
+    launch = lines(choice, source, target, epilogue, share=0.75)
+    return launch and (_permute(choice, source, target, epilogue, share=FAST_SHARE) or launch)
+
+
+def _permute_short(
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Return a launch of "permute" for transposes of small items along an axis of few bytes.
+
+    A tile takes a word of narrow rows at a time, with many instructions.
+    """
+    shortest = min(choice.rows[-1].count, choice.run[-1].count)
+    if source.item > 2 or shortest * source.item >= ALIGNED:
+        return None
+    return _permute(choice, source, target, epilogue, share=SHORT_SHARE)
+
+
 # The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
-_FULL_LINES, _MOST_LINES = partial(lines, share=0.75), partial(lines, share=0.6)
 _MAKERS = {
     "transpose": (
-        partial(_transpose, wide=True), _FULL_LINES,
-        partial(_transpose, gaps=False, narrow=False), _gather_rows,
-        partial(_transpose, narrow=False), lines, _transpose,
+        partial(_transpose, wide=True), _full_lines, _permute_short,
+        partial(_transpose, gaps=False, narrow=False, least=LEAST_SCORE), _gather_rows,
+        partial(_permute, share=LEAST_SHARE), partial(_transpose, narrow=False), lines, _transpose,
     ),
-    "split": (interleave, _FULL_LINES, partial(_transpose_any, narrow=False), lines),
-    "merge": (interleave, _FULL_LINES, partial(_transpose_any, narrow=False), lines),
+    "split": (
+        interleave, _full_lines, partial(_permute, share=SHORT_SHARE),
+        partial(_transpose_any, narrow=False), lines,
+    ),
+    "merge": (
+        interleave, _full_lines, partial(_permute, share=SHORT_SHARE),
+        partial(_transpose_any, narrow=False), lines,
+    ),
     "shuffle": (interleave,),
     "gather": (
-        _FULL_LINES, partial(_transpose_any, gaps=False, narrow=False), _gather_rows,
-        partial(_transpose_any, narrow=False), _MOST_LINES, _transpose_any, lines,
-        partial(lines, nested=True),
+        _full_lines, partial(_transpose_any, gaps=False, narrow=False), _gather_rows,
+        partial(_permute, share=LEAST_SHARE), partial(_transpose_any, narrow=False),
+        partial(lines, share=0.6), _transpose_any, lines,
     ),
 }  # fmt: skip
 
@@ -528,11 +616,15 @@ _MAKERS = {
 # ---- runs --------------------------------------------------------------------------------
 
 RUN_WORDS = 4 * THREADS  # words of the output that a block writes
+SHORT_RUN = 22  # bytes: boxes of "permute" are faster for shorter ones
 ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
 
 
 def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
-    """Return a launch of "runs"; None if runs are short, long or aligned, or out has gaps."""
+    """Return a launch of "runs", or of "permute" for runs of little more than a word.
+
+    None if runs are shorter, long or aligned, or out has gaps.
+    """
     nest = [*choice.outer, *choice.rows, *choice.run]
     # The loops in the order of the output, and the first elements in this order.
     backward = [loop for loop in nest if loop.dst < 0]
@@ -550,6 +642,11 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
         return None
     if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or count >= MAX_COUNT:
         return None
+    if length < SHORT_RUN and _common_alignment(choice, src, dst) == choice.source_item:
+        sides = Side(choice.source_item, src % WORD), Side(choice.source_item, dst % WORD)
+        launch = _permute(choice, *sides, None, share=LEAST_SHARE)
+        if launch is not None:
+            return launch
     head = -(dst + dst_first) % WORD
     lasts = [loop.offsets[-1] if loop.offsets else (loop.count - 1) * loop.src for loop in outer]
     end = src_first + length + sum(lasts)
@@ -663,7 +760,10 @@ def _items_per_access(around: Sequence[Loop], inner: Loop, source: Side, target:
     return max(1, width)
 
 
-FAMILIES = ("transpose", "interleave", "lines", "runs", "gather", "accumulate", "collate", "resize")
+FAMILIES = (
+    "transpose", "interleave", "lines", "permute", "runs", "gather", "accumulate", "collate",
+    "resize",
+)  # fmt: skip
 
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 

@@ -23,16 +23,9 @@
 struct Params {
     Loops outer;
     Axis pixels;
-    // The steps from one channel to the next, and if channels are two nested loops, of which the inner
-    // one has PLANES iterations, from one iteration of the outer loop to the next.
-    Offsets plane, group;
+    Offsets plane;  // the steps from one channel to the next
     int64 lowest;  // the offset of the source's first byte
 };
-
-template <class Step> INLINE Step plane_offset(int channel, Step plane, Step group) {
-    if constexpr (PLANES == CHANNELS) return channel * plane;
-    return channel % PLANES * plane + channel / PLANES * group;
-}
 
 // With SPLIT, channels that are not evenly spaced have another order in the line only.
 INLINE int row_position(int channel) {
@@ -95,8 +88,8 @@ struct Row {
     int channel, before;
     int64 offset;
 
-    INLINE Row(int channel, const byte *first, int64 plane, int64 group)
-        : channel(channel), before(0), offset(plane_offset(row_position(channel), plane, group)) {
+    INLINE Row(int channel, const byte *first, int64 plane)
+        : channel(channel), before(0), offset(row_position(channel) * plane) {
         if (SHIFTED) before = behind(first + offset, WORD, APART);
     }
 };
@@ -175,7 +168,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             items.item[i] = one.item[0];
         }
         auto coefficient = [&](int i) {
-            int64 place = coef + plane_offset(row.channel, params.plane.coef, params.group.coef);
+            int64 place = coef + row.channel * params.plane.coef;
             return COEFFICIENTS == 2 ? place + pixels.place(params.pixels, pixel + i).coef : place;
         };
         const int64 along =
@@ -186,7 +179,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) {
         const Taken word(turn);
-        const Row row(word.channel, dst, params.plane.dst, params.group.dst);
+        const Row row(word.channel, dst, params.plane.dst);
         const int pixel = word.number * PER_WORD - row.before;
         if (word.channel >= CHANNELS || pixel < 0 || pixel + PER_WORD > count) continue;
         Items<Source, PER_WORD> items;
@@ -194,7 +187,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
     }
 #pragma unroll 1
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
-        const Row row(number / (2 * PER_WORD), dst, params.plane.dst, params.group.dst);
+        const Row row(number / (2 * PER_WORD), dst, params.plane.dst);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
         One one;
         if (pixel >= 0) put(one, row, pixel);
@@ -218,7 +211,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
 #pragma unroll
         for (int turn = 0; turn < smaller(WORDS, TURNS - first); ++turn) {
             const Taken word(first + turn);
-            const Row row(word.channel, src, params.plane.src, params.group.src);
+            const Row row(word.channel, src, params.plane.src);
             const int pixel = word.number * PER_WORD - row.before;
             const bool is_whole =
                 word.channel < CHANNELS && pixel >= 0 && pixel + PER_WORD <= count;
@@ -236,7 +229,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
     }
 #pragma unroll 1
     for (int number = threadIdx.x; number < ENDS; number += THREADS) {
-        const Row row(number / (2 * PER_WORD), src, params.plane.src, params.group.src);
+        const Row row(number / (2 * PER_WORD), src, params.plane.src);
         const int pixel = end_item(row.before, count, PER_WORD, number % (2 * PER_WORD));
         if (pixel < 0) continue;
         One one;
@@ -257,8 +250,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
             int pixel = first_pixel + i / CHANNELS, channel = first_channel + i % CHANNELS;
             if (channel >= CHANNELS) ++pixel, channel -= CHANNELS;
             // There are fewer coefficients than 2^31.
-            int64 place =
-                coef + plane_offset(channel, (int)params.plane.coef, (int)params.group.coef);
+            int64 place = coef + channel * (int)params.plane.coef;
             return PIXEL_COEFFICIENTS ? place + pixels.place(params.pixels, pixel).coef : place;
         };
         epilogue(word, formula, coefficient).template write<MANY * OUT>(dst + item * OUT);

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from ...planning.loops import Loop, SourcePixel, source_pixel
 
+WORD = 16  # bytes that a thread reads or writes at once
+THREADS = 256
+WARP = 32
 MAX_LOOPS = 12  # nested loops in a parameter block: outer loops, and those of fused axes and items
 MAX_COUNT = 1 << 31  # kernels divide smaller numbers only
 NO_LOOP = Loop(1, 0, 0, 0)
@@ -181,8 +184,8 @@ def shape(
     items: tuple[int, int],
     words: tuple[int, int],
     shifted: tuple[bool, bool] = (False, False),
-) -> tuple[int, int]:
-    """Return the lengths of a tile along rows and run; both axes occur `times` times.
+) -> tuple[float, int, int]:
+    """Return the score of a tile and its lengths along rows and run; the axes occur `times` times.
 
     `items`: item sizes in the source and the output; `words`: items moved at once on each side;
     `shifted`: words may begin anywhere in the tile. The best tile is the fullest one that fits, and
@@ -192,7 +195,7 @@ def shape(
     (load, store) = words
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
     if is_few(times * rows.count * run.count, source):
-        return usual
+        return 1.0, *usual
     shared = store if shifted[1] else 0
     talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
     wides = _lengths(run, max(store, 4 // source))
@@ -220,7 +223,7 @@ def shape(
             if room > MOST_BYTES:
                 score *= FEWER_BLOCKS
             best = max(best, (score, tall, wide))
-    return best[1:]
+    return best
 
 
 def is_long(axis: TileAxis, item: int) -> bool:
@@ -272,7 +275,7 @@ class Lines(NamedTuple):
 
     split: bool
     pixels: TileAxis
-    planes: TileAxis
+    planes: Loop
     outer: list[Loop]
     pixel: SourcePixel
 
@@ -299,7 +302,7 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
         (False, 2, 1, target, source),
     ):
         for planes, low, pixel in _pixels(nest, line, rows, (item, other)):
-            around = [loop for loop in nest if loop not in planes.loops]
+            around = [loop for loop in nest if loop is not planes]
             outer = [loop for loop in around if loop is not low]
             high = _next_row(low, outer, other) if split and not pixel.order else None
             if high is not None:
@@ -315,16 +318,18 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
 
 def _pixels(
     nest: Sequence[Loop], line: int, rows: int, items: tuple[int, int]
-) -> Iterator[tuple[TileAxis, Loop, SourcePixel]]:
-    """Yield the loops over the channels of a line, and over its pixels.
+) -> Iterator[tuple[Loop, Loop, SourcePixel]]:
+    """Yield the loop over the channels of a line, and the one over its pixels.
 
     `items`: item sizes in the line and in the rows.
     """
     (item, other) = items
-    for planes in _packed(nest, line, item):
+    for planes in nest:
+        if planes[line] != item or planes.count == 1:
+            continue
         steps = planes.count * item, other
         low = next((n for n in nest if (n[line], n[rows]) == steps and not n.offsets), None)
-        if low is not None and low not in planes.loops:
+        if low is not None and low is not planes:
             yield planes, low, SourcePixel(planes.count)
     if line != 1:
         return
@@ -334,18 +339,7 @@ def _pixels(
             continue
         pixel = source_pixel(inside[0], low, item)
         if pixel is not None and pixel.order:
-            yield TileAxis((inside[0],)), low, pixel
-
-
-def _packed(nest: Sequence[Loop], line: int, item: int) -> Iterator[TileAxis]:
-    """Yield the loops whose iterations are packed items of a line: one loop, or two."""
-    for low in nest:
-        if low[line] != item or low.count == 1:
-            continue
-        yield TileAxis((low,))
-        for high in nest if not low.offsets else ():
-            if high[line] == low.count * item and high.count > 1 and not high.offsets:
-                yield TileAxis((high, low), follow=False)
+            yield inside[0], low, pixel
 
 
 def _next_row(low: Loop, outer: list[Loop], item: int) -> Loop | None:
@@ -386,7 +380,7 @@ def sector_share(lines: Lines, item: int, word: int, alignment: int) -> float:
 def _beside(lines: Lines) -> int:
     """Return the rows that a warp works on at once."""
     beside = lines.planes.count & -lines.planes.count
-    if lines.pixel.order or lines.planes.low.offsets:
+    if lines.pixel.order or lines.planes.offsets:
         return min(beside, MOST_BESIDE)
     return beside
 

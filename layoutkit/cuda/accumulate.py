@@ -13,7 +13,8 @@ from typing import Any
 
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
-from ..kernels.cuda.launch import MAX_PARTS, WORD
+from ..kernels.cuda.launch import MAX_PARTS
+from ..kernels.cuda.tiling import WORD
 from ..memory import layout_key
 from ..planning.accumulate import (
     Stage,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutkit.kernels.cuda.accumulate import LINE, choose
-from layoutkit.kernels.cuda.launch import THREADS
+from layoutkit.kernels.cuda.tiling import THREADS
 
 # Places of a word, bytes of an item in shared memory, and places of a box, of the sums there are.
 KINDS = [(4, 4, 4096), (8, 2, 8192), (8, 2, 4096), (2, 2, 4096), (8, 4, 8192), (2, 4, 4096),

@@ -12,27 +12,34 @@ from itertools import product
 import numpy as np
 import pytest
 from arrays_of import BF16
-from cuda_model import planned_row, whole_only
+from cuda_model import coverage_rows, planned_row, whole_only
+from cuda_moves import by_boxes, placed, planned_collate, planned_sum
 from cuda_moves import collate_of as collated
 from cuda_moves import launch_of as move
-from cuda_moves import placed, planned_collate, planned_sum
 from cuda_moves import sum_of as total
 from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 from resizing import Case
 
 from layoutkit.bench.device import device_rows
-from layoutkit.kernels.cuda.launch import FAMILIES, THREADS, source
+from layoutkit.kernels.cuda.launch import FAMILIES, source
+from layoutkit.kernels.cuda.tiling import THREADS
 
 pytestmark = pytest.mark.budget(3)
 
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # for which everything is compiled, and SOME for the others
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
-        "lines 1, unaligned", "runs", "gather 4", "sum of f8", "sum of bf", "crop u1",
+        "lines 1, unaligned", "permute 1", "runs", "gather 4", "sum of f8", "sum of bf", "crop u1",
         "resize u1")  # fmt: skip
 
 
 # ---- what is compiled --------------------------------------------------------------------
+
+
+def boxed(*conversion, **keywords):
+    """A conversion by boxes."""
+    with by_boxes():
+        return move(*conversion, **keywords)
 
 
 COLOURS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
@@ -61,6 +68,8 @@ LAUNCHES = {
     "lines 1, unaligned": lambda: move("bpc->bcp", (2, 4097, 3), "u1", 1),
     "lines 1, put together": lambda: move("bcp->bpc", (2, 3, 4097), "u1", 1),
     "copy 16": lambda: move("abc->bac", (8, 8, 4096), "u1"),
+    "permute 1": lambda: boxed("uvxw->uvwx", (9, 31, 35, 38), "u1"),
+    "permute, normalised": lambda: boxed("abcd->dbac", (7, 33, 19, 5), "u1", dtype="f4", mean=3),
     "runs": lambda: move("abc->bac", (70, 50, 33), "u1", 1),
     "gather 4": lambda: move("abc->bac", (7, 5, 3), "u4"),
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
@@ -162,6 +171,17 @@ SPILL_GENERATIONS = [80, 90, 100, 120]
 def test_kernels_of_the_benchmark_stay_in_registers(generation):
     launches = distinct(benchmark_launches())
     assert len(launches) > 60
+    assert not spills(launches, generation)
+
+
+@pytest.mark.budget(1)
+@needs_nvrtc
+@pytest.mark.parametrize("generation", SPILL_GENERATIONS)
+def test_kernels_of_any_shapes_stay_in_registers(generation):
+    with by_boxes():
+        launches = [planned_row(row)[0] for row in coverage_rows(64, 0)]
+    launches = distinct(launch for launch in launches if launch.family == "permute")
+    assert len(launches) > 40
     assert not spills(launches, generation)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import cuda_shim
 import numpy as np
 import pytest
-from cuda_moves import address, copied, placed, planned, planned_collate, planned_sum
+from cuda_moves import address, by_boxes, copied, placed, planned, planned_collate, planned_sum
 from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
@@ -45,6 +45,12 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
     out = whole[..., : target[-1]]
     _, [(launch, _, shifts)] = planned(x, pattern, out, **keywords)
     return Case(launch, [x], shifts, target, whole)
+
+
+def boxed(*conversion_of, lengths=(), word=None, **keywords):
+    """A conversion by boxes of `by_boxes`."""
+    with by_boxes(lengths, word):
+        return conversion(*conversion_of, **keywords)
 
 
 def backward(shape, shift, padding=0):
@@ -111,10 +117,25 @@ CASES = {
         lambda: conversion("bcp->bpc", (2, 6, 1031), "u2", shift=2),
         lambda: conversion("bpc->bcp", (9, 37, 3), "u1", dtype="f4", mean=[1, 2, 3]),
         lambda: conversion("bcp->bpc", (9, 5, 12)),
-        lambda: conversion("bpxy->byxp", (2, 1031, 3, 2), "u1"),
         lambda: conversion("bpc->bcp", (2, 1031, 12), "u1", channels=(3, 7, 5)),
         lambda: conversion("bcp->bpc", (2, 12, 1031), "u2", channels=(3, 7, 5)),
         lambda: conversion("bcpx->bcxp", (2, 7, 641, 6), "u1", channels=(1, 0, 3)),
+    ],
+    "permute": [
+        lambda: boxed("abc->acb", (5, 31, 35), "u1"),
+        lambda: boxed("abcd->dacb", (13, 5, 29, 11), "u1", shift=1),
+        lambda: boxed("abcd->cadb", (13, 29, 31, 7), "u1", dtype="f4", mean={"b": [*range(29)]}),
+        lambda: boxed("abcd->dacb", (20, 7, 95, 31), "u1", padding=(3, 0), shift=3),
+        lambda: boxed("abc->cba", (300, 3, 41), "u2", padding=(0, 3)),
+        lambda: boxed("abc->acb", (300, 9, 2)),
+        lambda: boxed("abc->acb", (3, 2001, 21), "u1", shift=9),
+        lambda: boxed("abc->bca", (2, 30, 40), "u1", shift=1, word=4),
+        # The last runs have an item.
+        lambda: boxed("abc->acb", (3, 1025, 70), "u1", (0, 3), shift=9, lengths=(512,), word=8),
+        lambda: boxed("abc->acb", (300, 9, 20), "u1", padding=(3, 4), shift=1),
+        lambda: boxed("abc->acb", (300, 70, 20), "u1", padding=(3, 4), shift=1),
+        lambda: boxed("abcd->cadb", (13, 29, 31, 7), "u1", dtype="f4", mean={"c": [*range(31)]}),
+        lambda: boxed("ab->ba", (300, 201), "u1", dtype="f4", mean={"a": [*range(300)]}),
     ],
     "runs": [
         lambda: conversion("abc->bac", (5, 40, 33), "u1", shift=1),
@@ -345,8 +366,6 @@ MISTAKES = [
     ("lines", "pixel >= 0 && pixel + PER_WORD <= count", "pixel >= 0 && pixel <= count"),
     ("lines", "return item < items ? item : -1", "return item"),
     ("lines", "if (SHIFTED) before =", "if (false) before ="),
-    ("lines", "channel % PLANES * plane", "channel * plane"),
-    ("lines", "channel / PLANES * group", "channel / PLANES * plane"),
     ("runs", "params.group.divide(block) * params.group.count", "0"),
     ("runs", "if (block >= params.grouped) return block;", ""),
     ("runs", "* (unsigned)params.apart + along", "* (unsigned)params.apart"),
@@ -382,6 +401,34 @@ MISTAKES = [
     *[(family, "if (ALL || count >= COUNT) {\n            read", "if (true) {\n            read")
       for family in ("transpose", "interleave", "gather")],
     ("gather", "if (ALL || count >= COUNT) {\n            write", "if (true) {\n            write"),
+    # boxes
+    ("permute", "loop.total - start < COUNT[i] ? loop.total - start : COUNT[i]", "COUNT[i]"),
+    ("permute", "(uint64)draw(unit, loop.boxes) * COUNT[i]", "(uint64)draw(unit, loop.boxes)"),
+    ("permute", "place.exists && (int)turn < count[i]", "place.exists"),
+    ("permute", "row >= ROWS_OF_BOX || !place.exists", "row >= ROWS_OF_BOX"),
+    ("permute", "if (!run.exists) continue;", ""),
+    ("permute", "begin >= 0 && begin + LOAD <= bytes;", "begin + LOAD <= bytes;"),
+    ("permute", "begin >= 0 && begin + LOAD <= bytes;", "begin >= 0;"),
+    ("permute", "(uint64)(at - src - box.params.lowest) < box.params.readable", "true"),
+    ("permute", "begin + i < 0 || begin + i >= bytes", "begin + i >= bytes"),
+    ("permute", "ROW_BYTES / COUNT[ROW_END] * box.count[ROW_END]", "ROW_BYTES"),
+    ("permute", "* LOAD - misalignment(at, LOAD);", "* LOAD;"),
+    ("permute", "ceiling(ROW_BYTES + LOAD - ROW_ALIGNMENT, LOAD)", "ceiling(ROW_BYTES, LOAD)"),
+    ("permute", "ceiling(extent(LOOPS) + 2 * LOAD, LOAD) * LOAD", "extent(LOOPS) / 2"),
+    ("permute", "RUN_UNIT * box.count[RUN_END], lane", "RUN_UNIT * COUNT[RUN_END], lane"),
+    ("permute", "MANY > COUNT[LOW] + 1", "MANY > COUNT[LOW] + 2"),
+    ("permute", "left = COUNT[LOW] - turn;", "left = COUNT[LOW];"),
+    ("permute", "start_of(outer + 1)", "start_of(outer)"),
+    ("permute", "lane >= begin && lane < end", "lane < end"),
+    ("permute", "lane >= begin && lane < end", "lane >= begin"),
+    ("permute", "if (!HAS_ENDS) continue;", "continue;"),
+    ("permute", "smaller(begin * PER_WORD - before, items);", "begin * PER_WORD - before;"),
+    ("permute", "larger(head, end * PER_WORD - before);", "end * PER_WORD - before;"),
+    ("permute", "n < PER_WORD ? head : items)", "head)"),
+    ("permute", "box.first.coef + run.at.coef;", "run.at.coef;"),
+    ("permute", "box.first.coef + run.at.coef;", "box.first.coef;"),
+    ("permute", "(at - outer * COUNT[loop]) * box", "at * box"),
+    ("permute", "smaller(32, GROUP * WORD)", "32"),
     # where things lie in shared memory
     ("transpose", "(column ^ exchanged)", "(column | exchanged)"),
     ("transpose", "return row * ROW_BYTES +", "return row * (ROW_BYTES - 16) +"),

@@ -18,7 +18,8 @@ from layoutkit import ArraySpec, Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda import launch as launch_module
 from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import CHUNK, THREADS, CudaLaunch, prepare, source
+from layoutkit.kernels.cuda.launch import CHUNK, CudaLaunch, prepare, source
+from layoutkit.kernels.cuda.tiling import THREADS
 from layoutkit.planning.loops import Loop
 from reference import reference_convert, reference_sum
 

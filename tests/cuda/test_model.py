@@ -61,7 +61,7 @@ SLOWER = {
     r"int16 .*197, 197": (0.67, "ends of short rows, item by item"),
     r"uint8 .*299, 299, (128|512)": (0.83, "edges, and sectors that two tiles share"),
     r"\+.*bfloat16": (0.82, "three blocks; 16-bit items in the tile"),
-    r"uint8 .*(22[35], 225|299, 299), 3": (0.8, "single bytes of shared memory"),
+    r"uint8 .*(22[35], 225|299, 299), 3": (0.87, "single bytes of shared memory"),
     r"(uint8|int16) .*(7, 7|14, 14), ": (0.76, "single items of shared memory, rounds of loads"),
     r"bchw->bhwc (uint8|int16) .*225, 225, 64": (0.83, "four rounds of loads"),
 }

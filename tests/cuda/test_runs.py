@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter
-from layoutkit.kernels.cuda.launch import RUN_WORDS, WORD, prepare
+from layoutkit.kernels.cuda.launch import RUN_WORDS, prepare
+from layoutkit.kernels.cuda.tiling import WORD
 from reference import reference_convert
 
 pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]

@@ -9,9 +9,10 @@ The blocks of a multiprocessor take turns at three resources: memory, the issue 
 the pipe to shared memory and the first cache. `share` is the throughput of that closed queueing
 network (mean value analysis), relative to a copy of as many bytes.
 
-The kernels that collate have loops whose turns depend on the samples. Their machine code is
-executed instruction by instruction (`sass`), which counts what warps issue, loops and branches
-included. A round of loads of sectors that the block has loaded before costs `HIT` cycles.
+The kernels that collate have loops whose turns depend on the samples, and `permute` has loops whose
+turns depend on the box. Their machine code is executed instruction by instruction (`sass`), which
+counts what warps issue, loops and branches included. A round of loads of sectors that the block has
+loaded before costs `HIT` cycles.
 
 What is simplified: sectors that are stored count once for each warp access, those that are loaded
 once in all traced blocks (the first cache and the L2 cache hold them for neighbours). The rounds of
@@ -53,6 +54,7 @@ REGISTERS = 65536
 SHARED = 227 << 10
 RESERVED = 1 << 10
 SCHEDULERS = 4  # each issues one instruction a cycle
+EXECUTED = {"collate", "resize", "permute"}  # families with loops that are not one turn
 START, LATENCY = 700, 800  # cycles of a block: its start and end, and each round of loads
 HIT = 40  # cycles of a round of loads that the first cache serves
 SECTOR = 32
@@ -109,7 +111,7 @@ def throughput(customers, idle, demands):
 def cost(launch, out, sources, shifts, read=None):
     """Return the Cost of a launch of `cuda_moves.planned`; `read`: bytes, if not all sources."""
     read = sum(x.nbytes for x in sources) if read is None else read
-    if launch.family in ("collate", "resize"):  # the turns of its loops depend on the samples
+    if launch.family in EXECUTED:
         return cost_of_executed(launch, out, sources, shifts, read)
     kernel = replace(launch, params=b"", grid=1, coefficients=b"")
     registers, shared, code = _compiled(kernel, _straight(launch, len(sources)))

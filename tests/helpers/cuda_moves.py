@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
+
 import cuda_shim
 import numpy as np
 
@@ -11,6 +16,8 @@ from layoutkit.cpu.program import fill_array
 from layoutkit.cuda.collate import DeviceCollateProgram
 from layoutkit.cuda.memory import DeviceArray
 from layoutkit.cuda.program import supports_float16
+from layoutkit.kernels.cuda import boxes, tiling
+from layoutkit.kernels.cuda import launch as launches_of
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
@@ -67,6 +74,34 @@ def planned(x, pattern, out=None, *, shift=0, **keywords):
         launch = prepare(plan.choice, plan.epilogue, address(x) + src, address(out) + dst)
         launches.append((launch, out, (dst, src)))
     return plan, launches
+
+
+@contextmanager
+def by_boxes(lengths=(), word=None):
+    """Plan with `permute` only, small arrays too.
+
+    `lengths`: the iterations of loops that boxes divide, and `word`: the items that a thread writes
+    at once, if they are not to be the best ones.
+    """
+
+    def in_lengths(count, most):
+        return {n for n in (*lengths, count) if n <= min(count, most)} - {count} or {count}
+
+    make_box = boxes._box
+
+    def in_words(parts, items):
+        box = make_box(parts, items)
+        return replace(box, share=box.share if items == word else 0.0)
+
+    makers = (partial(launches_of._permute, share=0),)
+    kernels = ("transpose", "split", "merge", "shuffle", "gather", "copy", "cast")
+    with (
+        patch.object(tiling, "FEW_TILES", 0),
+        patch.object(launches_of, "_MAKERS", dict.fromkeys(kernels, makers)),
+        patch.object(boxes, "_lengths", in_lengths if lengths else boxes._lengths),
+        patch.object(boxes, "_box", in_words if word else make_box),
+    ):
+        yield
 
 
 def planned_padded(x, pattern, out, **keywords):

@@ -304,8 +304,10 @@ class Block:
                 self._set_flag(flag, total < added)
             return
         product = self._integer(a, is_signed) * self._integer(b, is_signed)
-        if "HI" in words:
-            product = product >> 32 if is_signed else (product.astype(U64) >> U64(32)).astype(I64)
+        if "HI" in words:  # of the sum with a pair of registers
+            total = product.astype(U64) + self._wide(c)
+            self._set(target, total.view(I64) >> 32 if is_signed else total >> U64(32))
+            return
         total = (product & LOW) + self._addend(c)
         total = total + sum(self._flag(one).astype(I64) for one in carry)
         self._set(target, total)
@@ -396,9 +398,11 @@ class Block:
 
     def _vimnmx(self, words, target, *operands):
         *sources, flag = operands
+        assert not {*words} - {"U32", "RELU"}, words
         values = [self._integer(source, "U32" not in words) for source in sources]
         low, high = np.minimum.reduce(values), np.maximum.reduce(values)
-        self._set(target, np.where(self._flag(flag), low, high))
+        result = np.where(self._flag(flag), low, high)
+        self._set(target, np.maximum(result, 0) if "RELU" in words else result)
 
     _vimnmx3 = _imnmx = _vimnmx
 
@@ -459,9 +463,17 @@ class Block:
     def _i2f(self, words, target, source):
         kind, _, part = source.partition(".")
         value = self._word(kind)
-        bits = {"U16": 16, "U8": 8}[words[0]]
+        is_signed, bits = words[0][0] == "S", int(words[0][1:])
         shift = int(part[1:]) * (16 if part[0] == "H" else 8) if part else 0
-        self._set(target, (value >> shift & (1 << bits) - 1).astype(F32))
+        value = value >> shift & (1 << bits) - 1
+        self._set(target, (value - (value >> bits - 1 << bits) * is_signed).astype(F32))
+
+    def _f2f(self, words, target, source):
+        if words == ["F64", "F32"]:
+            self._set_wide(target, self._float(source).astype(np.float64).view(U64))
+        else:
+            assert words == ["F32", "F64"], words
+            self._set(target, self._wide(source).view(np.float64).astype(F32))
 
     def _f2i(self, words, target, source):
         value = self._float(source)
@@ -505,8 +517,9 @@ class Block:
 
     def _ldc(self, words, target, source):
         width = 2 if "64" in words else 1
-        for high in range(width):
-            self._set(target, self._constant(source, 4, 4 * high), high)
+        # The address may be in the registers of the result.
+        for high, bits in enumerate([self._constant(source, 4, 4 * n) for n in range(width)]):
+            self._set(target, bits, high)
 
     def _address(self, operand):
         """Return addresses: the sum of registers (64 bits of those with ".64") and a constant."""

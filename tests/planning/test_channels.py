@@ -294,7 +294,7 @@ def test_gradients_of_a_cycle_of_channels_with_constants(order, axis):
 
 
 def test_pixels_that_are_far_apart_have_few_positions():
-    """Positions are those of channels, not of all items between two pixels, which are not memory."""
+    """Only channels have positions, not all items that would fit between two pixels."""
     apart = 1 << 62
     assert source_pixel(Loop(3, 4, 4), Loop(5, apart, 12), 4) == SourcePixel(apart // 4, (0, 1, 2))
     assert source_pixel(Loop(3, 4, 4), Loop(5, 12, 12), 4) == SourcePixel(3)

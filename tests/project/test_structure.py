@@ -28,7 +28,7 @@ BY_NAME = {
 }
 # torch.compile can trace an import, but not a function that imports by name under a lock.
 TRACED = ("_compile", "backends.torch.graph")
-ONE_IMPORTER = 46  # modules with one importer, in the same folder
+ONE_IMPORTER = 47  # modules with one importer, in the same folder
 MEDIAN_LINES, LONG_LINES = 10, 35  # of functions: half of them, nine of ten
 
 
