@@ -7,7 +7,7 @@ import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import assert_same, random_array
-from cuda_moves import address, planned, planned_in_place, planned_sum
+from cuda_moves import address, by_boxes, planned, planned_in_place, planned_sum
 
 from layoutkit import Converter, accumulate, collate
 from layoutkit.kernels.cuda.launch import source
@@ -72,6 +72,27 @@ def test_arrays_that_are_far_apart(room, pattern, shape, sign):
             _, [(launch, out, (dst, src))] = planned(x, pattern)
             cuda_shim.launch(launch, [address(out) + dst, 0, address(x) + src])
             assert_same(out, reference_convert(values, pattern))
+
+
+@pytest.mark.parametrize("pattern", ["abcd->dacb", "abcd->bdac"])
+def test_boxes_of_rows_that_are_far_apart(room, pattern):
+    values = random_array(RNG, (3, 2, 5, 40), "u2")
+    wanted = reference_convert(values, pattern)
+    for axis in (0, 1, 2):
+        x = far(room, values.shape, "u2", axis)
+        x[...] = values
+        with by_boxes():
+            _, [(made, out, (dst, src))] = planned(x, pattern)
+        assert made.family == "permute"
+        cuda_shim.launch(made, [address(out) + dst, 0, address(x) + src])
+        assert_same(out, wanted)
+        out = far(room, wanted.shape, "u2", pattern[6:].index("abc"[axis]))
+        out[...] = 0
+        with by_boxes():
+            _, [(made, _, (dst, src))] = planned(values, pattern, out)
+        assert made.family == "permute"
+        cuda_shim.launch(made, [address(out) + dst, 0, address(values) + src])
+        assert_same(out, wanted)
 
 
 # Axes of more places than 32 bits count: of a run, each of 16 bytes, 1 or 4, and of pixels.
