@@ -173,12 +173,12 @@ def _alignments(
     addresses: tuple[int, int],
 ) -> tuple[int, int]:
     """Return the bytes of which the addresses of all rows, and of all runs, are multiples."""
-    found = []
+    alignments = []
     for side, part, address in zip((1, 2), parts, addresses, strict=True):
         steps = [n.steps[side - 1] for n in nest if n not in part]
         steps += [n.steps[side - 1] * counts[n] for n in part if counts[n] < n.count]
-        found.append(gcd(SECTOR, address, *steps))
-    return found[0], found[1]
+        alignments.append(gcd(SECTOR, address, *steps))
+    return alignments[0], alignments[1]
 
 
 # ---- the speed of a box ------------------------------------------------------------------

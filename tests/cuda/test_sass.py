@@ -8,7 +8,7 @@ import cuda_shim
 import numpy as np
 import pytest
 from cuda_model import executed
-from cuda_moves import copied, planned, planned_collate
+from cuda_moves import by_boxes, copied, planned, planned_collate
 from nvrtc import Compiled, needs_nvdisasm, needs_nvrtc
 
 pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler, needs_nvrtc, needs_nvdisasm]
@@ -39,6 +39,22 @@ def test_conversions(pattern, shape, dtype, shift, options):
     x = copied(RNG.integers(0, 255, shape).astype(dtype), shift)
     for launch, out, shifts in planned(x, pattern, **options)[1]:
         compare(launch, out, [x], shifts)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "dtype", "shift", "options"),
+    [
+        ("uvxw->uvwx", (3, 31, 35, 38), "u1", 1, {}), ("abcd->dbac", (7, 33, 19, 5), "u2", 2, {}),
+        ("abcdefg->gebdcfa", (3, 2, 5, 2, 3, 2, 7), "f4", 0, {"dtype": "f8"}),
+        ("abc->cab", (13, 29, 7), "u1", 0, {"dtype": "f4", "mean": [*range(7)]}),
+    ],
+)  # fmt: skip
+def test_boxes(pattern, shape, dtype, shift, options):
+    x = copied(RNG.integers(0, 255, shape).astype(dtype), shift)
+    with by_boxes():
+        [(launch, out, shifts)] = planned(x, pattern, **options)[1]
+    assert launch.family == "permute"
+    compare(launch, out, [x], shifts)
 
 
 @pytest.mark.parametrize(
