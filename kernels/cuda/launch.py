@@ -527,7 +527,8 @@ def _permute(
     nest = (*choice.outer, *choice.rows, *choice.run)
     if is_few(choice.count, source.item) or any(loop.offsets for loop in nest):
         return None
-    if _items_per_access(nest[:-1], nest[-1], source, target) * source.item >= ALIGNED:
+    is_run = nest[-1].steps[:2] == (source.item, target.item)
+    if is_run and _items_per_access(nest[:-1], nest[-1], source, target) * source.item >= ALIGNED:
         return None
     box = find_box(nest, (source.item, target.item), (source.address, target.address))
     if box is None or box.share < share:

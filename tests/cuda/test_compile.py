@@ -181,7 +181,7 @@ def test_kernels_of_any_shapes_stay_in_registers(generation):
     with by_boxes():
         launches = [planned_row(row)[0] for row in coverage_rows(64, 0)]
     launches = distinct(launch for launch in launches if launch.family == "permute")
-    assert len(launches) > 40
+    assert len(launches) > 36
     assert not spills(launches, generation)
 
 

@@ -133,6 +133,7 @@ ANYWHERE = [
 @pytest.mark.parametrize("shift", [0, 9])
 def test_rows_that_begin_anywhere(shift, monkeypatch):
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     cases = []
     for pattern, shape, dtype in ANYWHERE:
         item = np.dtype(dtype).itemsize
@@ -216,6 +217,7 @@ def test_coefficients_along_small_images(monkeypatch):
 def test_axes_of_two_loops_with_gaps(monkeypatch):
     """The inner loops are not whole words and do not begin at multiples of a word."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     cases = []
     for extra in (1, 2):  # after each b of 64 places
         room = copied(random_array(RNG, (24, 20, 64 + extra), "u1"), 0)
@@ -265,7 +267,7 @@ def test_tiles_with_rows_that_begin_within_a_sector_are_long(word):
     rows, run = (
         tiling.TileAxis((loop,)) for loop in (Loop(220, 1, 1 << 20), Loop(1 << 20, 220, 1))
     )
-    tall, _ = tiling.shape(rows, run, 1, (1, 1), (word, 16), (False, True))
+    _, tall, _ = tiling.shape(rows, run, 1, (1, 1), (word, 16), (False, True))
     assert (tall >= 220) == (word < 16)
 
 
@@ -320,22 +322,33 @@ def test_casts_and_formulas_of_lines(monkeypatch):
 
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize(
-    ("pattern", "shape", "keywords"),
+    ("pattern", "shape", "keywords", "families"),
     [
-        ("bpxy->byxp", (2, 1031, 3, 2), {}),
-        ("bpxy->byxp", (2, 1031, 3, 2), {"dtype": "f4", "mean": {"x": [1, 2, 3]}}),
-        ("bpxy->byxp", (2, 1031, 3, 2), {"dtype": "f4", "mean": {"y": [1, 2]}}),
-        ("byxp->bpxy", (2, 2, 3, 515), {}),
+        ("bpxy->byxp", (2, 1031, 3, 2), {}, ("gather", "permute")),
+        (
+            "bpxy->byxp",
+            (2, 1031, 3, 2),
+            {"dtype": "f4", "mean": {"x": [1, 2, 3]}},
+            ("gather", "permute"),
+        ),
+        (
+            "bpxy->byxp",
+            (2, 1031, 3, 2),
+            {"dtype": "f4", "mean": {"y": [1, 2]}},
+            ("gather", "permute"),
+        ),
+        ("byxp->bpxy", (2, 2, 3, 515), {}, ("gather", "gather")),
     ],
 )
-def test_channels_of_two_axes_in_another_order(pattern, shape, keywords, shift):
-    """Planes lie in another order than the channels of a pixel."""
+def test_channels_of_two_axes_in_another_order(
+    pattern, shape, keywords, families, shift, monkeypatch
+):
+    """Planes lie in another order than the channels of a pixel, in small and in large arrays."""
     x = copied(numbers(shape, "u1"), shift)
-    [(launch, _, _)] = planned(x, pattern, **keywords)[1]
-    assert launch.family == "lines"
-    defined = dict(launch.defines)
-    assert (defined["CHANNELS"], defined["PLANES"]) == ("6", "2")
-    compare((x, pattern, {"shift": 4 * shift, **keywords}))
+    for few, family in zip((tiling.FEW_TILES, 0), families, strict=True):
+        monkeypatch.setattr(tiling, "FEW_TILES", few)
+        assert planned(x, pattern, **keywords)[1][0][0].family == family
+        compare((x, pattern, {"shift": 4 * shift, **keywords}))
 
 
 @pytest.mark.parametrize("shift", [0, 1])
