@@ -66,10 +66,11 @@ constexpr bool HAS_ENDS = RUN_ALIGNMENT < WORD || RUN_UNIT * OUT % WORD;
 // Words of a run are counted from the beginning of a sector, so that a warp writes whole sectors.
 constexpr int ALIGNED = smaller(32, GROUP * WORD);
 
-// Blocks that a multiprocessor has room for; many look-ups need the registers of some of them.
+// Blocks that a multiprocessor has room for; many look-ups and wide items need the registers of
+// some of them.
 constexpr int DEPTH = RUN_LOOPS > 1 ? RUN_LOOPS * PER_WORD : 0;
 constexpr int BLOCKS =
-    smaller(DEPTH >= 32 ? 5 : DEPTH > 16 || RUN_LOOPS > 3 ? 6 : 8,
+    smaller(DEPTH >= 32 ? 5 : DEPTH > 16 || RUN_LOOPS > 3 || ITEM >= 8 ? 6 : 8,
             (227 << 10) / (BOX_BYTES + (1 << 10)));
 
 typedef Items<byte, LOAD> Bytes;
