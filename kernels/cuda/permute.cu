@@ -200,7 +200,7 @@ INLINE Items<Target, MANY> look_up(const Box &box, const byte *slots, Formula &f
         const int turn = (int)(item - outer * COUNT[LOW]), left = COUNT[LOW] - turn;
         int here = run.slot + turn * SLOT[LOW] + start_of(outer), next = here;
         if (MANY > 1) next = run.slot - left * SLOT[LOW] + start_of(outer + 1);
-        // Compilers now choose between two numbers for each item, and do not compute them again.
+        // Keeps compilers from computing both numbers again for each item: they only choose one.
         asm volatile("" : "+r"(here), "+r"(next));
 #pragma unroll
         for (int i = 0; i < MANY; ++i) read(i, (i < left ? here : next) + i * SLOT[LOW]);
