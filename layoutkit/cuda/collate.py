@@ -9,7 +9,6 @@ they are, or resized as float32, and a conversion follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +50,7 @@ from ..planning.options import ConvertOptions
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import Placements, ResizeOptions
 from ..spec import DType
-from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
+from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
 from .program import supports_float16
 from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, refuse_capture, staging_of
@@ -121,16 +120,15 @@ class DeviceCollateProgram:
         first = arrays[0]
         self._check_arrays(arrays, out)
         samples, axes, sample_axis = self._samples(arrays, indices)
-        shapes = np.array([array.shape for array in (samples or arrays)], np.int64)
-        if not samples:
-            shapes = np.delete(shapes, sample_axis, axis=1)
-        window = axes.window(options, shapes)
+        count = len(samples.addresses)
+        window = axes.window(options, samples.shapes)
         dtype = window_dtype(options.resize, first.dtype)
-        shape = (*window[:sample_axis], len(samples), *window[sample_axis:])
+        shape = (*window[:sample_axis], count, *window[sample_axis:])
         fill = fill_array_of(options, axes, window, first.dtype)
         placed = None
         if options.resize is None or 0 not in shape:
-            placed = place_windows(options, axes, window, shapes, crops, len(samples))
+            shapes = samples.shapes[:count]
+            placed = place_windows(options, axes, window, shapes, crops, count)
         post = converted_options(options, shape, first.dtype)
         plan = self._plan(post._replace(device=None, copy=True), shape, dtype, first, out)
         is_converted = may_convert and plan.before is plan.after is None
@@ -161,18 +159,17 @@ class DeviceCollateProgram:
 
     def _samples(
         self, arrays: Sequence[DeviceArray], indices: Any
-    ) -> tuple[list[DeviceArray], SampleAxes, int]:
+    ) -> tuple[_Samples, SampleAxes, int]:
         """Return the selected samples, their axes, and the index of the sample axis."""
         options = self._options
         first = arrays[0]
         if not options.whole:
-            return [*arrays], options.completed(len(first.shape)), 0
+            return _Samples.of(arrays), options.completed(len(first.shape)), 0
         options.check_batch_rank(first.shape)
         axes = options.completed(len(first.shape) - 1)
         sample_axis = axes.pattern.source.groups.index(options.letter)
-        numbers = normalize_indices(indices, first.shape[sample_axis]).tolist()
-        samples = [_select_index(first, sample_axis, number) for number in numbers]
-        return samples, axes, sample_axis
+        numbers = normalize_indices(indices, first.shape[sample_axis])
+        return _Samples.along(first, sample_axis, numbers), axes, sample_axis
 
     def _plan(
         self,
@@ -195,11 +192,44 @@ class DeviceCollateProgram:
         return plan
 
 
-def _select_index(array: DeviceArray, axis: int, index: int) -> DeviceArray:
-    """Return the array at one index of an axis, without that axis."""
-    shape, strides = (side[:axis] + side[axis + 1 :] for side in (array.shape, array.strides))
-    address = array.address + index * array.strides[axis]
-    return replace(array, address=address, shape=shape, strides=strides)
+class _Samples(NamedTuple):
+    """The memory of samples of one dtype: an address, a shape and strides in bytes for each.
+
+    Shapes and strides have one row if there are no samples.
+    """
+
+    dtype: DType
+    addresses: Array
+    shapes: Array
+    strides: Array
+
+    @classmethod
+    def of(cls, arrays: Sequence[DeviceArray]) -> _Samples:
+        """Return separate arrays as samples."""
+        fields = zip(*((x.address, x.shape, x.strides) for x in arrays), strict=True)
+        return cls(arrays[0].dtype, *(np.array(field, np.int64) for field in fields))
+
+    @classmethod
+    def along(cls, array: DeviceArray, axis: int, numbers: Array) -> _Samples:
+        """Return the samples of one array at some indices of an axis."""
+        rows = max(1, len(numbers)), 1
+        shapes, strides = (
+            np.tile(np.array(side[:axis] + side[axis + 1 :], np.int64), rows)
+            for side in (array.shape, array.strides)
+        )
+        return cls(array.dtype, array.address + numbers * array.strides[axis], shapes, strides)
+
+    def spans(self) -> tuple[Array, Array]:
+        """Return the first address of each non-empty sample, and the end of its memory."""
+        ends = (self.shapes - 1) * self.strides
+        low, high = np.minimum(ends, 0).sum(1), np.maximum(ends, 0).sum(1)
+        return self.addresses + low, self.addresses + high + self.dtype.itemsize
+
+    def alignment(self) -> int:
+        """Return the bytes, at most those of an item, that divide the addresses of all items."""
+        steps = self.strides[self.shapes > 1]
+        divisors = map(int, map(np.gcd.reduce, (self.addresses, steps)))
+        return gcd(self.dtype.itemsize, *divisors)
 
 
 def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
@@ -405,7 +435,7 @@ def _letters_of(axes: SampleAxes, window: tuple[int, ...], sizes: dict[str, int]
 
 def _prepare_launch(
     axes: SampleAxes,
-    samples: Sequence[DeviceArray],
+    samples: _Samples,
     placed: PlacedWindows,
     fill: Array,
     written: _Written,
@@ -419,7 +449,7 @@ def _prepare_launch(
         from ..kernels.cuda.collate import SampleTable, WindowAxis, prepare_collate
         from ..kernels.cuda.launch import Side
 
-    source = samples[0].dtype
+    source = samples.dtype
     epilogue = written.epilogue
     if is_float:
         epilogue = epilogue or Epilogue("f4", "f4")
@@ -429,7 +459,7 @@ def _prepare_launch(
     letters = _letters_of(
         axes, placed.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
-    base = min(sample.address for sample in samples)
+    base = int(samples.addresses.min())
     starts, sides, heads = _sides(samples, placed, letters, table)
     window = [
         WindowAxis(
@@ -444,7 +474,7 @@ def _prepare_launch(
     step = written.steps[written.letter]
     launch, packed = prepare_collate(
         window,
-        WindowAxis(len(samples), step, int(written.letter == written.coef)),
+        WindowAxis(len(samples.addresses), step, int(written.letter == written.coef)),
         SampleTable(
             source.itemsize,
             starts - base,
@@ -452,7 +482,7 @@ def _prepare_launch(
             heads,
             table.next_offset,
             fill_offset,
-            _common_alignment(samples),
+            samples.alignment(),
             placed.is_inside,
             _pixel_order(samples, placed, letters),
         ),
@@ -466,14 +496,13 @@ def _prepare_launch(
 
 
 def _sides(
-    samples: Sequence[DeviceArray], placed: PlacedWindows, letters: list[_Letter], table: _Table
+    samples: _Samples, placed: PlacedWindows, letters: list[_Letter], table: _Table
 ) -> tuple[Array, Array, dict[int, Array]]:
     """Return the starts, sides and heads of samples (see SampleTable).
 
     What they refer to is added to the table.
     """
-    strides = np.array([sample.strides for sample in samples], np.int64)
-    addresses = np.array([sample.address for sample in samples], np.int64)
+    count = len(samples.addresses)
     begins, steps, lengths = (np.array(field) for field in placed[1:4])
     begins[:, [*placed.maps]], steps[:, [*placed.maps]] = 0, 1
     low = np.where(steps < 0, begins - lengths + 1, -begins)
@@ -483,34 +512,33 @@ def _sides(
     tables = np.zeros((3, *begins.shape), np.int64)  # of positions and taps, and bytes of taps
     heads: dict[int, Array] = {}
     for axis, index in placed.maps.items():
-        rows = np.ascontiguousarray(np.broadcast_to(index, (len(samples), index.shape[1])))
+        rows = np.ascontiguousarray(np.broadcast_to(index, (count, index.shape[1])))
         offset = table.add(rows.tobytes())
-        tables[0, :, axis] = offset + rows.strides[0] * np.arange(len(samples))
+        tables[0, :, axis] = offset + rows.strides[0] * np.arange(count)
     for axis, rows in _tap_tables(placed):
         step = rows.strides[0] if len(rows) > 1 else 0
-        tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(len(samples))
+        tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(count)
         tables[2, :, axis] = rows.strides[1]
         (number,) = (n for n, letter in enumerate(letters) if letter.axis == axis)
         heads[number] = rows[..., :2].view(np.int32)
-    fields = strides * steps, low, high, *tables
+    fields = samples.strides * steps, low, high, *tables
     sides = np.stack(fields, -1)[:, [letter.axis for letter in letters]]
     for number, letter in enumerate(letters):
         if letter.size != placed.window[letter.axis] or letter.inner > 1:
             sides[:, number, 0] *= letter.inner
             sides[:, number, 2] = letter.size
-    ends = np.array([span(sample) for sample in samples], np.int64)
-    starts = addresses + (begins * strides).sum(1), addresses + ends[:, 0], addresses + ends[:, 1]
+    starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()
     return np.stack(starts, 1), sides, heads
 
 
 def _pixel_order(
-    samples: Sequence[DeviceArray], placed: PlacedWindows, letters: list[_Letter]
+    samples: _Samples, placed: PlacedWindows, letters: list[_Letter]
 ) -> PixelOrder | None:
     """Return selected channels of few in a pixel, which is as large in all samples."""
     if placed.channels is None:
         return None
     axis, order = placed.channels
-    items = {sample.shape[axis] for sample in samples}
+    items = {*samples.shapes[:, axis].tolist()}
     numbers = [n for n, letter in enumerate(letters) if letter.axis == axis]
     if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= _MOST_ITEMS:
         return None
@@ -519,7 +547,7 @@ def _pixel_order(
     (count,), (number,) = items, numbers
     if count > min(_MOST_ITEMS, 2 * len(order)) or order == tuple(range(count)):
         return None
-    strides = np.array([sample.strides[axis] for sample in samples], np.int64)
+    strides = samples.strides[:, axis]
     shifts = 0 * strides if axis in placed.maps else placed.begins[:, axis] * strides
     return PixelOrder(number, order, count, shifts, strides)
 
@@ -549,17 +577,6 @@ def _tap_tables(placed: PlacedWindows) -> Iterator[tuple[int, Array]]:
         rows[..., :POSITION].view(np.int32)[:] = heads
         rows[..., 4 : 4 + weights.shape[2]] = weights
         yield axis, rows
-
-
-def _common_alignment(samples: Sequence[DeviceArray]) -> int:
-    """Return the bytes, at most those of an item, that divide the addresses of all items."""
-    steps = (
-        step
-        for sample in samples
-        for step, count in zip(sample.strides, sample.shape, strict=True)
-        if count > 1
-    )
-    return gcd(samples[0].dtype.itemsize, *(sample.address for sample in samples), *steps)
 
 
 class _TableUpload:
