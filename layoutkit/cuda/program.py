@@ -101,8 +101,8 @@ def check_compiled(launch: Any, ordinal: int, stream: Any, description: str) -> 
     gpu = runtime()
     if not gpu.is_loaded(launch, ordinal) and gpu.is_capturing(stream):
         raise DeviceError(
-            f"{description} runs for the first time while a CUDA graph is captured; call it once, "
-            "or layoutkit.warmup, before the capture"
+            f"{description} runs for the first time on arrays of this memory layout while a CUDA "
+            "graph is captured; call it once on such arrays, or layoutkit.warmup, before capturing"
         )
 
 

@@ -83,14 +83,18 @@ def test_a_graph_of_a_backward_pass():
     """Autograd's thread launches its first kernel during the capture."""
     converter = Converter("bhwc->bchw", scale=2)
     x = torch.rand(8, 30, 31, 5, device=cuda, requires_grad=True)
+
+    def step():
+        (converter(x) * 3).sum().backward()
+
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):  # the documented way to prepare a capture
-        converter(x).sum().backward()
+        step()
     torch.cuda.current_stream().wait_stream(side)
     x.grad = None
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        (converter(x) * 3).sum().backward()
+        step()
     x.grad.zero_()
     graph.replay()
     torch.cuda.synchronize()
