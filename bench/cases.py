@@ -55,7 +55,7 @@ def prepare(
         sources = [buffers.sources for buffers in sets]
         outs = [buffers.out for buffers in sets]
         limits = device.limits(row, sources, outs)
-        case.variants.append(device.variant(LIMIT, limits, spin_seconds=0.0, replay=True))
+        case.variants.append(device.variant(LIMIT, limits, spin_seconds=0.0, replay=False))
     for entry in entries(row, peers, fresh_peers):
         try:
             _add_variant(case, entry, sets, checker, device)
