@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...planning.loops import Loop
-from .tiling import BANK, LINE, LOST_BYTES, SECTOR, THREADS, TILE_BYTES, WARP, WORD
+from .tiling import BANK, LINE, SECTOR, THREADS, TILE_BYTES, WARP, WORD
 
 MOST_BYTES = 36 << 10  # of shared memory for a box: a multiprocessor takes six of them
 MOST_LOOPS = 6
@@ -32,6 +32,12 @@ GROUPS = (8, 16, 32, 64, 128, 256)  # threads that write a run
 # In one cycle a multiprocessor copies these bytes, and issues these instructions of threads.
 COPIED_BYTES = 18.6
 INSTRUCTIONS = 128
+# What 350 boxes on an H100 have taken (2026-11-26): the sectors of long rows and runs, and bytes
+# that each row or run takes in addition, and more if it begins or ends within a sector.
+# Instructions and the pipe to shared memory partly overlap with memory.
+SECTORS = 1.05
+ROW_LOST, ROW_CUT, RUN_LOST, RUN_CUT = 20, 30, 12, 136
+ISSUED, PIPED = 0.6, 0.4
 # Instructions, counted in the machine code: of a thread, of a word that it reads, of a run that it
 # writes, without and for each loop around it, and of an item at the end of a run.
 FIXED, READ, RUN, AROUND, END = 120, 40, 30, 7, 40
@@ -66,6 +72,13 @@ class Parts(NamedTuple):
         return prod(self.counts[n] for n in self.run)
 
     @property
+    def least_bytes(self) -> int:
+        """The least bytes of shared memory."""
+        source, _ = self.items
+        gap = 2 * (WORD - min(WORD, self.alignment[0]))
+        return self.size // self.row_items * (self.row_items * source + gap)
+
+    @property
     def fullness(self) -> float:
         """The share of all boxes that is inside of the loops; less if they are small."""
         full = prod(n.count / (-(-n.count // count) * count) for n, count in self.counts.items())
@@ -75,10 +88,10 @@ class Parts(NamedTuple):
     def sectors(self) -> float:
         """The sectors that the box touches, over those of a copy of as many bytes."""
         source, target = self.items
-        # A sector of two rows is mostly read once, as the cache holds it.
-        read = max(LOST_BYTES, (SECTOR - self.alignment[0]) / 2) / self.row_items
-        written = max(LOST_BYTES, SECTOR - self.alignment[1]) / self.run_items
-        return 1 + (read + written) / (source + target)
+        cut = [1 - alignment / SECTOR for alignment in self.alignment]
+        read = (ROW_LOST + ROW_CUT * cut[0]) / self.row_items
+        written = (RUN_LOST + RUN_CUT * cut[1]) / self.run_items
+        return SECTORS + (read + written) / (source + target)
 
 
 @dataclass(frozen=True)
@@ -115,9 +128,8 @@ def find_box(
 
     `items`: the bytes of an item in the source and in the output. `addresses`: of the first items.
     """
-    candidates = sorted(
-        _candidates(nest, items, addresses), key=lambda parts: parts.sectors / parts.fullness
-    )
+    fitting = (n for n in _candidates(nest, items, addresses) if n.least_bytes <= MOST_BYTES)
+    candidates = sorted(fitting, key=lambda parts: parts.sectors / parts.fullness)
     boxes = [
         _box(parts, 1 << more)
         for parts in candidates[:TRIED]
@@ -192,7 +204,9 @@ def _box(parts: Parts, word: int) -> Box:
     rows, runs = size // parts.row_items, size // parts.run_items
     read = rows * -(-(parts.row_items * source + WORD - min(WORD, parts.alignment[0])) // WORD)
     words = -(-(parts.run_items * target + SECTOR - parts.alignment[1]) // (word * target))
-    instructions, group = min((_write_instructions(parts, word, words, n), n) for n in GROUPS)
+    # Threads that write together write whole sectors.
+    wide = [n for n in GROUPS if n * word * target >= SECTOR]
+    instructions, group = min((_write_instructions(parts, word, words, n), n) for n in wide)
     instructions += THREADS * FIXED + read * READ
     thread = np.arange(THREADS)
     first = thread // group % runs * parts.run_items + thread % group % words * word
@@ -202,7 +216,8 @@ def _box(parts: Parts, word: int) -> Box:
     pipe = (read * WORD * 2 + runs * words * word * target) / LINE + size * conflicts / WARP
     copy = size * (source + target) / COPIED_BYTES
     # The three resources work at the same time, and the slowest one limits the others.
-    demands = parts.sectors, instructions / INSTRUCTIONS / copy, pipe / copy
+    issue = instructions / INSTRUCTIONS / copy
+    demands = parts.sectors, ISSUED * issue, PIPED * pipe / copy
     slowness = sum(demand**4 for demand in demands) ** 0.25
     blocks = min(MOST_BLOCKS, SHARED_BYTES // (shared + RESERVED_BYTES))
     return Box(
@@ -216,7 +231,7 @@ def _box(parts: Parts, word: int) -> Box:
         group,
         parts.alignment,
         shared,
-        parts.fullness / slowness * (blocks / MOST_BLOCKS) ** 0.2,
+        parts.fullness / slowness * (blocks / MOST_BLOCKS) ** 0.1,
     )
 
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain, islice, product
 from math import gcd, prod
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -49,12 +50,22 @@ from .tiling import (
     fuse_images,
     is_few,
     is_long,
+    line_share,
     loops,
     offsets,
-    sector_share,
+    pixel_time,
     shape,
+    tile_groups,
+    tile_share,
 )
 
+GATHERED_SHARE = 0.9  # the speed of `gather` that reads whole lines, relative to a copy
+# The speed of tiles by how many times written words are narrower than the widest ones, if long rows
+# are read in narrow words, and if items of 1 byte are read one by one and written as single bytes.
+NARROW_SHARES = {1: 1.0, 2: 0.93, 4: 0.87, 8: 0.8, 16: 0.55}
+NARROW_READ_SHARE = 0.92
+SINGLE_SHARE = 0.82
+SPREAD_SHARE = 0.7  # if adjacent threads read narrow words of different rows
 LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
 LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
@@ -64,7 +75,8 @@ class CudaLaunch:
     """A prepared launch: a kernel, the macros to compile it with, and its arguments.
 
     `family` is the name of the file and of the `extern "C"` function in it. `defines` are the
-    macros. The second pointer must point to a device copy of `coefficients`.
+    macros. The second pointer must point to a device copy of `coefficients`. `share` is the
+    estimated speed relative to a copy, of launches that are compared with others.
     """
 
     family: str
@@ -74,6 +86,7 @@ class CudaLaunch:
     block: int = THREADS
     pointers: int = 3
     coefficients: bytes = b""
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.grid >= MAX_COUNT:
@@ -208,6 +221,7 @@ def interleave(
         loops(outer) + axis(pixels.loops, pixels_per_chunk) + struct.pack("4q", *steps, lowest),
         count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
         coefficients=coefficients,
+        share=1 / pixel_time(pixel, planes, (source.item, target.item)),
     )
 
 
@@ -215,17 +229,10 @@ def interleave(
 
 
 def lines(
-    choice: KernelChoice,
-    source: Side,
-    target: Side,
-    epilogue: Epilogue | None,
-    *,
-    share: float = 0,
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Return a launch of "lines" (any channel count and address); None if no axis has pixels.
-
-    None, too, if less than `share` of the sectors that a warp touches in rows is its own.
-    """
+    """Return a launch of "lines" (any channel count and address); None if no axis has pixels."""
+    launches = []
     for candidate in find_lines(
         (*choice.outer, *choice.rows, *choice.run), source.item, target.item
     ):
@@ -239,8 +246,6 @@ def lines(
         shifted = word < most and candidate.pixels.follow
         word = most if shifted else word
         alignment = word if shifted else plane_side.width(steps, SECTOR)
-        if sector_share(candidate, plane_side.item, word, alignment) < share:
-            continue
         line_word = _line_word(candidate, source)
         tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
         if (
@@ -251,8 +256,10 @@ def lines(
         ):
             macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
             macros |= {"GAP_WORD": line_word} if candidate.has_gaps else {}
-            return _lines(candidate, source, epilogue, macros)
-    return None
+            items = source.item + target.item - plane_side.item, plane_side.item
+            share = line_share(candidate, items, word, alignment, tile)
+            launches.append(_lines(candidate, source, epilogue, macros, share))
+    return max(launches, key=lambda launch: launch.share, default=None)
 
 
 def _line_word(candidate: Lines, source: Side) -> int:
@@ -265,7 +272,11 @@ def _line_word(candidate: Lines, source: Side) -> int:
 
 
 def _lines(
-    candidate: Lines, source: Side, epilogue: Epilogue | None, macros: dict[str, int]
+    candidate: Lines,
+    source: Side,
+    epilogue: Epilogue | None,
+    macros: dict[str, int],
+    share: float,
 ) -> CudaLaunch:
     """Return the launch of "lines" for a candidate, adding to `macros`."""
     pixels = candidate.pixels.loops
@@ -288,6 +299,7 @@ def _lines(
         params + struct.pack("q", candidate.pixel.lowest),
         count_iterations(candidate.outer) * tile_count(pixels, tile),
         coefficients=coefficients,
+        share=share,
     )
 
 
@@ -325,10 +337,15 @@ def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int
     target = Side(choice.target_item, dst % WORD)
     # With more outer iterations than a grid has blocks, each iteration is too small to be tiled.
     if _iterations_around_tile(choice) < MAX_COUNT:
+        launches: list[CudaLaunch] = []
         for make in _MAKERS.get(choice.kernel, ()):
             launch = make(choice, source, target, epilogue)
             if launch is not None:
-                return launch
+                launches.append(launch)
+                if launch.share >= FAST_SHARE:
+                    break
+        if launches:
+            return max(launches, key=lambda launch: launch.share)
     nest = (*choice.outer, *choice.rows, *choice.run)
     return _gather(nest, source, target, epilogue)
 
@@ -360,42 +377,41 @@ def _transpose(
     source: Side,
     target: Side,
     epilogue: Epilogue | None,
-    *,
-    wide: bool = False,
-    gaps: bool = True,
-    narrow: bool = True,
-    least: float = 0,
-) -> CudaLaunch | None:
-    """Return a launch of "transpose".
-
-    None if `wide` and the words are not of maximum width; without `gaps`, if axes are so short that
-    they are fused with loops which they do not follow; without `narrow`, if adjacent threads read
-    words of less than 4 bytes of different rows; and if the best tile has a score below `least`.
-    """
+) -> CudaLaunch:
+    """Return a launch of "transpose"."""
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
-    if not gaps and (rows.gap or run.gap):
-        return None
-    load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0]
-    load = source.width(load_steps + rows.words(source.item))
+    load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0] + rows.words(source.item)
+    load = source.width(load_steps)
     # A stored word is read from one row of shared memory banks.
     most = max(target.item, WORD * target.item // max(source.item, target.item))
     store_steps = byte_strides((*outer, *rows.loops, *run.gap))[1]
-    store = target.width(store_steps + run.words(target.item), most)
-    if wide and (load, store) != (WORD, most):
-        return None
-    if not narrow and load < BANK and rows.low.count * source.item < LINE:
-        return None
-    shifted = _shifted(rows, run, (source, target), (load, store), most)
+    alignment = target.width(store_steps + run.words(target.item), SECTOR)
+    store = min(alignment, most)
+    shifted = _shifted(rows, run, (source, target), (load, alignment), most)
     load = WORD if shifted[0] else load
     store = most if shifted[1] else store
     words = load // source.item, store // target.item
-    score, tile_rows, tile_run = shape(
-        rows, run, count_iterations(outer), (source.item, target.item), words, shifted
+    items = source.item, target.item
+    tile_rows, tile_run = shape(
+        rows, run, count_iterations(outer), items, words, shifted, alignment
     )
-    if score < least:
-        return None
-    run_step = tile_run - (words[1] if shifted[1] else 0)  # from one tile to the next
+    shared = SECTOR // target.item if shifted[1] else 0
+    alignments = source.width(load_steps, SECTOR), SECTOR if shared else alignment
+    share = tile_share(rows, run, (tile_rows, tile_run), items, alignments, shared)
+    share *= NARROW_SHARES[most // store]
+    if load == target.item == 1:
+        share *= SINGLE_SHARE
+    if load < 2 * BANK and is_long(rows, source.item):
+        share *= NARROW_READ_SHARE
+    row_words = tile_rows // words[0]
+    if gcd(row_words, 8) * load < WORD and row_words > WARP:
+        share *= SPREAD_SHARE
+    run_step = tile_run - shared  # from one tile to the next
+    tiles, rows_tiles = tile_count(run.loops, run_step), tile_count(rows.loops, tile_rows)
+    # Tiles that read whole lines need not be near those that read the next ones.
+    cut = rows_tiles if source.width(load_steps, LINE) < LINE else 1
+    group, groups = tile_groups(tiles, cut)
     coefficients = pack_coefficients(epilogue)
     macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
     macros |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
@@ -404,11 +420,13 @@ def _transpose(
     return CudaLaunch(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
-        params + struct.pack("2q", *_gapless(choice, source.item)),
-        count_iterations(outer)
-        * tile_count(rows.loops, tile_rows)
-        * tile_count(run.loops, run_step),
+        params
+        + struct.pack("2q", *_gapless(choice, source.item))
+        + divisor(group)
+        + divisor(groups),
+        count_iterations(outer) * rows_tiles * group * groups,
         coefficients=coefficients,
+        share=share,
     )
 
 
@@ -429,33 +447,26 @@ def _shifted(
     rows: TileAxis,
     run: TileAxis,
     sides: tuple[Side, Side],
-    words: tuple[int, int],
+    alignments: tuple[int, int],
     most: int,
 ) -> tuple[bool, bool]:
     """Return, for each side, True if it moves wide words at unaligned addresses.
 
-    Aligned words would be narrow there. Shared memory is read in words of at least one bank, and
-    short axes do not have full words. Rows of half a line are read in wide words, although the last
-    one is partly unused: narrow words would be many more.
+    Aligned words would be narrow there, or write parts of sectors. Shared memory is read in words
+    of at least one bank, and short axes do not have full words. Rows of half a line are read in
+    wide words, although the last one is partly unused: narrow words would be many more.
     """
     (source, target) = sides
-    (load, store) = words
+    (load, store) = alignments
     fills_bank = most // target.item * source.item >= BANK
     return (
         load < BANK and rows.follow and is_long(rows, 2 * source.item),
-        store < most and fills_bank and run.follow and is_long(run, target.item),
+        store < SECTOR and fills_bank and run.follow and is_long(run, target.item),
     )
 
 
 def _transpose_any(
-    choice: KernelChoice,
-    source: Side,
-    target: Side,
-    epilogue: Epilogue | None,
-    *,
-    gaps: bool = True,
-    narrow: bool = True,
-    least: float = 0,
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
     nest = [*choice.outer, *choice.rows, *choice.run]
@@ -468,7 +479,7 @@ def _transpose_any(
     if count_iterations(outer) >= MAX_COUNT:
         return None
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
-    return _transpose(transposed, source, target, epilogue, gaps=gaps, narrow=narrow, least=least)
+    return _transpose(transposed, source, target, epilogue)
 
 
 def _gather_rows(
@@ -491,7 +502,7 @@ def _gather_rows(
     lines += -(-WARP * target.item // LINE)
     if max(lines, LEAST_LINES) * LINE_TIME > WARP * (source.item + target.item):
         return None
-    return _gather(nest, source, target, epilogue)
+    return replace(_gather(nest, source, target, epilogue), share=GATHERED_SHARE)
 
 
 def _contiguous_source(nest: Sequence[Loop], item: int) -> int:
@@ -512,14 +523,9 @@ def _source_lines(nest: Sequence[Loop]) -> int:
 
 
 def _permute(
-    choice: KernelChoice,
-    source: Side,
-    target: Side,
-    epilogue: Epilogue | None,
-    *,
-    share: float,
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Return a launch of "permute"; None if its estimated share of a copy's speed is below `share`.
+    """Return a launch of "permute"; None if no loop is contiguous on a side.
 
     None, too, for small arrays, which use the usual tiles; for channels in any order; and for runs
     that "gather" moves in wide words.
@@ -531,11 +537,13 @@ def _permute(
     if is_run and _items_per_access(nest[:-1], nest[-1], source, target) * source.item >= ALIGNED:
         return None
     box = find_box(nest, (source.item, target.item), (source.address, target.address))
-    if box is None or box.share < share:
+    if box is None:
         return None
     outer = [loop for loop in nest if loop not in box.loops]
     tiles = [-(-n.count // count) for n, count in zip(box.loops, box.counts, strict=True)]
-    grid = count_iterations(outer) * prod(tiles)
+    run_end = len(box.loops) - box.run_loops
+    group, groups = tile_groups(tiles[run_end], prod(tiles) // tiles[run_end])
+    grid = count_iterations(outer) * prod(tiles) // tiles[run_end] * group * groups
     if grid >= MAX_COUNT:
         return None
     macros = {
@@ -557,67 +565,36 @@ def _permute(
     return CudaLaunch(
         "permute",
         defines(source, epilogue, along, **macros),
-        loops(outer) + b"".join(params) + struct.pack("2q", *_gapless(choice, source.item)),
+        loops(outer)
+        + b"".join(params)
+        + divisor(group)
+        + divisor(groups)
+        + struct.pack("2q", *_gapless(choice, source.item)),
         grid,
         coefficients=pack_coefficients(epilogue),
+        share=box.share,
     )
 
 
-# The least share of a copy's speed at which boxes are preferred: to lines whose warps own most of
-# the sectors that they touch, to tiles of very short axes, and to tiles with gaps and other lines.
-FAST_SHARE, SHORT_SHARE, LEAST_SHARE = 0.88, 0.75, 0.65
-LEAST_SCORE = 0.45  # of tiles without gaps that are preferred to boxes
+FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered
+LEAST_SHARE = 0.6  # of boxes that are preferred to short runs
 
-
-def _full_lines(
-    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
-) -> CudaLaunch | None:
-    """Return a launch of "lines" whose warps own most sectors, or of "permute" if it is faster."""
-    launch = lines(choice, source, target, epilogue, share=0.75)
-    return launch and (_permute(choice, source, target, epilogue, share=FAST_SHARE) or launch)
-
-
-def _permute_short(
-    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
-) -> CudaLaunch | None:
-    """Return a launch of "permute" for transposes of small items along an axis of few bytes.
-
-    A tile takes a word of narrow rows at a time, with many instructions.
-    """
-    shortest = min(choice.rows[-1].count, choice.run[-1].count)
-    if source.item > 2 or shortest * source.item >= ALIGNED:
-        return None
-    return _permute(choice, source, target, epilogue, share=SHORT_SHARE)
-
-
-# The launches to try for the kernel of a plan, in this order; `_gather` is the fallback.
-_MAKERS = {
-    "transpose": (
-        partial(_transpose, wide=True), _full_lines, _permute_short,
-        partial(_transpose, gaps=False, narrow=False, least=LEAST_SCORE), _gather_rows,
-        partial(_permute, share=LEAST_SHARE), partial(_transpose, narrow=False), lines, _transpose,
-    ),
-    "split": (
-        interleave, _full_lines, partial(_permute, share=SHORT_SHARE),
-        partial(_transpose_any, narrow=False), lines,
-    ),
-    "merge": (
-        interleave, _full_lines, partial(_permute, share=SHORT_SHARE),
-        partial(_transpose_any, narrow=False), lines,
-    ),
+# The kernels that may execute a choice, of which the fastest is taken. `_permute` is the last one,
+# as it takes the longest to plan; `_gather` executes all others.
+_Maker: TypeAlias = Callable[[KernelChoice, Side, Side, Epilogue | None], CudaLaunch | None]
+_MAKERS: dict[str, tuple[_Maker, ...]] = {
+    "transpose": (_transpose, lines, _gather_rows, _permute),
+    "split": (interleave, _transpose_any, lines, _permute),
+    "merge": (interleave, _transpose_any, lines, _permute),
     "shuffle": (interleave,),
-    "gather": (
-        _full_lines, partial(_transpose_any, gaps=False, narrow=False), _gather_rows,
-        partial(_permute, share=LEAST_SHARE), partial(_transpose_any, narrow=False),
-        partial(lines, share=0.6), _transpose_any, lines,
-    ),
-}  # fmt: skip
+    "gather": (_transpose_any, lines, _gather_rows, _permute),
+}
 
 
 # ---- runs --------------------------------------------------------------------------------
 
 RUN_WORDS = 4 * THREADS  # words of the output that a block writes
-SHORT_RUN = 22  # bytes: boxes of "permute" are faster for shorter ones
+SHORT_RUN = 56  # bytes: boxes of "permute" are faster for shorter ones
 ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
 
 
@@ -645,8 +622,8 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
         return None
     if length < SHORT_RUN and _common_alignment(choice, src, dst) == choice.source_item:
         sides = Side(choice.source_item, src % WORD), Side(choice.source_item, dst % WORD)
-        launch = _permute(choice, *sides, None, share=LEAST_SHARE)
-        if launch is not None:
+        launch = _permute(choice, *sides, None)
+        if launch is not None and launch.share >= LEAST_SHARE:
             return launch
     head = -(dst + dst_first) % WORD
     lasts = [loop.offsets[-1] if loop.offsets else (loop.count - 1) * loop.src for loop in outer]

@@ -28,6 +28,7 @@ struct BoxLoop {
 struct Params {
     Loops outer;
     BoxLoop loop[LOOPS];
+    Divisor group, groups;  // of the boxes along the outermost loop of a run
     // If the source has no gaps: the offset of its first byte, and at how many bytes from there two
     // words of the source begin. Else 0.
     int64 lowest;
@@ -96,13 +97,22 @@ struct Box {
     const Params &params;
     int count[LOOPS];
     Offsets first;
+    bool exists;
 
+    // Only the outermost loops of rows and of runs may be divided. Blocks next to each other take the
+    // boxes of a group along the run, then those of the next part of the rows.
     INLINE Box(const Params &params, unsigned unit) : params(params), first({0, 0, 0}) {
+        unsigned of_run = draw(unit, params.group), of_row = 0;
+        if (ROW_END != RUN_END) of_row = draw(unit, params.loop[ROW_END].boxes);
+        of_run += draw(unit, params.groups) * params.group.count;
+        exists = of_run < params.loop[RUN_END].boxes.count;
 #pragma unroll
         for (int i = LOW; i >= 0; --i) {
             const BoxLoop &loop = params.loop[i];
-            const uint64 start = (uint64)draw(unit, loop.boxes) * COUNT[i];
-            count[i] = (int)(loop.total - start < COUNT[i] ? loop.total - start : COUNT[i]);
+            count[i] = COUNT[i];
+            if (i != RUN_END && i != ROW_END) continue;
+            const uint64 start = (uint64)(i == RUN_END ? of_run : of_row) * COUNT[i];
+            if (loop.total - start < COUNT[i]) count[i] = (int)(loop.total - start);
             first.add((int64)start, loop.step);
         }
         first.add(1, params.outer.place(unit));
@@ -256,6 +266,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     permute(const Params params, const Pointers pointers) {
     __shared__ __align__(16) byte slots[BOX_BYTES];
     const Box box(params, blockIdx.x);
+    if (!box.exists) return;
     const byte *src = pointers.src[0];
     const int shift = misalignment(src + box.first.src, LOAD);
     load(box, src, slots, shift);

@@ -91,6 +91,7 @@ LINE = 128  # bytes of one row of all banks
 RELUCTANCE = 0.96
 FEW_TILES = 64  # too few tiles for a GPU, whatever their shape
 FUSED_TILES = 8  # an axis of fewer tiles is lengthened, as its last tile is rarely full
+GROUP = 32  # tiles that are next to each other on both sides move together
 USUAL = {1: 128, 2: 64, 4: 64, 8: 32, 16: 32}  # tile length along an axis, by item size
 
 
@@ -184,19 +185,22 @@ def shape(
     items: tuple[int, int],
     words: tuple[int, int],
     shifted: tuple[bool, bool] = (False, False),
-) -> tuple[float, int, int]:
-    """Return the score of a tile and its lengths along rows and run; the axes occur `times` times.
+    alignment: int = SECTOR,
+) -> tuple[int, int]:
+    """Return the lengths of a tile along rows and run; the axes occur `times` times.
 
     `items`: item sizes in the source and the output; `words`: items moved at once on each side;
-    `shifted`: words may begin anywhere in the tile. The best tile is the fullest one that fits, and
-    of equally full ones the one with the longest rows.
+    `shifted`: words may begin anywhere in the tile; `alignment`: bytes that divide the addresses of
+    all output rows. The best tile is the fullest one that fits, and of equally full ones the one
+    with the longest rows.
     """
     (source, target) = items
     (load, store) = words
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
     if is_few(times * rows.count * run.count, source):
-        return 1.0, *usual
-    shared = store if shifted[1] else 0
+        return usual
+    shared = SECTOR // target if shifted[1] else 0
+    cut = 0 if shifted[1] else WRITE_CUT * (SECTOR - alignment) // SECTOR
     talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
     wides = _lengths(run, max(store, 4 // source))
     if shifted[1]:  # threads share the words of full lines, equally many in each iteration
@@ -216,14 +220,66 @@ def shape(
             apart = wide - shared
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
             score *= (
-                _bandwidth_share(wide, run, target, rows.low.dst) * min(1, room / TILE_BYTES) ** 0.5
+                _bandwidth_share(wide, run, target, rows.low.dst, LOST_BYTES + cut)
+                * min(1, room / TILE_BYTES) ** 0.5
             )
             if (tall, wide) != usual:
                 score *= RELUCTANCE
             if room > MOST_BYTES:
                 score *= FEWER_BLOCKS
             best = max(best, (score, tall, wide))
-    return best
+    return best[1:]
+
+
+# What tiles and lines have taken on an H100 (2026-11-26), relative to a copy: the time of full
+# tiles, and of lines that are written, and bytes that each row takes in addition, and more if it
+# begins or ends within a sector.
+FULL_TIME, MERGE_TIME = 1.04, 1.06
+READ_LOST, READ_CUT, WRITE_LOST, WRITE_CUT = 7, 15, 12, 136
+# Tiles that are partly empty, or overlap, lose less time than space.
+EMPTY_POWER, SHARED_POWER = 0.3, 0.2
+APART_SHARE = 0.75  # the speed if an axis has gaps
+
+
+def tile_share(
+    rows: TileAxis,
+    run: TileAxis,
+    lengths: tuple[int, int],
+    items: tuple[int, int],
+    alignments: tuple[int, int],
+    shared: int,
+) -> float:
+    """Return the estimated speed of tiles of these lengths with wide words, relative to a copy.
+
+    `alignments`: bytes that divide the addresses of all rows that are read, and of those that are
+    written in parts; `shared`: places along the run of two tiles.
+    """
+    (tall, wide), (source, target) = lengths, items
+    read_cut, write_cut = (1 - alignment / SECTOR for alignment in alignments)
+    read = _row_time(tall, rows, source, run.low.src, READ_LOST + READ_CUT * read_cut)
+    write = _row_time(wide - shared, run, target, rows.low.dst, WRITE_LOST + WRITE_CUT * write_cut)
+    time = FULL_TIME + (read * source + write * target) / (source + target)
+    full = _occupancy(rows, tall) * _occupancy(run, wide - shared)
+    share: float = full**EMPTY_POWER * (1 - shared / wide) ** SHARED_POWER / time
+    return share * (APART_SHARE if rows.gap or run.gap else 1)
+
+
+def _row_time(length: int, axis: TileAxis, item: int, across: int, lost: float) -> float:
+    """Return the additional time of rows of a length, over that of their bytes."""
+    if length >= axis.low.count and across == axis.low.count * item:
+        return 0.0
+    return lost / (min(length, axis.count if axis.follow else axis.low.count) * item)
+
+
+def tile_groups(along: int, across: int) -> tuple[int, int]:
+    """Return the tiles of a group, and the number of groups.
+
+    `along` and `across`: the tiles along the output, and along the source. Blocks that run at the
+    same time take the tiles of a group at all places across, and so share the lines of memory at
+    the borders of tiles on both sides.
+    """
+    groups = -(-along // GROUP) if across > 1 else 1
+    return -(-along // groups), groups
 
 
 def is_long(axis: TileAxis, item: int) -> bool:
@@ -364,17 +420,32 @@ def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
     return TileAxis((low,))
 
 
-def sector_share(lines: Lines, item: int, word: int, alignment: int) -> float:
-    """Return the share of the sectors that a warp touches in rows that is its own.
+def line_share(lines: Lines, items: tuple[int, int], word: int, alignment: int, tile: int) -> float:
+    """Return the estimated speed of chunks of `tile` pixels, relative to a copy.
 
-    `item`: item size in the rows; `word`: bytes of a row moved at once; `alignment`: of the rows.
-    Of rows that are read, only their length counts: the cache holds sectors for other warps.
+    `items`: item sizes in the line and in the rows; `word`: bytes of a row moved at once;
+    `alignment`: of the rows.
     """
-    parts = [(lines.pixels.count if lines.has_gaps else lines.pixels.low.count) * item]
-    if lines.split:
-        parts.append(word * max(1, 32 // _beside(lines)))
-    part = min(parts)
-    return part / (part + SECTOR - alignment)
+    (_, item) = items
+    length = lines.pixels.count if lines.has_gaps else lines.pixels.low.count
+    own = length * item
+    if not lines.split:  # the cache holds sectors that are read for other warps
+        return own / (own + SECTOR - alignment) / MERGE_TIME
+    lost = WRITE_LOST + WRITE_CUT * (1 - alignment / SECTOR)
+    time = FULL_TIME + lost / (min(tile, length) * sum(items))
+    # A warp writes parts of sectors that another warp of the block completes soon.
+    own = min(own, word * max(1, WARP // _beside(lines)))
+    return (
+        own / (own + (SECTOR - alignment) / 8) / time / pixel_time(lines.pixel, lines.planes, items)
+    )
+
+
+def pixel_time(pixel: SourcePixel | None, planes: Loop, items: tuple[int, int]) -> float:
+    """Return the time of reading whole pixels, over that of reading only their selected items."""
+    if pixel is None:
+        return 1.0
+    source, target = items
+    return (source * max(1, pixel.items / planes.count) + target) / (source + target)
 
 
 def _beside(lines: Lines) -> int:

@@ -7,10 +7,11 @@
 //   - LOAD bytes are read and STORE bytes are written at once: 16 where the host has proved that
 //     all rows begin on a multiple of 16, less where they do not;
 //   - or words are whole though rows begin anywhere (LOAD_SHIFTED, STORE_SHIFTED): one that is read
-//     is made of the two that it lies across, in registers; one that is written begins where memory
-//     has a word, and a tile holds a word's places more along the run than the next one is away, so
-//     that no row is cut between two tiles. What lies at the very ends moves item by item, and no
-//     byte outside of a row is touched;
+//     is made of the two that it lies across, in registers; what is written of a row begins and ends
+//     with a sector of memory, since parts of sectors cost several times as much, and a tile holds a
+//     sector's places more along the run than the next one is away, so that no row is cut between
+//     two tiles. What lies at the very ends moves item by item, and no byte outside of a row is
+//     touched;
 //   - items of less than 4 bytes are put together, on their way in, with their neighbours along
 //     the run, so that shared memory is written in whole banks.
 //
@@ -29,6 +30,9 @@ struct Params {
     // words may begin. Else 0.
     int64 lowest;
     uint64 readable;
+    // The tiles along the run are divided into groups. Blocks next to each other take the tiles of a
+    // group for a part of the rows, then for the next part: so they share lines of both sides.
+    Divisor group, groups;
 };
 
 // ROWS_LOOPS, RUN_LOOPS: an axis is one loop or two, which FOLLOW each other without a gap on the
@@ -41,7 +45,8 @@ typedef Span<RUN_LOOPS != ONE> Run;
 constexpr int PACK = larger(1, 4 / ITEM);  // neighbours along the run in one bank
 constexpr int BANK = PACK * ITEM;
 constexpr int PER_LOAD = LOAD / ITEM, PER_STORE = STORE / OUT;
-constexpr int SHARED = STORE_SHIFTED ? PER_STORE : 0;  // places of a tile that the next one has, too
+constexpr int SECTOR = 32;  // bytes that memory transfers at once
+constexpr int SHARED = STORE_SHIFTED ? SECTOR / OUT : 0;  // places that the next tile has, too
 
 // How threads share the words that a tile is read in: LANES of them are next to each other along a
 // source row, so many ABREAST on groups of rows next to each other, and DEEP of these one behind
@@ -147,8 +152,8 @@ INLINE void load(const Params &params, const byte *src, const byte *lowest, cons
 }
 
 // Write the tile: threads next to each other write along the run. Words that are shifted begin
-// `ahead`, and one less than there is room for is written: the next tile begins with that one. The
-// items before the first word of a row and after its last one are written one by one.
+// `ahead`, and those of the last sector that there is room for are not written: the next tile begins
+// with them. The items before the first word of a row and after its last one are written one by one.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Rows &rows, const Run &run, const byte *tile) {
@@ -180,7 +185,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         epilogue(items, formula, coefficient).template write<MANY * OUT>(to);
     };
     auto ahead = [&](const Offsets &at) {
-        return STORE_SHIFTED ? (int)(-(uint64)(dst + at.dst) % STORE) / OUT : 0;
+        return STORE_SHIFTED ? (int)(-(uint64)(dst + at.dst) % SECTOR) / OUT : 0;
     };
 #pragma unroll
     for (int turn = 0; turn < ceiling(STORES * TILE_ROWS, THREADS); ++turn) {
@@ -189,20 +194,21 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         int place = (unit - row * STORES) * PER_STORE;
         if (STORES * TILE_ROWS % THREADS && row >= TILE_ROWS) break;
         if (!WHOLE && row >= rows.count) continue;
-        if (place == TILE_RUN - SHARED) continue;
+        if (place >= TILE_RUN - SHARED) continue;
         const Offsets at = rows.place(params.rows, row);
         place += ahead(at);
         if (!WHOLE && place + PER_STORE > (int)run.count) continue;
         Items<Source, PER_STORE> word;
         put(word, row, place, at);
     }
-    if (WHOLE || PER_STORE == 1) return;
+    constexpr int END = larger(SHARED, PER_STORE);
+    if (WHOLE || END == 1) return;
     auto put_ends = [&](bool is_head) {
-        for (int number = threadIdx.x; number < TILE_ROWS * PER_STORE; number += THREADS) {
-            const unsigned row = number / PER_STORE;
+        for (int number = threadIdx.x; number < TILE_ROWS * END; number += THREADS) {
+            const unsigned row = number / END;
             if (row >= rows.count) break;
             const Offsets at = rows.place(params.rows, row);
-            const int n = number % PER_STORE, before = ahead(at);
+            const int n = number % END, before = ahead(at);
             const int items = is_head ? before : ((int)run.count - before) % PER_STORE;
             Items<Source, 1> one;
             if (n < items) put(one, row, is_head ? n : run.count - items + n, at);
@@ -225,8 +231,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     transpose(const Params params, const Pointers pointers) {
     __shared__ __align__(16) byte tile[TILE_ROWS * ROW_BYTES];
     unsigned unit = blockIdx.x;
-    unsigned run_tile = draw(unit, params.run.tiles);
+    unsigned run_tile = draw(unit, params.group);
     unsigned rows_tile = draw(unit, params.rows.tiles);
+    run_tile += draw(unit, params.groups) * params.group.count;
+    if (run_tile >= params.run.tiles.count) return;
     Run run(params.run, run_tile, TILE_RUN, SHARED);
     Rows rows(params.rows, rows_tile, TILE_ROWS);
     Offsets at = params.outer.place(unit);

@@ -137,11 +137,12 @@ def test_the_length_of_rows_that_are_worth_gaps(images, has_gaps):
 
 # Rows of images: full sectors, parts of some, and images so small that their rows are short.
 ROWS = [
-    ("bpc->bcp", (2, 1024, 12), "u2", "lines"), ("bpc->bcp", (2, 1020, 12), "u2", "transpose"),
+    ("bpc->bcp", (2, 1024, 12), "u2", "transpose"), ("bpc->bcp", (2, 1020, 12), "u2", "transpose"),
     ("bpc->bcp", (2, 1020, 10), "u2", "transpose"),  # whose pixels are read in words of 4 bytes
     ("bpc->bcp", (2, 1021, 14), "u1", "lines"),  # of 2 bytes
-    ("bpc->bcp", (2, 1023, 13), "u4", "lines"), ("bpc->bcp", (2, 1023, 14), "u4", "transpose"),
-    ("bpc->cbp", (301, 11, 14), "u4", "transpose"), ("bpc->cbp", (301, 16, 14), "u4", "lines"),
+    ("bpc->bcp", (2, 1023, 13), "u4", "transpose"), ("bpc->bcp", (2, 1023, 14), "u4", "transpose"),
+    ("bpc->cbp", (301, 11, 14), "u4", "transpose"), ("bpc->cbp", (301, 16, 14), "u4", "transpose"),
+    ("bpc->bcp", (2, 1023, 3), "u1", "lines"),
     ("abpc->bcap", (301, 3, 28, 4), "u2", "transpose"),
     ("abpc->bcap", (33, 3, 512, 4), "u2", "lines"),
 ]  # fmt: skip
@@ -171,22 +172,19 @@ def rows_of(count, channels, *, split):
     return next(one for one in found if one.split == split)
 
 
-@pytest.mark.parametrize(("count", "fills"), [(20, False), (21, True), (22, True)])
-def test_the_length_of_rows_that_fill_sectors(count, fills):
-    """Of 84 bytes at multiples of 4, three quarters of the sectors are used."""
+def test_estimates_of_lines():
+    """Short rows, unaligned rows, warps on several rows, and chunks with few pixels are slower."""
+
+    def share(count=4096, channels=15, split=True, alignment=4, tile=1024):
+        lines = rows_of(count, channels, split=split)
+        return tiling.line_share(lines, (4, 4), 4, alignment, tile)
+
+    assert 0.9 < share() < share(alignment=32) < 1
     for split in (True, False):
-        lines = rows_of(count, 15, split=split)
-        assert (tiling.sector_share(lines, 4, 4, 4) >= 0.75) == fills
-
-
-@pytest.mark.parametrize(
-    ("channels", "split", "fills"),
-    [(15, True, True), (14, True, False), (12, True, False), (12, False, True)],
-)
-def test_rows_that_a_warp_writes_beside_each_other(channels, split, fills):
-    """A warp writes 128 bytes of one row, 64 of two or 32 of four."""
-    share = tiling.sector_share(rows_of(4096, channels, split=split), 4, 4, 4)
-    assert (share >= 0.75) == fills
+        assert share(count=20, split=split) < share(count=40, split=split) < share(split=split)
+    assert share(channels=12) < share(channels=14) < share()
+    assert share(channels=12, split=False) == share(split=False)
+    assert share(tile=32) < share(tile=64) < share()
 
 
 @pytest.mark.parametrize(("channels", "pixels"), [(25, 254), (23, 254), (21, 510)])

@@ -233,6 +233,6 @@ def test_as_many_blocks_as_a_grid_has(monkeypatch):
         plan, [(made, _, _)] = planned(np.empty((64, 31, 35, 38), "u1"), "uvwx->uvxw")
         sides = bytes_at_zero, bytes_at_zero
         monkeypatch.setattr(launch, "MAX_COUNT", made.grid + 1)
-        assert launch._permute(plan.choice, *sides, None, share=0) == made
+        assert launch._permute(plan.choice, *sides, None) == made
         monkeypatch.setattr(launch, "MAX_COUNT", made.grid)
-        assert launch._permute(plan.choice, *sides, None, share=0) is None
+        assert launch._permute(plan.choice, *sides, None) is None

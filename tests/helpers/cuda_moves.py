@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from unittest.mock import patch
 
 import cuda_shim
@@ -93,7 +92,7 @@ def by_boxes(lengths=(), word=None):
         box = make_box(parts, items)
         return replace(box, share=box.share if items == word else 0.0)
 
-    makers = (partial(launches_of._permute, share=0),)
+    makers = (launches_of._permute,)
     kernels = ("transpose", "split", "merge", "shuffle", "gather", "copy", "cast")
     with (
         patch.object(tiling, "FEW_TILES", 0),
