@@ -47,6 +47,7 @@ from .planning.resize import Placement
 from .spec import CPU
 
 if TYPE_CHECKING:
+    from .backends.base import Adapter
     from .cuda.memory import DeviceArray
     from .planning.collate import CollateOptions
     from .planning.options import ConvertOptions
@@ -440,7 +441,7 @@ class Collator:
 
     def _batch_on_gpu(
         self,
-        leader: CudaAdapter,
+        adapters: Sequence[Adapter],
         samples: Sequence[Any],
         indices: Any,
         crops: CropArgs,
@@ -448,16 +449,16 @@ class Collator:
     ) -> Any:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
         arrays: list[DeviceArray] = []
-        adapters: list[CudaAdapter] = []
-        for i, sample in enumerate(samples):
-            adapter = dispatch.get_device_adapter(sample)
-            if adapter is None:
+        on_gpu: list[CudaAdapter] = []
+        for i, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):
+            if not isinstance(adapter, CudaAdapter):
                 raise DeviceError(
                     f"sample {i} is a {type_name(sample)} on cpu, but sample 0 is on "
                     f"{arrays[0].device}; move all samples to one device first"
                 )
-            adapters.append(adapter)
+            on_gpu.append(adapter)
             arrays.append(adapter.device_array(sample, self._name(i)))
+        leader = on_gpu[0]
         device = self._options.options.device
         stays = device in (None, arrays[0].device)
         target = None
@@ -467,7 +468,7 @@ class Collator:
             check_same_device(arrays[0], "x", device, "device=")
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
         with (
-            leader.joined(arrays, adapters, "sample") as foreign,
+            leader.joined(arrays, on_gpu, "sample") as foreign,
             leader.kept_alive([*arrays, target], foreign),
         ):
             batch = self._device_program(arrays, indices, crops, target, leader, may_convert=stays)
@@ -489,14 +490,15 @@ class Collator:
     ) -> Any:
         """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
         plain = numpy_views(samples)
-        leader, like, uses_library = choose_adapter(samples if plain is None else samples[:1])
+        adapters, first, uses_library = choose_adapter(samples if plain is None else samples[:1])
+        leader, like = adapters[first], samples[first]
         if uses_library:  # its own operations, which the library can trace
             if self._is_random and getattr(leader, "is_traced", False):
                 raise _random_in_graph()
             windows, task = stack_windows(self._options, samples, indices, crops, like)
             return self._post_converter(task)(windows, out)
         if isinstance(leader, CudaAdapter):
-            return self._batch_on_gpu(leader, samples, indices, crops, out)
+            return self._batch_on_gpu(adapters, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
             sources = self._sources(arrays, indices)

@@ -22,6 +22,7 @@ from .tiling import THREADS, WORD, divisor
 LINE = 128  # bytes of shared memory whose columns are permuted, and of a device memory access
 COLUMN = 16  # bytes of a column of a line
 SECTOR = 32  # bytes of the smallest access to device memory
+STRETCH = 128  # bytes that boxes move together along an axis
 LEAST_ROW = 8  # minimum length along the last axis: 32 lanes with four or more along another axis
 LOST_BYTES = 10  # overhead of a row: device memory reaches its full bandwidth with long rows
 
@@ -167,10 +168,10 @@ def _score(counts: Sequence[int], box: Sequence[int], near: Sequence[tuple[int, 
 def _group_exponent(count: int, places: int, near: Sequence[tuple[int, int]], axis: int) -> int:
     """Return the exponent of the number of boxes along an axis that are processed consecutively.
 
-    They share lines of memory if the rows of a box are shorter than a line.
+    Their rows are parts of the same stretch of memory, if those of a box are shorter.
     """
     rows = [places * item for near_axis, item in near if near_axis == axis and places > 1]
-    return _floor_log2(min(LINE // min([LINE, *rows]), -(-count // places)))
+    return _floor_log2(min(STRETCH // min([STRETCH, *rows]), -(-count // places)))
 
 
 def _floor_log2(number: int) -> int:

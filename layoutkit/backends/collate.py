@@ -45,17 +45,17 @@ from .registry import backend_of, call_backend_hook, library_of
 from .symbolic import ArrayNamespace
 
 
-def choose_adapter(samples: Sequence[Any]) -> tuple[Adapter, Any, bool]:
-    """Return the adapter to collate with, its sample, and True if operations are recorded.
+def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
+    """Return all adapters, the number of the one to collate with, and if operations are recorded.
 
     The adapter is that of the first sample whose operations are recorded, or else of the first
     sample. Recorded windows must be built with the operations of the adapter's library.
     """
     adapters = [adapter_for_any(sample) for sample in samples]
-    for adapter, sample in zip(adapters, samples, strict=True):
+    for number, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):
         if adapter.is_recorded(sample):
-            return adapter, sample, True
-    return adapters[0], samples[0], False
+            return adapters, number, True
+    return adapters, 0, False
 
 
 def numpy_views(samples: Sequence[Any]) -> list[Array] | None:

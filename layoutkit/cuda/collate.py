@@ -50,7 +50,7 @@ from ..planning.options import ConvertOptions
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import Placements, ResizeOptions
 from ..spec import DType
-from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable
+from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, refuse_capture, staging_of
@@ -118,8 +118,10 @@ class DeviceCollateProgram:
         """
         options = self._options
         first = arrays[0]
-        self._check_arrays(arrays, out)
+        self._check_arrays(arrays)
         samples, axes, sample_axis = self._samples(arrays, indices)
+        if out is not None:
+            self._check_apart(arrays, samples, out)
         count = len(samples.addresses)
         window = axes.window(options, samples.shapes)
         dtype = window_dtype(options.resize, first.dtype)
@@ -147,15 +149,25 @@ class DeviceCollateProgram:
             result, remaining, _prepare_launch(axes, samples, placed, fill, written, is_float)
         )
 
-    def _check_arrays(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
-        """Raise unless all arrays are on one GPU, of one rank and dtype, and not part of `out`."""
-        is_whole = self._options.whole
+    @staticmethod
+    def _check_arrays(arrays: Sequence[DeviceArray]) -> None:
+        """Raise unless all arrays are on one GPU, and of one rank and dtype."""
         for number, array in enumerate(arrays):
-            name = "x" if is_whole else f"sample {number}"
-            check_same_device(arrays[0], "x" if is_whole else "sample 0", array.device, name)
-            if out is not None:
-                check_writable(array, out, name)
+            if array.ordinal != arrays[0].ordinal:
+                check_same_device(arrays[0], "sample 0", array.device, f"sample {number}")
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
+
+    def _check_apart(
+        self, arrays: Sequence[DeviceArray], samples: _Samples, out: DeviceArray
+    ) -> None:
+        """Raise unless `out` is writeable and shares no memory with the arrays."""
+        if self._options.whole or not out.writeable:
+            check_writable(arrays[0], out, "x" if self._options.whole else "sample 0")
+            return
+        begin, end = (out.address + offset for offset in span(out))
+        low, high = samples.spans()
+        for number in np.flatnonzero((low < end) & (begin < high)).tolist():
+            check_writable(arrays[number], out, f"sample {number}")
 
     def _samples(
         self, arrays: Sequence[DeviceArray], indices: Any
