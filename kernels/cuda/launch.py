@@ -52,6 +52,7 @@ from .tiling import (
     is_long,
     line_share,
     loops,
+    lost_bytes,
     offsets,
     pixel_time,
     shape,
@@ -66,6 +67,7 @@ NARROW_SHARES = {1: 1.0, 2: 0.93, 4: 0.87, 8: 0.8, 16: 0.55}
 NARROW_READ_SHARE = 0.92
 SINGLE_SHARE = 0.82
 SPREAD_SHARE = 0.7  # if adjacent threads read narrow words of different rows
+IDLE_POWER = 0.3  # of the share of threads that are used if the output has short rows
 LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
 LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
@@ -206,6 +208,11 @@ def interleave(
     load_steps, store_steps = (together if splits else apart)[0], (together if merges else apart)[1]
     if (first.width(load_steps, load), target.width(store_steps, store)) != (load, store):
         return None
+    time = pixel_time(pixel, planes, (source.item, target.item))
+    if pixels.gap:  # rows of an image are apart from those of the next one
+        side, steps = (target, apart[1]) if splits else (source, apart[0])
+        lost = lost_bytes(side.width(steps, SECTOR), is_read=not splits)
+        time += lost / (pixels.low.count * (source.item + target.item))
     planes, order = (planes, ()) if splits else channel_order(planes)
     macros = _pixel_macros(pixel or SourcePixel(planes.count)) | _plane_macros(order)
     macros |= {"SPLIT": 1} if splits else {}
@@ -213,15 +220,15 @@ def interleave(
     macros |= {"LOAD": load, "STORE": store, "GROUPS": CHUNK[source.item]}
     macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels.loops)}
     coefficients = pack_coefficients(epilogue)
-    steps = planes.src, planes.dst, planes.coef_stride
+    strides = planes.src, planes.dst, planes.coef_stride
     along = coefficients_vary([*pixels.loops, planes] if merges else pixels.loops, epilogue)
     return CudaLaunch(
         "interleave",
         defines(source, epilogue, along, **macros),
-        loops(outer) + axis(pixels.loops, pixels_per_chunk) + struct.pack("4q", *steps, lowest),
+        loops(outer) + axis(pixels.loops, pixels_per_chunk) + struct.pack("4q", *strides, lowest),
         count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
         coefficients=coefficients,
-        share=1 / pixel_time(pixel, planes, (source.item, target.item)),
+        share=1 / time,
     )
 
 
@@ -407,6 +414,9 @@ def _transpose(
     row_words = tile_rows // words[0]
     if gcd(row_words, 8) * load < WORD and row_words > WARP:
         share *= SPREAD_SHARE
+    beside = -(-tile_run * source.item // BANK)  # words that threads write to shared memory
+    if beside < WARP:
+        share *= (beside / (1 << (beside - 1).bit_length())) ** IDLE_POWER
     run_step = tile_run - shared  # from one tile to the next
     tiles, rows_tiles = tile_count(run.loops, run_step), tile_count(rows.loops, tile_rows)
     # Tiles that read whole lines need not be near those that read the next ones.
@@ -577,7 +587,6 @@ def _permute(
 
 
 FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered
-LEAST_SHARE = 0.6  # of boxes that are preferred to short runs
 
 # The kernels that may execute a choice, of which the fastest is taken. `_permute` is the last one,
 # as it takes the longest to plan; `_gather` executes all others.
@@ -594,14 +603,15 @@ _MAKERS: dict[str, tuple[_Maker, ...]] = {
 # ---- runs --------------------------------------------------------------------------------
 
 RUN_WORDS = 4 * THREADS  # words of the output that a block writes
-SHORT_RUN = 56  # bytes: boxes of "permute" are faster for shorter ones
-ALIGNED = 8  # bytes: "gather" moves runs at such addresses in words as wide
+ALIGNED = 4  # bytes: "gather" moves runs at such addresses in words as wide
+RUN_SHARE, RUN_LOST = 0.95, 4.5  # the speed of long runs, and what it is less for each of a byte
+LONG_RUN = 160  # bytes from which on boxes of "permute" are not faster
 
 
 def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
-    """Return a launch of "runs", or of "permute" for runs of little more than a word.
+    """Return a launch of "runs", or of "permute" if it is faster.
 
-    None if runs are shorter, long or aligned, or out has gaps.
+    None if runs are shorter than a word, long or aligned, or out has gaps.
     """
     nest = [*choice.outer, *choice.rows, *choice.run]
     # The loops in the order of the output, and the first elements in this order.
@@ -620,10 +630,10 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
         return None
     if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or count >= MAX_COUNT:
         return None
-    if length < SHORT_RUN and _common_alignment(choice, src, dst) == choice.source_item:
+    if length < LONG_RUN and _common_alignment(choice, src, dst) == choice.source_item:
         sides = Side(choice.source_item, src % WORD), Side(choice.source_item, dst % WORD)
         launch = _permute(choice, *sides, None)
-        if launch is not None and launch.share >= LEAST_SHARE:
+        if launch is not None and launch.share > RUN_SHARE - RUN_LOST / length:
             return launch
     head = -(dst + dst_first) % WORD
     lasts = [loop.offsets[-1] if loop.offsets else (loop.count - 1) * loop.src for loop in outer]

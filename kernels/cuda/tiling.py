@@ -232,13 +232,22 @@ def shape(
 
 
 # What tiles and lines have taken on an H100 (2026-11-26), relative to a copy: the time of full
-# tiles, and of lines that are written, and bytes that each row takes in addition, and more if it
-# begins or ends within a sector.
-FULL_TIME, MERGE_TIME = 1.04, 1.06
+# tiles, and of lines that are written, also from several rows at once, and bytes that each row
+# takes in addition, and more if it begins or ends within a sector.
+FULL_TIME, MERGE_TIME, BESIDE_TIME = 1.04, 1.06, 1.14
 READ_LOST, READ_CUT, WRITE_LOST, WRITE_CUT = 7, 15, 12, 136
 # Tiles that are partly empty, or overlap, lose less time than space.
 EMPTY_POWER, SHARED_POWER = 0.3, 0.2
 APART_SHARE = 0.75  # the speed if an axis has gaps
+
+
+def lost_bytes(alignment: int, *, is_read: bool) -> float:
+    """Return the bytes that a row takes in addition to its own.
+
+    `alignment`: bytes that divide the addresses of its beginning and its end.
+    """
+    cut = 1 - alignment / SECTOR
+    return READ_LOST + READ_CUT * cut if is_read else WRITE_LOST + WRITE_CUT * cut
 
 
 def tile_share(
@@ -255,9 +264,9 @@ def tile_share(
     written in parts; `shared`: places along the run of two tiles.
     """
     (tall, wide), (source, target) = lengths, items
-    read_cut, write_cut = (1 - alignment / SECTOR for alignment in alignments)
-    read = _row_time(tall, rows, source, run.low.src, READ_LOST + READ_CUT * read_cut)
-    write = _row_time(wide - shared, run, target, rows.low.dst, WRITE_LOST + WRITE_CUT * write_cut)
+    lost = lost_bytes(alignments[0], is_read=True), lost_bytes(alignments[1], is_read=False)
+    read = _row_time(tall, rows, source, run.low.src, lost[0])
+    write = _row_time(wide - shared, run, target, rows.low.dst, lost[1])
     time = FULL_TIME + (read * source + write * target) / (source + target)
     full = _occupancy(rows, tall) * _occupancy(run, wide - shared)
     share: float = full**EMPTY_POWER * (1 - shared / wide) ** SHARED_POWER / time
@@ -430,8 +439,9 @@ def line_share(lines: Lines, items: tuple[int, int], word: int, alignment: int, 
     length = lines.pixels.count if lines.has_gaps else lines.pixels.low.count
     own = length * item
     if not lines.split:  # the cache holds sectors that are read for other warps
-        return own / (own + SECTOR - alignment) / MERGE_TIME
-    lost = WRITE_LOST + WRITE_CUT * (1 - alignment / SECTOR)
+        time = MERGE_TIME if _beside(lines) == 1 else BESIDE_TIME
+        return own / (own + SECTOR - alignment) / time
+    lost = lost_bytes(alignment, is_read=False)
     time = FULL_TIME + lost / (min(tile, length) * sum(items))
     # A warp writes parts of sectors that another warp of the block completes soon.
     own = min(own, word * max(1, WARP // _beside(lines)))

@@ -209,7 +209,7 @@ FAMILIES = [
     ("uvwx->wuxv", (1000, 959, 2, 2), "u2", "permute"),  # two axes of channels in another order
     ("bwc->bcw", (64, 256, 256), "u1", "transpose"),  # words of full width on both sides
     ("bpc->bcp", (64, 65536, 3), "u1", "interleave"),
-    ("bpc->bcp", (16, 65521, 11), "f4", "permute"),  # channels at any address
+    ("bpc->bcp", (16, 65521, 11), "f4", "transpose"),  # channels at any address
     ("abc->bac", (600, 50, 168), "u1", "gather"),  # runs that stay contiguous
 ]
 

@@ -77,7 +77,7 @@ def test_tiles_of_runs_that_meet_in_the_source(shape):
     check(x, pattern)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "u2", "u4"])
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
 def test_items_and_axes(dtype):
     item = np.dtype(dtype).itemsize
     for pattern, shape in [
@@ -127,7 +127,7 @@ def test_where_other_kernels_are_used():
 
 
 @pytest.mark.parametrize(
-    "shape", [(2**30, 3, 17), (3, 2**26, 131), (2, 2, 2**17 - 1), (2, 3, 2**17 + 1)]
+    "shape", [(2**30, 3, 17), (3, 2**26, 171), (2, 2, 2**17 - 1), (2, 3, 2**17 + 1)]
 )
 def test_the_largest_arrays(shape):
     """Numbers that a kernel divides stay below 2**31, and every tile has a block."""
