@@ -74,11 +74,12 @@ def main(
             raise ArgumentError(f"--{sweep}: measures rows of its own; omit it, or the PATTERN")
         sweep = "own"
     table = _one_table(collate, resize, loaders)
-    if sweep is not None and (device != "cpu" or saved or loop or others or table):
+    if sweep == "floor" and device != "cpu":
+        raise ArgumentError(f"--floor: its goals are those of CPUs; omit --device {device}")
+    if sweep is not None and (saved or loop or others or table):
         raise ArgumentError(
-            f"{'PATTERN' if conversion else f'--{sweep}'}: measures rows of its own on the CPU; "
-            "combine it only with --quick, "
-            "--json, --plot and --seed"
+            f"{'PATTERN' if conversion else f'--{sweep}'}: measures rows of its own; combine it "
+            "only with --quick, --device, --json, --plot, --seed, --only and --limit"
         )
     if table is not None:
         _check_one_table(table, (plot, json, device, loop, saved, others, only, limit))

@@ -26,8 +26,6 @@ LIMIT = "limit"
 SPAN_BYTES = 256 << 20
 FEWEST_SETS = 3
 MOST_SETS = 16
-# Above this only a part of a row is compared: NumPy would take longer than all measurements.
-COMPARED_BYTES = 1 << 30
 # Relative tolerance for rounding. The absolute one is 1e-5, as results are of the order of 1.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-7}
 
@@ -94,7 +92,7 @@ class _ResultChecker:
         pairs = list(zip(values, row.sources, strict=True))
         self._expected = [
             (part, reference(row, [_samples(array, layout, part) for array, layout in pairs]))
-            for part in _compared_parts(row)
+            for part in _compared_parts(row, device.compared_bytes)
         ]
 
     def __call__(self, result: Any) -> bool:
@@ -107,12 +105,15 @@ class _ResultChecker:
         )
 
 
-def _compared_parts(row: Row) -> list[slice]:
-    """Return the samples to compare: all, or a few from both ends and from the middle."""
-    if "b" not in row.letters or row.bytes_read + row.bytes_written <= COMPARED_BYTES:
+def _compared_parts(row: Row, most: int) -> list[slice]:
+    """Return the samples to compare: all, or a few from both ends and from the middle.
+
+    `most`: bytes read and written above which only a part of a row is compared.
+    """
+    if "b" not in row.letters or row.bytes_read + row.bytes_written <= most:
         return [slice(None)]
     (count,) = row.shape("b")
-    edge = max(1, count * COMPARED_BYTES // (row.bytes_read + row.bytes_written) // 12)
+    edge = max(1, count * most // (row.bytes_read + row.bytes_written) // 12)
     middle = count // 2
     return [slice(edge), slice(middle, middle + edge), slice(count - edge, count)]
 

@@ -10,9 +10,9 @@ The protocol is that of the CPU; only the timing of a call differs:
 - **One stream** is used by all libraries; the default stream cannot be captured.
 
 The limit is a copy within device memory that reads and writes, together, as many bytes as the row;
-for rows between host and device, it is a copy from or to pinned memory. It is not replayed, and its
-bytes are rounded up to 8 KiB: on an H100, a copy of another size in a graph reached 2.4 TB/s, and
-copies of all sizes outside of graphs 3.0 TB/s (2026-11-26).
+for rows between host and device, it is a copy from or to pinned memory. It is not replayed, and the
+bytes of a large copy are rounded up to 8 KiB: on an H100, copies of other sizes in a graph reached
+2.4 TB/s, and all copies outside of graphs 3.0 TB/s (2026-11-26).
 
 The rows are those of the CPU with larger batches, and some rows for a GPU only. A GPU moves several
 TB per second and has tens of MB of second-level cache. So every array has 256 MB or more: a sample
@@ -56,6 +56,8 @@ def open_cuda() -> Cuda:
 
 class Cuda:
     """A GPU used through the module `cupy`."""
+
+    compared_bytes = 64 << 20
 
     def __init__(self, cupy: Any) -> None:
         self.cupy = cupy
@@ -112,7 +114,9 @@ class Cuda:
             if row.kind == "upload":
                 return partial(self.copy, device_buffer, host_buffer)
             return partial(self.copy, host_buffer, device_buffer)
-        half = -(-row.traffic // (2 * COPY_UNIT)) * COPY_UNIT
+        half = row.traffic // 2
+        if half >= LARGE_COPY:
+            half = -(-half // COPY_UNIT) * COPY_UNIT
         content = values.reshape(-1).view(np.uint8)  # random bytes: zeros would need less power
         source = self.cupy.resize(content, half)
         return partial(self.copy, self.empty((half,), np.dtype(np.uint8)), source)
@@ -212,7 +216,7 @@ def _format_cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-COPY_UNIT = 8 << 10  # bytes: copies of other sizes are slower
+COPY_UNIT, LARGE_COPY = 8 << 10, 1 << 20  # bytes: large copies of other sizes are slower
 MIN_ARRAY_BYTES = 256 << 20
 BATCH = (256, 224, 224, 3)  # a batch of a data loader: 38.5 MB
 

@@ -46,7 +46,13 @@ Call = Callable[[], object]
 
 
 class Device(Protocol):
-    """A device that makes arrays, the limit and variants, and times calls."""
+    """A device that makes arrays, the limit and variants, and times calls.
+
+    Of rows that read and write more than `compared_bytes`, only some samples are compared with the
+    expected result: NumPy would take longer to compute all than the measurements take.
+    """
+
+    compared_bytes: int
 
     @property
     def timer(self) -> Timer | None:
@@ -85,6 +91,7 @@ class Host:
     """The CPU: NumPy arrays, direct calls, the clock of `measure`."""
 
     timer: Timer | None = None
+    compared_bytes = 1 << 30
 
     def using(self) -> AbstractContextManager[Any]:
         """Return a null context, because the CPU needs none."""

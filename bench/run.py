@@ -17,7 +17,7 @@ from ..config import warmup
 from ..errors import ArgumentError
 from ..kernels.cpu.compiler import loaded
 from .cases import prepare
-from .device import device_peers, device_rows, open_cuda
+from .device import adapt_to_device, device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
 from .files import check_files
 from .host import Device, Host, set_passive_wait_policy
@@ -101,7 +101,7 @@ def run(
     check_files(plot, json)
     openmp = set_passive_wait_policy()  # before a library with OpenMP threads is imported
     if sweep is not None:
-        setup = _sweep_setup(sweep, quick)
+        setup = _sweep_setup(sweep, quick, device)
     else:
         setup = _cpu_setup(quick, with_others) if device == "cpu" else _cuda_setup(quick)
     if only is not None:
@@ -122,7 +122,7 @@ def run(
         print(f"not measured in {seconds:g} s:")
         for row in setup.rows[len(results) :]:
             print(f"    {row.name}")
-    if sweep is not None and sweep.own is not None:
+    if sweep is not None and sweep.own is not None and device == "cpu":
         show_plan(sweep.own)
     not_measured = [name for result in results for name in (*result.wrong, *result.failed)]
     below = sweep is not None and any(result.reached is False for result in results)
@@ -139,7 +139,12 @@ def show_plan(row: Row) -> None:
             print(f"  compiled  {ORIGINS[kernel.origin]}: {kernel.spec}")
 
 
-def _sweep_setup(sweep: Sweep, quick: bool) -> _Setup:
+def _sweep_setup(sweep: Sweep, quick: bool, device: str) -> _Setup:
+    if device != "cpu":
+        rows = sweep.rows(quick)
+        rows = rows if sweep.own is not None else [*map(adapt_to_device, rows)]
+        gpu = open_cuda()
+        return _Setup(gpu, rows, device_peers(gpu), DEVICE_QUICK, False)
     peers = [] if sweep.name == "floor" else available(layoutkit.get_num_threads())
     return _Setup(Host(), sweep.rows(quick), peers, QUICK if quick else SWEEP, False)
 

@@ -394,6 +394,14 @@ def test_the_limit_copies_half_of_all_bytes_or_those_between_host_and_device(kin
     assert elapsed == pytest.approx(2 * expected / GIGABYTES_PER_SECOND / 1e9)
 
 
+def test_large_copies_are_rounded_up(device, cupy, monkeypatch):
+    monkeypatch.setattr(device_rows, "LARGE_COPY", 1)
+    row = row_of("move")
+    device.timer(device.limits(row, [[np.zeros(row.bytes_read, np.uint8)]], []))
+    unit = device_rows.COPY_UNIT
+    assert cupy.copied == [-(-row.traffic // 2 // unit) * unit]
+
+
 class Liar(NumPy):
     """A peer that is right when called directly, but writes nothing in a graph."""
 
@@ -448,7 +456,7 @@ LARGE = Row("g", "move", ("bhwc",), "chwb", "bhwc", (60, 4, 5, 3), "uint8", "uin
 def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, monkeypatch):
     values = np.random.default_rng(0).integers(0, 256, LARGE.shape("bhwc"), np.uint8)
     result = np.ascontiguousarray(values.transpose(3, 1, 2, 0))
-    monkeypatch.setattr(cases, "COMPARED_BYTES", 2400)
+    monkeypatch.setattr(device, "compared_bytes", 2400)
     right = cases._ResultChecker(LARGE, [values], device)
     assert [part.stop - part.start for part, _ in right._expected if part.start] == [1, 1]
     assert right(result)
@@ -457,13 +465,11 @@ def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, mon
     assert not right(result)
 
 
-def test_up_to_the_bound_all_is_compared(device, monkeypatch):
-    monkeypatch.setattr(cases, "COMPARED_BYTES", 2 * 3600)
-    assert cases._compared_parts(LARGE) == [slice(None)]
-    monkeypatch.setattr(cases, "COMPARED_BYTES", 2 * 3600 - 1)
-    assert len(cases._compared_parts(LARGE)) == 3
+def test_up_to_the_bound_all_is_compared():
+    assert cases._compared_parts(LARGE, 2 * 3600) == [slice(None)]
+    assert len(cases._compared_parts(LARGE, 2 * 3600 - 1)) == 3
     matrix = dataclasses.replace(LARGE, sources=("hw",), target="wh", letters="hw", sizes=(99, 99))
-    assert cases._compared_parts(matrix) == [slice(None)]
+    assert cases._compared_parts(matrix, 1) == [slice(None)]
 
 
 # ---- Other libraries -----------------------------------------------------------------------
@@ -655,6 +661,20 @@ def test_the_whole_benchmark_writes_table_json_and_figure(tmp_path, capsys, devi
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert device.stream.is_current == 0
     assert cupy.frees == 2 * len(data["rows"])
+
+
+@pytest.mark.usefixtures("_tiny_bench")
+@pytest.mark.parametrize("options", [["--random", "2"], ["uv->vu", "--shape", "6,5"]])
+def test_sweeps_run_on_the_gpu(monkeypatch, tmp_path, cupy, options):
+    adapted = []
+    monkeypatch.setattr(run, "adapt_to_device", lambda row: adapted.append(row) or tiny(row))
+    numbers = tmp_path / "numbers.json"
+    assert cli.main(["bench", "--device", "cuda", *options, "--json", str(numbers)]) == 0
+    rows = json.loads(numbers.read_text())["rows"]
+    assert len(adapted) == (2 if "--random" in options else 0)
+    assert len(rows) == (2 if "--random" in options else 1)
+    assert all({"limit", "layoutkit", "CuPy"} <= row["variants"].keys() for row in rows)
+    assert cupy.copied
 
 
 @pytest.mark.usefixtures("_tiny_bench")

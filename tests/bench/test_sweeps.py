@@ -111,9 +111,9 @@ def test_the_summary_compares_with_the_fastest_library_of_each_row():
     assert lines[4] == "    0.50 of torch's speed: uv->vu uint8 (2000000, 2)"
 
 
-def test_sweeps_measure_on_the_cpu_and_alone():
-    with pytest.raises(ArgumentError, match="--runs: measures rows of its own on the CPU"):
-        main(sweep="runs", device="cuda")
+def test_sweeps_measure_alone():
+    with pytest.raises(ArgumentError, match="--floor: its goals are those of CPUs"):
+        main(sweep="floor", device="cuda")
     with pytest.raises(ArgumentError, match="--random: measures rows of its own"):
         main(sweep="random", count=3, collate=True)
 
