@@ -23,7 +23,7 @@
 #
 # For a machine with an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
-#   make first-contact  the first hour, from "is there a GPU" to "how fast is it", in eight steps with
+#   make first-contact  half an hour, from "is there a GPU" to "how fast is it", in eight steps with
 #                       time limits, into first-contact.md; STEPS="1 2" selects steps
 #   make test-gpu       kernels, streams, graphs, transfers and PyTorch on the GPU
 #   make bench-gpu      conversions timed against a device copy, CuPy and PyTorch; BENCH=--quick for

@@ -29,15 +29,15 @@ TRIED = 8  # boxes whose conflicts are counted: those that touch the fewest sect
 PITCHES = 8  # distances of rows in shared memory to try
 GROUPS = (8, 16, 32, 64, 128, 256)  # threads that write a run
 
-# In one cycle a multiprocessor copies these bytes, and issues these instructions of threads.
-COPIED_BYTES = 18.6
+# What a multiprocessor of an H100 copies in a cycle, and the instructions of threads that it issues.
+COPIED_BYTES = 11.5
 INSTRUCTIONS = 128
-# What 350 boxes on an H100 have taken (2026-11-26): the sectors of long rows and runs, and bytes
-# that each row or run takes in addition, and more if it begins or ends within a sector.
-# Instructions and the pipe to shared memory partly overlap with memory.
+# What 350 boxes on an H100 have taken (2026-11-26): the sectors of long rows and runs, bytes that
+# each row or run takes in addition, and more if it begins or ends within a sector, and the share of
+# the accesses to shared memory that limits them.
 SECTORS = 1.05
 ROW_LOST, ROW_CUT, RUN_LOST, RUN_CUT = 20, 30, 12, 136
-ISSUED, PIPED = 0.6, 0.4
+PIPED = 0.65
 # Instructions, counted in the machine code: of a thread, of a word that it reads, of a run that it
 # writes, without and for each loop around it, and of an item at the end of a run.
 FIXED, READ, RUN, AROUND, END = 120, 40, 30, 7, 40
@@ -216,8 +216,7 @@ def _box(parts: Parts, word: int) -> Box:
     pipe = (read * WORD * 2 + runs * words * word * target) / LINE + size * conflicts / WARP
     copy = size * (source + target) / COPIED_BYTES
     # The three resources work at the same time, and the slowest one limits the others.
-    issue = instructions / INSTRUCTIONS / copy
-    demands = parts.sectors, ISSUED * issue, PIPED * pipe / copy
+    demands = parts.sectors, instructions / INSTRUCTIONS / copy, PIPED * pipe / copy
     slowness = sum(demand**4 for demand in demands) ** 0.25
     blocks = min(MOST_BLOCKS, SHARED_BYTES // (shared + RESERVED_BYTES))
     return Box(

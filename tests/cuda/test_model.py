@@ -10,6 +10,7 @@ from dataclasses import replace
 import cuda_shim
 import numpy as np
 import pytest
+from any_shapes import coverage_rows
 from cuda_model import (
     RESIZES,
     WINDOWS,
@@ -18,7 +19,6 @@ from cuda_model import (
     cost_of_executed,
     cost_of_windows,
     costs_of_options,
-    coverage_rows,
     rounds_of,
     throughput,
     wavefronts,

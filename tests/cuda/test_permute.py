@@ -193,6 +193,7 @@ def test_boxes_are_what_the_kernel_expects(case):
         assert gcd(SECTOR, addresses[side], *steps) % alignment == 0
     assert box.word * max(items) <= WORD
     assert THREADS % box.group == 0
+    assert box.group * box.word * items[1] >= SECTOR  # threads that write together
 
 
 def test_estimates_prefer_full_boxes_without_conflicts():

@@ -1,4 +1,7 @@
-"""A model of a launch's time on an H200, computed without a GPU. Nothing here was measured.
+"""A model of a launch's time on an H100, computed without a GPU.
+
+Clock and copy speed are those of an H100 that ran the benchmark (2026-11-26), and so is the cost of
+parts of sectors; docs/gpu.md compares the predictions with its measurements.
 
 The machine code that NVRTC makes for sm_90 gives the registers of a thread, the rounds of loads
 that it waits for, and its instructions. Blocks that run on the CPU, whole and ragged ones as the
@@ -14,8 +17,9 @@ turns depend on the box. Their machine code is executed instruction by instructi
 counts what warps issue, loops and branches included. A round of loads of sectors that the block has
 loaded before costs `HIT` cycles.
 
-What is simplified: sectors that are stored count once for each warp access, those that are loaded
-once in all traced blocks (the first cache and the L2 cache hold them for neighbours). The rounds of
+What is simplified: sectors that are stored count once for each warp access, and several times if a
+block stores a part of them; those that are loaded count once in all traced blocks (the first cache
+and the L2 cache hold them for neighbours). The rounds of
 loads are those of blocks without ragged edges, and ragged blocks issue as many more instructions
 than whole ones as they have more accesses. Loops over the axes of a nest (`gather`) are counted for
 one turn. Pages, and the cut between shared memory and cache, are left out.
@@ -25,7 +29,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import random
 import re
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,21 +37,22 @@ from math import prod
 
 import cuda_shim
 import numpy as np
+from any_shapes import coverage_rows
 from cuda_moves import planned, planned_collate, planned_in_place, planned_padded, planned_sum
 from nvrtc import Compiled
 from sass import Block, Code
 
-from layoutkit.bench.device import adapt_to_device, device_rows
-from layoutkit.bench.sweeps import channel_rows, own_row, random_rows
+from layoutkit.bench.device import device_rows
 from layoutkit.kernels.cuda.launch import MAX_PARTS, source
 from layoutkit.kernels.cuda.tiling import loops
 from layoutkit.spec import as_dtype
 
-# Of an H200: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
+# Of an H100: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
 PROCESSORS = 132
-CLOCK = 1.755e9
-COPY = 4.3e12
-BYTES_PER_CYCLE = COPY / CLOCK / PROCESSORS  # of one multiprocessor: 18.6
+CLOCK = 1.98e9
+COPY = 3.0e12
+BYTES_PER_CYCLE = COPY / CLOCK / PROCESSORS  # of one multiprocessor: 11.5
+PARTIAL = 3.4  # more sectors' time of a sector of which a block stores only a part
 WARPS = 64
 REGISTERS = 65536
 SHARED = 227 << 10
@@ -451,7 +455,7 @@ class Work:
     accesses: int  # of warps to memory
     whole: int  # accesses of the block with the fewest, of those that store the most
     pipe: float  # cycles of the pipe to shared memory and the first cache
-    sectors: int  # of device memory
+    sectors: float  # of device memory
     stored: int  # bytes
     conflicts: float
 
@@ -470,12 +474,13 @@ def _work(log, is_global, access):
     accesses = np.bincount(blocks)
     stored = np.bincount(blocks[access[stores]], size[stores], len(accesses))
     written = _distinct(access[stores], address[stores] // SECTOR).sum()
+    partial = _partial(blocks[access[stores]], address[stores] // SECTOR, size[stores])
     read = len(np.unique(address[loads] // SECTOR))
     return Work(
         len(blocks),
         accesses[stored == stored.max()].min(),
         np.maximum(lines, global_bytes / LINE).sum() + waves,
-        written + read,
+        written + read + PARTIAL * partial,
         int(size[stores].sum()),
         waves / groups if groups else 1.0,
     )
@@ -501,6 +506,15 @@ def _accesses(log):
     thread = 1 << 30  # places and turns
     warp = one // thread // 32 * thread + one % thread
     return np.unique(warp * 4096 + often, return_inverse=True)[1]
+
+
+def _partial(block, sector, size):
+    """Return the number of sectors of which a block stores only a part."""
+    if not len(block):
+        return 0
+    near = sector - sector.min()
+    _, part = np.unique(block * (int(near.max()) + 1) + near, return_inverse=True)
+    return int((np.bincount(part, size) < SECTOR).sum())
 
 
 def _distinct(access, places, length=0):
@@ -610,22 +624,6 @@ def _untouched(shape, dtype):
     size = prod(shape) * as_dtype(dtype).itemsize
     memory = np.zeros(size + 256, np.uint8)
     return memory[-memory.ctypes.data % 256 :][:size].view(as_dtype(dtype)).reshape(shape)
-
-
-def coverage_rows(count, seed):
-    """Yield rows that no kernel was tuned for: a half random, a quarter each channels and runs.
-
-    The random and channel rows are those of `bench`, in the sizes for a GPU; channels are 5 to 31,
-    and runs 17 to 255 bytes that stay contiguous.
-    """
-    choose = random.Random(seed)
-    rows = [*random_rows(count - 2 * (count // 4), seed)]
-    channels = [row for row in channel_rows() if 5 <= row.sizes[-1] <= 31]
-    rows += choose.sample(channels, count // 4)
-    for _ in range(count // 4):
-        shape = (65536, choose.randint(2, 64), choose.randint(17, 255))
-        rows.append(own_row("uvw->vuw", shape, "uint8", None))
-    yield from map(adapt_to_device, rows)
 
 
 def main():
