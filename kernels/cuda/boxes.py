@@ -29,7 +29,7 @@ TRIED = 8  # boxes whose conflicts are counted: those that touch the fewest sect
 PITCHES = 8  # distances of rows in shared memory to try
 GROUPS = (8, 16, 32, 64, 128, 256)  # threads that write a run
 
-# What a multiprocessor of an H100 copies in a cycle, and the instructions of threads that it issues.
+# Bytes that a multiprocessor of an H100 copies in a cycle, and instructions that its threads issue.
 COPIED_BYTES = 11.5
 INSTRUCTIONS = 128
 # What 350 boxes on an H100 have taken (2026-11-26): the sectors of long rows and runs, bytes that

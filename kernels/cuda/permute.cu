@@ -68,11 +68,16 @@ constexpr bool HAS_ENDS = RUN_ALIGNMENT < WORD || RUN_UNIT * OUT % WORD;
 constexpr int ALIGNED = smaller(32, GROUP * WORD);
 
 // Blocks that a multiprocessor has room for; many look-ups and wide items need the registers of
-// some of them.
+// some of them, and from sm_100 on items of 4 bytes do.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int WIDE = 4;
+#else
+constexpr int WIDE = 8;
+#endif
 constexpr int DEPTH = RUN_LOOPS > 1 ? RUN_LOOPS * PER_WORD : 0;
+constexpr bool IS_LARGE = DEPTH > 16 || PER_WORD > 8 || RUN_LOOPS > 3 || ITEM >= WIDE;
 constexpr int BLOCKS =
-    smaller(DEPTH >= 32 ? 5 : DEPTH > 16 || RUN_LOOPS > 3 || ITEM >= 8 ? 6 : 8,
-            (227 << 10) / (BOX_BYTES + (1 << 10)));
+    smaller(DEPTH >= 32 ? 5 : IS_LARGE ? 6 : 8, (227 << 10) / (BOX_BYTES + (1 << 10)));
 
 typedef Items<byte, LOAD> Bytes;
 typedef Items<Source, 1> One;
@@ -102,19 +107,21 @@ struct Box {
     // Only the outermost loops of rows and of runs may be divided. Blocks next to each other take the
     // boxes of a group along the run, then those of the next part of the rows.
     INLINE Box(const Params &params, unsigned unit) : params(params), first({0, 0, 0}) {
-        unsigned of_run = draw(unit, params.group), of_row = 0;
-        if (ROW_END != RUN_END) of_row = draw(unit, params.loop[ROW_END].boxes);
-        of_run += draw(unit, params.groups) * params.group.count;
-        exists = of_run < params.loop[RUN_END].boxes.count;
+        unsigned of_run = draw(unit, params.group);
 #pragma unroll
         for (int i = LOW; i >= 0; --i) {
+            if (i == RUN_END) continue;
             const BoxLoop &loop = params.loop[i];
-            count[i] = COUNT[i];
-            if (i != RUN_END && i != ROW_END) continue;
-            const uint64 start = (uint64)(i == RUN_END ? of_run : of_row) * COUNT[i];
-            if (loop.total - start < COUNT[i]) count[i] = (int)(loop.total - start);
+            const uint64 start = (uint64)draw(unit, loop.boxes) * COUNT[i];
+            count[i] = (int)(loop.total - start < COUNT[i] ? loop.total - start : COUNT[i]);
             first.add((int64)start, loop.step);
         }
+        of_run += draw(unit, params.groups) * params.group.count;
+        const BoxLoop &run = params.loop[RUN_END];
+        exists = of_run < run.boxes.count;
+        const uint64 begin = (uint64)of_run * COUNT[RUN_END], left = run.total - begin;
+        count[RUN_END] = (int)(left < COUNT[RUN_END] ? left : COUNT[RUN_END]);
+        first.add((int64)begin, run.step);
         first.add(1, params.outer.place(unit));
     }
 

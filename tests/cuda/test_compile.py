@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 from resizing import Case
 
 from layoutkit.bench.device import device_rows
+from layoutkit.kernels.cuda import launch as launch_module
 from layoutkit.kernels.cuda.launch import FAMILIES, source
 from layoutkit.kernels.cuda.tiling import THREADS
 
@@ -37,6 +39,12 @@ SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat
 # ---- what is compiled --------------------------------------------------------------------
 
 
+def tiled(*conversion, **keywords):
+    """A conversion by tiles."""
+    with patch.dict(launch_module._MAKERS, transpose=(launch_module._transpose,)):
+        return move(*conversion, **keywords)
+
+
 def boxed(*conversion, **keywords):
     """A conversion by boxes."""
     with by_boxes():
@@ -50,9 +58,9 @@ LAUNCHES = {
     "transpose 4": lambda: move("bwc->bcw", (2, 256, 256), "u4"),
     "transpose 8": lambda: move("bwc->bcw", (2, 256, 256), "f8"),
     "transpose 16": lambda: move("bwc->bcw", (2, 256, 256), "c16"),
-    "transpose 1, unaligned": lambda: move("bwc->bcw", (2, 704, 1025), "u1", 1),
-    "transpose 1, anywhere": lambda: move("bwc->bcw", (2, 705, 1025), "u1", 1),
-    "transpose 4, unaligned": lambda: move("bwc->bcw", (2, 704, 1025), "u4", 4),
+    "transpose 1, unaligned": lambda: tiled("bwc->bcw", (2, 704, 1025), "u1", 1),
+    "transpose 1, anywhere": lambda: tiled("bwc->bcw", (2, 705, 1025), "u1", 1),
+    "transpose 4, unaligned": lambda: tiled("bwc->bcw", (2, 704, 1025), "u4", 4),
     "transpose 4, fused": lambda: move("xyz->zyx", (20, 20, 20), "u4"),
     "transpose, normalised": lambda: move(
         "bwc->bcw", (2, 256, 64), "u1", dtype="f4", mean=[*range(64)]
