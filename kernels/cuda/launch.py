@@ -60,14 +60,14 @@ from .tiling import (
     tile_share,
 )
 
-GATHERED_SHARE = 0.9  # the speed of `gather` that reads whole lines, relative to a copy
-# The speed of tiles by how many times written words are narrower than the widest ones, if long rows
-# are read in narrow words, and if items of 1 byte are read one by one and written as single bytes.
+# Measured on an H100, 2026-11-26. The speed of tiles relative to those with wide words: by how many
+# times written words are narrower than the widest ones, ...
 NARROW_SHARES = {1: 1.0, 2: 0.93, 4: 0.87, 8: 0.8, 16: 0.55}
-NARROW_READ_SHARE = 0.92
-SINGLE_SHARE = 0.82
+NARROW_READ_SHARE = 0.92  # if long rows are read in narrow words
+SINGLE_SHARE = 0.82  # if single bytes are read and written
 SPREAD_SHARE = 0.7  # if adjacent threads read narrow words of different rows
 IDLE_POWER = 0.3  # of the share of threads that are used if the output has short rows
+GATHERED_SHARE = 0.9  # the speed of `gather` that reads whole lines, relative to a copy
 LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
 LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
@@ -380,12 +380,9 @@ def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
 
 
 def _transpose(
-    choice: KernelChoice,
-    source: Side,
-    target: Side,
-    epilogue: Epilogue | None,
-) -> CudaLaunch:
-    """Return a launch of "transpose"."""
+    choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
+) -> CudaLaunch | None:
+    """Return a launch of "transpose"; None if a grid has not enough blocks."""
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
     load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0] + rows.words(source.item)
@@ -406,22 +403,16 @@ def _transpose(
     shared = SECTOR // target.item if shifted[1] else 0
     alignments = source.width(load_steps, SECTOR), SECTOR if shared else alignment
     share = tile_share(rows, run, (tile_rows, tile_run), items, alignments, shared)
-    share *= NARROW_SHARES[most // store]
-    if load == target.item == 1:
-        share *= SINGLE_SHARE
     if load < 2 * BANK and is_long(rows, source.item):
         share *= NARROW_READ_SHARE
-    row_words = tile_rows // words[0]
-    if gcd(row_words, 8) * load < WORD and row_words > WARP:
-        share *= SPREAD_SHARE
-    beside = -(-tile_run * source.item // BANK)  # words that threads write to shared memory
-    if beside < WARP:
-        share *= (beside / (1 << (beside - 1).bit_length())) ** IDLE_POWER
     run_step = tile_run - shared  # from one tile to the next
     tiles, rows_tiles = tile_count(run.loops, run_step), tile_count(rows.loops, tile_rows)
     # Tiles that read whole lines need not be near those that read the next ones.
     cut = rows_tiles if source.width(load_steps, LINE) < LINE else 1
     group, groups = tile_groups(tiles, cut)
+    grid = count_iterations(outer) * rows_tiles * group * groups
+    if grid >= MAX_COUNT:
+        return None
     coefficients = pack_coefficients(epilogue)
     macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
     macros |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
@@ -434,10 +425,30 @@ def _transpose(
         + struct.pack("2q", *_gapless(choice, source.item))
         + divisor(group)
         + divisor(groups),
-        count_iterations(outer) * rows_tiles * group * groups,
+        grid,
         coefficients=coefficients,
-        share=share,
+        share=share * _word_share(tile_rows, tile_run, items, (load, store), most),
     )
+
+
+def _word_share(
+    tall: int, wide: int, items: tuple[int, int], words: tuple[int, int], most: int
+) -> float:
+    """Return the speed of a tile with words of these bytes, relative to one with wide words.
+
+    `most`: bytes of the widest word that is written.
+    """
+    (source, target), (load, store) = items, words
+    share = NARROW_SHARES[most // store]
+    if load == target == 1:
+        share *= SINGLE_SHARE
+    row_words = tall * source // load
+    if gcd(row_words, 8) * load < WORD and row_words > WARP:
+        share *= SPREAD_SHARE
+    beside = -(-wide * source // BANK)  # words of shared memory that threads write together
+    if beside < WARP:
+        share *= (beside / (1 << (beside - 1).bit_length())) ** IDLE_POWER
+    return share
 
 
 def _gapless(choice: KernelChoice, item: int) -> tuple[int, int]:

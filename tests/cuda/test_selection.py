@@ -142,6 +142,16 @@ def test_boxes_in_groups(group, monkeypatch):
             assert_same(prepared(x, "ab->ba")(order=order), reference_convert(x, "ab->ba"))
 
 
+def test_as_many_tiles_as_a_grid_has(monkeypatch):
+    tiles_only(monkeypatch)
+    plan, [(launch, _, _)] = planned(np.zeros((901, 301), "f4"), "ab->ba")
+    arguments = plan.choice, launches.Side(4, 0), launches.Side(4, 0), None
+    monkeypatch.setattr(launches, "MAX_COUNT", launch.grid + 1)
+    assert launches._transpose(*arguments) == launch
+    monkeypatch.setattr(launches, "MAX_COUNT", launch.grid)
+    assert launches._transpose(*arguments) is None
+
+
 def test_tiles_that_read_whole_lines_run_in_the_order_of_the_output(monkeypatch):
     """Neighbors share no line of the source there, and groups would be slower."""
     tiles_only(monkeypatch)
