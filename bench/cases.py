@@ -1,8 +1,8 @@
 """Prepare a row for timing: sets of buffers, variants, and the expected result.
 
 Before a variant is timed, its result is compared with a simple reference: moves must be equal bit
-for bit, formulas and sums up to rounding. For very large rows only the first, the middle and the
-last samples are compared.
+for bit, formulas and sums up to rounding. Of very large rows only the beginning, the middle and the
+end of the first axis are compared.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _ResultChecker:
         self._device = device
         pairs = list(zip(values, row.sources, strict=True))
         self._expected = [
-            (part, reference(row, [_samples(array, layout, part) for array, layout in pairs]))
+            (part, reference(row, [_part(row, array, layout, part) for array, layout in pairs]))
             for part in _compared_parts(row, device.compared_bytes)
         ]
 
@@ -100,28 +100,34 @@ class _ResultChecker:
         if tuple(result.shape) != row.result_shape:
             return False
         return all(
-            is_right(row, self._device.on_host(_samples(result, row.target, part)), expected)
+            is_right(row, self._device.on_host(_part(row, result, row.target, part)), expected)
             for part, expected in self._expected
         )
 
 
 def _compared_parts(row: Row, most: int) -> list[slice]:
-    """Return the samples to compare: all, or a few from both ends and from the middle.
+    """Return the parts of the first axis to compare: all, or both ends and the middle.
 
-    `most`: bytes read and written above which only a part of a row is compared.
+    `most`: bytes read and written above which only parts are compared.
     """
-    if "b" not in row.letters or row.bytes_read + row.bytes_written <= most:
+    if row.bytes_read + row.bytes_written <= most:
         return [slice(None)]
-    (count,) = row.shape("b")
+    (count,) = row.shape(_first_letter(row))
     edge = max(1, count * most // (row.bytes_read + row.bytes_written) // 12)
     middle = count // 2
     return [slice(edge), slice(middle, middle + edge), slice(count - edge, count)]
 
 
-def _samples(array: Any, layout: str, part: slice) -> Any:
+def _first_letter(row: Row) -> str:
+    """Return the first axis that is longer than 1."""
+    return next((letter for letter in row.letters if row.shape(letter) != (1,)), row.letters[0])
+
+
+def _part(row: Row, array: Any, layout: str, part: slice) -> Any:
     if part == slice(None):
         return array
-    return array[tuple(part if letter == "b" else slice(None) for letter in layout)]
+    first = _first_letter(row)
+    return array[tuple(part if letter == first else slice(None) for letter in layout)]
 
 
 def reference(row: Row, sources: Sequence[Array]) -> Array:

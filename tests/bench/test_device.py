@@ -468,8 +468,12 @@ def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, mon
 def test_up_to_the_bound_all_is_compared():
     assert cases._compared_parts(LARGE, 2 * 3600) == [slice(None)]
     assert len(cases._compared_parts(LARGE, 2 * 3600 - 1)) == 3
-    matrix = dataclasses.replace(LARGE, sources=("hw",), target="wh", letters="hw", sizes=(99, 99))
-    assert cases._compared_parts(matrix, 1) == [slice(None)]
+    matrix = dataclasses.replace(LARGE, sources=("hw",), target="wh", letters="hw", sizes=(1, 99))
+    first, _, last = cases._compared_parts(matrix, 1)
+    assert (first, last) == (slice(1), slice(98, 99))
+    x = np.arange(99).reshape(1, 99)
+    assert cases._part(matrix, x, "hw", last).tolist() == [[98]]
+    assert cases._part(matrix, x.T, "wh", first).tolist() == [[0]]
 
 
 # ---- Other libraries -----------------------------------------------------------------------
