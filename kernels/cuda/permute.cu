@@ -64,8 +64,9 @@ constexpr int BATCH = ceiling(LOAD_TURNS, ceiling(LOAD_TURNS, 3));  // words tha
 constexpr int RUNS_OF_BOX = iterations(0, RUN_END), RUN_UNIT = iterations(RUN_END + 1, LOOPS);
 constexpr int PER_WORD = WORD / OUT;
 constexpr bool HAS_ENDS = RUN_ALIGNMENT < WORD || RUN_UNIT * OUT % WORD;
-// Words of a run are counted from the beginning of a sector, so that a warp writes whole sectors.
-constexpr int ALIGNED = smaller(32, GROUP * WORD);
+// Words of a run are counted from the beginning of a sector, so that the threads of a group, which
+// write a sector or more at once, write whole ones.
+constexpr int ALIGNED = 32;
 
 // Blocks that a multiprocessor has room for; many look-ups and wide items need the registers of
 // some of them, and from sm_100 on items of 4 bytes do.

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
+from unittest.mock import patch
 
 import cuda_shim
 import numpy as np
@@ -17,7 +18,8 @@ from cuda_moves import address, by_boxes, copied, placed, planned, planned_colla
 from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
-from layoutkit.kernels.cuda.launch import FAMILIES, CudaLaunch
+from layoutkit.kernels.cuda import tiling
+from layoutkit.kernels.cuda.launch import _MAKERS, FAMILIES, CudaLaunch, _transpose
 from layoutkit.kernels.cuda.launch import source as text_of
 
 pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
@@ -47,9 +49,19 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
     return Case(launch, [x], shifts, target, whole)
 
 
-def boxed(*conversion_of, lengths=(), word=None, **keywords):
-    """A conversion by boxes of `by_boxes`."""
-    with by_boxes(lengths, word):
+def boxed(*conversion_of, lengths=(), word=None, group=tiling.GROUP, **keywords):
+    """A conversion by boxes of `by_boxes`, `group` of which are next to each other."""
+    with by_boxes(lengths, word), patch.object(tiling, "GROUP", group):
+        return conversion(*conversion_of, **keywords)
+
+
+def tiled(*conversion_of, group=tiling.GROUP, **keywords):
+    """A conversion by tiles of the shape for large arrays, `group` of which are neighbors."""
+    with (
+        patch.object(tiling, "FEW_TILES", 0),
+        patch.object(tiling, "GROUP", group),
+        patch.dict(_MAKERS, transpose=(_transpose,)),
+    ):
         return conversion(*conversion_of, **keywords)
 
 
@@ -97,6 +109,11 @@ CASES = {
         lambda: conversion("bwc->bcw", (1, 132, 145), "u1", padding=(8, 1), shift=9),
         lambda: conversion("bwc->bcw", (1, 245, 391), "u1", shift=9),
         lambda: conversion("bwc->bcw", (1, 240, 384), "u1", shift=9),
+        # A whole tile has the last row.
+        lambda: conversion("bwc->bcw", (1, 224, 391), "u1", shift=9),
+        # The last group has fewer tiles.
+        lambda: tiled("ab->ba", (901, 301), "u4", group=2),
+        lambda: tiled("bwc->bcw", (1, 245, 133), "c16", shift=16),
         lambda: conversion("bhwc->cbhw", (3, 5, 8, 65), padding=(3, 0)),
         lambda: conversion("bwc->bcw", (2, 40, 48), "u1", dtype="f4", mean=[*range(48)]),
         lambda: conversion("chw->cwh", (3, 64, 80), "u1", dtype="f4", mean=[1, 2, 3]),
@@ -136,6 +153,8 @@ CASES = {
         lambda: boxed("abc->acb", (300, 70, 20), "u1", padding=(3, 4), shift=1),
         lambda: boxed("abcd->cadb", (13, 29, 31, 7), "u1", dtype="f4", mean={"c": [*range(31)]}),
         lambda: boxed("ab->ba", (300, 201), "u1", dtype="f4", mean={"a": [*range(300)]}),
+        # Both loops are divided, and the last group has fewer boxes.
+        lambda: boxed("ab->ba", (901, 301), "u2", (1, 0), lengths=(37, 50), group=2),
     ],
     "runs": [
         lambda: conversion("abc->bac", (5, 40, 33), "u1", shift=1),
@@ -340,7 +359,10 @@ MISTAKES = [
     ("transpose", "(uint64)(at - by - lowest)", "(uint64)(at - lowest)"),
     ("transpose", "(uint64)(at - by - lowest) < params.readable", "true"),
     ("transpose", "run_tile, TILE_RUN, SHARED", "run_tile, TILE_RUN"),
-    ("transpose", "if (place == TILE_RUN - SHARED) continue;", ""),
+    ("transpose", "if (place >= TILE_RUN - SHARED) continue;", ""),
+    ("transpose", "if (run_tile >= params.run.tiles.count) return;", ""),
+    ("transpose", "draw(unit, params.groups) * params.group.count;", "draw(unit, params.groups);"),
+    ("transpose", "if (WHOLE || END == 1) return;", "if (WHOLE || PER_STORE == 1) return;"),
     ("transpose", "if (STORE_SHIFTED && !run.start) put_ends(true);", ""),
     ("transpose", "(!STORE_SHIFTED || run.start)", "true"),
     ("transpose", "by & half ?", "half & 8 ?"),
@@ -404,6 +426,10 @@ MISTAKES = [
     # boxes
     ("permute", "loop.total - start < COUNT[i] ? loop.total - start : COUNT[i]", "COUNT[i]"),
     ("permute", "(uint64)draw(unit, loop.boxes) * COUNT[i]", "(uint64)draw(unit, loop.boxes)"),
+    ("permute", "(uint64)of_run * COUNT[RUN_END]", "(uint64)of_run"),
+    ("permute", "(left < COUNT[RUN_END] ? left : COUNT[RUN_END])", "COUNT[RUN_END]"),
+    ("permute", "if (!box.exists) return;", ""),
+    ("permute", "draw(unit, params.groups) * params.group.count;", "draw(unit, params.groups);"),
     ("permute", "place.exists && (int)turn < count[i]", "place.exists"),
     ("permute", "row >= ROWS_OF_BOX || !place.exists", "row >= ROWS_OF_BOX"),
     ("permute", "if (!run.exists) continue;", ""),
@@ -428,7 +454,6 @@ MISTAKES = [
     ("permute", "box.first.coef + run.at.coef;", "run.at.coef;"),
     ("permute", "box.first.coef + run.at.coef;", "box.first.coef;"),
     ("permute", "(at - outer * COUNT[loop]) * box", "at * box"),
-    ("permute", "smaller(32, GROUP * WORD)", "32"),
     # where things lie in shared memory
     ("transpose", "(column ^ exchanged)", "(column | exchanged)"),
     ("transpose", "return row * ROW_BYTES +", "return row * (ROW_BYTES - 16) +"),
