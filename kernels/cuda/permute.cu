@@ -76,7 +76,10 @@ constexpr int WIDE = 4;
 constexpr int WIDE = 8;
 #endif
 constexpr int DEPTH = RUN_LOOPS > 1 ? RUN_LOOPS * PER_WORD : 0;
-constexpr bool IS_LARGE = DEPTH > 16 || PER_WORD > 8 || RUN_LOOPS > 3 || ITEM >= WIDE;
+// A word may have more than two turns of the innermost loop.
+constexpr bool IS_SHORT = PER_WORD > COUNT[LOW] + 1;
+constexpr bool IS_LARGE =
+    DEPTH > (IS_SHORT ? 15 : 16) || PER_WORD > 8 || RUN_LOOPS > 3 || ITEM >= WIDE;
 constexpr int BLOCKS =
     smaller(DEPTH >= 32 ? 5 : IS_LARGE ? 6 : 8, (227 << 10) / (BOX_BYTES + (1 << 10)));
 
@@ -205,7 +208,7 @@ INLINE Items<Target, MANY> look_up(const Box &box, const byte *slots, Formula &f
     if constexpr (RUN_LOOPS == 1) {
 #pragma unroll
         for (int i = 0; i < MANY; ++i) read(i, run.slot + (int)(item + i) * SLOT[LOW]);
-    } else if constexpr (MANY > COUNT[LOW] + 1) {
+    } else if constexpr (IS_SHORT && MANY > 1) {
 #pragma unroll
         for (int i = 0; i < MANY; ++i) {
             const unsigned outer = quotient(item + i, COUNT[LOW]);
