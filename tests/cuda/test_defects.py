@@ -442,7 +442,7 @@ MISTAKES = [
     ("permute", "ceiling(ROW_BYTES + LOAD - ROW_ALIGNMENT, LOAD)", "ceiling(ROW_BYTES, LOAD)"),
     ("permute", "ceiling(extent(LOOPS) + 2 * LOAD, LOAD) * LOAD", "extent(LOOPS) / 2"),
     ("permute", "RUN_UNIT * box.count[RUN_END], lane", "RUN_UNIT * COUNT[RUN_END], lane"),
-    ("permute", "MANY > COUNT[LOW] + 1", "MANY > COUNT[LOW] + 2"),
+    ("permute", "PER_WORD > COUNT[LOW] + 1", "PER_WORD > COUNT[LOW] + 2"),
     ("permute", "left = COUNT[LOW] - turn;", "left = COUNT[LOW];"),
     ("permute", "start_of(outer + 1)", "start_of(outer)"),
     ("permute", "lane >= begin && lane < end", "lane < end"),
