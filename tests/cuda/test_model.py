@@ -168,9 +168,9 @@ def test_padded_tile_fits_shared_memory(pattern, shape, dtype, to):
     """Test tiles as narrow as a short axis, whose rows are padded to the unit of the banks."""
     keywords = {} if dtype == to else {"dtype": to, "scale": 2}
     with patch.dict(launches._MAKERS, dict.fromkeys(launches._MAKERS, (launches._transpose_any,))):
-        made = launch_of(pattern, shape, dtype, **keywords)
-    shared = int(re.search(r"(\d+) bytes smem", Compiled(made, 90).log)[1])
-    assert made.family == "transpose"
+        tiles = launch_of(pattern, shape, dtype, **keywords)
+    shared = int(re.search(r"(\d+) bytes smem", Compiled(tiles, 90).log)[1])
+    assert tiles.family == "transpose"
     assert shared <= tiling.PADDED_BYTES
 
 
