@@ -97,7 +97,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
 
 def _source_bytes(choice: KernelChoice) -> int:
     """Return the bytes from the first item that a kernel reads to the end of its memory."""
-    loops = (*choice.outer, *choice.rows, *choice.run)
+    loops = choice.nest
     return sum([(loop.count - 1) * max(0, loop.src) for loop in loops]) + choice.source_item
 
 

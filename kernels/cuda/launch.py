@@ -34,6 +34,7 @@ from .boxes import find_box
 from .tiling import (
     LINE,
     MAX_COUNT,
+    MAX_LOOPS,
     NO_LOOP,
     SECTOR,
     THREADS,
@@ -240,9 +241,7 @@ def lines(
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels."""
     launches = []
-    for candidate in find_lines(
-        (*choice.outer, *choice.rows, *choice.run), source.item, target.item
-    ):
+    for candidate in find_lines(choice.nest, source.item, target.item):
         if candidate.pixel.order and choice.kernel == "transpose":
             continue  # tiles read only the channels that are taken
         plane_side = target if candidate.split else source
@@ -255,17 +254,13 @@ def lines(
         alignment = word if shifted else plane_side.width(steps, SECTOR)
         line_word = _line_word(candidate, source)
         tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
-        if (
-            tile
-            and line_word >= BANK
-            and count_iterations(candidate.outer) * tile_count(candidate.pixels.loops, tile)
-            < MAX_COUNT
-        ):
+        if tile and line_word >= BANK:
             macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
             macros |= {"GAP_WORD": line_word} if candidate.has_gaps else {}
             items = source.item + target.item - plane_side.item, plane_side.item
             share = line_share(candidate, items, word, alignment, tile)
-            launches.append(_lines(candidate, source, epilogue, macros, share))
+            launch = _lines(candidate, source, epilogue, macros, share)
+            launches += [] if launch is None else [launch]
     return max(launches, key=lambda launch: launch.share, default=None)
 
 
@@ -284,9 +279,12 @@ def _lines(
     epilogue: Epilogue | None,
     macros: dict[str, int],
     share: float,
-) -> CudaLaunch:
-    """Return the launch of "lines" for a candidate, adding to `macros`."""
+) -> CudaLaunch | None:
+    """Return the launch of "lines" for a candidate, adding to `macros`; None if no grid fits it."""
     pixels = candidate.pixels.loops
+    grid = count_iterations(candidate.outer) * tile_count(pixels, macros["PIXELS"])
+    if not _is_launchable(candidate.outer, grid):
+        return None
     planes = candidate.planes
     tile = macros["PIXELS"]
     all_macros: dict[str, object] = {**macros, "CHANNELS": planes.count}
@@ -304,7 +302,7 @@ def _lines(
         "lines",
         defines(source, epilogue, along, **all_macros),
         params + struct.pack("q", candidate.pixel.lowest),
-        count_iterations(candidate.outer) * tile_count(pixels, tile),
+        grid,
         coefficients=coefficients,
         share=share,
     )
@@ -325,7 +323,7 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
     addresses and strides are multiples of the item size on their side.
     """
     launch = _prepare(choice, epilogue, src, dst)
-    orders = [loop for loop in (*choice.outer, *choice.rows, *choice.run) if loop.offsets]
+    orders = [loop for loop in choice.nest if loop.offsets]
     if orders and "ORDER" not in dict(launch.defines):
         order = _order_macros(channel_order(orders[0])[1])
         return replace(launch, defines=tuple(sorted((*launch.defines, *order.items()))))
@@ -353,13 +351,17 @@ def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int
                     break
         if launches:
             return max(launches, key=lambda launch: launch.share)
-    nest = (*choice.outer, *choice.rows, *choice.run)
-    return _gather(nest, source, target, epilogue)
+    return _gather(choice.nest, source, target, epilogue)
+
+
+def _is_launchable(outer: Sequence[Loop], grid: int) -> bool:
+    """Return True if a kernel has enough loops around its blocks, and a grid enough blocks."""
+    return len(outer) <= MAX_LOOPS and grid < MAX_COUNT
 
 
 def _common_alignment(choice: KernelChoice, src: int, dst: int) -> int:
     """Return the alignment of all items of a pure move, at most the size of an item."""
-    steps = byte_strides((*choice.outer, *choice.rows, *choice.run))
+    steps = byte_strides(choice.nest)
     return gcd(choice.source_item, src, dst, *steps[0], *steps[1])
 
 
@@ -372,8 +374,7 @@ def _iterations_around_tile(choice: KernelChoice) -> int:
 
 def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
     """Return the loops of a pure move whose items are split into items of `item` bytes."""
-    nest = (*choice.outer, *choice.rows, *choice.run)
-    return (*nest, Loop(choice.source_item // item, item, item))
+    return (*choice.nest, Loop(choice.source_item // item, item, item))
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -382,7 +383,7 @@ def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
 def _transpose(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
-    """Return a launch of "transpose"; None if a grid has not enough blocks."""
+    """Return a launch of "transpose"; None if the tiles need more blocks than a grid can have."""
     outer = list(choice.outer)
     rows, run = fit_axes(choice.rows, choice.run, outer, source.item)
     load_steps = byte_strides((*outer, *run.loops, *rows.gap))[0] + rows.words(source.item)
@@ -411,7 +412,7 @@ def _transpose(
     cut = rows_tiles if source.width(load_steps, LINE) < LINE else 1
     group, groups = tile_groups(tiles, cut)
     grid = count_iterations(outer) * rows_tiles * group * groups
-    if grid >= MAX_COUNT:
+    if not _is_launchable(outer, grid):
         return None
     coefficients = pack_coefficients(epilogue)
     macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
@@ -456,7 +457,7 @@ def _gapless(choice: KernelChoice, item: int) -> tuple[int, int]:
 
     Both are 0 if the source has gaps: words of its rows then may contain bytes of other arrays.
     """
-    nest = (*choice.outer, *choice.rows, *choice.run)
+    nest = choice.nest
     if any(loop.offsets for loop in nest):
         return 0, 0
     lowest, highest = (sum((n.count - 1) * end(n.src, 0) for n in nest) for end in (min, max))
@@ -490,15 +491,13 @@ def _transpose_any(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
-    nest = [*choice.outer, *choice.rows, *choice.run]
+    nest = choice.nest
     run = [loop for loop in nest if loop.dst == target.item and not loop.offsets]
     run = [loop for loop in run if loop.count * target.item >= BANK]
     rows = [loop for loop in nest if loop.src == source.item and loop.count * source.item >= BANK]
     if not run or not rows or run[0] is rows[0]:
         return None
     outer = tuple(loop for loop in nest if loop is not run[0] and loop is not rows[0])
-    if count_iterations(outer) >= MAX_COUNT:
-        return None
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
     return _transpose(transposed, source, target, epilogue)
 
@@ -513,8 +512,7 @@ def _gather_rows(
     """
     if is_few(choice.count, source.item):
         return None
-    nest = [*choice.outer, *choice.rows, *choice.run]
-    nest.sort(key=lambda loop: loop.dst, reverse=True)
+    nest = sorted(choice.nest, key=lambda loop: loop.dst, reverse=True)
     _, split, stretch, inner = _loops_of_block(nest)
     shared = count_iterations(inner) > THREADS  # by several blocks
     if _contiguous_source([split, *inner[shared:]], source.item) < LINE:
@@ -551,7 +549,7 @@ def _permute(
     None, too, for small arrays, which use the usual tiles; for channels in any order; and for runs
     that "gather" moves in wide words.
     """
-    nest = (*choice.outer, *choice.rows, *choice.run)
+    nest = choice.nest
     if is_few(choice.count, source.item) or any(loop.offsets for loop in nest):
         return None
     is_run = nest[-1].steps[:2] == (source.item, target.item)
@@ -565,7 +563,7 @@ def _permute(
     run_end = len(box.loops) - box.run_loops
     group, groups = tile_groups(tiles[run_end], prod(tiles) // tiles[run_end])
     grid = count_iterations(outer) * prod(tiles) // tiles[run_end] * group * groups
-    if grid >= MAX_COUNT:
+    if not _is_launchable(outer, grid):
         return None
     macros = {
         "COUNTS": ",".join(map(str, box.counts)),
@@ -624,7 +622,7 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
 
     None if runs are shorter than a word, long or aligned, or out has gaps.
     """
-    nest = [*choice.outer, *choice.rows, *choice.run]
+    nest = choice.nest
     # The loops in the order of the output, and the first elements in this order.
     backward = [loop for loop in nest if loop.dst < 0]
     src_first, dst_first = (sum((n.count - 1) * n.steps[i] for n in backward) for i in (0, 1))
@@ -639,7 +637,7 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     is_aligned = gcd(ALIGNED, src, dst, *steps[0], *steps[1]) == ALIGNED
     if not outer or is_aligned or steps[1] != follows:
         return None
-    if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or count >= MAX_COUNT:
+    if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or not _is_launchable(outer, count):
         return None
     if length < LONG_RUN and _common_alignment(choice, src, dst) == choice.source_item:
         sides = Side(choice.source_item, src % WORD), Side(choice.source_item, dst % WORD)

@@ -60,9 +60,14 @@ class KernelChoice:
     order: tuple[int, ...] = ()  # channels of a pixel, or planes; (): the identity
 
     @property
+    def nest(self) -> tuple[Loop, ...]:
+        """The loops that the kernel executes, outermost first."""
+        return (*self.outer, *self.rows, *self.run)
+
+    @property
     def count(self) -> int:
         """The number of items that the loops visit."""
-        return count_iterations((*self.outer, *self.rows, *self.run))
+        return count_iterations(self.nest)
 
 
 class LoopRoles(NamedTuple):
