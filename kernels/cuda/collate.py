@@ -391,7 +391,7 @@ def _room(tile: _Tile, taps: int, target: Side) -> int:
     """Return the sums of lines that a warp has in shared memory beside its other data."""
     rows, line, part = tile.lengths
     staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item
-    used = staged + rows * (64 + 32 * taps) + 4 * WARP * MOST_SUMMED
+    used = staged + rows * (64 + 24 * max(1, taps)) + 4 * WARP * MOST_SUMMED
     return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // 4 // 64 * 64)
 
 

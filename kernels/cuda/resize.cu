@@ -366,6 +366,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     __shared__ __align__(16) Target staged[WARPS][STAGE];
     __shared__ float partial[WARPS][BESIDE][WARP];
     __shared__ Summed summed[WARPS][TILE_R];
+    static_assert(sizeof(memory) + sizeof(staged) + sizeof(partial) + sizeof(summed) <= 48 << 10,
+                  "a block has 48 KB of shared memory; see _room in collate.py");
     const byte *table = pointers.src[0];
     const unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const unsigned unit = blockIdx.x * WARPS + warp;

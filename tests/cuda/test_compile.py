@@ -242,6 +242,10 @@ def resize_launches():
     for axes in ("t", "h", "w", "th", "tw", "hw", "thw"):
         sizes = dict.fromkeys(axes, 9)
         yield collated("f4", "thw->bthw", (7, 20, 31), resize="bilinear", **sizes)
+    # 32 rows of pixels fill the shared memory of a block, with and without taps along them.
+    for pattern, sizes in product(patterns, ({"w": 40}, {"w": 40, "h": 40})):
+        for dtype, channels in product(("u1", "f4"), (4, 8)):
+            yield collated(dtype, pattern, (64, 50, channels), 64, resize="bilinear", **sizes)
 
 
 PARTS = 32  # of these kernels, which are compiled in turn
