@@ -14,7 +14,6 @@ from typing import Any
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from ..kernels.cuda.launch import MAX_PARTS
-from ..kernels.cuda.tiling import WORD
 from ..memory import layout_key
 from ..planning.accumulate import (
     Stage,
@@ -31,6 +30,8 @@ from .program import (
     CachedSumLaunch,
     DeviceProgram,
     aligned,
+    aligned_output,
+    alignments,
     cast,
     cast_into,
     check_compiled,
@@ -54,15 +55,16 @@ class DeviceSums:
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
     ) -> Any:
         """Sum the arrays, and return the library's array of the result, or of `out` if given."""
-        ordinal = arrays[0].ordinal
-        arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
         ready = self._find(arrays, out)
         if out is not None:
             for number, array in enumerate(arrays):
                 check_writable(array, out, f"part {number}")
         adapter.check(ready.result)
-        with runtime().on(ordinal):
-            return ready(arrays, out, adapter)
+        with runtime().on(arrays[0].ordinal):
+            arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
+            with aligned_output(out, adapter) as target:
+                result = self._find(arrays, target)(arrays, target, adapter)
+            return result if out is None else out.owner
 
     def cache_fast_path(
         self, key: Any, arrays: Sequence[DeviceArray], out: DeviceArray | None
@@ -135,7 +137,7 @@ class _DeviceSum:
     ) -> None:
         """Sum into `final`, if needed through scratch memory; `is_given`: it is the caller's."""
         plan = self._sum
-        in_place = plan.in_place and final.is_aligned and not (self._chained and is_given)
+        in_place = plan.in_place and not (self._chained and is_given)
         total = final
         if not in_place:
             total = adapter.empty_temporary(self._request.shape, plan.written, self._ordinal)
@@ -174,24 +176,25 @@ class _DeviceSum:
             offsets = plan.nest.src_offsets[start:end]
             sources += [p.address + o for p, o in zip(parts[start:end], offsets, strict=True)]
             output = target.address + plan.nest.dst_offset
-            alignments = [address % WORD for address in (*sources, output)]
-            kernel = self._kernels.get((start, *alignments)) or self._load(
-                plan, start, end, alignments, stream
+            aligned_to = alignments((*sources, output))
+            kernel = self._kernels.get((start, *aligned_to)) or self._load(
+                plan, start, end, aligned_to, stream
             )
             runtime().launch(kernel, [output, *sources], stream)
             sum_so_far = target
             start = end
 
-    def _load(self, plan: SumPlan, start: int, end: int, alignments: list[int], stream: Any) -> Any:
-        """Return the kernel of one launch for addresses with alignment offsets `alignments`."""
+    def _load(self, plan: SumPlan, start: int, end: int, aligned_to: list[int], stream: Any) -> Any:
+        """Return the kernel of one launch for addresses that are multiples of `aligned_to`."""
         computed = self._request.computed
         written = plan.written if end == len(plan.dtypes) else computed
         loops = [self._place(loop, plan, written, start, end) for loop in plan.nest.loops]
         dtypes = ([computed] if start else []) + list(plan.dtypes[start:end])
         sides = make_operand(computed), make_operand(written)
-        launch = prepare_sum(loops, [make_operand(dtype) for dtype in dtypes], *sides, alignments)
+        launch = prepare_sum(loops, [make_operand(dtype) for dtype in dtypes], *sides, aligned_to)
         check_compiled(launch, self._ordinal, stream, "a sum")
-        return self._kernels.setdefault((start, *alignments), runtime().load(launch, self._ordinal))
+        kernel = runtime().load(launch, self._ordinal)
+        return cache_put(self._kernels, (start, *aligned_to), kernel)
 
     def _place(self, loop: SumLoop, plan: SumPlan, written: DType, start: int, end: int) -> SumLoop:
         """Return a loop for one launch: over its output, the previous sum, and its parts."""

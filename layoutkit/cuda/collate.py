@@ -192,10 +192,11 @@ class DeviceCollateProgram:
         out: DeviceArray | None,
     ) -> Plan:
         """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
-        key = (shape, dtype, first.ordinal, out and (out.shape, out.strides, out.dtype))
+        facts = shape, contiguous_strides(shape, dtype), dtype, first.device
+        # Resized windows are float32; the dtype of the samples is that of the batch.
+        key = (*facts, first.dtype, out and (out.shape, out.strides, out.dtype))
         plan = self._plans.get(key)
         if plan is None:
-            facts = shape, contiguous_strides(shape, dtype), dtype, first.device
             plan = make_single_plan(task, *facts, out, supports_float16)
             if out is not None:
                 dense = Part(out.shape, contiguous_strides(out.shape, out.dtype), out.dtype)

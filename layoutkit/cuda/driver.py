@@ -122,9 +122,11 @@ def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) ->
     try:
         function = module.get_function(name)
     except cupy.cuda.compiler.CompileException as error:
+        hint = ""
+        if "--gpu-architecture" in str(error):
+            hint = "; a GPU that CUDA 13 no longer supports needs layoutkit[cuda12]"
         raise DeviceError(
-            f"NVRTC cannot compile the kernel {name} for this GPU ({_line(error)}); a GPU that "
-            "CUDA 13 no longer supports needs layoutkit[cuda12]"
+            f"NVRTC cannot compile the kernel {name} for this GPU ({_line(error)}){hint}"
         ) from error
     except Exception as error:
         # cuda-pathfinder raises this error, or CuPy raises one that quotes it. Compared by name,
@@ -141,9 +143,13 @@ def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) ->
 
 
 def _line(error: Exception) -> str:
-    """Return the class name of an error and the first line of its message."""
-    first_line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first_line}"[:200]
+    """Return the class name of an error and its first line, or the first that names an error.
+
+    The log of a compiler may begin with warnings.
+    """
+    lines = str(error).splitlines() or [""]
+    line = next((line for line in lines if "error" in line), lines[0])
+    return f"{type(error).__name__}: {line}"[:200]
 
 
 # ---- captures ----------------------------------------------------------------------------

@@ -14,8 +14,10 @@ array's library casts where C leaves the value undefined, and other dtypes (comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from math import gcd
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +27,7 @@ from .._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..cpu.program import fill_array
 from ..errors import DeviceError
 from ..layout.parsing import identity_pattern
-from ..memory import Array, contiguous_strides, data_pointer, layout_key
+from ..memory import contiguous_strides, data_pointer, layout_key
 from ..planning.epilogue import is_supported_dtype
 from ..planning.options import ConvertOptions, parse_options
 from ..planning.padding import Window, fill_region_for
@@ -98,8 +100,13 @@ class Launches:
 
 def check_compiled(launch: Any, ordinal: int, stream: Any, description: str) -> None:
     """Raise DeviceError if a kernel would have to be compiled while a graph is captured."""
-    gpu = runtime()
-    if not gpu.is_loaded(launch, ordinal) and gpu.is_capturing(stream):
+    if not runtime().is_loaded(launch, ordinal):
+        check_first_call(stream, description)
+
+
+def check_first_call(stream: Any, description: str) -> None:
+    """Raise DeviceError if a graph is captured during the first call of a conversion or sum."""
+    if runtime().is_capturing(stream):
         raise DeviceError(
             f"{description} runs for the first time on arrays of this memory layout while a CUDA "
             "graph is captured; call it once on such arrays, or layoutkit.warmup, before capturing"
@@ -156,8 +163,8 @@ class CachedLaunch:
 class CachedSumLaunch:
     """A cached kernel launch of a sum on one GPU: the fast path.
 
-    `kernels` are keyed by 0 and the alignments of the parts and the output. `offsets` are in bytes,
-    from the address of each part and, last, of the output to the kernel's first element there.
+    `kernels` are keyed by 0 and by the `alignments` of the parts and the output. `offsets` are in
+    bytes, from the address of each part and, last, of the output to the kernel's first element.
     """
 
     __slots__ = (
@@ -193,13 +200,18 @@ class CachedSumLaunch:
                 return False
         sources = [x + offset for x, offset in zip(parts, self._offsets, strict=True)]
         out += self._out_offset
-        kernel = self._kernels.get((0, *[x & 15 for x in sources], out & 15))
+        kernel = self._kernels.get((0, *alignments((*sources, out))))
         if kernel is None:
             return False
         gpu = runtime()
         with gpu.on(self.ordinal):
             gpu.launch(kernel, [out, *sources], stream)
         return True
+
+
+def alignments(addresses: Sequence[int]) -> list[int]:
+    """Return the powers of two, at most 16, that divide addresses; they select a kernel of sums."""
+    return [gcd(address, 16) for address in addresses]
 
 
 def _overlap_range(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
@@ -245,6 +257,20 @@ def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
     with runtime().on(array.ordinal):
         _move(copy, array, adapter)
     return copy
+
+
+@contextmanager
+def aligned_output(out: DeviceArray | None, adapter: DeviceAdapter) -> Iterator[DeviceArray | None]:
+    """Yield `out`, or, if it is unaligned, temporary memory that is copied to it after the block.
+
+    The temporary is contiguous, so its program is not that of `out`.
+    """
+    if out is None or out.is_aligned:
+        yield out
+        return
+    temporary = adapter.empty_temporary(out.shape, out.dtype, out.ordinal)
+    yield temporary
+    _move(out, temporary, adapter)
 
 
 def _kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
@@ -358,10 +384,13 @@ class DevicePrograms:
             check_writable(array, out)
         adapter.check(program.plan.target.dtype)
         with runtime().on(array.ordinal):
-            if program.plan.epilogue is not None and not array.is_aligned:
+            if program.plan.epilogue is None:  # moves accept any address
+                return program(array, out, adapter)
+            if not array.is_aligned:
                 array = aligned(array, adapter)
-                program = self.find(array, out)
-            return program(array, out, adapter)
+            with aligned_output(out, adapter) as target:
+                result = self.find(array, target)(array, target, adapter)
+            return result if out is None else out.owner
 
 
 def device_programs_of(converter: Any) -> DevicePrograms:
@@ -398,14 +427,11 @@ class DeviceProgram:
         plan = self.plan
         if plan.before is not None:
             array = cast(array, plan.before, adapter)
-        after = plan.after
-        if after is None and plan.epilogue is not None and not result.is_aligned:
-            after = result.dtype
-        kernel_out = (
-            result if after is None else adapter.empty_temporary(result.shape, after, self._ordinal)
-        )
+        kernel_out = result
+        if plan.after is not None:
+            kernel_out = adapter.empty_temporary(result.shape, plan.after, self._ordinal)
         self.launches(array, kernel_out, adapter.stream(self._ordinal))
-        if after is not None:
+        if plan.after is not None:
             cast_into(result, kernel_out, adapter, saturate=plan.saturate)
 
     def steps(self) -> list[Step]:
@@ -442,20 +468,22 @@ class PaddedDeviceProgram(DeviceProgram):
         self._inner_offset = self._offset(window)
         self._inner_shape = tuple([part.stop - part.start for part in window])
         cpu_options = options._replace(device=None)
-        fill = np.ascontiguousarray(
+        self._fill = np.ascontiguousarray(
             fill_array(cpu_options, array.shape, array.dtype, dtype, self._region.full)
         )
-        address = runtime().constants(fill.tobytes(), array.ordinal)
-        self._borders = [self._border(fill, address, part) for part in self._region.borders()]
+        self._borders: list[tuple[Launches, _Pointer, int]] | None = None
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         """Convert into the inner region of `out` or of a new array, and fill the rest."""
+        stream = adapter.stream(self._ordinal)
+        if self._borders is None:
+            check_first_call(stream, f'the conversion "{self.plan.pattern}"')
+        borders = self._loaded_borders()
         dtype = self.plan.target.dtype
         result = out or adapter.empty(self.shape, dtype, self._ordinal)
         if self.plan.choice is not None:
-            self._stages(array, self._inner_region(result), adapter)
-        stream = adapter.stream(self._ordinal)
-        for launches, fill, border in self._borders:
+            self._convert_inner(array, result, adapter)
+        for launches, fill, border in borders:
             launches(fill, _Pointer(result.address + border), stream)
         return result.owner
 
@@ -463,7 +491,7 @@ class PaddedDeviceProgram(DeviceProgram):
         """Return the launches for the fast path: the conversion, then the fills of the borders."""
         steps = [step._replace(offset=step.offset + self._inner_offset) for step in super().steps()]
         if steps:
-            for launches, fill, border in self._borders:
+            for launches, fill, border in self._loaded_borders():
                 steps += [
                     Step(step.kernels, fill.address + step.source, border + step.offset, True)
                     for step in launches.steps()
@@ -472,23 +500,35 @@ class PaddedDeviceProgram(DeviceProgram):
 
     def warm(self) -> str:
         """Load the kernels of the conversion and of the borders."""
-        for launches, fill, border in self._borders:
+        for launches, fill, border in self._loaded_borders():
             launches.warm(fill.address, border)
         return self.launches.warm(y=self._inner_offset)
 
-    def _inner_region(self, result: DeviceArray) -> DeviceArray:
-        """Return the region of `result` for x, with folded axes split."""
-        return DeviceArray(
-            result.address + self._inner_offset,
-            self._inner_shape,
-            self._strides,
-            result.dtype,
-            result.ordinal,
-            result.owner,
-        )
+    def _convert_inner(
+        self, array: DeviceArray, result: DeviceArray, adapter: DeviceAdapter
+    ) -> None:
+        """Convert x into the region of `result` for it, whose folded axes are split."""
+        address = result.address + self._inner_offset
+        facts = self._inner_shape, self._strides, result.dtype, result.ordinal
+        region = DeviceArray(address, *facts, None)
+        if self.plan.after is None:
+            self._stages(array, region, adapter)
+            return
+        # Libraries cast into their own arrays, and none of them is the region.
+        temporary = adapter.empty_temporary(self._inner_shape, result.dtype, self._ordinal)
+        self._stages(array, temporary, adapter)
+        _move(region, temporary, adapter)
 
-    def _border(self, fill: Array, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
+    def _loaded_borders(self) -> list[tuple[Launches, _Pointer, int]]:
+        """Return the launches that fill the borders; the first call uploads the fill values."""
+        if self._borders is None:
+            address = runtime().constants(self._fill.tobytes(), self._ordinal)
+            self._borders = [self._border(address, part) for part in self._region.borders()]
+        return self._borders
+
+    def _border(self, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
         """Return the kernels that fill a border, their source and the border's offset in bytes."""
+        fill = self._fill
         part = fill[fill_region_for(fill, border)]
         sizes = tuple(side.stop - side.start for side in border)
         source = np.broadcast_to(part, sizes)

@@ -36,10 +36,12 @@ def runtime() -> Runtime:
     global _runtime
     if _runtime is None:
         with fork.init_lock:
-            from .cupy_runtime import CupyRuntime
+            if _runtime is None:  # no other thread was first
+                from .cupy_runtime import CupyRuntime
 
-            _runtime = CupyRuntime()
-        set_current_device_fn(_runtime.current)
+                created = CupyRuntime()
+                set_current_device_fn(created.current)
+                _runtime = created
     return _runtime
 
 

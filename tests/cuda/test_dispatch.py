@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, MOVED, assert_same, laid, random_array
+from arrays_of import BF16, LAYINGS, MOVED, UNALIGNED, assert_same, laid, random_array
 from cuda_moves import copied
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
@@ -103,14 +103,16 @@ def test_dtypes_change_on_the_way(gpu, source, target, keywords):
     np.testing.assert_allclose(got.astype("c16"), wanted.astype("c16"), **close)
 
 
-@pytest.mark.parametrize("how", ["plain", "sliced", "backward", "unaligned", "fortran", "pages"])
+@pytest.mark.parametrize("how", ["plain", "sliced", "backward", "fortran", "pages", *UNALIGNED])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
 def test_the_callers_output_is_written(gpu, how, dtype):
     room = gpu.array(laid(np.zeros((2, 3, 4, 5), dtype), how))
-    assert convert(gpu.array(IMAGES), "bhwc->bchw", out=room) is room
-    np.testing.assert_array_equal(
-        values_of(room), reference_convert(IMAGES, "bhwc->bchw", dtype=dtype)
-    )
+    convert_images = Converter("bhwc->bchw")
+    for images in (IMAGES, 2 * IMAGES):
+        assert convert_images(gpu.array(images), room) is room
+        np.testing.assert_array_equal(
+            values_of(room), reference_convert(images, "bhwc->bchw", dtype=dtype)
+        )
 
 
 def test_nothing_is_moved_where_nothing_has_to_be(gpu):
@@ -207,6 +209,20 @@ def test_a_graph_is_captured_of_what_is_warm(gpu):
     graph[0].launch(gpu.stream(0))
     same(y, reference_convert(IMAGES, "bhwc->bchw", mean=1))
     same(z, reference_convert(IMAGES, "bhwc->chwb", mean=2))
+
+
+@pytest.mark.parametrize("size", [4, 0])
+def test_a_capture_refuses_padding_before_it_uploads_fill_values(gpu, size):
+    converter = Converter("bhwc->bchw", pad_to={"h": 8}, fill=5)
+    x = gpu.array(IMAGES[:, :size])
+    with gpu.capturing(), pytest.raises(DeviceError, match="call it once"):
+        converter(x)
+    assert gpu.host_waits == gpu.log == []
+    converter(x)
+    with gpu.capturing() as graph:
+        y = converter(x)
+    graph[0].launch(gpu.stream(0))
+    same(y, convert(x.memory, "bhwc->bchw", pad_to={"h": 8}, fill=5))
 
 
 def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
@@ -310,11 +326,11 @@ def test_sums_that_no_one_nest_of_loops_fits(gpu):
     same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
 
 
-@pytest.mark.parametrize("how", ["backward", "sliced", "fortran"])
-@pytest.mark.parametrize("count", [2, 17])
+@pytest.mark.parametrize("how", ["backward", "sliced", "fortran", *UNALIGNED])
+@pytest.mark.parametrize("count", [1, 2, 17])
 def test_sums_of_memory_that_lies_in_any_way(gpu, how, count):
     part = laid(np.arange(24, dtype="f4").reshape(2, 3, 4), how)
-    parts = [(part, "bcw"), (np.ones((4, 3, 2), "f4"), "wcb")] + [(part, "bcw")] * (count - 2)
+    parts = [(part, "bcw"), (np.ones((4, 3, 2), "f4"), "wcb"), *[(part, "bcw")] * 15][:count]
     wanted = accumulate(parts, "bwc")
     on_gpu = [(gpu.array(each), name) for each, name in parts]
     same(accumulate(on_gpu, "bwc"), wanted)
@@ -323,13 +339,8 @@ def test_sums_of_memory_that_lies_in_any_way(gpu, how, count):
     np.testing.assert_array_equal(values_of(out), wanted)
 
 
-def test_sums_of_unaligned_parts(gpu):
-    part = laid(np.arange(24.0).reshape(2, 3, 4), "unaligned")
-    same(accumulate([(gpu.array(part), "bcw")] * 2, "bwc"), accumulate([(part, "bcw")] * 2, "bwc"))
-
-
 def test_sums_of_memory_that_begins_elsewhere(gpu, monkeypatch):
-    """Test that a sum has a kernel for each alignment of its parts and its output."""
+    """Test that a sum has a kernel for each power of two that divides its addresses."""
     widths, load = [], CupyRuntime.load
 
     def loaded(self, launch, ordinal):
@@ -338,7 +349,7 @@ def test_sums_of_memory_that_begins_elsewhere(gpu, monkeypatch):
 
     monkeypatch.setattr(CupyRuntime, "load", loaded)
     values = np.arange(32.0, dtype="f4").reshape(4, 8)
-    for part, out in ((0, 0), (4, 0), (0, 4), (0, 0), (4, 0)):
+    for part, out in ((0, 0), (4, 0), (0, 4), (0, 0), (12, 0), (0, 12), (16, 16)):
         parts = [(gpu.array(copied(values, part)), "bc"), (gpu.array(copied(values.T, 0)), "cb")]
         total = gpu.array(copied(values, out))
         accumulate(parts, "bc", out=total)
@@ -377,6 +388,11 @@ def test_an_output_that_overlaps_x_is_refused(gpu):
     np.testing.assert_array_equal(values_of(room[:, 1]), np.arange(48.0).reshape(2, 2, 12)[:, 0])
     with pytest.raises(ArgumentError, match="out shares memory with part 1"):
         accumulate([(room[:, 1], "bw"), (x, "bw")], "bw", out=x)
+    unaligned = gpu.array(laid(np.ones((2, 12)), "unaligned"))
+    launches = gpu.launches()
+    with pytest.raises(ArgumentError, match="out shares memory with part 0"):
+        accumulate([(unaligned, "bw"), (x, "bw")], "bw", out=unaligned)
+    assert gpu.launches() == launches  # no part was copied before
 
 
 def test_parts_on_several_devices_are_refused(gpu):

@@ -151,8 +151,12 @@ class DynamicLibNotFoundError(RuntimeError):
             r"NVRTC cannot compile the kernel lines for this GPU \(CompileException: nvrtc: "
             r"error: invalid value for --gpu-architecture\); .* needs layoutkit\[cuda12\]",
         ),
+        (
+            CompileException("kernel.cu(6): warning #177-D: unused\nkernel.cu(8): error: no Item"),
+            r"the kernel lines for this GPU \(CompileException: kernel.cu\(8\): error: no Item\)$",
+        ),
     ],
-    ids=["no NVRTC", "no library", "refused"],
+    ids=["no NVRTC", "no library", "refused", "warned"],
 )
 def test_a_compiler_that_is_missing_or_refuses(gpu, monkeypatch, error, words):
     def refused(self, name):

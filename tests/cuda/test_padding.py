@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from arrays_of import UNALIGNED, laid
 from cuda_shim import needs_compiler
 from fake_cuda import values_of
 
@@ -42,6 +43,29 @@ def test_a_padded_result_is_that_of_the_cpu(gpu, pattern, options):
     out = gpu.array(np.zeros_like(expected))
     assert converter(x, out) is out
     np.testing.assert_array_equal(values_of(out), expected)
+
+
+@pytest.mark.parametrize("how", UNALIGNED)
+def test_an_unaligned_output_is_padded(gpu, how):
+    options = {"pad_to": {"h": 8}, "dtype": "float32", "scale": 2.0, "fill": 3}
+    expected = convert(IMAGES, "bhwc->bchw", **options)
+    out = gpu.array(laid(np.zeros_like(expected), how))
+    convert(gpu.array(IMAGES), "bhwc->bchw", out=out, **options)
+    np.testing.assert_array_equal(values_of(out), expected)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "complex64"])
+def test_a_cast_of_the_library_writes_the_inner_region(gpu, dtype):
+    x = IMAGES.astype(np.float32)
+    options = {"pad_to": {"h": 8, "w": 12}, "dtype": dtype, "casting": "unsafe", "fill": 3}
+    expected = convert(x, "bhwc->bchw", **options)
+    np.testing.assert_array_equal(
+        values_of(convert(gpu.array(x), "bhwc->bchw", **options)), expected
+    )
+    for how in ("plain", "fortran", *UNALIGNED):
+        out = gpu.array(laid(np.zeros_like(expected), how))
+        convert(gpu.array(x), "bhwc->bchw", out=out, **options)
+        np.testing.assert_array_equal(values_of(out), expected)
 
 
 def test_a_strided_output_is_padded(gpu):

@@ -53,6 +53,16 @@ def test_windows_are_those_of_the_cpu(gpu, filter_name, options):
     assert_same(values_of(out), values_of(found))
 
 
+def test_a_collator_takes_samples_of_several_dtypes(gpu):
+    collator = Collator("hwc->bchw", resize="bilinear", **SIZES)
+    for dtype in ("uint8", "float32", "uint8"):
+        samples = [(x / 3).astype(dtype) for x in PHOTOS]
+        found = values_of(collator([gpu.array(x) for x in samples]))
+        expected = collator(samples)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1 if dtype == "uint8" else 1e-4)
+
+
 def test_rows_of_an_array_are_resized(gpu):
     images = np.moveaxis(np.stack([photo((20, 24, 3)) for _ in range(5)]), 0, 2)
     keywords = {**SIZES, "resize": "bicubic", "dtype": "float32", "indices": [4, 0, -1]}

@@ -14,6 +14,7 @@ from fake_cuda import values_of
 
 from layoutkit import Converter, accumulate, convert
 from layoutkit.cuda import cupy_runtime, driver, transfers
+from layoutkit.cuda import runtime as the_one
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.cuda.runtime import runtime
 from reference import reference_convert
@@ -82,6 +83,13 @@ def test_threads_compile_a_kernel_and_upload_its_constants_once(gpu, slow):
     addresses = in_threads(lambda _: fresh.constants(b"other constants", 0))
     assert len({id(function) for function in functions}) == len(set(addresses)) == 1
     assert (len(compiled), len(uploaded)) == (1, 1)
+
+
+def test_threads_create_one_runtime(gpu, slow, monkeypatch):
+    monkeypatch.setattr(the_one, "_runtime", None)
+    created = slow(CupyRuntime, "__init__")
+    runtimes = in_threads(lambda _: runtime())
+    assert len(created) == len({id(each) for each in runtimes}) == 1
 
 
 def test_threads_share_the_staging_buffers_of_a_gpu(gpu, slow):

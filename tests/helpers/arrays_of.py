@@ -13,6 +13,7 @@ MOVED = [
     for name in ("?", "u1", "i2", "f2", "f4", "f8", "c8", "c16", "M8[s]", "m8[ns]", ">i4", ">f8")
 ] + [BF16, np.dtype(ml_dtypes.float8_e4m3fn), ODD, WIDE]
 LAYINGS = ("plain", "fortran", "backward", "sliced", "unaligned", "pages", "zero", "readonly")
+UNALIGNED = ("unaligned", "unaligned fortran", "unaligned sliced")
 
 
 def random_array(rng, shape, dtype):
@@ -37,6 +38,11 @@ def laid(values, how):
     if how == "unaligned":
         raw = np.zeros(values.nbytes + 1, np.uint8)[1:]
         return filled(raw.view(values.dtype).reshape(values.shape), values)
+    if how == "unaligned fortran":
+        return laid(values.T, "unaligned").T
+    if how == "unaligned sliced":
+        room = laid(np.zeros([2 * n + 1 for n in values.shape], values.dtype), "unaligned")
+        return filled(room[tuple(slice(1, None, 2) for _ in values.shape)], values)
     if how == "pages":
         return paged(values)
     if how == "zero":
