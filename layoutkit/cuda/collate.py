@@ -113,8 +113,8 @@ class DeviceCollateProgram:
     ) -> PreparedBatch:
         """Return the batch of samples, in `out` or a new array, and the launch that writes it.
 
-        Without `may_convert`, or if the conversion is not one that kernels do, windows are gathered
-        into a new array. Raises all errors of a call.
+        Without `may_convert`, if `out` is unaligned, or if kernels do not support the conversion,
+        windows are gathered into a new array. Raises all errors of a call.
         """
         options = self._options
         first = arrays[0]
@@ -133,7 +133,8 @@ class DeviceCollateProgram:
             placed = place_windows(options, axes, window, shapes, crops, count)
         post = converted_options(options, shape, first.dtype)
         plan = self._plan(post._replace(device=None, copy=True), shape, dtype, first, out)
-        is_converted = may_convert and plan.before is plan.after is None
+        is_aligned = out is None or out.is_aligned  # as kernels write
+        is_converted = may_convert and is_aligned and plan.before is plan.after is None
         if is_converted:
             adapter.check(plan.target.dtype)
             result = out or adapter.empty(plan.target.shape, plan.target.dtype, first.ordinal)

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
+from arrays_of import UNALIGNED, assert_same, laid
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
 from fake_gpus import PINNED
@@ -61,6 +61,17 @@ def on_gpu(gpu, photos=PHOTOS, ordinal=0):
     there = [gpu.array(x, ordinal) for x in photos]
     there[-1] = gpu.array(np.asfortranarray(photos[-1])[::-1], ordinal)[::-1]
     return there
+
+
+@pytest.mark.parametrize("how", UNALIGNED)
+@pytest.mark.parametrize("keywords", [{}, FORMULA, {**FORMULA, "resize": "bilinear", "h": 5}])
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_unaligned_outputs_are_written(gpu, how, keywords, dtype):
+    photos = [x.astype(dtype) for x in PHOTOS]
+    collator = Collator("hwc->bchw", **{"h": 6, "w": 8, **keywords})
+    out = gpu.array(laid(np.zeros_like(collator(photos)), how))
+    assert collator([gpu.array(x) for x in photos], out=out) is out
+    np.testing.assert_allclose(values_of(out), collator(photos), rtol=1e-5, atol=1e-5)
 
 
 # ---- from the CPU ------------------------------------------------------------------------
