@@ -1,4 +1,4 @@
-// The sum of many arrays in one pass: box by box, every part is added while the box is at hand.
+// The sum of many arrays in one pass: a block adds all parts of one box of the output.
 //
 // A thread owns words of a box: PER_WORD neighbours along the output's last axis, whose sums stay in its
 // registers. Parts come one after the other, so that sums are those of the CPU to the last bit:
@@ -15,8 +15,8 @@
 // one of them, beside others along the output's last, and those that read their own words all meet
 // different banks.
 //
-// All counts of a box are powers of two. So the number of a word is a row of bits, some for each axis,
-// and what a word's bits add to its address is the sum of what the thread's and the turn's add.
+// All counts of a box are powers of two. So the number of a word is a bit field with some bits for each
+// axis, and its offset is the sum of an offset for the thread and one for the turn.
 
 #define SOURCES MAX_PARTS
 

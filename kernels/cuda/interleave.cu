@@ -4,7 +4,7 @@
 // A block takes a chunk of pixels. A side where channels lie together is one run of bytes, which
 // goes through shared memory in words of 16; on the other side every plane is a run of its own.
 // A thread takes GROUP pixels at a time, as many as fill a bank, with all their channels in
-// registers, where items are exchanged by name.
+// registers, whose indices are known at compile time.
 //
 //   SPLIT  source together, output apart       MERGE  source apart, output together
 //   SPLIT and MERGE  both together

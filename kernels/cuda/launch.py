@@ -2,7 +2,7 @@
 
 `kernels/cpu/launch.py` does this for CPUs. The functions are pure: they need no GPU and no CUDA
 library. They divide the loops into tiles that suit shared memory and full sectors of device memory,
-and compute how many bytes each access may read or write. Each constant has its reason beside it.
+and compute how many bytes each access may read or write.
 
 Every kernel has the same two arguments, both passed by value:
 
@@ -61,8 +61,8 @@ from .tiling import (
     tile_share,
 )
 
-# Measured on an H100, 2026-11-26. The speed of tiles relative to those with wide words: by how many
-# times written words are narrower than the widest ones, ...
+# Measured on an H100, 2026-11-26. The speed of tiles whose written words are narrower than the widest
+# ones, relative to tiles with these: by the ratio of the widths.
 NARROW_SHARES = {1: 1.0, 2: 0.93, 4: 0.87, 8: 0.8, 16: 0.55}
 NARROW_READ_SHARE = 0.92  # if long rows are read in narrow words
 SINGLE_SHARE = 0.82  # if single bytes are read and written

@@ -1,11 +1,11 @@
 // Pixels of any number of channels, at any addresses, taken apart into planes or put together.
 //
 // The side where channels lie together is one line of bytes. A block takes a chunk of pixels of it
-// through shared memory, where the line lies as it does in memory, and begins as far behind a
-// multiple of 16 as it does there: so all but its ends moves in words of 16 bytes, whatever its
-// address. On the other side each channel has a row of its own in memory. It is moved in words of
-// WORD bytes that begin on a multiple of WORD, which may be other pixels in every row; threads look
-// for their items in shared memory one by one.
+// through shared memory, where the line is contiguous and its address has the same remainder modulo 16
+// as in device memory: so all but its ends moves in words of 16 bytes, whatever its address. On the
+// other side each channel has a row of its own in memory. It is moved in words of WORD bytes that
+// begin on a multiple of WORD, which may be other pixels in every row; threads look for their items in
+// shared memory one by one.
 //
 //   SPLIT  source together, output apart       otherwise  source apart, output together
 //

@@ -35,16 +35,16 @@ struct Params {
     uint64 readable;
 };
 
-// All loops, those of a row, or the others.
-enum Which { ALL, ROW, ROWS };
-INLINE constexpr bool is_one(int loop, Which which) {
-    return which == ALL || OF_ROW[loop] == (which == ROW);
+// Sets of loops: all, those of a row, or the others.
+enum LoopSet { ALL, ROW, ROWS };
+INLINE constexpr bool contains(LoopSet set, int loop) {
+    return set == ALL || OF_ROW[loop] == (set == ROW);
 }
 
 // Return the iterations in a full box of the loops from `begin` to `end`.
-INLINE constexpr int iterations(int begin, int end, Which which = ALL) {
+INLINE constexpr int iterations(int begin, int end, LoopSet set = ALL) {
     if (begin == end) return 1;
-    return (is_one(begin, which) ? COUNT[begin] : 1) * iterations(begin + 1, end, which);
+    return (contains(set, begin) ? COUNT[begin] : 1) * iterations(begin + 1, end, set);
 }
 
 // Return the bytes in shared memory that iterations of the loops before `end` take.
@@ -130,11 +130,11 @@ struct Box {
     }
 
     // Return the n-th iteration of the loops before `end`.
-    INLINE Place place(unsigned n, int end, Which which) const {
+    INLINE Place place(unsigned n, int end, LoopSet set) const {
         Place place = {{0, 0, 0}, 0, true};
 #pragma unroll
         for (int i = end - 1; i >= 0; --i) {
-            if (!is_one(i, which)) continue;
+            if (!contains(set, i)) continue;
             const unsigned outer = quotient(n, COUNT[i]), turn = n - outer * COUNT[i];
             place.at.add(turn, params.loop[i].step);
             place.slot += turn * SLOT[i];

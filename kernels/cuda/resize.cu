@@ -94,8 +94,8 @@ struct Summed : Line {
             if (along.axis == i) taps[i] = Taps(table, of.side[i], place), from[i] = of.side[i].from;
     }
 
-    // Choose positions of U, and the items around which words lie in the sample, and so does all
-    // that taps refer to. `first` becomes the address for the first taps.
+    // Choose positions of U, and the items that are read in words: those whose words lie inside the
+    // sample for all taps. `first` becomes the address for the first taps.
     INLINE void choose(const Sample &of, int64 start, int count) {
         is_covered = true;
 #pragma unroll

@@ -46,7 +46,8 @@ INLINE void copy(byte *dst, const byte *src) {
     one.write<1>(dst);
 }
 
-// Copy a word whose first `part` bytes are at `one` and the others at `two`, as if it began there.
+// Copy a word whose first `part` bytes are in one run and the others in the next. `one` and `two` are the
+// addresses at which the word would begin if all of it were in that run.
 INLINE void copy_bytes(byte *dst, const byte *one, const byte *two, int part) {
 #pragma unroll 1
     for (int i = 0; i < WORD; ++i) copy(dst + i, (i < part ? one : two) + i);
