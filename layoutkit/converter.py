@@ -544,7 +544,7 @@ def convert(
         another axis, `{"b": [...]}` one per sample.
     clip : (lo, hi), optional
         Bounds that x is clipped to before the formula; one may be None. With `clip` alone, an
-        integer x keeps its dtype.
+        integer x keeps its dtype. At least one value of an integer dtype lies between them.
     casting : "same_kind", "safe", "unsafe" or "saturate"
         The allowed dtype changes, as in NumPy; "saturate" rounds half to even and clips to the
         range of an integer dtype.

@@ -276,8 +276,11 @@ class Normalization:
         if self.scales:
             kwargs = {"scale": self.scale, **self.along("mean"), **self.along("std")}
         if self.clip is not None:
-            kwargs["clip"] = tuple(None if math.isinf(bound) else bound for bound in self.clip)
+            kwargs["clip"] = self._shown_clip()
         return kwargs
+
+    def _shown_clip(self) -> tuple[float | None, ...]:
+        return tuple(None if math.isinf(bound) else bound for bound in self.clip or ())
 
     def along(self, name: str) -> dict[str, Any]:
         """Return the keyword argument of `mean` or `std`."""
@@ -384,6 +387,17 @@ class Normalization:
         low, high = integer_bounds(dtype)
         a, b = (min(max(bound, low), high) for bound in self.clip)
         return int(a), int(b)
+
+    def check_clip(self, source: DType) -> None:
+        """Raise ArgumentError if every value of an integer dtype is outside of the bounds."""
+        if self.clip is None or dtype_kind(source) not in "ui":
+            return
+        low, high = integer_bounds(source)
+        if self.clip[0] > high or self.clip[1] < low:
+            raise ArgumentError(
+                f"clip={self._shown_clip()} of {source} x, whose values are {low} to {high}: none "
+                "lies between the bounds; give bounds in the units of x, before scale and mean"
+            )
 
     def with_channel_order(self, order: Sequence[int]) -> Normalization:
         """Return the formula for channels in another order."""

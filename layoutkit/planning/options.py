@@ -121,8 +121,10 @@ class ConvertOptions(NamedTuple):
         check_supported_dtype(source)
         target = self.target_dtype(source, out)
         computed = source
-        if self.formula is not None and not self.formula.preserves_dtype(source, target):
-            computed = computed_dtype(source, target)
+        if self.formula is not None:
+            self.formula.check_clip(source)
+            if not self.formula.preserves_dtype(source, target):
+                computed = computed_dtype(source, target)
         check_cast(computed, target, self.casting)
         return move, selection, target
 

@@ -17,6 +17,7 @@ from layoutkit import (
     DtypeError,
     LayoutkitError,
     ShapeError,
+    collate,
     convert,
     plan,
 )
@@ -73,12 +74,19 @@ def test_mean_along_any_axis_of_any_layout(order, axis, data):
 @pytest.mark.budget(4)
 @pytest.mark.parametrize("dtype", ["u1", "i2", "i8", "u8"])
 def test_clip_at_the_bounds_of_an_integer_dtype(dtype):
-    """Bounds at, beside and beyond the ends of the dtype; only clipped, so nothing is rounded."""
+    """Bounds at, beside and beyond the ends of the dtype; only clipped, so nothing is rounded.
+
+    If all values are outside of the bounds, there is no result.
+    """
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     ends = [low, low + 1, low + 2, 5, high - 2, high - 1, high]
     x = np.array(ends, dtype)
     beyond = [low - 300, low - 1, high + 1, high + 300]
     for bounds in itertools.combinations(sorted({*ends, *beyond}), 2):
+        if bounds[0] > high or bounds[1] < low:
+            with pytest.raises(ArgumentError, match=f"values are {low} to {high}: none lies"):
+                convert(x, "b->b", clip=bounds)
+            continue
         wanted = [min(max(value, bounds[0]), bounds[1]) for value in ends]
         wanted = [min(max(value, low), high) for value in wanted]
         assert convert(x, "b->b", clip=bounds).tolist() == wanted, bounds
@@ -397,6 +405,35 @@ def test_whole_numbers_for_integers():
     got = convert(IMAGES, "bhwc->bchw", clip=(0.5, 3), dtype="float32")
     np.testing.assert_array_equal(got, np.clip(IMAGES.astype("f4"), 0.5, 3).transpose(0, 3, 1, 2))
     assert convert(IMAGES, "bhwc->bchw", clip=(0, 3), scale=1).dtype == np.float32
+
+
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "int16"}, {"dtype": "float32"}, {"scale": 2}])
+@pytest.mark.parametrize("clip", [(300, 400), (None, -1), (256, None)])
+def test_bounds_that_no_value_of_an_integer_dtype_lies_between(clip, keywords):
+    keywords = {"clip": clip, **keywords}
+    message = r"clip=\(.*\) of uint8 x, whose values are 0 to 255: none lies between the bounds"
+    calls = [
+        lambda: convert(IMAGES, "bhwc->bchw", **keywords),
+        lambda: plan("bhwc->bchw", IMAGES.shape, "uint8", **keywords),
+        lambda: Converter("bhwc->bchw", pad_to={"h": 99}, **keywords)(IMAGES),
+        lambda: collate(list(IMAGES), "hwc->bchw", **keywords),
+        lambda: collate(list(IMAGES), "hwc->bchw", h=2, w=2, resize="bilinear", **keywords),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentError, match=message):
+            call()
+    assert convert(IMAGES.astype("f4"), "bhwc->bchw", **keywords | {"dtype": "f4"}).size  # floats
+
+
+def test_tracers_refuse_such_bounds():
+    jax = pytest.importorskip("jax")
+    torch = pytest.importorskip("torch")
+    converter = Converter("bhwc->bchw", clip=(300, 400), dtype="float32")
+    with pytest.raises(ArgumentError, match="none lies between the bounds"):
+        jax.jit(converter)(jax.numpy.asarray(IMAGES))
+    meta = torch.empty(IMAGES.shape, dtype=torch.uint8, device="meta")
+    with pytest.raises(ArgumentError, match="none lies between the bounds"):
+        converter(meta)
 
 
 def test_plans_and_converters_say_clip():
