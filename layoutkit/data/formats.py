@@ -37,6 +37,9 @@ ARRAY_READERS: dict[str, ArrayReader] = {
     ".zarr": read_zarr,
 }
 
+# The names of an input and its labels or targets, in a mapping, a Dataset and a file of arrays.
+FIELD_PAIRS = (("x", "y"), ("input", "target"))
+
 # The delimiter between two cells of a row.
 TABLE_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 

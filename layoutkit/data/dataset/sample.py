@@ -25,7 +25,7 @@ from ...errors import DataError, LayoutkitError, ShapeError
 from ...layout.parsing import Layout, parse_layout
 from ...memory import Array
 from ..errors import NoLength, NoSuchField
-from ..formats import frame_to_array, is_dataframe, open_arrays
+from ..formats import FIELD_PAIRS, frame_to_array, is_dataframe, open_arrays
 from ..io.npy import StoredArray
 from .indexing import expand_ellipsis, key_types
 from .stores import (
@@ -326,7 +326,20 @@ def make_mapping_state(
         name: cls(source, layout=layout.get(name), meta=meta.get(name), read_only=options.read_only)
         for name, source in sources.items()
     }
+    if cls._is_dataset:
+        _check_pairs(fields)
     return SampleState(None, fields, locked=bool(options.read_only))
+
+
+def _check_pairs(fields: Mapping[str, Sample]) -> None:
+    """Raise DataError if an input and its target have different numbers of samples."""
+    for pair in FIELD_PAIRS:
+        counts = [store_of(fields[name]).num_samples() for name in pair if name in fields]
+        if len(set(counts)) > 1 and all(isinstance(count, int) for count in counts):
+            raise DataError(
+                f"{pair[1]} has {counts[1]} rows, but {pair[0]} has {counts[0]}; give one target "
+                "for each sample, or rename a field that is something else"
+            )
 
 
 def _check_names(arg_name: str, value: Any, sources: Mapping[str, Any]) -> None:

@@ -70,9 +70,12 @@ def open_index(
     source : str, path, array, mapping, Dataset, or a list of these
         A csv or tsv file, a folder whose sub-folders are labels, a URL of a folder of part
         files, an array, ``{"x": array, "y": labels}``, a .npy, .npz, .safetensors or .pt file, a
-        .zarr store of an array or of x and y, or a container of records: .rec, .tar, .parquet or
-        .tfrecord. Containers may be several files, by wildcards and braces:
+        .zarr store of an array or of x and y, a Dataset, or a container of records: .rec, .tar,
+        .parquet or .tfrecord. Containers may be several files, by wildcards and braces:
         ``"train-{000..119}.tar"``.
+
+        x and y may also be called input and target; with an array `classes`, the target consists
+        of positions in it. A single array may have any name.
 
         Files of one record each, such as images: a list of paths, a glob ("photos/*.jpg"), one
         path, ``{"x": paths, "y": labels}``, or a data frame with a column filename, path, file,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -12,7 +12,13 @@ from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
-from ..formats import convert_reader_errors, frame_to_array, is_dataframe, open_arrays
+from ..formats import (
+    FIELD_PAIRS,
+    convert_reader_errors,
+    frame_to_array,
+    is_dataframe,
+    open_arrays,
+)
 from ..io.npy import StoredArray
 from ..io.zarr import ChunkedArray, read_zarr
 from ..records import Record, records_of
@@ -24,18 +30,23 @@ def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
     loaded = source
     if isinstance(source, str):
         loaded = read_zarr(source) if kind == "zarr" else open_arrays(source)
-    x, y = _x_and_y(loaded, source if isinstance(source, str) else "the source")
-    return TensorIndex(x, y, kind, partition)
+    x, y, classes = _parts(loaded, source if isinstance(source, str) else "the source")
+    return TensorIndex(x, y, kind, partition, classes)
 
 
 class TensorIndex(Index):
-    """The records along the first axis of x; y contains their labels or targets."""
+    """The records along the first axis of x; y contains their labels or targets.
 
-    def __init__(self, x: Any, y: Any, kind: str, partition: Partition) -> None:
+    With `classes`, y contains positions in them.
+    """
+
+    def __init__(
+        self, x: Any, y: Any, kind: str, partition: Partition, classes: Any = None
+    ) -> None:
         self._partition = partition
         self._x = x
         self._count = partition.count(_count(x))
-        labels, codes, self._y = split_labels(y)
+        labels, codes, self._y = split_labels(y, classes)
         own_codes = None if codes is None else codes[partition.rows]
         super().__init__(kind, None, labels, own_codes)
         if isinstance(x, ChunkedArray):
@@ -110,14 +121,31 @@ def _row(array: Any, place: int) -> Any:
     return row() if callable(row) else np.asarray(row)
 
 
-def split_labels(y: Any) -> tuple[list[Any], Array | None, Any]:
-    """Return (sorted labels, label codes of the records, None), or ([], None, y) for targets."""
+def split_labels(y: Any, classes: Any = None) -> tuple[list[Any], Array | None, Any]:
+    """Return (sorted labels, label codes of the records, None), or ([], None, y) for targets.
+
+    The labels are `classes`, and the codes are y, if there are classes.
+    """
     if y is None:
         return [], None, None
+    if classes is not None:
+        return (*_classes_and_codes(y, _read_array(classes)), None)
     if not _are_labels(y):
         return [], None, y
     labels, codes = np.unique(_read_array(y), return_inverse=True)
     return labels.tolist(), codes, None
+
+
+def _classes_and_codes(y: Any, classes: Array) -> tuple[list[Any], Array]:
+    """Return the labels and the codes; raise DataError unless the codes are -1 or positions."""
+    codes = _read_array(y)
+    is_valid = codes.ndim == 1 and codes.dtype.kind in "iu"
+    if not is_valid or (codes.size and not -1 <= codes.min() <= codes.max() < len(classes)):
+        raise DataError(
+            f"there are {len(classes)} classes, but the target does not consist of their positions "
+            f"0 to {len(classes) - 1}; correct it, or remove the classes"
+        )
+    return classes.tolist(), codes
 
 
 def _are_labels(y: Any) -> bool:
@@ -141,32 +169,59 @@ def _read_array(array: Any) -> Array:
     return np.asarray(array() if hasattr(array, "_iter_fields") else array[:])
 
 
-def _x_and_y(loaded: Any, name: str) -> tuple[Any, Any]:
-    """Return x and y of a source; DataError if they do not match."""
+def _parts(loaded: Any, name: str) -> tuple[Any, Any, Any]:
+    """Return input, target and classes of a source; DataError if they do not match."""
     if hasattr(loaded, "_iter_fields"):  # a Dataset
         loaded = _fields(loaded)
     if not isinstance(loaded, Mapping):
-        return _as_array(loaded, name), None
-    if "x" not in loaded or not {*loaded} <= {"x", "y"}:
+        return _as_array(loaded, name), None, None
+    x_name, y_name = field_pair(loaded, name, _SAVED_NAMES)
+    x = _as_array(loaded[x_name], x_name)
+    y, classes = (
+        None if loaded.get(key) is None else _as_array(loaded[key], key)
+        for key in (y_name, "classes")
+    )
+    if y is not None and _count(x) != _count(y):
         raise DataError(
-            f"{name} has {', '.join(map(str, loaded)) or 'no arrays'}; an index takes x and, for "
-            "labels or targets, y"
+            f"{x_name} has {_count(x)} records and {y_name} {_count(y)}; they must be as many"
         )
-    x = _as_array(loaded["x"], "x")
-    y = loaded.get("y")
-    if y is None:
-        return x, None
-    y = _as_array(y, "y")
-    if _count(x) != _count(y):
-        raise DataError(f"x has {_count(x)} records and y {_count(y)}; they must be as many")
-    return x, y
+    return x, y, classes
 
 
-def _fields(dataset: Any) -> Any:
-    names = {name for name, _ in dataset._iter_fields()}
-    if "input" not in names:
-        return {"x": dataset}
-    return {"x": dataset.input, **({"y": dataset.target} if "target" in names else {})}
+# Arrays besides input and target in the files that `layoutkit batches --save` writes.
+_SAVED_NAMES = {"name", "classes"}
+
+
+def field_pair(
+    arrays: Mapping[str, Any], name: str, others: Collection[str] = ()
+) -> tuple[str, str]:
+    """Return the names of the input and of the labels or targets, which may be missing.
+
+    `others` may be in the mapping as well.
+
+    Raises
+    ------
+    DataError
+        The names do not tell which array is the input, or an array would be omitted.
+    """
+    for x, y in FIELD_PAIRS:
+        if x in arrays and {*arrays} <= {x, y, *others}:
+            return x, y
+    targets = {y for _, y in FIELD_PAIRS}
+    if len(arrays) == 1 and targets.isdisjoint(arrays):
+        return next(iter(arrays)), "y"
+    raise DataError(
+        f"{name} has {', '.join(map(str, arrays)) or 'no arrays'}; an index takes x and, for "
+        'labels or targets, y (or input and target); give a mapping of these: {"x": ..., "y": ...}'
+    )
+
+
+def _fields(dataset: Any) -> Mapping[str, Any]:
+    """Return the fields of a Dataset; its data as x if that is not the data of a field."""
+    fields = dict(dataset._iter_fields())
+    if dataset._data_owner() is dataset and not any(x in fields for x, _ in FIELD_PAIRS):
+        return {"x": dataset, "y": next((fields[y] for _, y in FIELD_PAIRS if y in fields), None)}
+    return fields
 
 
 def _as_array(value: Any, name: str) -> Any:

@@ -81,7 +81,8 @@ class Index(Sequence[Record]):
     url_prefix : str
         The prefix of relative file names; None for arrays.
     labels : list
-        The sorted labels of all partitions, also those without records in this one.
+        The sorted labels of all partitions, also those without records in this one; the `classes`
+        of a file of arrays in their order.
     label_index : dict
         The rank of each label in `labels`.
     partition : (part, parts)

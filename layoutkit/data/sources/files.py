@@ -11,10 +11,10 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..formats import is_dataframe, is_image_name
+from ..formats import FIELD_PAIRS, is_dataframe, is_image_name
 from ..io.filesystem import is_url
 from ..records import Record
-from .arrays import split_labels
+from .arrays import field_pair, split_labels
 from .base import Index, Partition
 
 _WILDCARDS = "*?["
@@ -61,7 +61,9 @@ def is_file_list(source: Any) -> bool:
         return is_image_name(source) and exists
     if is_dataframe(source):
         return len(source.shape) == 2 and _path_column(source) is not None
-    paths: Any = source.get("x") if isinstance(source, Mapping) else source
+    paths: Any = source
+    if isinstance(source, Mapping):
+        paths = next((source[x] for x, _ in FIELD_PAIRS if x in source), None)
     paths = paths.to_numpy() if is_dataframe(paths) else paths
     if not isinstance(paths, list | tuple | np.ndarray) or np.ndim(paths[:1]) != 1:
         return False
@@ -83,12 +85,8 @@ def _paths_and_labels(source: Any) -> tuple[list[str], Any]:
     elif is_dataframe(source):
         paths, y = _columns(source)
     elif isinstance(source, Mapping):
-        if not {*source} <= {"x", "y"}:
-            raise DataError(
-                f"the source has {', '.join(map(str, source))}; an index takes x, the paths of "
-                "files, and, for labels or targets, y"
-            )
-        paths, y = source["x"], source.get("y")
+        x_name, y_name = field_pair(source, "the source")
+        paths, y = source[x_name], source.get(y_name)
     else:
         paths = source
     paths = [_as_path(path, number) for number, path in enumerate(paths)]
@@ -97,8 +95,8 @@ def _paths_and_labels(source: Any) -> tuple[list[str], Any]:
     y = np.asarray(y.to_numpy() if is_dataframe(y) else y)
     if not y.ndim or len(y) != len(paths):
         raise DataError(
-            f"x has {len(paths)} files and y {len(y) if y.ndim else 'one label'}; give one label "
-            "for each file"
+            f"there are {len(paths)} files and {len(y) if y.ndim else 'one'} labels; give one "
+            "label for each file"
         )
     return paths, y
 

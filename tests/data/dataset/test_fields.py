@@ -208,6 +208,16 @@ def test_fields_may_differ_in_length():
     assert [name for name, _ in d[1:]._iter_fields()] == ["data1"]
 
 
+@pytest.mark.parametrize("names", [("input", "target"), ("x", "y")])
+def test_an_input_and_its_target_have_equal_lengths(names, tmp_path):
+    arrays = dict(zip(names, (np.zeros((5, 2)), np.zeros(3)), strict=True))
+    np.savez(tmp_path / "xy.npz", **arrays)
+    for source in (arrays, tmp_path / "xy.npz", Sample(arrays)):
+        with pytest.raises(DataError, match=f"{names[1]} has 3 rows, but {names[0]} has 5"):
+            Dataset(source)
+    assert len(Dataset({**arrays, names[1]: lambda: iter(())})) == 5  # of unknown length
+
+
 # ---- writing and re-pointing -----------------------------------------------------------------
 
 

@@ -167,3 +167,49 @@ def test_array_likes_need_no_len(y, label):
 def test_labels_as_objects_in_a_dataset():
     target = np.array(["b", "a", "c", "b"], object)
     assert open_index(Dataset({"input": X, "target": target})).labels == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("names", [("x", "y"), ("y", "x"), ("input", "target")])
+def test_datasets_mappings_and_files_recognize_the_same_names(tmp_path, names):
+    arrays = {name: X if name in ("x", "input") else np.array([5, 3, 3, 5]) for name in names}
+    np.savez(tmp_path / "xy.npz", **arrays)
+    sources = arrays, Dataset(arrays), tmp_path / "xy.npz", Dataset(tmp_path / "xy.npz")
+    for source in sources:
+        index = open_index(source)
+        assert index.labels == [3, 5]
+        assert [record.label for record in index] == [5, 3, 3, 5]
+        assert np.array_equal(index[1].array, X[1])
+
+
+@pytest.mark.parametrize("names", [("label", "image"), ("x", "y", "z"), ("x", "target"), ("y",)])
+def test_fields_that_an_index_would_omit_are_an_error(names):
+    arrays = dict.fromkeys(names, X)
+    for source in (arrays, Dataset(arrays)):
+        with pytest.raises(DataError, match=f"has {', '.join(names)}; an index takes x"):
+            open_index(source)
+
+
+def test_one_array_needs_no_name(tmp_path):
+    np.savez(tmp_path / "one.npz", X)
+    for source in (tmp_path / "one.npz", {"image": X}, Dataset({"image": X})):
+        assert np.array_equal(open_index(source)[1].array, X[1])
+
+
+def test_the_data_of_a_dataset_is_the_input_beside_a_target():
+    dataset = Dataset(X, fields={"first": np.s_[:, 0]})
+    assert np.array_equal(open_index(dataset)[1].array, X[1])
+    dataset.target = Dataset(np.array([5, 3, 3, 5]))
+    assert [record.label for record in open_index(dataset)] == [5, 3, 3, 5]
+
+
+def test_a_target_consists_of_positions_in_classes(tmp_path):
+    np.savez(
+        tmp_path / "a.npz", input=X, name=list("abcd"), target=[2, 0, 2, 2], classes=["u", "v", "w"]
+    )
+    for source in (tmp_path / "a.npz", Dataset(tmp_path / "a.npz")):
+        index = open_index(source)
+        assert index.labels == ["u", "v", "w"]
+        assert [record.label for record in index] == ["w", "u", "w", "w"]
+    for target in ([3, 0, 0, 0], [0.5, 0, 0, 0]):
+        with pytest.raises(DataError, match="3 classes, but the target does not consist of"):
+            open_index({"input": X, "target": target, "classes": ["u", "v", "w"]})

@@ -101,8 +101,8 @@ def test_other_lists_are_what_they_were():
 @pytest.mark.parametrize(
     ("source", "match"),
     [
-        ({"x": PATHS, "y": LABELS[1:]}, "5 files and y 4; give one label for each file"),
-        ({"x": PATHS, "z": LABELS}, "an index takes x, the paths of files"),
+        ({"x": PATHS, "y": LABELS[1:]}, "5 files and 4 labels; give one label for each file"),
+        ({"x": PATHS, "z": LABELS}, "has x, z; an index takes x"),
         ("photos/*.jpg", r"photos/\*.jpg names no file"),
         ("photos/9.png", "there is no such file"),
         ([*PATHS, 7], "file 5 is 7; give the path of a file"),
