@@ -546,8 +546,8 @@ def convert(
         Bounds that x is clipped to before the formula; one may be None. With `clip` alone, an
         integer x keeps its dtype. At least one value of an integer dtype lies between them.
     casting : "same_kind", "safe", "unsafe" or "saturate"
-        The allowed dtype changes, as in NumPy; "saturate" rounds half to even and clips to the
-        range of an integer dtype.
+        The allowed dtype changes, as in NumPy. "saturate" allows those of real numbers: casts to
+        integers round half to even and clip to the range of the dtype, and others are NumPy's.
     out : array, optional
         An array of the result's shape and dtype to write to. Any strides. It must not share memory
         with x.

@@ -81,6 +81,9 @@ _NUMERIC = "buifc"  # NumPy's same_kind allows casts to the right, not to the le
 _MEANING = {
     "safe": "nothing is lost",
     "same_kind": "narrower, of the same kind",
+    "unsafe": "as NumPy's astype",
+}
+_MEANING_TO_INTEGER = {
     "unsafe": "cut off and wrapped, as NumPy's astype",
     "saturate": "rounded half to even and clipped to the range, NaN to 0",
 }
@@ -218,6 +221,7 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
     >>> can_cast(np.dtype("float32"), np.dtype("uint8"), "saturate")
     True
 
+    "saturate" allows what "same_kind" does, and casts of real numbers to any other real dtype.
     Dates and structured dtypes are never cast, except to the other byte order.
     Raises ArgumentError if `casting` is not a casting rule.
     """
@@ -229,7 +233,9 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
         return False
     if casting == "safe":
         return _is_safe(source, target)
-    return casting != "same_kind" or _NUMERIC.index(kinds[0]) <= _NUMERIC.index(kinds[1])
+    if casting == "unsafe" or (casting == "saturate" and kinds[0] != "c"):
+        return True
+    return _NUMERIC.index(kinds[0]) <= _NUMERIC.index(kinds[1])
 
 
 def check_cast(source: DType, target: DType, casting: str) -> None:
@@ -243,7 +249,10 @@ def check_cast(source: DType, target: DType, casting: str) -> None:
     if can_cast(source, target, casting):
         return
     rules = [rule for rule in reversed(CASTINGS) if can_cast(source, target, rule)]
-    fix = " or ".join(f'casting="{rule}" ({_MEANING[rule]})' for rule in rules)
+    meanings = _MEANING
+    if dtype_kind(target) in "ui":
+        meanings = _MEANING | _MEANING_TO_INTEGER
+    fix = " or ".join(f'casting="{rule}" ({meanings[rule]})' for rule in rules if rule in meanings)
     if not rules:
         moved = source if dtype_kind(source) not in _NUMERIC else target
         fix = f"no dtype, or the same one: {moved} is only moved, never cast"

@@ -250,12 +250,14 @@ class ConversionCache:
 
     def _check_cast(self, source: DType, target: DType, name: str) -> None:
         """Raise DtypeError unless "same_kind" allows the cast, the only rule of views."""
-        if can_cast(source, target, "same_kind") or not can_cast(source, target, "saturate"):
+        if can_cast(source, target, "same_kind") or not can_cast(source, target, "unsafe"):
             return check_cast(source, target, "same_kind")
+        to_integer = dtype_kind(target) in "ui" and can_cast(source, target, "saturate")
+        rule = "saturate" if to_integer else "unsafe"
         raise DtypeError(
             f'{source} to {target} is not allowed by casting="same_kind", and views have no other; '
             f'use convert(view.input, "{self.layout}->{name}", dtype="{target}", '
-            'casting="saturate")'
+            f'casting="{rule}")'
         )
 
     def _default(self, formula: Normalization | None) -> DType:

@@ -29,6 +29,8 @@ def test_casts_that_torch_finishes(casting):
     x = torch.rand(4, 6, 7, 5) * 100
     for source, target in [("float8_e4m3fn", "float32"), ("float32", "float8_e4m3fn"),
                            ("complex64", "float32"), ("float32", "int16")]:  # fmt: skip
+        if source == "complex64" and casting == "saturate":
+            continue  # refused
         given = x.to(getattr(torch, source))
         got = convert(given.to(cuda), "bhwc->bchw", dtype=target, casting=casting)
         wanted = convert(given, "bhwc->bchw", dtype=target, casting=casting)

@@ -548,3 +548,13 @@ def test_the_batch_axis_may_be_called_n():
     assert view.forward_get("NHWC").shape == (1, 4, 5, 3)
     with pytest.raises(PatternError, match="name one axis b or n"):
         ImageView("chw", x[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "rule"),
+    [("f4", "u1", "saturate"), ("f4", "bool", "unsafe"), ("c8", "f4", "unsafe")],
+)
+def test_refused_casts_name_the_rule_of_convert_that_allows_them(source, target, rule):
+    view = DataView("bc", np.zeros((2, 3), source))
+    with pytest.raises(DtypeError, match=f'views have no other; use convert.*casting="{rule}"'):
+        view.forward_get("bc", target)
