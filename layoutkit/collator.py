@@ -19,7 +19,7 @@ from ._compile import (
 )
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
-from ._utils.validation import type_name
+from ._utils.validation import check_int, type_name
 from .backends import dispatch
 from .backends.collate import choose_adapter, numpy_views, stack_windows
 from .backends.cupy import CudaAdapter
@@ -219,12 +219,13 @@ class Collator:
             `indices`, or else the number of samples that this Collator has had before, and the
             name of the process unless it is the main one.
         epoch : int
-            Another epoch draws other values.
+            Another epoch draws other values. 0 or a larger number.
         """
         if is_compiling():
             if self._is_random:
                 raise _random_in_graph()
             return batch_in_graph(self, samples, indices, offset, flip, crop, out)
+        epoch = check_int("epoch", epoch, error=ArgumentError)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ._utils.validation import type_name
+from ._utils.validation import check_int, type_name
 from .backends.dispatch import as_array
 from .backends.items import Positioned
 from .backends.torch import numpy_views_of
@@ -145,7 +145,7 @@ class Positions(_torch.utils.data.Dataset):  # type: ignore[misc]  # torch has n
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch, before iterating over the DataLoader."""
-        self._epoch.fill_(epoch)
+        self._epoch.fill_(check_int("epoch", epoch, error=ArgumentError))
 
     def __len__(self) -> int:
         return len(self.dataset)

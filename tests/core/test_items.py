@@ -172,6 +172,9 @@ def test_windows_of_positions_do_not_depend_on_workers_and_order():
         epochs.append(images)
     assert (epochs[0] != epochs[1]).any()
     assert data[-1].position == 11
+    for epoch in (1.5, True, None):
+        with pytest.raises(ArgumentError, match="it must be a whole number"):
+            data.set_epoch(epoch)
 
 
 def test_workers_draw_other_windows():

@@ -67,6 +67,15 @@ def test_random_windows_depend_on_seed_epoch_and_position_only(sizes, crops):
     assert_same(repeated(PHOTOS, positions=range(8)), batch)
 
 
+@pytest.mark.parametrize("epoch", [1.0, 1.5, True, "2", None, -1])
+def test_an_epoch_is_a_whole_number(epoch):
+    collator = Collator("hwc->bchw", **SIZES, offset="random")
+    with pytest.raises(ArgumentError, match=f"epoch={epoch!r}; it must be a whole number"):
+        collator(PHOTOS, positions=range(8), epoch=epoch)
+    whole = collator(PHOTOS, positions=range(8), epoch=1)
+    assert_same(collator(PHOTOS, positions=range(8), epoch=np.uint8(1)), whole)
+
+
 def test_every_offset_and_flip_is_drawn_about_equally():
     ramp = np.arange(24, dtype=np.int64).reshape(4, 6)
     collator = Collator("hw->bhw", h=2, w=4, offset="random", flip="random")
