@@ -79,16 +79,35 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
 def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) -> Any:
     """Return the items of a batch: numbers and arrays of one shape stacked, others in a list."""
     first = values[0]
-    if isinstance(first, bool | int | float | complex | np.generic):
-        return np.array(values)
+    if _are_numbers(values):
+        stacked = np.array(values)
+        return values if stacked.dtype.hasobject else stacked  # ints beyond 64 bits
     if isinstance(first, Mapping | tuple) and first:
+        if any(_keys_of(value) != _keys_of(first) for value in values):
+            return values
         columns = {key: [_items_of(value)[key] for value in values] for key in _items_of(first)}
         items = {key: stack_values(column, stack_arrays) for key, column in columns.items()}
         return _like(first, items)
-    if _is_image(first):
+    if all(map(_is_image, values)):
         values = [as_array(value) for value in values]
-    shapes = {tuple(value.shape) if hasattr(value, "shape") else None for value in values}
+    shapes = {None if isinstance(v, np.generic) else _shape_of(v) for v in values}
     return values if len(shapes) != 1 or None in shapes else stack_arrays(values)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """Return True for numbers, and for scalars of one class of NumPy, such as dates."""
+    if isinstance(values[0], np.generic) and len({*map(type, values)}) == 1:
+        return True
+    return all(isinstance(v, bool | int | float | complex | np.number | np.bool_) for v in values)
+
+
+def _keys_of(value: Any) -> Any:
+    return _items_of(value).keys() if isinstance(value, Mapping | tuple) else None
+
+
+def _shape_of(value: Any) -> tuple[int, ...] | None:
+    shape = getattr(value, "shape", None)
+    return None if shape is None else tuple(shape)
 
 
 def _items_of(sample: Any) -> dict[Any, Any]:
@@ -120,6 +139,6 @@ def _has_rank(item: Any, layout: Layout) -> bool:
 
 
 def _describe(item: Any) -> str:
-    shape = getattr(item, "shape", None)
+    shape = _shape_of(item)
     name = type(item).__name__
-    return name if shape is None else f"{name} {tuple(shape)}"
+    return name if shape is None else f"{name} {shape}"

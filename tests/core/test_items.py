@@ -56,6 +56,42 @@ def test_dicts_with_all_kinds_of_items():
     assert batch["size"]["flags"][1] == [None] * 4
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (1, "a"),
+        ("a", 1),
+        (2.5, None),
+        (np.int64(1), np.str_("a")),
+        (np.int64(1), "a"),
+        (1, np.array([1, 2])),
+        (1, 2**70),
+        ((1, 2), (1, 2, 3)),
+        ({"a": 1}, 2),
+    ],
+    ids=repr,
+)
+def test_labels_that_do_not_stack_stay_what_they_are(labels):
+    _, batch = COLLATOR([(x, label) for x, label in zip(PHOTOS, labels, strict=False)])
+    assert type(batch) is list
+    assert all(got is label for got, label in zip(batch, labels, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [
+        ((1, 2.5), "f8"),
+        ((True, False), "?"),
+        ((np.float32(1), np.float32(2)), "f4"),
+        ((np.datetime64("2020-01-01"), np.datetime64("2021-01-01")), "M8[D]"),
+    ],
+    ids=repr,
+)
+def test_labels_that_are_numbers_are_stacked(labels, dtype):
+    _, batch = COLLATOR([(x, label) for x, label in zip(PHOTOS, labels, strict=False)])
+    assert_same(batch, np.array(labels, dtype))
+
+
 def test_a_key_names_the_item():
     pairs = [{"input": x, "other": x[:12, :10]} for x in PHOTOS]
     chosen = Collator("hwc->bchw", h=12, w=10, key="other")
