@@ -22,13 +22,19 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import ArgumentError, LayoutkitError, PatternError
 from .parser import parse, warmup_options
-from .printing import escape_controls, escape_unencodable_output, keywords_to_options
+from .printing import (
+    OptionalStream,
+    escape_controls,
+    escape_unencodable_output,
+    keywords_to_options,
+    open_closed_streams,
+)
 
 __all__ = ["main"]
 
@@ -51,7 +57,17 @@ _FIXES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 2 after an error, 130 after Ctrl-C."""
+    open_closed_streams()
     escape_unencodable_output()
+    with redirect_stderr(OptionalStream(sys.stderr)):
+        try:
+            return _run(argv)
+        finally:
+            # Python flushes stdout at exit, too, and would change the exit code if that fails.
+            OptionalStream(sys.stdout).flush()
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = parse(argv)
         with _sigterm_as_exit():
@@ -62,10 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("layoutkit: interrupted", file=sys.stderr)
         return _EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output (`head`, a pager) closed the pipe. Python flushes stdout again at
-        # exit and would report an error, so stdout is redirected to the null device.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader of the output (`head`, a pager) closed the pipe
     except (LayoutkitError, OSError, MemoryError) as error:
         # A PatternError shows a caret below the pattern; any other newline is part of a file name.
         keep = "\n" if isinstance(error, PatternError) else ""

@@ -6,8 +6,11 @@ newlines, after which text would look like the program's own output, and bytes t
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from pathlib import Path
+from typing import Any, TextIO
 
 # Keywords in messages of the library that have a command-line option; with or without a value.
 _KEYWORD = re.compile(
@@ -53,6 +56,44 @@ def escape_unencodable_output() -> None:
     """Let stdout escape characters that its encoding lacks, as stderr always does."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def open_closed_streams() -> None:
+    """Open the null device as stdin, stdout and stderr if they are closed.
+
+    Files that are opened later would get their numbers, to which C libraries write messages.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+
+
+class OptionalStream:
+    """A stream without errors: a command does not fail because its messages cannot be written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, or discard it and all later text."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._discard()
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream, or discard its text and all later text."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._discard()
+
+    def _discard(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _escape(letter: str) -> str:

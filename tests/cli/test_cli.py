@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -481,3 +482,47 @@ def test_info_names_what_works_beside_it(capsys):
     for package in ("xarray", "pandas", "polars", "pyarrow", "h5py", "zarr", "onnxruntime"):
         with contextlib.suppress(PackageNotFoundError):
             assert f"{package} {version(package)}" in line
+
+
+# ---- streams that are closed or full -------------------------------------------------------
+
+
+def _shell(tmp_path, line):
+    """Run a line of shell in a folder; `layoutkit` is the command of this interpreter."""
+    command = f'layoutkit() {{ {shlex.quote(sys.executable)} -m layoutkit "$@"; }}; {line}'
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=buffered, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", ">&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_a_conversion_needs_no_stream(tmp_path, source, redirection):
+    if "full" in redirection and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full, a device of Linux")
+    done = _shell(tmp_path, f"layoutkit convert x.npy y.npy 'bhwc->bchw' {redirection}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "error" not in done.stderr
+    expected = np.load(source).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("info >&-", 0),
+        ("explain 'bhwc->bchw' >&-", 0),
+        ("convert none.npy y.npy 'bhwc->bchw' 2>&-", 2),
+        ("convert none.npy y.npy 'bhwc->bchw' 2>/dev/full", 2),
+        ("nothing 2>/dev/full", 2),
+        ("--help >/dev/full", 0),
+        ("explain 'bhwc->bchw' >/dev/full", 2),
+        ("explain 'bhwc->bchw' >/dev/full 2>/dev/full", 2),
+    ],
+)
+def test_exit_codes_without_streams(tmp_path, line, code):
+    if "full" in line and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full, a device of Linux")
+    done = _shell(tmp_path, f"layoutkit {line}")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "Traceback" not in done.stderr
