@@ -357,7 +357,8 @@ class Converter:
         Its pattern is reversed. Its cast to `dtype` rounds and clips (`casting="saturate"`), so
         that integer images are restored exactly. The dtype of x is unknown: by default floats stay
         floats. Sizes of folded axes are those of this Converter. Values outside of `clip` are not
-        restored. Raises ArgumentError if scale is 0.
+        restored. Raises ArgumentError if scale is 0, `channels` is not a permutation, or there is
+        a `pad_to`, after which the size of x is unknown.
 
         >>> Converter("bhwc->bchw", scale=1 / 255, mean=0.5).inverse("uint8").pattern
         'bchw->bhwc'

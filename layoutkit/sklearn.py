@@ -106,7 +106,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         Raises
         ------
         NotFittedError, ArgumentError
-            `fit` was not called; scale is 0.
+            `fit` was not called; there is no `Converter.inverse`, as with a scale of 0.
         """
         check_is_fitted(self, "shape_")
         inverse = self._converter(**self._inner_sizes()).inverse(self.dtype_)

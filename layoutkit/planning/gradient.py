@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 def inverse_arguments(task: ConvertOptions, dtype: Any) -> tuple[str, dict[str, Any]]:
     """Return pattern and keywords of the inverse, which saturates to `dtype` if that is given."""
+    if task.padding is not None:
+        raise ArgumentError(
+            f"pad_to={dict(task.padding.sizes)} makes one size of any size of x, so x cannot be "
+            "found in a result and there is no inverse; invert a Converter without pad_to=, and "
+            "crop its result"
+        )
     keywords: dict[str, Any] = dict(_sizes_of_source(task, task.sizes))
     formula = task.formula
     order = None if task.channels is None else inverse_permutation(task.channels)

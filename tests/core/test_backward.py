@@ -111,6 +111,8 @@ def test_inverse():
         Converter("bhwc->bchw", scale=0).inverse()
     with pytest.raises(ShapeError, match="give all but one"):
         Converter("bhwc->bf").inverse()(np.ones((2, 60)))
+    with pytest.raises(ArgumentError, match=r"pad_to=\{'h': 9\} makes one size.*no inverse"):
+        Converter("hwc->chw", pad_to={"h": 9}).inverse()
     saturating = Converter("b->b", dtype="u1", casting="saturate").inverse()
     assert "saturate" in repr(saturating)
     assert not np.shares_memory(Converter("b->b", copy=True).inverse()(X[0, 0, 0]), X)
