@@ -1,8 +1,8 @@
 """The adapter of xarray's DataArrays, which converts the array inside and keeps dims and coords.
 
-A pattern of letters ("bhwc->bchw") refers to axes by position. A pattern of names ("time lat lon
--> lat lon time") refers to dimensions, whatever their order in the array. An axis that a conversion
-only moves keeps its dimension and coordinates. The name of a folded dimension is the joined names
+A pattern of letters ("bhwc->bchw") refers to axes by position; letters that are the dimensions in
+another order are an error. A pattern of names ("time lat lon -> lat lon time") refers to
+dimensions, whatever their order in the array. An axis that a conversion only moves keeps its dimension and coordinates. The name of a folded dimension is the joined names
 of its axes; the pattern names the dimensions of an unfolded axis, and new dimensions.
 """
 
@@ -56,10 +56,8 @@ class Xarray(Container):
         return False
 
     def plan(self, converter: Converter, x: Any) -> Plan | None:
-        """Return the plan of the array inside if that is lazy, else None."""
-        if not _is_lazy(x):
-            return None
-        return converter.plan(_ordered(x, converter.options.pattern.completed(x.ndim)).data)
+        """Return the plan of the array inside."""
+        return converter.plan(_inside(_ordered(x, converter.options.pattern.completed(x.ndim))))
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion of the array inside, with dims and coords."""
@@ -92,13 +90,20 @@ class Xarray(Container):
 def _ordered(x: Any, pattern: Pattern) -> Any:
     """Return x with its dimensions in the order of a pattern of names, else x itself.
 
-    Raises PatternError if the pattern names only some of the dimensions.
+    Raises PatternError if the pattern names only some of the dimensions, or if its letters are the
+    dimensions in another order.
     """
     left = pattern.left
+    dims = [str(name) for name in x.dims]
     if not (left.names or pattern.right.names):
+        if list(left.groups) != dims and sorted(left.groups) == sorted(dims):
+            raise PatternError(
+                f'"{pattern.text}" has the axes {", ".join(left.groups)}, but x has the dimensions '
+                f"{', '.join(dims)}, and letters are axes by position; write {' '.join(dims)} on "
+                f"the left, or pass x.transpose{(*left.groups,)}"
+            )
         return x
     pattern_dims = ["_".join(names) for names in left.named if names != ("1",)]
-    dims = [str(name) for name in x.dims]
     if "..." in pattern_dims:
         ellipsis_index = pattern_dims.index("...")
         named = {*pattern_dims}

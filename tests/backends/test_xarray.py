@@ -120,6 +120,28 @@ def test_names_that_are_not_all_there():
     assert y.dims == ("band", "time", "lat", "lon")
 
 
+@pytest.mark.parametrize("pattern", ["x y t -> y x t", "xyt->yxt", "YTX->(yt)x"])
+def test_letters_that_are_the_dimensions_in_another_order(pattern):
+    x = xarray.DataArray(np.zeros((2, 3, 4)), dims=("t", "y", "x"))
+    words = "but x has the dimensions t, y, x, and letters are axes by position; write t y x on"
+    calls = [
+        lambda: convert(x, pattern),
+        lambda: Converter(pattern).plan(x),
+        lambda: accumulate([(x, pattern.split("->")[0])], "cab"),
+    ]
+    for call in calls:
+        with pytest.raises(PatternError, match=words):
+            call()
+    assert convert(x, "t y x -> y x t").dims == ("y", "x", "t")
+    assert convert(x, "tyc->cyt").dims == ("x", "y", "t")  # not all of them: by position
+    assert convert(x.transpose("x", "y", "t"), "xyt->yxt").shape == (3, 4, 2)
+
+
+def test_plans_are_of_the_named_order():
+    plan = Converter("band time lat lon -> time band lat lon").plan(scene())
+    assert plan.source.shape == (3, 2, 4, 5)
+
+
 def test_without_coordinates():
     x = xarray.DataArray(VALUES[:1], dims=("time", "lat", "lon", "band"), coords={"band": [*"rgb"]})
     assert convert(x, "bhwc->(hw)c").dims == ("lat_lon", "band")
