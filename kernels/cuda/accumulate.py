@@ -17,14 +17,11 @@ from math import gcd, prod
 from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop, smallest_stride_loop
 from .launch import MAX_PARTS, CudaLaunch
-from .tiling import THREADS, WORD, divisor
+from .tiling import BANK, LINE, LOST_BYTES, SECTOR, THREADS, WORD, pack_divisor
 
-LINE = 128  # bytes of shared memory whose columns are permuted, and of a device memory access
-COLUMN = 16  # bytes of a column of a line
-SECTOR = 32  # bytes of the smallest access to device memory
+COLUMN = 16  # bytes of a column of a line of shared memory, whose columns are permuted
 STRETCH = 128  # bytes that boxes move together along an axis
 LEAST_ROW = 8  # minimum length along the last axis: 32 lanes with four or more along another axis
-LOST_BYTES = 10  # overhead of a row: device memory reaches its full bandwidth with long rows
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,6 @@ def _floor_log2(number: int) -> int:
 
 
 MAX_AXES = 8  # loops of a sum
-BANK = 4  # bytes of the shortest words
 # Bytes of a box in its largest part and of its sums: 64 and 128 per thread, in registers.
 BOX_BYTES = 16384
 SUM_BYTES = 32768
@@ -290,7 +286,7 @@ def _pack_axis(boxes: Boxes, axis: int, steps: list[int]) -> bytes:
     group = boxes.groups[axis]
     numbers = boxes.counts[axis], group, *boxes.bits(axis), boxes.slots[axis], *steps
     packed = struct.pack(f"Q3Ii{MAX_PARTS + 1}q", *numbers)
-    return divisor(boxes.along(axis) >> group) + packed
+    return pack_divisor(boxes.along(axis) >> group) + packed
 
 
 def _pack_walk(boxes: Boxes, array: _Array, axis: int, is_wide: bool) -> bytes:

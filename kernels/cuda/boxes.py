@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...planning.loops import Loop
-from .tiling import BANK, LINE, SECTOR, THREADS, TILE_BYTES, WARP, WORD
+from .tiling import BANK, LINE, SECTOR, THREADS, TILE_BYTES, WARP, WORD, lost_bytes
 
 MOST_BYTES = 36 << 10  # of shared memory for a box: a multiprocessor takes six of them
 MOST_LOOPS = 6
@@ -33,10 +33,10 @@ GROUPS = (8, 16, 32, 64, 128, 256)  # threads that write a run
 COPIED_BYTES = 11.5
 INSTRUCTIONS = 128
 # What 350 boxes on an H100 have taken (2026-11-26): the sectors of long rows and runs, bytes that
-# each row or run takes in addition, and more if it begins or ends within a sector, and the share of
-# the accesses to shared memory that limits them.
+# each row takes in addition, and more if it begins or ends within a sector (for runs see
+# `lost_bytes`), and the share of the accesses to shared memory that limits them.
 SECTORS = 1.05
-ROW_LOST, ROW_CUT, RUN_LOST, RUN_CUT = 20, 30, 12, 136
+ROW_LOST, ROW_CUT = 20, 30
 PIPED = 0.65
 # Instructions, counted in the machine code: of a thread, of a word that it reads, of a run that it
 # writes, without and for each loop around it, and of an item at the end of a run.
@@ -88,9 +88,8 @@ class Parts(NamedTuple):
     def sectors(self) -> float:
         """The sectors that the box touches, over those of a copy of as many bytes."""
         source, target = self.items
-        cut = [1 - alignment / SECTOR for alignment in self.alignment]
-        read = (ROW_LOST + ROW_CUT * cut[0]) / self.row_items
-        written = (RUN_LOST + RUN_CUT * cut[1]) / self.run_items
+        read = (ROW_LOST + ROW_CUT * (1 - self.alignment[0] / SECTOR)) / self.row_items
+        written = lost_bytes(self.alignment[1], is_read=False) / self.run_items
         return SECTORS + (read + written) / (source + target)
 
 

@@ -21,7 +21,7 @@ from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
 from .launch import CudaLaunch, Side, defines, pack_coefficients
-from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, divisor, offsets
+from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, pack_divisor, pack_offsets
 
 TILE_ITEMS = 4096  # of the output: 16 for each thread
 WARPS = THREADS // WARP  # each reads a line
@@ -229,13 +229,13 @@ def _pack_windows(
 
     def along(axis: int, count: int) -> bytes:
         number = numbers.index(axis) if axis in numbers else len(numbers)
-        return divisor(count) + offsets(nest[axis].loop) + struct.pack("q", number)
+        return pack_divisor(count) + pack_offsets(nest[axis].loop) + struct.pack("q", number)
 
-    params = struct.pack("2Q", table.offset, table.fill) + divisor(each)
+    params = struct.pack("2Q", table.offset, table.fill) + pack_divisor(each)
     params += b"".join(map(along, tile.axes, tiles))
     params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
     params += b"".join(along(n, nest[n].length) for n in around or [len(nest) - 3])
-    params += offsets(nest[-1].loop)
+    params += pack_offsets(nest[-1].loop)
     return params, each * (tiles[0] if are_rows_samples else nest[-1].length)
 
 

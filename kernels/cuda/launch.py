@@ -32,6 +32,7 @@ from ...planning.loops import Loop, SourcePixel, source_pixel
 from ...planning.select import KernelChoice, count_iterations
 from .boxes import find_box
 from .tiling import (
+    BANK,
     LINE,
     MAX_COUNT,
     MAX_LOOPS,
@@ -42,27 +43,27 @@ from .tiling import (
     WORD,
     Lines,
     TileAxis,
-    axis,
     channel_order,
-    chunk,
-    divisor,
+    choose_chunk,
+    choose_tile,
     find_lines,
     fit_axes,
     fuse_images,
     is_few,
     is_long,
     line_share,
-    loops,
     lost_bytes,
-    offsets,
+    pack_axis,
+    pack_divisor,
+    pack_loops,
+    pack_offsets,
     pixel_time,
-    shape,
     tile_groups,
     tile_share,
 )
 
-# Measured on an H100, 2026-11-26. The speed of tiles whose written words are narrower than the widest
-# ones, relative to tiles with these: by the ratio of the widths.
+# Measured on an H100, 2026-11-26. The speed of tiles whose written words are narrower than the
+# widest ones, relative to tiles with these: by the ratio of the widths.
 NARROW_SHARES = {1: 1.0, 2: 0.93, 4: 0.87, 8: 0.8, 16: 0.55}
 NARROW_READ_SHARE = 0.92  # if long rows are read in narrow words
 SINGLE_SHARE = 0.82  # if single bytes are read and written
@@ -185,7 +186,7 @@ def _fills_chunks(pixels: int, chunk: int) -> bool:
     return pixels % chunk == 0 or pixels >= FULL * chunk
 
 
-def interleave(
+def _interleave(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "interleave"; None if words are not aligned or chunks not full."""
@@ -226,7 +227,9 @@ def interleave(
     return CudaLaunch(
         "interleave",
         defines(source, epilogue, along, **macros),
-        loops(outer) + axis(pixels.loops, pixels_per_chunk) + struct.pack("4q", *strides, lowest),
+        pack_loops(outer)
+        + pack_axis(pixels.loops, pixels_per_chunk)
+        + struct.pack("4q", *strides, lowest),
         count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
         coefficients=coefficients,
         share=1 / time,
@@ -236,7 +239,7 @@ def interleave(
 # ---- lines -------------------------------------------------------------------------------
 
 
-def lines(
+def _lines(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels."""
@@ -253,13 +256,13 @@ def lines(
         word = most if shifted else word
         alignment = word if shifted else plane_side.width(steps, SECTOR)
         line_word = _line_word(candidate, source)
-        tile = chunk(candidate, (source.item, plane_side.item), word, shifted)
+        tile = choose_chunk(candidate, (source.item, plane_side.item), word, shifted)
         if tile and line_word >= BANK:
             macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
             macros |= {"GAP_WORD": line_word} if candidate.has_gaps else {}
             items = source.item + target.item - plane_side.item, plane_side.item
             share = line_share(candidate, items, word, alignment, tile)
-            launch = _lines(candidate, source, epilogue, macros, share)
+            launch = _launch_lines(candidate, source, epilogue, macros, share)
             launches += [] if launch is None else [launch]
     return max(launches, key=lambda launch: launch.share, default=None)
 
@@ -273,7 +276,7 @@ def _line_word(candidate: Lines, source: Side) -> int:
     return source.width([*steps, low.count * low.src])
 
 
-def _lines(
+def _launch_lines(
     candidate: Lines,
     source: Side,
     epilogue: Epilogue | None,
@@ -297,7 +300,7 @@ def _lines(
     coefficients = pack_coefficients(epilogue)
     along = coefficients_vary(pixels if candidate.split else [*pixels, planes], epilogue)
     all_macros["PIXEL_COEFFICIENTS"] = int(coefficients_vary(pixels, epilogue))
-    params = loops(candidate.outer) + axis(pixels, tile) + offsets(planes)
+    params = pack_loops(candidate.outer) + pack_axis(pixels, tile) + pack_offsets(planes)
     return CudaLaunch(
         "lines",
         defines(source, epilogue, along, **all_macros),
@@ -310,7 +313,6 @@ def _lines(
 
 MAX_PARTS = 16  # arrays that one launch adds
 
-BANK = 4  # bytes of a shared memory bank
 TURNS = 4, 8  # accesses in flight per thread of `gather`: of at least 8 bytes, or of fewer
 LEAST_TURNS = 4  # of a thread along a loop that is nearer in the source than the innermost ones
 
@@ -398,15 +400,15 @@ def _transpose(
     store = most if shifted[1] else store
     words = load // source.item, store // target.item
     items = source.item, target.item
-    tile_rows, tile_run = shape(
+    tile_rows, tile_run = choose_tile(
         rows, run, count_iterations(outer), items, words, shifted, alignment
     )
-    shared = SECTOR // target.item if shifted[1] else 0
-    alignments = source.width(load_steps, SECTOR), SECTOR if shared else alignment
-    share = tile_share(rows, run, (tile_rows, tile_run), items, alignments, shared)
+    overlap = SECTOR // target.item if shifted[1] else 0
+    alignments = source.width(load_steps, SECTOR), SECTOR if overlap else alignment
+    share = tile_share(rows, run, (tile_rows, tile_run), items, alignments, overlap)
     if load < 2 * BANK and is_long(rows, source.item):
         share *= NARROW_READ_SHARE
-    run_step = tile_run - shared  # from one tile to the next
+    run_step = tile_run - overlap  # from one tile to the next
     tiles, rows_tiles = tile_count(run.loops, run_step), tile_count(rows.loops, tile_rows)
     # Tiles that read whole lines need not be near those that read the next ones.
     cut = rows_tiles if source.width(load_steps, LINE) < LINE else 1
@@ -418,14 +420,14 @@ def _transpose(
     macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
     macros |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
     macros |= {"ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode}
-    params = loops(outer) + axis(rows.loops, tile_rows) + axis(run.loops, run_step)
+    params = pack_loops(outer) + pack_axis(rows.loops, tile_rows) + pack_axis(run.loops, run_step)
     return CudaLaunch(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
         params
         + struct.pack("2q", *_gapless(choice, source.item))
-        + divisor(group)
-        + divisor(groups),
+        + pack_divisor(group)
+        + pack_divisor(groups),
         grid,
         coefficients=coefficients,
         share=share * _word_share(tile_rows, tile_run, items, (load, store), most),
@@ -514,8 +516,9 @@ def _gather_rows(
         return None
     nest = sorted(choice.nest, key=lambda loop: loop.dst, reverse=True)
     _, split, stretch, inner = _loops_of_block(nest)
-    shared = count_iterations(inner) > THREADS  # by several blocks
-    if _contiguous_source([split, *inner[shared:]], source.item) < LINE:
+    # Several blocks may execute parts of the first inner loop.
+    whole = inner[1:] if count_iterations(inner) > THREADS else inner
+    if _contiguous_source([split, *whole], source.item) < LINE:
         return None
     lines = _source_lines([split, *inner] if stretch > 1 else inner)
     lines += -(-WARP * target.item // LINE)
@@ -577,17 +580,17 @@ def _permute(
         "RUN_ALIGNMENT": min(WORD, box.alignment[1]),
     }
     params = [
-        divisor(tile) + struct.pack("Q", n.count) + offsets(n)
+        pack_divisor(tile) + struct.pack("Q", n.count) + pack_offsets(n)
         for n, tile in zip(box.loops, tiles, strict=True)
     ]
     along = coefficients_vary(box.loops[-box.run_loops :], epilogue)
     return CudaLaunch(
         "permute",
         defines(source, epilogue, along, **macros),
-        loops(outer)
+        pack_loops(outer)
         + b"".join(params)
-        + divisor(group)
-        + divisor(groups)
+        + pack_divisor(group)
+        + pack_divisor(groups)
         + struct.pack("2q", *_gapless(choice, source.item)),
         grid,
         coefficients=pack_coefficients(epilogue),
@@ -601,11 +604,11 @@ FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered
 # as it takes the longest to plan; `_gather` executes all others.
 _Maker: TypeAlias = Callable[[KernelChoice, Side, Side, Epilogue | None], CudaLaunch | None]
 _MAKERS: dict[str, tuple[_Maker, ...]] = {
-    "transpose": (_transpose, lines, _gather_rows, _permute),
-    "split": (interleave, _transpose_any, lines, _permute),
-    "merge": (interleave, _transpose_any, lines, _permute),
-    "shuffle": (interleave,),
-    "gather": (_transpose_any, lines, _gather_rows, _permute),
+    "transpose": (_transpose, _lines, _gather_rows, _permute),
+    "split": (_interleave, _transpose_any, _lines, _permute),
+    "merge": (_interleave, _transpose_any, _lines, _permute),
+    "shuffle": (_interleave,),
+    "gather": (_transpose_any, _lines, _gather_rows, _permute),
 }
 
 
@@ -648,7 +651,7 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     lasts = [loop.offsets[-1] if loop.offsets else (loop.count - 1) * loop.src for loop in outer]
     end = src_first + length + sum(lasts)
     tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
-    params = loops(outer) + divisor(length) + _tile_order(outer, follows, tiles)
+    params = pack_loops(outer) + pack_divisor(length) + _tile_order(outer, follows, tiles)
     params += struct.pack("4q", src_first, dst_first, head, size)
     params += struct.pack("3q", end, *_gapless(choice, choice.source_item))
     macros = (("THREADS", str(THREADS)), ("TURNS", str(RUN_WORDS // THREADS)))
@@ -666,7 +669,11 @@ def _tile_order(outer: Sequence[Loop], follows: Sequence[int], tiles: int) -> by
     if apart < 2 or across * apart > tiles:
         across = apart = 1
     group = across * apart
-    return divisor(group) + divisor(across) + struct.pack("2q", apart, tiles // group * group)
+    return (
+        pack_divisor(group)
+        + pack_divisor(across)
+        + struct.pack("2q", apart, tiles // group * group)
+    )
 
 
 # ---- gather, copy and cast ---------------------------------------------------------------
@@ -691,7 +698,12 @@ def _gather(
         turns = -(-several // -(-several // turns))  # equally many in all blocks
     parts = tile_count(inner_loops, THREADS)
     coefficients = pack_coefficients(epilogue)
-    params = loops(outer) + axis([split], stretch * turns) + divisor(parts) + loops(inner_loops)
+    params = (
+        pack_loops(outer)
+        + pack_axis([split], stretch * turns)
+        + pack_divisor(parts)
+        + pack_loops(inner_loops)
+    )
     params += struct.pack("4q", stretch, inner.count, accesses.count - 1, inner.coef_stride)
     along = width > 1 and coefficients_vary([inner], epilogue)
     macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(not inner_loops)}

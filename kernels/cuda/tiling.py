@@ -23,7 +23,7 @@ MAX_COUNT = 1 << 31  # kernels divide smaller numbers only
 NO_LOOP = Loop(1, 0, 0, 0)
 
 
-def divisor(count: int, *, is_ordered: bool = False) -> bytes:
+def pack_divisor(count: int, *, is_ordered: bool = False) -> bytes:
     """Pack a divisor: n // count is n * multiplier >> shift for every n < 2**31.
 
     `is_ordered`: the loop of this count has a table of source offsets.
@@ -35,7 +35,7 @@ def divisor(count: int, *, is_ordered: bool = False) -> bytes:
     return struct.pack("4I", count, multiplier, 31 + length, is_ordered)
 
 
-def offsets(loop: Loop) -> bytes:
+def pack_offsets(loop: Loop) -> bytes:
     """Pack the steps of a loop in the source, the output and the coefficients."""
     return struct.pack("3q", loop.src, loop.dst, loop.coef_stride)
 
@@ -51,32 +51,33 @@ def channel_order(loop: Loop) -> tuple[Loop, tuple[int, ...]]:
     return loop._replace(src=unit), tuple([offset // unit for offset in loop.offsets])
 
 
-def loops(nest: Sequence[Loop]) -> bytes:
+def pack_loops(nest: Sequence[Loop]) -> bytes:
     """Pack loops, outermost first. One of them may have a table of source offsets."""
     if len(nest) > MAX_LOOPS:
         raise RuntimeError(f"{len(nest)} loops around a tile; kernels take {MAX_LOOPS}")
     packed = b"".join(
-        divisor(loop.count, is_ordered=bool(loop.offsets)) + offsets(channel_order(loop)[0])
+        pack_divisor(loop.count, is_ordered=bool(loop.offsets))
+        + pack_offsets(channel_order(loop)[0])
         for loop in nest
     )
-    spare = (divisor(1) + offsets(NO_LOOP)) * (MAX_LOOPS - len(nest))
+    spare = (pack_divisor(1) + pack_offsets(NO_LOOP)) * (MAX_LOOPS - len(nest))
     return struct.pack("Q", len(nest)) + packed + spare
 
 
-def axis(fused: Sequence[Loop], tile: int) -> bytes:
+def pack_axis(fused: Sequence[Loop], tile: int) -> bytes:
     """Pack an axis of one loop, or of two contiguous ones, divided into tiles of length `tile`."""
     low = fused[-1]
     total = low.count
     wrap = NO_LOOP
-    inner = divisor(1)
+    inner = pack_divisor(1)
     if len(fused) > 1:
         high = fused[0]
         total = high.count * low.count
-        inner = divisor(low.count)
+        inner = pack_divisor(low.count)
         src, dst, coef = (a - low.count * b for a, b in zip(high.steps, low.steps, strict=True))
         wrap = Loop(high.count, src, dst, coef)
-    packed = divisor(-(-total // tile)) + inner + struct.pack("Q", total)
-    return packed + offsets(low) + offsets(wrap)
+    packed = pack_divisor(-(-total // tile)) + inner + struct.pack("Q", total)
+    return packed + pack_offsets(low) + pack_offsets(wrap)
 
 
 TILE_BYTES = 16384  # 64 per thread, all in flight at once; eight tiles fit any GPU
@@ -178,7 +179,7 @@ def _fuse_any_outer(axis: TileAxis, outer: list[Loop]) -> TileAxis:
     return TileAxis((high, axis.low), follow=False)
 
 
-def shape(
+def choose_tile(
     rows: TileAxis,
     run: TileAxis,
     times: int,
@@ -199,7 +200,7 @@ def shape(
     usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
     if is_few(times * rows.count * run.count, source):
         return usual
-    shared = SECTOR // target if shifted[1] else 0
+    overlap = SECTOR // target if shifted[1] else 0
     cut = 0 if shifted[1] else WRITE_CUT * (SECTOR - alignment) // SECTOR
     talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
     wides = _lengths(run, max(store, 4 // source))
@@ -217,7 +218,7 @@ def shape(
             padded = tall * -(-wide * source // unit) * unit
             if padded > PADDED_BYTES:
                 continue
-            apart = wide - shared
+            apart = wide - overlap
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
             score *= (
                 _bandwidth_share(wide, run, target, rows.low.dst, LOST_BYTES + cut)
@@ -237,7 +238,7 @@ def shape(
 FULL_TIME, MERGE_TIME, BESIDE_TIME = 1.04, 1.06, 1.14
 READ_LOST, READ_CUT, WRITE_LOST, WRITE_CUT = 7, 15, 12, 136
 # Tiles that are partly empty, or overlap, lose less time than space.
-EMPTY_POWER, SHARED_POWER = 0.3, 0.2
+EMPTY_POWER, OVERLAP_POWER = 0.3, 0.2
 APART_SHARE = 0.75  # the speed if an axis has gaps
 
 
@@ -256,20 +257,20 @@ def tile_share(
     lengths: tuple[int, int],
     items: tuple[int, int],
     alignments: tuple[int, int],
-    shared: int,
+    overlap: int,
 ) -> float:
     """Return the estimated speed of tiles of these lengths with wide words, relative to a copy.
 
     `alignments`: bytes that divide the addresses of all rows that are read, and of those that are
-    written in parts; `shared`: places along the run of two tiles.
+    written in parts; `overlap`: places of the run that two tiles have in common.
     """
     (tall, wide), (source, target) = lengths, items
     lost = lost_bytes(alignments[0], is_read=True), lost_bytes(alignments[1], is_read=False)
     read = _row_time(tall, rows, source, run.low.src, lost[0])
-    write = _row_time(wide - shared, run, target, rows.low.dst, lost[1])
+    write = _row_time(wide - overlap, run, target, rows.low.dst, lost[1])
     time = FULL_TIME + (read * source + write * target) / (source + target)
-    full = _occupancy(rows, tall) * _occupancy(run, wide - shared)
-    share: float = full**EMPTY_POWER * (1 - shared / wide) ** SHARED_POWER / time
+    full = _occupancy(rows, tall) * _occupancy(run, wide - overlap)
+    share: float = full**EMPTY_POWER * (1 - overlap / wide) ** OVERLAP_POWER / time
     return share * (APART_SHARE if rows.gap or run.gap else 1)
 
 
@@ -466,7 +467,7 @@ def _beside(lines: Lines) -> int:
     return beside
 
 
-def chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
+def choose_chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
     """Return the pixels of a chunk; None if there are so many channels that rows are too short.
 
     `items`: item sizes in the source and in the rows; `word`: bytes of a row moved at once.

@@ -46,7 +46,7 @@ constexpr int PACK = larger(1, 4 / ITEM);  // neighbours along the run in one ba
 constexpr int BANK = PACK * ITEM;
 constexpr int PER_LOAD = LOAD / ITEM, PER_STORE = STORE / OUT;
 constexpr int SECTOR = 32;  // bytes that memory transfers at once
-constexpr int SHARED = STORE_SHIFTED ? SECTOR / OUT : 0;  // places that the next tile has, too
+constexpr int OVERLAP = STORE_SHIFTED ? SECTOR / OUT : 0;  // places that the next tile has, too
 
 // How threads share the words that a tile is read in: LANES of them are next to each other along a
 // source row, so many ABREAST on groups of rows next to each other, and DEEP of these one behind
@@ -194,14 +194,14 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
         int place = (unit - row * STORES) * PER_STORE;
         if (STORES * TILE_ROWS % THREADS && row >= TILE_ROWS) break;
         if (!WHOLE && row >= rows.count) continue;
-        if (place >= TILE_RUN - SHARED) continue;
+        if (place >= TILE_RUN - OVERLAP) continue;
         const Offsets at = rows.place(params.rows, row);
         place += ahead(at);
         if (!WHOLE && place + PER_STORE > (int)run.count) continue;
         Items<Source, PER_STORE> word;
         put(word, row, place, at);
     }
-    constexpr int END = larger(SHARED, PER_STORE);
+    constexpr int END = larger(OVERLAP, PER_STORE);
     if (WHOLE || END == 1) return;
     auto put_ends = [&](bool is_head) {
         for (int number = threadIdx.x; number < TILE_ROWS * END; number += THREADS) {
@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     unsigned rows_tile = draw(unit, params.rows.tiles);
     run_tile += draw(unit, params.groups) * params.group.count;
     if (run_tile >= params.run.tiles.count) return;
-    Run run(params.run, run_tile, TILE_RUN, SHARED);
+    Run run(params.run, run_tile, TILE_RUN, OVERLAP);
     Rows rows(params.rows, rows_tile, TILE_ROWS);
     Offsets at = params.outer.place(unit);
     at.add(1, run.first);

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ..kernels.cuda.launch import CudaLaunch, source
 from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed_capture_mode
+from .streams import DEFAULT_STREAMS
 
 
 class CudaStream(Protocol):
@@ -141,7 +142,6 @@ class Runtime(Protocol):
         """Launch a kernel on a stream. `pointers`: the output, then the sources."""
 
 
-_DEFAULT = (0, 1)  # the pointers of the default stream
 _STAYS = nullcontext()  # a tenth of the cost of setting the current device again
 _MOST_STREAMS = 64  # cached streams of other libraries
 
@@ -236,7 +236,7 @@ class CupyRuntime:
     def is_capturing(self, stream: Any) -> bool:
         """Return whether a CUDA graph is being captured on a stream."""
         # The default stream never captures, and must not be queried while another one does.
-        return stream.ptr not in _DEFAULT and bool(stream.is_capturing())
+        return stream.ptr not in DEFAULT_STREAMS and bool(stream.is_capturing())
 
     def new_event(self, ordinal: int) -> Any:
         """Return an event of CuPy that is not recorded yet."""

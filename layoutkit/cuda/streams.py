@@ -18,7 +18,7 @@ from ..errors import DeviceError
 from .memory import DeviceArray
 from .runtime import runtime
 
-_DEFAULT = (0, 1)  # the pointers of the default stream
+DEFAULT_STREAMS = (0, 1)  # the pointers of the default stream
 
 # Arrays that kernels may still read, each with the event that ends their use. There is no lock,
 # because releasing an array may run a finalizer that calls `keep_alive_until_done` again.
@@ -29,7 +29,7 @@ _captured: list[DeviceArray] = []
 
 def same_stream(first: int, second: int) -> bool:
     """Return True if two stream pointers denote the same stream."""
-    return first == second or (first in _DEFAULT and second in _DEFAULT)
+    return first == second or (first in DEFAULT_STREAMS and second in DEFAULT_STREAMS)
 
 
 def is_capturing(stream: Any) -> bool:

@@ -114,7 +114,7 @@ def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatc
     """Chunks begin anywhere in images, and coefficients differ from pixel to pixel."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     for name in launch_module._MAKERS:  # a transpose would be faster for some
-        monkeypatch.setitem(launch_module._MAKERS, name, (launch_module.lines,))
+        monkeypatch.setitem(launch_module._MAKERS, name, (launch_module._lines,))
     keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
     shift *= max(4, np.dtype(dtype).itemsize)
     x = copied(RNG.integers(0, 120, shape).astype(dtype), shift)
@@ -192,4 +192,4 @@ def test_the_nearest_number_of_stretches(channels, pixels, monkeypatch):
     """A chunk of 16 KB has 5.1, 5.6 and 6.1 stretches of 64 pixels; 4 and 8 are possible."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     lines = rows_of(4097, channels, split=True)
-    assert tiling.chunk(lines, (2, 2), 4, shifted=True) == pixels
+    assert tiling.choose_chunk(lines, (2, 2), 4, shifted=True) == pixels

@@ -268,7 +268,7 @@ def test_tiles_with_rows_that_begin_within_a_sector_are_long(word):
     rows, run = (
         tiling.TileAxis((loop,)) for loop in (Loop(220, 1, 1 << 20), Loop(1 << 20, 220, 1))
     )
-    tall, _ = tiling.shape(rows, run, 1, (1, 1), (word, 16), (False, True))
+    tall, _ = tiling.choose_tile(rows, run, 1, (1, 1), (word, 16), (False, True))
     assert (tall >= 220) == (word < 16)
 
 

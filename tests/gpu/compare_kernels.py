@@ -41,7 +41,7 @@ from layoutkit.spec import as_dtype
 ROUNDS = 9
 SECONDS = 1.2e-3  # of a sample
 MAKERS = {
-    "transpose": launch._transpose_any, "lines": launch.lines, "permute": launch._permute,
+    "transpose": launch._transpose_any, "lines": launch._lines, "permute": launch._permute,
 }  # fmt: skip
 
 

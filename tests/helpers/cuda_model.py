@@ -44,7 +44,7 @@ from sass import Block, Code
 
 from layoutkit.bench.device import device_rows
 from layoutkit.kernels.cuda.launch import MAX_PARTS, source
-from layoutkit.kernels.cuda.tiling import loops
+from layoutkit.kernels.cuda.tiling import pack_loops
 from layoutkit.spec import as_dtype
 
 # Of an H100: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
@@ -329,7 +329,9 @@ def _chosen(launch):
 
 def _outer_iterations(launch):
     """Return the iterations of the `Loops outer` at the beginning of a launch's parameters."""
-    return prod(np.frombuffer(launch.params[8 : len(loops([]))], np.uint32)[::LOOP_WORDS].tolist())
+    return prod(
+        np.frombuffer(launch.params[8 : len(pack_loops([]))], np.uint32)[::LOOP_WORDS].tolist()
+    )
 
 
 @cache
