@@ -2,8 +2,9 @@
 
 A pattern of letters ("bhwc->bchw") refers to axes by position; letters that are the dimensions in
 another order are an error. A pattern of names ("time lat lon -> lat lon time") refers to
-dimensions, whatever their order in the array. An axis that a conversion only moves keeps its dimension and coordinates. The name of a folded dimension is the joined names
-of its axes; the pattern names the dimensions of an unfolded axis, and new dimensions.
+dimensions, whatever their order in the array. An axis that a conversion only moves keeps its
+dimension and coordinates. The name of a folded dimension is the joined names of its axes; the
+pattern names the dimensions of an unfolded axis, and new dimensions.
 """
 
 from __future__ import annotations

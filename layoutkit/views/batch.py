@@ -133,7 +133,8 @@ class BatchState:
         """Return the conversion that a gradient belongs to, or raise BackwardError.
 
         With a formula, only a result computed with it matches. Without one, all matching results
-        must have been computed with one formula.
+        must have been computed with one formula. Integer results match any floating dtype, unless
+        a result has the dtype of the gradient.
         """
         name = self.plans.name_of(layout)
         (array, device) = inspect_array(grad, "grad")
@@ -150,6 +151,7 @@ class BatchState:
             if conversion.layout == name and conversion.device == device and conversion.takes(dtype)
             if formula is None or conversion.has(formula)
         ]
+        matching = [item for item in matching if as_dtype(item.dtype) == dtype] or matching
         if not matching:
             self._refuse(name, described, "it belongs to no getting of this batch")
         if (

@@ -102,6 +102,16 @@ def test_gradients_of_several_formulas_say_which():
         view.backward_put("bc", grad, scale=4)
 
 
+def test_a_gradient_belongs_to_the_result_of_its_dtype_before_an_integer_one():
+    view = DataView("bhwc", PHOTOS)
+    view.forward_get("bchw")
+    result = view.forward_get("bchw", "float32", scale=0.5)
+    view.backward_put("bchw", np.ones_like(result))
+    assert (view.backward_get() == 0.5).all()
+    view.backward_put("bchw", np.ones_like(result), scale=1)  # the integer result
+    assert (view.backward_get() == 1.5).all()
+
+
 @pytest.mark.parametrize("dtype", [None, "float64"])
 def test_gradients_under_clip_are_zero_outside(dtype):
     x = RNG.normal(size=(2, 3, 4)).astype(np.float32)
