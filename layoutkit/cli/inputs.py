@@ -332,6 +332,8 @@ def open_source(
     """
     arrays = [source for source in sources if _is_array(source)]
     if not arrays:
+        if len(sources) == 1:
+            _check_format(sources[0], image_options.max_pixels)
         _check_pattern(job.pattern)
         decoder = image_options.decoder("stretch")
         paths, skipped = find_images(sources)
@@ -367,6 +369,33 @@ def _is_array(source: str) -> bool:
         or lowercase_suffix(source) in ARRAY_READERS
         or (path.is_file() and is_npy(path))
     )
+
+
+def _check_format(source: str, max_pixels: int | None) -> None:
+    """Raise ArgumentError for a file without an image suffix that Pillow does not recognize."""
+    path = Path(source)
+    if not path.is_file() or _is_image(path):
+        return
+    if not _is_recognized(path, max_pixels):
+        raise ArgumentError(
+            f"{source}: is neither an image nor a supported array file; supported are "
+            f"{', '.join(ARRAY_READERS)}"
+        )
+
+
+def _is_recognized(path: Path, max_pixels: int | None) -> bool:
+    """Return True if Pillow has a decoder for a file; it has none for formats such as HDF5."""
+    module = pillow()
+    from PIL.ImageFile import StubImageFile
+
+    with pixel_limit(max_pixels):
+        try:
+            with module.open(path) as image:
+                return not isinstance(image, StubImageFile)
+        except module.UnidentifiedImageError:
+            return False
+        except Exception:  # damaged or too large, which decoding reports
+            return True
 
 
 @dataclass(frozen=True)

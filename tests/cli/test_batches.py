@@ -110,8 +110,10 @@ def test_partitions_have_every_image_once_and_the_same_classes(photos, tmp_path)
 def test_a_saved_file_is_a_dataset(photos, tmp_path):
     _saved(photos, tmp_path, "--to", "bchw")
     dataset = Dataset(tmp_path / "batches.npz", layout={"input": "bchw"})
-    index = open_index(dataset)
-    assert index.labels == [0, 1, 2]
+    for source in (dataset, tmp_path / "batches.npz"):
+        index = open_index(source)
+        assert index.labels == ["ant", "bee", "cat"]
+        assert [record.label for record in index[:4]] == ["ant", "ant", "ant", "bee"]
     np.testing.assert_array_equal(dataset.input._view().forward_get("bhwc")[4], _noise(4))
 
 

@@ -1,6 +1,7 @@
 """Images of any kind become uint8 RGB, upright, in name order, or raise a clear error."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,6 +186,27 @@ def test_other_files_are_skipped_and_counted(tmp_path, folder, capsys):
 def test_a_file_named_by_itself_needs_no_suffix(tmp_path, folder):
     _save(folder / "image", _pixels(0, 3), format="png")
     np.testing.assert_array_equal(_convert(folder / "image", tmp_path), _pixels(0, 3)[None])
+
+
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "ab->ba"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.h5", b"\x89HDF\r\n\x1a\n" + bytes(99)),
+        ("x.csv", b"1,2\n"),
+        ("x.parquet", b"PAR1"),
+        ("x.rec", b""),
+        ("x", b"text"),
+    ],
+)
+def test_a_file_of_another_format_names_the_supported_ones(
+    tmp_path, monkeypatch, capsys, name, content, pattern
+):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    assert main(["convert", name, "y.npy", pattern]) == 2
+    supported = f"{name}: is neither an image nor a supported array file; supported are .npy, .npz"
+    assert supported in capsys.readouterr().err
 
 
 def test_names_in_several_folders_go_by_path(folder):
