@@ -128,11 +128,11 @@ class Epochs(ABC, Generic[T]):
         own = self.state_dict()
         if not isinstance(state, Mapping):
             raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
-        if "partition" in own:  # states of earlier versions do not have the key
-            state = {"partition": own["partition"], **state}
-        if set(state) != set(own):
+        optional = {"partition"} & set(own)  # states of earlier versions do not have the key
+        if set(state) | optional != set(own):
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
+        state = {**own, **state}
         numbers = {k: check_int(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), "records"}.difference(self._free(numbers["position"]))
         differ = [k for k in own if k in compared and not _is_equal(state[k], own[k])]

@@ -34,6 +34,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE
 )
+_OTHER_DELIMITERS = re.compile(r"[;|\t ]+")
 
 
 class CSVRows:
@@ -154,6 +155,11 @@ def _row_error(line: str, width: int, dtype: Any) -> str:
             return f"cell {number} is empty"
         pattern = _INTEGER if dtype.kind in "iu" else _FLOAT
         if not pattern.fullmatch(text):
+            if text[0] in "\"'" and _FLOAT.fullmatch(text.strip("\"'")):
+                return f"cell {number} is {text[:40]!r}, a number in quotes; remove the quotes"
+            parts = _OTHER_DELIMITERS.split(text)
+            if len(parts) > 1 and all(map(_FLOAT.fullmatch, parts)):
+                return f"cell {number} is {text[:40]!r}; put commas between the numbers of a row"
             noun = "whole number" if dtype.kind in "iu" and _FLOAT.fullmatch(text) else "number"
             return f"cell {number} is {text[:40]!r}, which is not a {noun}"
         if not _fits(text, dtype):

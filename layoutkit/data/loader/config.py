@@ -21,6 +21,7 @@ from ...errors import ArgumentError, DataError
 from ...layout.parsing import parse_layout
 from ...layout.pattern import as_shape, check_rank
 from ...planning.crops import CropArgs, parse_crops
+from ...planning.resize import FIT_MODES
 from ...spec import as_dtype, check_supported_dtype
 from ...threads.limits import get_num_threads
 from ..errors import NoSuchArgument, no_such_argument
@@ -177,7 +178,8 @@ def with_decoder(args: Arguments) -> Arguments:
     # A lazy import: only size= needs it.
     from ...images import Decoder
 
-    decoder = Decoder(args.size, args.fit or "cover")
+    fit = "cover" if args.fit is None else check_choice("fit", args.fit, FIT_MODES, ArgumentError)
+    decoder = Decoder(args.size, fit)
     if args.collate is not None:
         return replace(args, processor=decoder)  # the Collator crops the decoded images
     return replace(

@@ -9,7 +9,7 @@ Image = pytest.importorskip("PIL.Image")
 
 from photographs import noise, save
 
-from layoutkit import DataError, ShapeError
+from layoutkit import ArgumentError, DataError, ShapeError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.images import Decoder, fit, read
 
@@ -148,3 +148,8 @@ def test_one_source_at_a_time(photos):
 def test_arguments_that_do_not_go_together(photos, options, error, words):
     with pytest.raises(error, match=words):
         sampled_batcher(photos, batch_size=2, **options)
+
+
+def test_the_error_for_an_unknown_fit_names_the_argument_of_the_caller():
+    with pytest.raises(ArgumentError, match=r"^fit is 'covr'; it must be one"):
+        sampled_batcher("photos/*.jpg", size=(8, 8), batch_size=2, fit="covr")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data import open_index, sampler
+from layoutkit.data import open_index, sampled_batcher, sampler
 from layoutkit.data.iteration import Epochs
 from layoutkit.data.samplers.sampling import ALIASES, KINDS
 
@@ -344,3 +344,9 @@ def test_positions_that_no_endless_order_has():
     assert next(iter(endless)) in range(10)
     with pytest.raises(DataError, match="behind the epoch's end"):
         endless.load_state_dict({**state, "position": 2**63})
+
+
+def test_an_empty_state_has_no_keys():
+    batcher = sampled_batcher({"x": np.zeros((4, 2))}, batch_size=2)
+    with pytest.raises(DataError, match=r"this state has \[\], but that of a Batcher has"):
+        batcher.load_state_dict({})

@@ -140,6 +140,11 @@ def test_any_text_is_what_a_slow_reader_finds(tmp_path_factory, text, block):
     ("text", "dtype", "message"),
     [
         ("a,b,c\n1,2,3\n", "f4", "line 1: cell 1 is 'a', which is not a number; remove the header"),
+        ("1;2;3\n", "f4", "line 1: cell 1 is '1;2;3'; put commas between the numbers of a row"),
+        ("1\t2\t3\n", "f4", r"line 1: cell 1 is '1\\t2\\t3'; put commas between the numbers"),
+        ("1,2,3\n4 5,6\n", "i4", "line 2: cell 1 is '4 5'; put commas between the numbers"),
+        ('"1",2,3\n', "f4", """line 1: cell 1 is '"1"', a number in quotes; remove the quotes"""),
+        ("a;b;c\n", "f4", "cell 1 is 'a;b;c', which is not a number; remove the header"),
         ("1,2,3\n\r\n 4,5x,6\n", "f4", "line 3: cell 2 is '5x', which is not a number"),
         ("1,,3\n", "f4", "line 1: cell 2 is empty"),
         ("1,2,3\n4,5,6,,\n", "f4", "line 2: cell 4 is empty"),
