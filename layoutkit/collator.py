@@ -34,6 +34,7 @@ from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
+from .layout.pattern import as_shape
 from .memory import Array, check_writable
 from .normalize import is_hashable_constant, to_hashable
 from .planning.collate import (
@@ -276,14 +277,21 @@ class Collator:
         Raises ArgumentError unless h and w are resized, and the errors of a call.
         """
         options = self._options
-        axes = options.completed(len(shape))
+        sizes = as_shape(shape)
+        try:
+            axes = options.completed(len(sizes))
+        except ShapeError:
+            layout = self._sample_layout
+            raise ShapeError(
+                f"shape is {sizes}; pass image.shape, of the {layout.ndim} axes of {layout}"
+            ) from None
         names = [name for name in axes.cropped_names if name is not None]
         if options.resize is None or not {"h", "w"} <= {*names}:
             raise ArgumentError(
                 f'placement needs resize= and sizes of h and w, and "{self.pattern}" resizes '
                 f"{', '.join(names) if options.resize else 'nothing'}"
             )
-        shapes = np.array([shape], np.int64)
+        shapes = np.array([sizes], np.int64)
         args = CropArgs(offset, crop=crop)
         own = options.crops.without(args)._replace(flip=())
         if own.is_random:
@@ -324,7 +332,17 @@ class Collator:
             ) from None
         if not sequence:
             raise ShapeError("there are no samples; a batch has at least one")
+        if sequence is not samples and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
+            self._check_not_one_sample(samples, sequence[0])
         return sequence
+
+    def _check_not_one_sample(self, samples: Any, first: Any) -> None:
+        """Raise ShapeError for an array of the rank of a sample that does not contain samples."""
+        if getattr(first, "ndim", 0) == samples.ndim - 1 and not self._sample_layout.has_ellipsis:
+            raise ShapeError(
+                f"samples is one array of shape {tuple(samples.shape)}, which is one sample in "
+                f"{self._sample_layout}; pass a list of samples, [x]"
+            )
 
     def _crops_of_call(
         self,
@@ -418,7 +436,7 @@ class Collator:
     def _make_program(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> _Program:
-        axes = self._options.completed(len(sources.shape))
+        axes = self._options.completed(len(sources.shape), sources.shape)
         window = axes.window(self._options, np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
@@ -436,7 +454,7 @@ class Collator:
     def _check_samples(self, sources: SampleBatch) -> None:
         """Raise unless samples have one rank and dtype, and equal sizes along uncropped axes."""
         places = with_addresses(sources).places
-        axes = self._options.completed(len(sources.shape))
+        axes = self._options.completed(len(sources.shape), sources.shape)
         if places is not None:
             axes.window(self._options, places.sizes)
 

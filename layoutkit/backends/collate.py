@@ -89,7 +89,7 @@ def stack_windows(
                 "indices is empty, but a recorded batch needs a sample; give an index"
             )
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
-    axes = options.completed(len(samples[0].shape))
+    axes = options.completed(len(samples[0].shape), tuple(samples[0].shape))
     shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
     dtype = adapter.facts(like, "sample 0")[1]
     builder = _SymbolicWindows(options, axes, adapter, like, dtype)

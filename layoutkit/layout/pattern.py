@@ -362,10 +362,12 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
     return tuple([_as_size(f"axis {axis}", size) for axis, size in enumerate(items)])
 
 
-def check_rank(layout: Layout, shape: tuple[int, ...]) -> None:
-    """Raise ShapeError unless the shape has one size for each axis of the layout."""
-    if len(shape) != layout.ndim and not (layout.has_ellipsis and len(shape) > layout.ndim):
-        raise ShapeError(_rank_fact(layout, len(shape), f"the shape {shape}"))
+def check_rank(layout: Layout, shape: tuple[int, ...] | int) -> None:
+    """Raise ShapeError unless a shape, or a rank, has one size for each axis of the layout."""
+    ndim = shape if isinstance(shape, int) else len(shape)
+    if ndim != layout.ndim and not (layout.has_ellipsis and ndim > layout.ndim):
+        label = "the array" if isinstance(shape, int) else f"the shape {shape}"
+        raise ShapeError(_rank_fact(layout, ndim, label))
 
 
 def _rank_fact(layout: Layout, ndim: int, label: str = "the array") -> str:

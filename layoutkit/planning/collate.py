@@ -84,12 +84,15 @@ class CollateOptions(NamedTuple):
         except ShapeError as error:
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
 
-    def completed(self, ndim: int) -> SampleAxes:
-        """Return the axes of samples of rank `ndim`."""
+    def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
+        """Return the axes of samples of rank `ndim`; `shape` is that of a sample, for errors."""
         pattern = self.options.pattern
-        return _sample_axes(
-            pattern, pattern.text, self.letter, ndim, tuple(sorted(self.options.sizes))
-        )
+        sized = tuple(sorted(self.options.sizes))
+        try:
+            return _sample_axes(pattern, pattern.text, self.letter, ndim, sized)
+        except ShapeError as error:
+            kind = f"rank {ndim}" if shape is None else f"shape {shape}"
+            raise ShapeError(f'"{pattern.text}" on samples of {kind}: {error}') from None
 
     def crop_axes(self, ndim: int) -> CropAxes:
         """Return the axes along which windows of samples of rank `ndim` can be placed."""
@@ -234,10 +237,7 @@ def _sample_axes(
 ) -> SampleAxes:
     # `text` is a part of the cache key, as equal patterns may have different texts.
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
-    try:
-        check_rank(sample, (0,) * ndim)
-    except ShapeError as error:
-        raise ShapeError(f'"{text}" on samples of rank {ndim}: {error}') from None
+    check_rank(sample, ndim)
     expanded = pattern.completed(ndim + 1)
     groups = tuple(group for group in expanded.source.groups if group != letter)
     sample = Layout(groups, expanded.source.names)

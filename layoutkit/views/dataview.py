@@ -249,8 +249,9 @@ class DataView(SingleArrayView):
         """Add the gradient of a result of this batch, by reference; every put counts.
 
         It has the layout, dtype and shape of a result, or of the base. An integer result takes any
-        floating gradient, unless another result has its dtype. The formula of a result scales its gradient; if one layout and dtype were
-        got with several formulas, `scale`, `mean`, `std` and `clip` select one.
+        floating gradient, unless another result has its dtype. The formula of a result scales its
+        gradient; if one layout and dtype were got with several formulas, `scale`, `mean`, `std` and
+        `clip` select one.
 
         Raises
         ------

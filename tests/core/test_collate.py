@@ -384,6 +384,15 @@ def test_odd_samples_are_named():
         collate([good, good[0], good], "hwc->bchw")
     with pytest.raises(layoutkit.ShapeError, match="there are no samples"):
         collate([], "hwc->bchw")
+    with pytest.raises(layoutkit.ShapeError, match=r"on samples of shape \(20, 25\): layout hwc"):
+        collate([np.zeros((20, 25))], "hwc->bchw")
+    for window in ({}, {"h": 8, "w": 8}):
+        words = r"one array of shape \(20, 25, 3\), which is one sample in hwc; pass .*\[x\]"
+        with pytest.raises(layoutkit.ShapeError, match=words):
+            collate(np.zeros((20, 25, 3)), "hwc->bchw", **window)
+    vectors = np.empty(2, object)  # of the rank of a sample, but it contains samples
+    vectors[:] = [np.arange(3), np.arange(3)]
+    assert collate(vectors, "l->bl").shape == (2, 3)
     with pytest.raises(layoutkit.ArgumentError, match="takes a sequence of arrays"):
         collate(3, "hwc->bchw")
     with pytest.raises(layoutkit.ArgumentError, match="sample 1 is a list"):

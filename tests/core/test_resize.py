@@ -344,6 +344,15 @@ def test_points_of_samples_are_mapped_to_results(options, call, expected):
         assert made[40, 50] == pytest.approx(at - 0.5, abs=0.51)
 
 
+def test_a_placement_is_of_a_shape():
+    collator = Collator("hwc->bchw", h=8, w=8, resize="area")
+    with pytest.raises(ShapeError, match=r"shape is \(480, 640\); pass image.shape, of the 3 axes"):
+        collator.placement((480, 640))
+    with pytest.raises(ShapeError, match="not an array of them; give its .shape"):
+        collator.placement(np.zeros((20, 20, 3)))
+    assert collator.placement(np.array([16, 8, 3])) == collator.placement((16, 8, 3))
+
+
 def test_only_resized_images_have_a_placement():
     with pytest.raises(ArgumentError, match="placement needs resize"):
         Collator("hwc->bchw", h=8, w=8).placement((20, 20, 3))
