@@ -557,12 +557,14 @@ def axis_weights(resize: ResizeOptions, count: int, size: int, scaled: int, firs
     return matrix
 
 
-def nearest_positions(count: int, size: int, scaled: int, first: int) -> tuple[Array, Array]:
+def nearest_positions(
+    count: int, size: int | Array, scaled: int | Array, first: int | Array
+) -> tuple[Array, Array]:
     """Return the source positions nearest to `count` scaled positions from `first` on.
 
-    Also return which of them lie in the source.
+    Also return which of them lie in the source. Columns of sizes give a row for each sample.
     """
-    positions = np.arange(first, first + count)
+    positions = first + np.arange(count)
     nearest = (2 * positions + 1) * size // (2 * scaled)
     return nearest, (positions >= 0) & (positions < scaled)
 

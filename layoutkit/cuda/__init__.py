@@ -7,6 +7,6 @@ transfers       copies between host and device, through page-locked staging buff
 memory          device arrays, and the adapter protocol of the libraries that own them
 streams         ordering and lifetime across the streams of several libraries
 runtime         the one runtime of the process
-cupy_runtime    the runtime protocol, and its implementation with CuPy
+cupy_runtime    the operations on GPUs, implemented with CuPy
 driver          CuPy, NVRTC and the driver, with error messages that name a fix
 """

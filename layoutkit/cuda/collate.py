@@ -23,6 +23,7 @@ from ..cpu.resize import (
     AxisPlacement,
     check_resizable,
     converted_options,
+    nearest_positions,
     tap_tables,
 )
 from ..errors import DtypeError
@@ -360,9 +361,7 @@ def _nearest_maps(
     """Yield the resized axes, and the nearest index of each position of the window."""
     for column, axis in enumerate(resized):
         begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
-        positions = firsts + np.arange(window[axis])
-        nearest = (2 * positions + 1) * sizes // (2 * scaled)
-        is_covered = (positions >= 0) & (positions < scaled)
+        nearest, is_covered = nearest_positions(window[axis], sizes, scaled, firsts)
         index = np.where(is_covered, begins + nearest, -1)
         yield axis, np.where(flips[:, axis, None], index[:, ::-1], index)
 

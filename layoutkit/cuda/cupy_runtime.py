@@ -1,10 +1,8 @@
-"""The GPU runtime protocol, and its implementation with CuPy.
+"""The GPU operations that layoutkit uses, implemented with CuPy.
 
-`Runtime` lists all GPU operations that layoutkit uses; tests replace it. Its arrays are opaque to
-all code but the adapters.
-
-`CupyRuntime` is the only code that calls CuPy, which `driver.py` loads. The rest of
-`layoutkit.cuda` decides which kernel runs where, in what order and on what memory.
+`CupyRuntime` is the only code that calls CuPy, which `driver.py` loads. Only the adapters look into
+its arrays. The rest of `layoutkit.cuda` decides which kernel runs where, in what order and on what
+memory.
 
 All operations are asynchronous, except `Event.synchronize` and the upload of the constants of a
 formula, which happens once per plan, on a stream of its own.
@@ -17,130 +15,13 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..kernels.cuda.launch import CudaLaunch, source
 from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed_capture_mode
 from .streams import DEFAULT_STREAMS
-
-
-class CudaStream(Protocol):
-    """A CUDA stream: a queue of work that runs in order."""
-
-    def wait_event(self, event: Any) -> None:
-        """Make future work on the stream wait for an event."""
-
-
-class CudaEvent(Protocol):
-    """A CUDA event: a position in a stream."""
-
-    def record(self, stream: Any) -> None:
-        """Set the event after all present work of the stream."""
-
-    def synchronize(self) -> None:
-        """Wait until the GPU has reached the event."""
-
-
-class DeviceKernel(Protocol):
-    """A kernel loaded on a GPU."""
-
-    @property
-    def launch(self) -> CudaLaunch:
-        """The launch that the kernel was loaded for."""
-
-
-class Runtime(Protocol):
-    """The operations on the GPUs of a machine, which have ordinals from 0 on."""
-
-    @property
-    def count(self) -> int:
-        """The number of GPUs."""
-
-    def describe(self) -> str:
-        """Return the GPUs and versions in one line."""
-
-    # -- devices and streams ---------------------------------------------------------------
-
-    def current(self) -> int:
-        """Return the ordinal of the current device of this thread."""
-
-    def device_of(self, address: int) -> int:
-        """Return the ordinal of the device that owns an address."""
-
-    def on(self, ordinal: int) -> AbstractContextManager[Any]:
-        """Return a context manager that makes a device the current one of this thread."""
-
-    def stream(self, ordinal: int) -> CudaStream:
-        """Return the current stream of a device."""
-
-    def stream_at(self, pointer: int) -> CudaStream:
-        """Return another library's stream by its `cudaStream_t`; that library keeps it alive."""
-
-    def new_stream(self, ordinal: int) -> CudaStream:
-        """Return a new stream that does not wait for the default stream."""
-
-    def is_capturing(self, stream: Any) -> bool:
-        """Return whether a CUDA graph is being captured on a stream."""
-
-    def new_event(self, ordinal: int) -> CudaEvent:
-        """Return an event that is not recorded yet."""
-
-    def is_done(self, event: Any) -> bool:
-        """Return whether the GPU has reached an event; allowed while a graph is captured."""
-
-    # -- memory ----------------------------------------------------------------------------
-
-    def empty(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int, stream: Any = None
-    ) -> Any:
-        """Return an array from the memory pool of `stream` (default: the current stream)."""
-
-    def wrap(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: np.dtype[Any],
-        ordinal: int,
-        owner: Any,
-    ) -> Any:
-        """Return an array of memory that `owner` keeps alive."""
-
-    def from_dlpack(self, x: Any, ordinal: int) -> Any:
-        """Return an array that shares the memory of `x`, ordered after pending work on `x`."""
-
-    def pinned(self, nbytes: int, ordinal: int) -> npt.NDArray[np.uint8]:
-        """Return page-locked memory from the pool, as a NumPy array that keeps it alive."""
-
-    def release(self, ordinal: int, stream: Any) -> None:
-        """Free the unused memory of the page-locked pool and of a stream's pool."""
-
-    def copy_in(self, address: int, host: npt.NDArray[Any], stream: Any) -> None:
-        """Start to copy page-locked bytes to a device."""
-
-    def copy_out(self, host: npt.NDArray[Any], address: int, stream: Any) -> None:
-        """Start to copy bytes of a device to page-locked memory."""
-
-    def cast_into(self, out: Any, values: Any) -> None:
-        """Write one array of the current device to another as NumPy's unsafe cast does."""
-
-    # -- kernels ---------------------------------------------------------------------------
-
-    def is_loaded(self, launch: CudaLaunch, ordinal: int) -> bool:
-        """Return whether `load` needs to compile, allocate and copy nothing."""
-
-    def constants(self, coefficients: bytes, ordinal: int) -> int:
-        """Return the device address of cached bytes, kept until the process ends; 0 if empty."""
-
-    def load(self, launch: CudaLaunch, ordinal: int) -> DeviceKernel:
-        """Return the kernel of a launch on a device, compiled if it is not cached."""
-
-    def launch(self, kernel: Any, pointers: Sequence[int], stream: Any) -> None:
-        """Launch a kernel on a stream. `pointers`: the output, then the sources."""
-
 
 _STAYS = nullcontext()  # a tenth of the cost of setting the current device again
 _MOST_STREAMS = 64  # cached streams of other libraries
@@ -177,8 +58,8 @@ class CudaKernel:
 class CupyRuntime:
     """CuPy on the GPUs of this machine.
 
-    Streams are CuPy's: objects with `ptr`, `wait_event`. Raises DeviceError if CuPy is missing or
-    too old, or if there is no driver or no GPU.
+    GPUs have ordinals from 0 on. Streams and events are CuPy's. Raises DeviceError if CuPy is
+    missing or too old, or if there is no driver or no GPU.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,6 @@
 """The one GPU runtime of the process, created when a GPU is first used.
 
-It is a `layoutkit.cuda.cupy_runtime.CupyRuntime`, or a replacement of the tests. All GPU operations
-of layoutkit go through it.
+All GPU operations of layoutkit go through it. `cupy_runtime` is imported only when it is created.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from ..errors import DeviceError
 from ..spec import CPU, device_ordinal, normalize_device, set_current_device_fn
 
 if TYPE_CHECKING:
-    from .cupy_runtime import Runtime
+    from .cupy_runtime import CupyRuntime
 
-_runtime: Runtime | None = None
+_runtime: CupyRuntime | None = None
 _forked = False  # from a process that had a runtime
 
 
-def runtime() -> Runtime:
+def runtime() -> CupyRuntime:
     """Return the runtime, and create it on the first call.
 
     Raises
