@@ -43,7 +43,7 @@ from ..planning.options import parse_options
 from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType, as_dtype, device_ordinal
 from .memory import DeviceAdapter, DeviceArray
-from .program import DevicePrograms, supports_float16
+from .program import DevicePrograms, aligned_output, supports_float16
 from .runtime import runtime
 
 STAGING_BYTES = 8 << 20  # long enough for PCIe's full speed
@@ -157,19 +157,19 @@ class PinnedStaging:
         refuse_capture(stream)
         nbytes = array.size * array.dtype.itemsize
         with self._download_lock, runtime().on(self._ordinal):
-            coming: deque[tuple[StagingBuffer, int, int, Array]] = deque()
+            pending: deque[tuple[StagingBuffer, int, int, Array]] = deque()
             for start in range(0, nbytes, STAGING_BYTES):
-                if len(coming) == PIECES:
-                    _taken(coming.popleft(), take)
+                if len(pending) == PIECES:
+                    _take_piece(pending.popleft(), take)
                 end = min(start + STAGING_BYTES, nbytes)
                 self._down.rotate(-1)
                 piece = self._down[0]
                 host = piece.free(end - start)
                 runtime().copy_out(host, array.address + start, stream)
                 piece.record(stream)
-                coming.append((piece, start, end, host))
-            while coming:
-                _taken(coming.popleft(), take)
+                pending.append((piece, start, end, host))
+            while pending:
+                _take_piece(pending.popleft(), take)
 
     def clear(self) -> None:
         """Free all memory after the pending copies are done."""
@@ -182,23 +182,23 @@ class PinnedStaging:
             runtime().release(self._ordinal, self._copies)
 
 
-def _taken(
-    coming: tuple[StagingBuffer, int, int, Array], take: Callable[[int, int, Array], Any]
+def _take_piece(
+    pending: tuple[StagingBuffer, int, int, Array], take: Callable[[int, int, Array], Any]
 ) -> None:
     """Wait for the copy of a piece, and pass the piece to `take`."""
-    piece, start, end, host = coming
+    piece, start, end, host = pending
     piece.wait()
     take(start, end, host)
 
 
 _staging_by_gpu: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
-_rings_lock = threading.Lock()
+_staging_lock = threading.Lock()
 
 
 def staging_of(ordinal: int) -> PinnedStaging:
     """Return the staging buffers of a GPU, created for its first transfer."""
     key = runtime(), ordinal
-    with _rings_lock:
+    with _staging_lock:
         if key not in _staging_by_gpu:
             _staging_by_gpu[key] = PinnedStaging(ordinal)
         return _staging_by_gpu[key]
@@ -214,8 +214,8 @@ def refuse_capture(stream: Any) -> None:
 
 
 def _clear() -> None:
-    for ring in tuple(_staging_by_gpu.values()):
-        ring.clear()
+    for staging in tuple(_staging_by_gpu.values()):
+        staging.clear()
 
 
 buffers.add_clear_hook(_clear)
@@ -237,7 +237,7 @@ class DeferredArray:
         self.strides = contiguous_strides(shape, dtype)
         self.size = prod(shape)
 
-    def made(self) -> Array:
+    def to_numpy(self) -> Array:
         """Return the array in pool memory, for a conversion on the CPU."""
         out: Array = buffers.empty(self.shape, self.dtype)
         self.make(out)
@@ -254,15 +254,18 @@ def upload(
     ordinal = device_ordinal(programs.options.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    shipment = _host_to_device_plan(programs, x, out)
-    result = shipment.plan.target
+    plan = _host_to_device_plan(programs, x, out)
+    result = plan.plan.target
     adapter.check(result.dtype)
-    fits_buffer = 0 < shipment.nbytes <= WHOLE_BYTES and shipment.transfer_dtype == x.dtype
+    fits_buffer = 0 < plan.nbytes <= WHOLE_BYTES and plan.transfer_dtype == x.dtype
     if isinstance(x, DeferredArray) and not fits_buffer:
-        x = x.made()
+        x = x.to_numpy()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
-    return staging_of(ordinal).send(shipment, x, out, adapter)
+    with runtime().on(ordinal), aligned_output(out, adapter) as target:
+        plan = _host_to_device_plan(programs, x, target)
+        owner = staging_of(ordinal).send(plan, x, target, adapter)
+    return owner if out is None else out.owner
 
 
 class HostToDevicePlan:
@@ -295,7 +298,7 @@ class HostToDevicePlan:
     def pieces(self, x: Array | DeferredArray) -> Iterator[tuple[int, int, Fill]]:
         """Yield (start, end, fill) per piece; `fill` writes its bytes to a staging buffer."""
         if isinstance(x, DeferredArray):
-            yield 0, self.nbytes, partial(self._made, x)
+            yield 0, self.nbytes, partial(self._write_deferred, x)
             return
         if self.order is not None:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
@@ -311,14 +314,14 @@ class HostToDevicePlan:
         for index in _split_boxes(x.shape, self.transfer_dtype.itemsize):
             box = x[index]
             end = start + box.size * self.transfer_dtype.itemsize
-            yield start, end, partial(self._packed, box)
+            yield start, end, partial(self._pack, box)
             start = end
 
-    def _made(self, x: DeferredArray, host: Array) -> None:
+    def _write_deferred(self, x: DeferredArray, host: Array) -> None:
         """Write a deferred array directly to a staging buffer, which saves a copy."""
         x.make(host.view(self.transfer_dtype).reshape(x.shape))
 
-    def _packed(self, box: Array, host: Array) -> None:
+    def _pack(self, box: Array, host: Array) -> None:
         """Write a part of x contiguously, in the transfer dtype."""
         write = self._packers.get(box.shape)
         if write is None:
@@ -349,8 +352,8 @@ def _host_to_device_plan(
     programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
 ) -> HostToDevicePlan:
     key = ("up", *layout_key(x, out))
-    shipment: HostToDevicePlan | None = programs.others.get(key)
-    return shipment or cache_put(programs.others, key, HostToDevicePlan(programs, x, out))
+    plan: HostToDevicePlan | None = programs.others.get(key)
+    return plan or cache_put(programs.others, key, HostToDevicePlan(programs, x, out))
 
 
 def _cast_program(
@@ -413,16 +416,16 @@ def download(
 ) -> Array:
     """Convert an array of a GPU to the CPU, and return the NumPy array, `out` if given."""
     key = ("down", *layout_key(array, out))
-    delivery: DeviceToHostPlan | None = programs.others.get(key)
-    if delivery is None:
-        delivery = cache_put(programs.others, key, DeviceToHostPlan(programs, array, out))
+    plan: DeviceToHostPlan | None = programs.others.get(key)
+    if plan is None:
+        plan = cache_put(programs.others, key, DeviceToHostPlan(programs, array, out))
     if out is not None and not out.flags.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    result = adapter.device_array_of(delivery.programs.run(array, None, adapter))
-    if delivery.write is None:
+    result = adapter.device_array_of(plan.programs.run(array, None, adapter))
+    if plan.write is None:
         return _copy_to_host(result, out, adapter)
     host = _copy_to_host(result, None, adapter)
-    delivery.write(host, host, out)
+    plan.write(host, host, out)
     return out  # type: ignore[return-value]  # `write` implies `out`
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
+from arrays_of import BF16, LAYINGS, ODD, UNALIGNED, assert_same, laid, random_array
 from children import python
 from cuda_shim import needs_compiler
 from fake_cuda import FakeArray, values_of
@@ -107,6 +107,16 @@ def test_what_only_the_cpu_can_cast_is_cast_there(gpu):
         )
 
 
+@pytest.mark.parametrize("how", UNALIGNED)
+@pytest.mark.parametrize("keywords", [{}, {"dtype": "f4"}, {"scale": 2.0}, {"dtype": "c8"}])
+def test_unaligned_outputs_on_a_gpu_are_written(gpu, how, keywords):
+    x = IMAGES.astype("i2")
+    expected = convert(x, "bhwc->bchw", **keywords)
+    out = gpu.array(laid(np.zeros_like(expected), how))
+    assert convert(x, "bhwc->bchw", out=out, device="cuda", **keywords) is out
+    np.testing.assert_array_equal(values_of(out), expected)
+
+
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
     monkeypatch.setattr(ring, "STAGING_BYTES", 1 << 12)
@@ -134,16 +144,16 @@ def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
     monkeypatch.setattr(ring, "STAGING_BYTES", 100)  # three rows of four
     x = laid(IMAGES.astype(">i2"), how)
     programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").options)
-    shipment, at = transfers.HostToDevicePlan(programs, x, None), 0
-    whole = np.zeros(shipment.nbytes, np.uint8)
-    for start, end, fill in shipment.pieces(x):
+    plan, at = transfers.HostToDevicePlan(programs, x, None), 0
+    whole = np.zeros(plan.nbytes, np.uint8)
+    for start, end, fill in plan.pieces(x):
         assert start == at < end <= start + 100
         room = np.full(end - start + 256, 0xEE, np.uint8)
         fill(room[: end - start])
         assert (room[end - start :] == 0xEE).all()
         whole[start:end], at = room[: end - start], end
-    assert at == shipment.nbytes
-    sent = np.lib.stride_tricks.as_strided(whole.view("i2"), x.shape, shipment.strides)
+    assert at == plan.nbytes
+    sent = np.lib.stride_tricks.as_strided(whole.view("i2"), x.shape, plan.strides)
     np.testing.assert_array_equal(sent, x)
 
 
