@@ -161,7 +161,9 @@ def require_text(text: object, arg_name: str, example: str) -> None:
     if not isinstance(text, str):
         shown = f"{text!r} ({type(text).__name__})"
         if hasattr(text, "shape"):
-            shown = f"an array of shape {tuple(text.shape)}; give the array first and then the text"
+            shown = f"an array of shape {tuple(text.shape)}"
+            if arg_name == "a pattern":
+                shown += f'; write convert(x, "{example}") or Converter("{example}")(x)'
         raise PatternError(f'{arg_name} is text such as "{example}", not {shown}')
 
 

@@ -162,6 +162,11 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
                 raise ShapeError(
                     f"{fact}, and {word} is one axis; write ({' '.join(word)}) to fold"
                 )
+            added = next((other for other in kept if other not in (*_names(source), _ONE)), None)
+            if added is not None:
+                raise ShapeError(
+                    f"{fact}; if it is {added}, which is only on the right, give both one name"
+                )
             call = f'einops.reduce(x, "{source.to_text()} -> {target.to_text()}", "mean")'
             raise ShapeError(
                 f"{fact}; only an axis of size 1 can be dropped: add {name} to {target}; {call} "

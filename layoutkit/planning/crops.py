@@ -18,6 +18,7 @@ from .._utils.validation import as_int
 from ..errors import ArgumentError
 from ..layout.pattern import axis_name
 from ..memory import Array
+from ..normalize import CHANNEL
 
 RANDOM = "random"  # marks a value that is drawn for each sample
 _FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
@@ -295,9 +296,10 @@ def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
     if isinstance(option, str) and option == RANDOM:
         option = {name: RANDOM for name in axes.places if name in _FLIP_AXES}
         if not option:
+            axis = next((name for name in axes.places if name != CHANNEL), CHANNEL)
             raise ArgumentError(
                 f'flip="random" flips along w, but "{axes.text}" has no such axis; name one '
-                f'of {", ".join(axes.places) or "its own"}, as in flip={{"h": "random"}}'
+                f'of {", ".join(axes.places) or "its own"}, as in flip={{"{axis}": "random"}}'
             )
     if isinstance(option, str) and axis_name(option) in axes.places:
         option = {option: True}

@@ -77,8 +77,10 @@ class Padding:
         """
         values = self.fill
         if len(values) > 1 and len(values) != channels:
-            problem = "there is no axis c" if channels is None else f"axis c has size {channels}"
-            raise ShapeError(f"fill has {len(values)} values, but {problem}; give one number")
+            problem, fix = "there is no axis c", "give one number"
+            if channels is not None:
+                problem, fix = f"axis c has size {channels}", f"{fix}, or {channels} values"
+            raise ShapeError(f"fill has {len(values)} values, but {problem}; {fix}")
         for value in values:
             if not _can_represent(dtype, value):
                 raise DtypeError(

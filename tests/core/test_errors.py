@@ -40,6 +40,18 @@ def test_patterns_that_are_no_text(pattern):
     refused(PatternError, "a pattern is text", pattern=pattern)
 
 
+def test_advice_fits_the_call():
+    refused(ShapeError, "if it is b, which is only on the right, give both one name", X, "NHWC->bc")
+    refused(ShapeError, "einops.reduce", X, "bhwc->bc")
+    fill = {"pad_to": {"h": 9}, "fill": (1, 2)}
+    refused(ShapeError, "axis c has size 3; give one number, or 3 values", X, "bhwc->bchw", **fill)
+    refused(ShapeError, "there is no axis c; give one number", X, "bhwk->bhwk", **fill)
+    with pytest.raises(ArgumentError, match=r'name one of c, l, as in flip=\{"l": "random"\}'):
+        Collator("cl->bcl", l=4, flip="random")
+    with pytest.raises(PatternError, match=r"\(2, 2, 2, 3\); write convert\(x, .*Converter\("):
+        Converter(X)
+
+
 @pytest.mark.parametrize(
     "pattern", ["", "->", "bhwc", "bhwc->", "b->b->b", "bb->b", "bh(wc->b", "b?->b"]
 )

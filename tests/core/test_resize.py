@@ -348,7 +348,7 @@ def test_a_placement_is_of_a_shape():
     collator = Collator("hwc->bchw", h=8, w=8, resize="area")
     with pytest.raises(ShapeError, match=r"shape is \(480, 640\); pass image.shape, of the 3 axes"):
         collator.placement((480, 640))
-    with pytest.raises(ShapeError, match="not an array of them; give its .shape"):
+    with pytest.raises(ShapeError, match=r"not an array of them; give its \.shape"):
         collator.placement(np.zeros((20, 20, 3)))
     assert collator.placement(np.array([16, 8, 3])) == collator.placement((16, 8, 3))
 
