@@ -6,8 +6,10 @@ an object without a length. A function that gets an unknown keyword raises a Typ
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from ..errors import DataError
 
@@ -33,3 +35,13 @@ def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuch
     close = get_close_matches(name, known, 1, 0.7)
     hint = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
     return NoSuchArgument(f"{function} has no {name}=; {hint}")
+
+
+def reject_unknown(function: Callable[..., Any], names: Iterable[str]) -> None:
+    """Raise NoSuchArgument for the first of these keywords of a function or class."""
+    for name in names:
+        parameters = inspect.signature(function).parameters.values()
+        known = [
+            parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD
+        ]
+        raise no_such_argument(function.__name__, name, known)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layoutkit import DataError, LayoutkitError
-from layoutkit.data import ArrayProvider, Dataset, open_index, sampled_batcher, sampler
+from layoutkit.data import ArrayProvider, Dataset, Sample, open_index, sampled_batcher, sampler
 
 WRONG = np.array([1, 2])
 X = np.arange(12.0).reshape(6, 2)
@@ -28,6 +28,24 @@ def test_arrays_as_options_of_a_dataset(name, tmp_path):
 def test_arrays_as_options_of_a_batcher(name):
     with pytest.raises(LayoutkitError):
         sampled_batcher(X, **{"batch_size": 2, name: WRONG})
+
+
+@pytest.mark.parametrize(
+    ("function", "wrong", "right"),
+    [
+        (ArrayProvider, "batchsize", "batch_size"),
+        (Dataset, "layuot", "layout"),
+        (Sample, "read_onyl", "read_only"),
+        (open_index, "partiton", "partition"),
+    ],
+)
+def test_an_unknown_argument_names_the_nearest_one(function, wrong, right):
+    expected = f"^{function.__name__} has no {wrong}=; did you mean {right}=\\?"
+    with pytest.raises(DataError, match=expected) as error:
+        function(X, **{wrong: 1})
+    assert isinstance(error.value, TypeError)
+    with pytest.raises(DataError, match=r"^sampler has no sed=; did you mean seed=\?"):
+        sampler("shuffle", 6, sed=1)
 
 
 def test_a_batch_that_no_memory_holds():

@@ -47,7 +47,7 @@ class Dataset(Sample):
         blocked = self._store().blocked
         if more and first == "int" and blocked:
             return self[key[0]][key[1:]]
-        cls = Sample if first == "int" and not blocked else Dataset
+        cls: type[Sample] = Sample if first == "int" and not blocked else Dataset
         layout = self._layout_after(key)
         locked = self._is_locked()
         if more:
@@ -177,7 +177,7 @@ class Dataset(Sample):
 
     def _stream_sample(self, store: Any, fields: Any = None) -> Sample:
         """Return a sample, or a mini-batch, of a stream."""
-        cls = Dataset if self._store().blocked else Sample
+        cls: type[Sample] = Dataset if self._store().blocked else Sample
         meta = self._kept_meta()
         locked = self._is_locked()
         return cls._of(SampleState(store, fields, self._layout_after(0), meta, locked))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import prod
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Never, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ...backends.dispatch import as_array, get_adapter
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...layout.parsing import Layout, parse_layout
 from ...memory import Array
-from ..errors import NoLength, NoSuchField
+from ..errors import NoLength, NoSuchField, reject_unknown
 from ..formats import FIELD_PAIRS, frame_to_array, is_dataframe, open_arrays
 from ..io.npy import StoredArray
 from .indexing import expand_ellipsis, key_types
@@ -514,7 +514,9 @@ class Sample(FieldContainer):
         layout: Any = None,
         meta: Mapping[str, Any] | None = None,
         read_only: bool | None = None,
+        **unknown: Never,
     ) -> None:
+        reject_unknown(type(self), unknown)
         check_mapping("meta", meta)
         check_mapping("fields", fields)
         cls = type(self)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ...normalize import cached_normalization
 from ...spaces.views import view_for_layout
 from ...spec import can_cast
 from ...views import DataView
+from ..errors import reject_unknown
 from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
 from .base import BaseProvider
 
@@ -187,7 +188,9 @@ class ArrayProvider(BaseProvider):
         mean: Any = None,
         std: Any = None,
         clip: Any = None,
+        **unknown: Never,
     ) -> None:
+        reject_unknown(ArrayProvider, unknown)
         arrays, labels = _as_named(data, "data"), _as_named(label, "label")
         if convert is not None and not isinstance(convert, Mapping):
             convert = dict.fromkeys(arrays, convert)

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 
 from ..._utils.validation import check_int, type_name
 from ...errors import DataError
-from ..errors import NoLength
+from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
 from ..sources import Index, PartsIndex, group_by_code
 from ..sources.base import Partition
@@ -416,6 +416,7 @@ def sampler(
     weights: Mapping[Any, float] | None = None,
     seed: int = 0,
     epoch: int = 0,
+    **unknown: Never,
 ) -> Sampler:
     """Return a sampler: an order of records that depends on kind, seed, epoch and position only.
 
@@ -452,6 +453,7 @@ def sampler(
     DataError
         An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
+    reject_unknown(sampler, unknown)
     spec = find_kind(kind)
     plan = make_sampling_plan(spec, index, batch_size, num_batches, label, weights, seed)
     return Sampler(spec, plan, epoch)

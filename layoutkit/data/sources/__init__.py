@@ -18,10 +18,11 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from ..._utils.validation import check_int, type_name
 from ...errors import DataError
+from ..errors import reject_unknown
 from ..formats import (
     ARRAY_READERS,
     CONTAINER_KINDS,
@@ -58,6 +59,7 @@ def open_index(
     columns: Mapping[str, Any] | None = None,
     column: str | None = None,
     label: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Open a source of records.
 
@@ -108,6 +110,7 @@ def open_index(
     DataError
         The source cannot be opened, or does not have the form that its kind requires.
     """
+    reject_unknown(open_index, unknown)
     number = check_int("partitions", partitions, 1)
     part = check_int("partition", partition)
     if part >= number:
