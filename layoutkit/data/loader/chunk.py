@@ -240,7 +240,7 @@ class RecordChunk:
                     shape = self._shape
                     dtype = self._dtype
             except Exception as error:
-                failed[row] = error
+                failed[row] = error if is_preallocated or process is None else _explain_out(error)
             end = clock()
             if timeout is not None and end - now > timeout:
                 failed[row] = timeout_error(timeout)
@@ -365,6 +365,14 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def _explain_out(error: Exception) -> Exception:
+    """Return the error of a processor, with a hint if it used an `out` that is None."""
+    if type(error) not in (TypeError, AttributeError) or "NoneType" not in str(error):
+        return error
+    hint = "out is None unless input_dims gives the shape of a record"
+    return type(error)(f"{error}; {hint}").with_traceback(error.__traceback__)
 
 
 def timeout_error(timeout: float) -> TimeoutError:

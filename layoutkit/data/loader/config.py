@@ -6,6 +6,7 @@ hints for keyword names of other libraries.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -464,6 +465,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     _check_ranks(args.input_dims, layouts[0])
     indexes = _open_indexes(args.sources)
     args = with_image_reader(args, indexes)
+    _check_processor(args.processor, len(indexes))
     if len(indexes) > 1 and args.processor is None:
         raise DataError(
             f"{len(indexes)} sources need a processor that joins their results; files that follow "
@@ -647,6 +649,21 @@ def _parse_dtype(dtype: Any) -> Any:
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         raise DataError(f"{name} is {value!r}, which is not callable; give a function")
+
+
+def _check_processor(processor: Any, sources: int) -> None:
+    """Raise DataError if a function cannot be called as `processor(*results, out=out)`."""
+    if processor is None:
+        return
+    try:
+        inspect.signature(processor).bind(*[None] * sources, out=None)
+    except TypeError as error:
+        raise DataError(
+            f"processor is called as processor({', '.join(['data'] * sources)}, out=row), where "
+            f"row is None without input_dims; {processor!r} does not accept that: {error}"
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
 
 
 # Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.

@@ -231,3 +231,27 @@ def test_arguments_of_others_are_translated(name, says):
         sampled_batcher(X, batch_size=2, **{name: True})
     assert f"has no {name}=; " in str(found.value)
     assert says in str(found.value)
+
+
+def test_a_processor_accepts_out():
+    with pytest.raises(
+        DataError, match=r"called as processor\(data, out=row\).* unexpected keyword"
+    ):
+        sampled_batcher(np.zeros((4, 2)), batch_size=2, processor=lambda data: data)
+    with pytest.raises(DataError, match=r"processor\(data, data, out=row\)"):
+        sampled_batcher([np.zeros(4)] * 2, batch_size=2, processor=lambda data, out: data)
+    sampled_batcher(np.zeros((4, 2)), batch_size=2, processor=np.negative)
+
+
+def test_an_error_about_a_missing_out_names_input_dims():
+    def fill(data, out):
+        out[...] = data
+        return out
+
+    with sampled_batcher(np.zeros((4, 2)), batch_size=2, input_dims=2, processor=fill) as batches:
+        assert [batch.count for batch in batches] == [2, 2]
+    with (
+        sampled_batcher(np.zeros((4, 2)), batch_size=2, processor=fill) as batches,
+        pytest.raises(DataError, match="item assignment; out is None unless input_dims gives"),
+    ):
+        next(iter(batches))
