@@ -22,6 +22,8 @@ class DirectoryIndex(Index):
             raise DataError(f"{folder} is not a local folder; kind='parts' takes folders at URLs")
         with convert_os_errors(folder):
             paths = list(_walk(folder, "", ()))
+        if not paths:
+            raise DataError(f"{folder} has no files, also not in sub-folders; check the path")
         labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
         ranks = {label: rank for rank, label in enumerate(labels)}
         self._partition = partition

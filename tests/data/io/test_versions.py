@@ -114,7 +114,7 @@ def test_records_of_an_archive_that_was_replaced_are_errors(site, tmp_path, cach
         read = index.getter(Reader())
         with pytest.raises(DataError, match=r'it was ETag "1", .* and is ETag "2"'):
             read(index[1])
-        keywords["processor"] = lambda data: np.frombuffer(data, np.uint8)
+        keywords["processor"] = lambda data, out: np.frombuffer(data, np.uint8)
         with (
             pytest.raises(DataError, match="changed on its server"),
             sampled_batcher(index, batch_size=3, on_error="raise", **keywords) as batcher,

@@ -504,3 +504,9 @@ def test_records_are_frozen_and_equal_by_place():
     assert record == record._replace(array=None)
     assert record != record._replace(position=2)
     assert hash(record) == hash(record._replace(array=None))
+
+
+def test_arrays_of_no_rows_make_no_batches():
+    for source in (np.zeros((0, 2)), {"x": np.zeros((0, 2)), "y": np.zeros(0, int)}):
+        with sampled_batcher(source, batch_size=2) as batches:
+            assert (list(batches), batches.epoch) == ([], 1)

@@ -46,12 +46,6 @@ def test_hidden_names_are_skipped(tmp_path):
     assert [r.url for r in open_index(f"{root}/")] == [f"{root}/_g", f"{root}/a/f"]
 
 
-def test_folders_without_files(tmp_path):
-    (tmp_path / "empty").mkdir()
-    index = open_index(tmp_path)
-    assert (len(index), index.labels) == (0, [])
-
-
 def test_links(tmp_path):
     root = filled(tmp_path / "root", "a/x")
     filled(tmp_path / "other", "y")
@@ -66,3 +60,12 @@ def test_links(tmp_path):
 def test_no_folder(tmp_path, kind):
     with pytest.raises(DataError, match="nowhere"):
         open_index(tmp_path / "nowhere", kind=kind)
+
+
+def test_a_folder_without_files_is_an_error(tmp_path):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / ".hidden").touch()
+    with pytest.raises(DataError, match="photos has no files, also not in sub-folders"):
+        open_index(tmp_path / "photos")
+    (tmp_path / "photos" / "cat" / "1.jpg").touch()
+    assert len(open_index(tmp_path / "photos", partition=1, partitions=2)) == 0
