@@ -298,7 +298,7 @@ def _parse_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes by axis name; raise ShapeError for a name that is not an axis."""
     names = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
     for name in sizes:
-        if len(name) != 1 and name not in names:
+        if axis_name(name) not in names or name in ("...", "1"):
             fix = _size_fix(name, sizes[name], names)
             raise ShapeError(
                 f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "

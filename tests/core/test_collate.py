@@ -363,7 +363,7 @@ SAMPLES = [np.zeros((8, 9, 3), np.uint8), np.zeros((7, 9, 3), np.uint8)]
             layoutkit.ShapeError,
             "mean",
         ),
-        ("hwc->bchw", {"h": 4, "q": 4}, layoutkit.ShapeError, "q=4 is for no axis"),
+        ("hwc->bchw", {"h": 4, "q": 4}, layoutkit.ShapeError, "q=4 is neither a keyword"),
         ("hw->bhw", {}, layoutkit.ShapeError, "layout hw has 2 axes"),
     ],
 )

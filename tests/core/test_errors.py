@@ -99,7 +99,7 @@ def test_the_likeliest_keyword_is_named(keywords, fix):
 
 def test_arguments_in_the_wrong_order():
     x = np.zeros((20, 30, 3))
-    with pytest.raises(PatternError, match=r"not an array of shape \(20, 30, 3\); give the"):
+    with pytest.raises(PatternError, match=r"not an array of shape \(20, 30, 3\); write conv"):
         convert("hwc->chw", x)
     with pytest.raises(ArgumentError, match="may be in the wrong order"):
         ImageView(x, "bhwc")
@@ -245,13 +245,17 @@ def test_shapes_that_do_not_fit():
     refused(ShapeError, "rank 1", np.array(3.0), "b->b")
     refused(ShapeError, "lost", pattern="bhwc->bhw")
     refused(ShapeError, "one size can be inferred", X.reshape(2, 12), "bf->bhwc")
-    refused(ShapeError, "for no axis", z=3)
+    refused(ShapeError, "z=3 is neither a keyword of a conversion nor the size of an axis", z=3)
 
 
 def test_a_keyword_that_is_misspelled():
     refused(ShapeError, "dtpye='f4' is neither a keyword", dtpye="f4")
     with pytest.raises(ShapeError, match="neither a keyword"):
         Converter("b->b", meen=3)
+    for make, pattern in ((Converter, "bhwc->bchw"), (Collator, "hwc->bchw")):
+        with pytest.raises(ShapeError, match=r"z=3 is neither a keyword .*axes are (b, )?h, w, c"):
+            make(pattern, z=3)
+        assert make(pattern, H=3) == make(pattern, h=3)
     refused(ShapeError, 'memory="bhwc" is channels_last', memory_format="channels_last")
 
 
