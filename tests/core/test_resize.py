@@ -151,6 +151,12 @@ def test_nan_reaches_the_results_that_it_is_averaged_into(name):
     assert not (np.isnan(made) & ~allowed).any()
 
 
+def test_the_second_of_two_pixels_is_the_nearest_to_a_center_between_them():
+    row = np.array([[0, 200]], np.uint8)
+    made = collate([row], "hw->bhw", h=1, w=7, resize="nearest")
+    assert made.ravel().tolist() == [0, 0, 0, 200, 200, 200, 200]
+
+
 def test_integers_are_rounded_to_the_nearest_and_limited():
     x = np.array([[0, 255, 0, 255, 0, 255]], np.uint8)
     made = collate([x], "hw->bhw", h=1, w=11, resize="bicubic")
