@@ -131,6 +131,17 @@ def parse_layout(text: str) -> Layout:
     return _parse_layout(text)
 
 
+def with_batch_axis(layout: Layout) -> Layout:
+    """Return the layout with the axis n, if it has no b, as the batch axis b.
+
+    >>> str(with_batch_axis(parse_layout("NHWC")))
+    'bhwc'
+    """
+    if "b" in layout.letters or "n" not in layout.letters:
+        return layout
+    return Layout(tuple(group.replace("n", "b") for group in layout.groups), layout.names)
+
+
 def read_sides(text: str) -> tuple[Layout, Layout]:
     """Return the two layouts of a pattern's text; raise PatternError if it cannot be parsed."""
     arrow = text.find(ARROW)

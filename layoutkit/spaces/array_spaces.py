@@ -24,7 +24,7 @@ import numpy as np
 
 from ..backends.symbolic import NUMPY
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError, SpaceError
-from ..layout.parsing import parse_layout
+from ..layout.parsing import parse_layout, with_batch_axis
 from ..spec import DType, dtype_kind
 from . import sparse
 from .base import ArraySpace, Space
@@ -221,7 +221,7 @@ def _parse_axes(axes: Any) -> tuple[str | int, ...]:
 
 def _parse_layout_text(text: str) -> tuple[str, ...]:
     try:
-        return parse_layout(text).groups
+        return with_batch_axis(parse_layout(text)).groups
     except PatternError as error:
         raise PatternError(f"{error}\n{_AXES_HINT}") from None
 

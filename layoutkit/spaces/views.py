@@ -34,7 +34,7 @@ from ..backends.registry import library_of
 from ..backends.symbolic import ArrayNamespace
 from ..cuda.runtime import check_device
 from ..errors import ArgumentError, BackwardError, DeviceError, LayoutkitError, SpaceError
-from ..layout.parsing import parse_layout
+from ..layout.parsing import parse_layout, with_batch_axis
 from ..spec import CPU, as_dtype, dtype_kind
 from ..views import ClassView, DataView, ImageView, ListView, SequenceView
 from ..views.base import gradient_for
@@ -90,7 +90,7 @@ def _check_has_data(batch: Any) -> Any:
 
 def view_for_layout(layout: str, array: Any, classes: Any = None) -> DataView:
     """Return an ImageView, SequenceView, ClassView (of `classes`) or DataView, by the layout."""
-    groups = sorted(parse_layout(layout).groups)
+    groups = sorted(with_batch_axis(parse_layout(layout)).groups)
     if {"h", "w"} <= set(groups):
         return ImageView(layout, array)
     if groups == ["b", "c", "w"]:

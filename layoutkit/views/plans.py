@@ -19,7 +19,7 @@ from ..accumulation import Accumulator
 from ..converter import Converter
 from ..cuda.runtime import check_device
 from ..errors import DtypeError, PatternError
-from ..layout.parsing import Layout, identity_pattern, parse_layout
+from ..layout.parsing import Layout, identity_pattern, parse_layout, with_batch_axis
 from ..layout.pattern import check_rank, parse_pattern
 from ..memory import Array
 from ..normalize import Normalization, computed_dtype
@@ -390,10 +390,7 @@ def _view_layout(text: str) -> Layout:
             f"layout {layout} of a view is one letter an axis, such as bhwc; names and ... are for "
             "patterns of convert and Converter"
         )
-    axes = "".join(layout.groups)
-    if _BATCH in axes or "n" not in axes:
-        return layout
-    return parse_layout(str(layout).replace("n", _BATCH))
+    return with_batch_axis(layout)
 
 
 def _sizes(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:

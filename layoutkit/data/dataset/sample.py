@@ -22,7 +22,7 @@ from ..._utils import fork
 from ..._utils.validation import check_bool, type_name
 from ...backends.dispatch import as_array, get_adapter
 from ...errors import DataError, LayoutkitError, ShapeError
-from ...layout.parsing import Layout, parse_layout
+from ...layout.parsing import Layout, parse_layout, with_batch_axis
 from ...memory import Array
 from ..errors import NoLength, NoSuchField, reject_unknown
 from ..formats import FIELD_PAIRS, frame_to_array, is_dataframe, open_arrays
@@ -61,6 +61,8 @@ def check_sample_layout(layout: Any, rank: int | None, dataset: bool) -> str:
     Raises PatternError, ShapeError, or DataError if the layout of a Dataset does not begin with b.
     """
     parsed = parse_layout(layout)
+    if dataset:
+        parsed = with_batch_axis(parsed)
     if rank is not None and parsed.ndim != rank:
         raise ShapeError(
             f"layout {parsed} has {parsed.ndim} axes, but the data has {rank}; name each once"

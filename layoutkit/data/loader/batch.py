@@ -15,7 +15,7 @@ from typing import Any
 
 from ...converter import Converter
 from ...errors import DataError, PatternError
-from ...layout.parsing import parse_layout
+from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array
 from ...normalize import Normalization, cached_normalization
 from ...spaces.views import view_for_layout
@@ -200,7 +200,7 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
         names = ", ".join(name for name, value in constants.items() if value is not None)
         raise DataError(f"pass either convert or {names}, not both")
     left = convert.options.pattern.left
-    if layout is not None and str(parse_layout(layout)) != str(left):
+    if layout is not None and with_batch_axis(parse_layout(layout)) != with_batch_axis(left):
         raise DataError(
             f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give '
             f"layout={str(left)!r}, or omit it"
@@ -217,7 +217,7 @@ def converter_for(layout: str, convert: Converter | None, constants: dict[str, A
 
 def result_layout(converter: Converter) -> str:
     """Return the layout of the Converter's results."""
-    return str(converter.options.pattern.target)
+    return str(with_batch_axis(converter.options.pattern.target))
 
 
 _NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})

@@ -19,7 +19,7 @@ from ..._utils.random import make_key
 from ..._utils.validation import check_bool, check_choice, check_int
 from ...collator import Collator
 from ...errors import ArgumentError, DataError
-from ...layout.parsing import parse_layout
+from ...layout.parsing import parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
 from ...planning.crops import CropArgs, parse_crops
 from ...planning.resize import FIT_MODES
@@ -456,6 +456,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     DataError, ShapeError, DtypeError, PatternError
         An argument is invalid, or two contradict each other.
     """
+    args = replace(args, layout=_with_batch_axes(args.layout))
     check_collate(args)
     args = with_decoder(args)
     size = check_int("batch_size", args.batch_size, 1)
@@ -577,6 +578,13 @@ def _parse_shape(dims: Any) -> Shape:
     return as_shape((int(dims),) if isinstance(dims, int | np.integer) else dims)
 
 
+def _with_batch_axes(layout: Any) -> Any:
+    """Return a layout, or a tuple of them, in which the batch axis n is called b."""
+    if isinstance(layout, list | tuple):
+        return tuple(map(_with_batch_axes, layout))
+    return None if layout is None else str(with_batch_axis(parse_layout(layout)))
+
+
 def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
     """Return the layouts of the rows and of their targets."""
     layout = args.layout
@@ -595,7 +603,7 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
     check_convert(args.convert, pair[0], args.constants)
     if args.convert is None:
         return pair[0], pair[1]
-    left = args.convert.options.pattern.source
+    left = with_batch_axis(args.convert.options.pattern.source)
     if left.groups[0] != "b":
         raise DataError(f"convert takes {left}, but rows begin with b; begin its pattern with b")
     return str(left), pair[1]

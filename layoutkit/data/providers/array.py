@@ -14,7 +14,7 @@ from ...backends.dispatch import as_array
 from ...backends.indexing import take
 from ...converter import Converter
 from ...errors import DataError, DtypeError
-from ...layout.parsing import parse_layout
+from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array
 from ...normalize import cached_normalization
 from ...spaces.views import view_for_layout
@@ -104,6 +104,7 @@ def make_field(
     if layout is None and convert is not None:
         layout = str(convert.options.pattern.source)
     layout = default_layout(memory.ndim, name) if layout is None else layout
+    layout = str(with_batch_axis(parse_layout(layout)))
     view_for_layout(layout, memory, None)  # raises if they do not fit
     axis = parse_layout(layout).groups.index("b")
     converter, dtype = None, memory.dtype

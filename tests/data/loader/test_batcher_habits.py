@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutkit import DataError
-from layoutkit.data import Dataset, open_index, sampled_batcher, sampler
+from layoutkit import Collator, Conv2DSpace, Converter, DataError
+from layoutkit.data import ArrayProvider, Dataset, open_index, sampled_batcher, sampler
 from layoutkit.data.samplers.sampling import ALIASES, KINDS, find_kind, full_batch_kind
 
 X = np.arange(20.0).reshape(10, 2)
@@ -255,3 +255,23 @@ def test_an_error_about_a_missing_out_names_input_dims():
         pytest.raises(DataError, match="item assignment; out is None unless input_dims gives"),
     ):
         next(iter(batches))
+
+
+def test_the_batch_axis_may_be_called_n():
+    x = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    planes = Converter("NHWC->NCHW", dtype="float32")
+    options = [
+        ({"layout": "NHWC"}, "bhwc"),
+        ({"layout": ("NHWC", "N"), "scale": 1 / 255}, "bhwc"),
+        ({"convert": planes}, "bchw"),
+        ({"convert": planes, "layout": "nhwc"}, "bchw"),
+        ({"collate": Collator("hwc->bchw", h=4, w=4), "layout": "NCHW"}, "bchw"),
+    ]
+    for keywords, layout in options:
+        with sampled_batcher(x, batch_size=2, **keywords) as batches:
+            assert next(iter(batches)).input.layout == layout
+    provider = ArrayProvider({"x": x, "y": np.arange(2)}, batch_size=2, layout={"x": "NHWC"})
+    assert next(iter(provider)).input.layout == "bhwc"
+    dataset = Dataset(x, layout="NHWC")
+    assert (dataset._layout(), dataset[0]._layout()) == ("bhwc", "hwc")
+    assert Conv2DSpace((4, 5), 3, axes="NHWC") == Conv2DSpace((4, 5), 3, axes="bhwc")
