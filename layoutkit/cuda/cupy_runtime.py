@@ -20,8 +20,14 @@ from typing import Any
 import numpy as np
 
 from ..kernels.cuda.launch import CudaLaunch, source
-from .driver import compile_kernel, count_devices, describe_gpus, import_cupy, relaxed_capture_mode
-from .streams import DEFAULT_STREAMS
+from .driver import (
+    DEFAULT_STREAMS,
+    compile_kernel,
+    count_devices,
+    describe_gpus,
+    import_cupy,
+    relaxed_capture_mode,
+)
 
 _STAYS = nullcontext()  # a tenth of the cost of setting the current device again
 _MOST_STREAMS = 64  # cached streams of other libraries

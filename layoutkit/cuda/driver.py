@@ -170,17 +170,18 @@ def relaxed_capture_mode() -> Iterator[None]:
         exchange(previous_mode)
 
 
+DEFAULT_STREAMS = (0, 1)  # the pointers of the default stream
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
-_found_lock = threading.Lock()
-_found: Callable[[int], int] | None = None
+_exchange_lock = threading.Lock()
+_exchange: Callable[[int], int] | None = None
 
 
 def _exchange_function() -> Callable[[int], int]:
     """Return the driver's cuThreadExchangeStreamCaptureMode, which CuPy does not wrap."""
-    global _found
-    with _found_lock:
-        _found = _found or _load_exchange_function()
-    return _found
+    global _exchange
+    with _exchange_lock:
+        _exchange = _exchange or _load_exchange_function()
+    return _exchange
 
 
 def _load_exchange_function() -> Callable[[int], int]:

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import DeviceError
+from .driver import DEFAULT_STREAMS
 from .memory import DeviceArray
 from .runtime import runtime
-
-DEFAULT_STREAMS = (0, 1)  # the pointers of the default stream
 
 # Arrays that kernels may still read, each with the event that ends their use. There is no lock,
 # because releasing an array may run a finalizer that calls `keep_alive_until_done` again.

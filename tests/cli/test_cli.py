@@ -122,7 +122,7 @@ def test_a_bad_pattern_is_shown_before_a_file_is_looked_for(tmp_path, capsys):
         (["bhwc->bchw", "--dtype", "float99"], ["float99"]),
         (["bhwc->bchw", "--dtype", "bfloat16"], ["--dtype bfloat16", "float16 or float32"]),
         (["bhwc->bchw", "--mean", "1,2"], ["x.npy", "mean", "2", "3"]),
-        (["bhwc->bchw", "--size", "x=3"], ["x.npy", "x"]),
+        (["bhwc->bchw", "--size", "x=3"], ["x=3"]),
         (["bhwc->bchw", "--resize", "2x2"], ["--resize", "x.npy"]),
     ],
 )

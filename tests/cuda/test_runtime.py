@@ -99,7 +99,7 @@ def test_threads_share_the_staging_buffers_of_a_gpu(gpu, slow):
 
 
 def test_threads_load_the_driver_once(slow, monkeypatch):
-    monkeypatch.setattr(driver, "_found", None)
+    monkeypatch.setattr(driver, "_exchange", None)
     loaded = slow(driver, "_load_exchange_function")
     in_threads(lambda _: driver._exchange_function())
     assert len(loaded) == 1

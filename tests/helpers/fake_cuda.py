@@ -116,7 +116,7 @@ def install(monkeypatch, count=2):
     """Let layoutkit find a machine with so many GPUs, and a module "cupy" with its arrays."""
     cupy = fake_cupy.module(count)
     monkeypatch.setitem(sys.modules, "cupy", cupy)  # already for the runtime to find
-    monkeypatch.setattr(driver, "_found", cupy.gpus.exchange)
+    monkeypatch.setattr(driver, "_exchange", cupy.gpus.exchange)
     runtime = CupyRuntime()
     replace(monkeypatch, cupy, runtime)
     prepare, prepare_sum = kernel_launch.prepare, accumulate.prepare_sum
