@@ -106,9 +106,9 @@ template <bool FUSED> struct Span {
     Offsets first;
     unsigned low, count;  // inner loop's index at the first position; positions in the tile
 
-    // The next tile begins `shared` positions before the end of this one.
-    INLINE Span(const Axis &axis, unsigned tile, unsigned length, unsigned shared = 0) {
-        start = (uint64)tile * (length - shared);
+    // The next tile begins `overlap` positions before the end of this one.
+    INLINE Span(const Axis &axis, unsigned tile, unsigned length, unsigned overlap = 0) {
+        start = (uint64)tile * (length - overlap);
         uint64 left = axis.total - start;
         count = left < length ? (unsigned)left : length;
         first = {0, 0, 0};

@@ -94,8 +94,8 @@ def test_threads_create_one_runtime(gpu, slow, monkeypatch):
 
 def test_threads_share_the_staging_buffers_of_a_gpu(gpu, slow):
     made = slow(transfers.PinnedStaging, "_start")
-    rings = in_threads(lambda _: transfers.staging_of(1))
-    assert len(made) == len({id(ring) for ring in rings}) == 1
+    staging = in_threads(lambda _: transfers.staging_of(1))
+    assert len(made) == len({id(each) for each in staging}) == 1
 
 
 def test_threads_load_the_driver_once(slow, monkeypatch):

@@ -30,7 +30,6 @@ from layoutkit import (
     warmup,
 )
 from layoutkit.cuda import transfers
-from layoutkit.cuda import transfers as ring
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.cuda.program import DevicePrograms
 from reference import reference_convert
@@ -119,7 +118,7 @@ def test_unaligned_outputs_on_a_gpu_are_written(gpu, how, keywords):
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
-    monkeypatch.setattr(ring, "STAGING_BYTES", 1 << 12)
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 1 << 12)
     sizes = sent(monkeypatch)
     x = np.arange(2 * 4096 + extra, dtype=np.uint8).reshape(1, -1)
     same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
@@ -131,7 +130,7 @@ def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
 @pytest.mark.parametrize("dtype", ["u1", ">i2"])
 @pytest.mark.parametrize("nbytes", [1, 50, 128])
 def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, how, dtype, nbytes):
-    monkeypatch.setattr(ring, "STAGING_BYTES", nbytes)
+    monkeypatch.setattr(transfers, "STAGING_BYTES", nbytes)
     x = laid(IMAGES.astype(dtype), how)
     y = convert(x, "bhwc->bchw", device="cuda")
     native = x.astype(x.dtype.newbyteorder("="))
@@ -141,7 +140,7 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
 
 @pytest.mark.parametrize("how", LAYINGS)
 def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
-    monkeypatch.setattr(ring, "STAGING_BYTES", 100)  # three rows of four
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 100)  # three rows of four
     x = laid(IMAGES.astype(">i2"), how)
     programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").options)
     plan, at = transfers.HostToDevicePlan(programs, x, None), 0
@@ -158,14 +157,14 @@ def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
 
 
 def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
-    monkeypatch.setattr(ring, "STAGING_BYTES", 1 << 10)
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 1 << 10)
     images = np.concatenate([IMAGES] * 100)  # 12 pieces
     up, down = Converter("bhwc->bchw", device="cuda:1"), Converter("bchw->bhwc", device="cpu")
     results = []
     for _ in range(5):
         y = up(images)
         results.append(down(y))
-        assert gpu.gpus.held(PINNED) == 2 * ring.PIECES << 10
+        assert gpu.gpus.held(PINNED) == 2 * transfers.PIECES << 10
     held = gpu.gpus.held(1)
     buffers.clear()
     assert gpu.gpus.held(PINNED) == 0
@@ -225,7 +224,7 @@ def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_piece(gpu):
     for n, batch in enumerate(batches):
         results.append(converter(batch))
         batch[:] = 255  # a batch belongs to the caller again once the call returns
-        assert len(gpu.host_waits) == max(0, n + 1 - ring.PIECES)
+        assert len(gpu.host_waits) == max(0, n + 1 - transfers.PIECES)
     assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(9))
 
 
@@ -233,7 +232,7 @@ def test_copies_go_on_beside_the_kernels(gpu):
     """The copy of the next batch waits for the kernel before the last one, whose block it gets."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     results = [converter(IMAGES + n) for n in range(3)]
-    works = _history(ring.staging_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
+    works = _history(transfers.staging_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
     copies, kernels = (
         sorted({w for w in works if w.name == name}, key=lambda w: len(_history(w)))
         for name in ("copy in", "kernel")
@@ -308,7 +307,7 @@ def test_many_threads_send_at_once(gpu):
 
 def test_many_threads_fetch_at_once(gpu, monkeypatch):
     """Each has all pieces of the way down until it has taken what is in them."""
-    monkeypatch.setattr(ring, "STAGING_BYTES", 64)
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 64)
     gpu.eager = True
     there, got, threads = [gpu.array(np.full(700, n, np.uint8)) for n in range(2)], {}, []
     copy_out, meet = CupyRuntime.copy_out, threading.Event()
@@ -352,13 +351,13 @@ def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
     for place, name in ((CupyRuntime, "empty"), (CupyRuntime, "pinned")):
         with monkeypatch.context() as broken:
             broken.setattr(place, name, full)
-            for _ in range(2 * ring.PIECES):
+            for _ in range(2 * transfers.PIECES):
                 with pytest.raises(MemoryError):
                     converter(IMAGES)
         if name == "empty":
             same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
             buffers.clear()
-    for _ in range(2 * ring.PIECES):
+    for _ in range(2 * transfers.PIECES):
         same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
 
 

@@ -20,7 +20,6 @@ import numpy as np
 from layoutkit import accumulation, collator, converter, spec
 from layoutkit.cuda import accumulate, driver, program, streams, transfers
 from layoutkit.cuda import runtime as the_one
-from layoutkit.cuda import transfers as ring
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.kernels.cuda import launch as kernel_launch
 
@@ -144,7 +143,7 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setattr(spec, "_current", runtime and runtime.current)
     monkeypatch.setattr(streams, "_kept_alive", deque())
     monkeypatch.setattr(streams, "_captured", [])
-    monkeypatch.setattr(ring, "_staging_by_gpu", {})
+    monkeypatch.setattr(transfers, "_staging_by_gpu", {})
     kept = (converter._cached, accumulation._cached, collator._cached)
     for find in (*kept, program._launches, transfers._identity_programs):
         find.cache_clear()
