@@ -155,7 +155,7 @@ def prepare_collate(
         tile = _choose_summed_tile(nest, axes, order, target)
     else:
         tile = _choose_tile(nest, axes, order, table.item, target)
-    rows, line, part = axes
+    _, line, part = axes
     pixel = table.pixel
     if pixel is not None and (pixel.axis != part or (nest[part].fill and not table.is_inside)):
         pixel = None
@@ -167,31 +167,16 @@ def prepare_collate(
     numbers += [n for n in range(len(window)) if n not in numbers]
     packed = _pack_samples(table, numbers)
     params, tiles = _pack_windows(nest, tile, numbers, table)
-    macros: dict[str, object] = {
-        "AXES": len(numbers), "TAPS": len(sums),
-        "R_AXIS": numbers.index(rows) if rows in numbers else len(numbers),
-        "TILE_R": tile.lengths[0], "TILE_U": tile.lengths[1], "TILE_V": tile.lengths[2],
-        "FIRST": tile.order[0], "MIDDLE": tile.order[1], "LAST": tile.order[2],
-        "WIDTH": tile.width, "JOINED": int(tile.is_joined),
-        "READ": table.read, "WRITE": tile.write,
-        "INSIDE": int(table.is_inside), "MAPS": int(table.sides[..., MAP].any()),
-        "OTHERS": len(_axes_around(tile, numbers)),
-        "PIXEL": tile.lengths[2] if pixel is None else pixel.items,
-    }  # fmt: skip
+    macros = _tile_macros(tile, numbers, table)
     if pixel is not None:
-        macros["ORDER"] = ",".join(map(str, pixel.order))
+        macros |= {"PIXEL": pixel.items, "ORDER": ",".join(map(str, pixel.order))}
     if is_summed:
         if tiles >= MAX_COUNT:
             raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
         params += struct.pack("2Q", table.offset + len(packed), tiles)
         if nest[line].is_resized:
             packed += _reaches(table.heads[line], tile.lengths[1], len(table.starts))
-        is_covered = all((head[..., 1] > 0).all() for head in table.heads.values())
-        macros |= {
-            "LINE_TAPS": int(nest[line].is_resized), "ROOM": _room(tile, len(sums), target),
-            "STAGED": int(tile.is_staged), "BY_ROW": int(bool(nest[rows].coef)),
-            "COVERED": int(is_covered), "REVERSED": 0, "THREADS": SUM_THREADS,
-        }  # fmt: skip
+        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target))
         beside = [2]
     else:
         macros |= {"NEAREST": int(is_float), "REVERSED": int(_is_reversed(table, line))}
@@ -208,6 +193,34 @@ def prepare_collate(
         coefficients=pack_coefficients(epilogue),
     )
     return launch, packed
+
+
+def _tile_macros(tile: _Tile, numbers: list[int], table: SampleTable) -> dict[str, object]:
+    """Return the macros of both kernels; the axes in `numbers` are those of the table."""
+    rows, line, _ = tile.axes
+    return {
+        "AXES": len(numbers), "TAPS": numbers.index(line),
+        "R_AXIS": numbers.index(rows) if rows in numbers else len(numbers),
+        "TILE_R": tile.lengths[0], "TILE_U": tile.lengths[1], "TILE_V": tile.lengths[2],
+        "FIRST": tile.order[0], "MIDDLE": tile.order[1], "LAST": tile.order[2],
+        "WIDTH": tile.width, "JOINED": int(tile.is_joined),
+        "READ": table.read, "WRITE": tile.write,
+        "INSIDE": int(table.is_inside), "MAPS": int(table.sides[..., MAP].any()),
+        "OTHERS": len(_axes_around(tile, numbers)), "PIXEL": tile.lengths[2],
+    }  # fmt: skip
+
+
+def _sum_macros(
+    nest: list[WindowAxis], tile: _Tile, table: SampleTable, room: int
+) -> dict[str, object]:
+    """Return the macros of `resize.cu` only."""
+    rows, line, _ = tile.axes
+    is_covered = all((head[..., 1] > 0).all() for head in table.heads.values())
+    return {
+        "LINE_TAPS": int(nest[line].is_resized), "ROOM": room, "STAGED": int(tile.is_staged),
+        "BY_ROW": int(bool(nest[rows].coef)), "COVERED": int(is_covered), "REVERSED": 0,
+        "THREADS": SUM_THREADS,
+    }  # fmt: skip
 
 
 def _is_reversed(table: SampleTable, line: int) -> bool:
