@@ -20,7 +20,7 @@ def headers():
     return text[: text.index("struct Params")]
 
 
-# What saturating casts clip to, on either side of which rounding decides.
+# The bounds of saturating casts, and values beside them that are rounded to a bound or past it.
 BOUNDS = {
     kind: [float(bound) + half for bound in (np.iinfo(kind).min, np.iinfo(kind).max)
            for half in (-0.5, 0, 0.5, 1)]
@@ -29,7 +29,7 @@ BOUNDS = {
 
 
 def edges(name):
-    """Values of a dtype about the limits of all others, and random bits."""
+    """Return values of a dtype near the limits of all others, and random bits."""
     dtype = np.dtype(DTYPES[name])
     if name in ("f2", "bf"):
         return np.arange(1 << 16, dtype=np.uint16).view(dtype)
@@ -55,7 +55,7 @@ def edges(name):
 
 
 def is_made(source, target, clip):
-    """Floats become integers saturated; otherwise C leaves the result open."""
+    """Return False if C leaves a cast undefined: from float to integer without saturation."""
     return clip or DTYPES[target] == "?" or not is_float(source) or is_float(target)
 
 

@@ -64,7 +64,7 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 
 
 def planned(x, pattern, out=None, *, shift=0, **keywords):
-    """Return the plan, and for each launch: it, the output, and the shifts of both sides."""
+    """Return the plan and its launches as (launch, output, shifts of output and source)."""
     task = Converter(pattern, copy=True, **keywords).options
     plan = make_single_plan(task, x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
@@ -77,10 +77,10 @@ def planned(x, pattern, out=None, *, shift=0, **keywords):
 
 @contextmanager
 def by_boxes(lengths=(), word=None):
-    """Plan with `permute` only, small arrays too.
+    """Plan with `permute` only, also for small arrays.
 
-    `lengths`: the iterations of loops that boxes divide, and `word`: the items that a thread writes
-    at once, if they are not to be the best ones.
+    `lengths` fixes the iterations of the loops that boxes divide, and `word` the items that a
+    thread writes at once; without them the best ones are chosen.
     """
 
     def in_lengths(count, most):
@@ -149,7 +149,7 @@ def planned_sum(parts, layout, out=None, **keywords):
 
 
 class _Memory:
-    """The memory of a collation: of samples at addresses that are given, and of the result."""
+    """The memory of a collation, which allocates the result unless it is given."""
 
     def __init__(self, out):
         self.out = out
@@ -164,14 +164,14 @@ class _Memory:
 
 
 def device_array(x):
-    """Return a NumPy array as one of a GPU."""
+    """Return the memory of a NumPy array as a DeviceArray."""
     return DeviceArray(address(x), x.shape, x.strides, x.dtype, 0, x)
 
 
 def together(arrays, shift=0):
     """Return memory with copies of arrays, the first one `shift` bytes after a multiple of EDGE.
 
-    Also return the copies. Others follow, each one item behind the end of the last one.
+    Also return the copies. Each later copy begins one item after the end of the previous one.
     """
     strides = [np.zeros(x.shape, x.dtype).strides if x.size else x.strides for x in arrays]
     sizes = [x.nbytes + x.itemsize for x in arrays]
@@ -194,7 +194,7 @@ def planned_collate(samples, pattern, out=None, *, shift=0, call=None, **keyword
 
 
 def planned_in_place(raw, samples, pattern, out=None, *, call=None, **keywords):
-    """Return a launch as `planned_collate` does, for samples that are parts of `raw`."""
+    """Return a launch that collates samples in `raw`, its output, its sources and their shifts."""
     program = DeviceCollateProgram(Collator(pattern, **keywords).windows)
     memory = _Memory(out)
     arrays = [device_array(x) for x in samples]

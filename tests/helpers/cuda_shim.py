@@ -1,11 +1,11 @@
-"""Runs CUDA kernels on the CPU: compiled by g++ with the header cuda/shim.h, called by ctypes.
+"""Run CUDA kernels on the CPU: compiled by g++ with the header cuda/shim.h, called by ctypes.
 
-    launch(a_launch, pointers)              here and now, unchecked: for a fake device
-    run(a_launch, output, sources, ...)     in another process, where sanitizers watch
+    launch(a_launch, pointers)              at once and unchecked: for a fake device
+    run(a_launch, output, sources, ...)     in another process, under sanitizers
 
-Every CUDA thread is a fiber, and blocks and threads go in the order that is asked for: "forward",
-"reverse" or "random". With `mode="threads"` every CUDA thread is a thread, which ThreadSanitizer
-watches for accesses that no barrier orders. Shared memory holds `poison` where a block begins.
+Every CUDA thread is a fiber. Blocks and threads run in the requested order: "forward", "reverse" or
+"random". With `mode="threads"` every CUDA thread is an OS thread, and ThreadSanitizer reports
+accesses that no barrier orders. Shared memory is filled with `poison` before each block.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from layoutkit.kernels.cuda.launch import source
 
 HERE = Path(__file__).parent / "cuda"
 ORDERS = ("forward", "reverse", "random")
-ALIGNMENT = 256  # of the memory that workers lend
-TIMEOUT = 60  # seconds; a kernel that hangs is killed, and that is reported
-REPORTED = 12  # lines of a sanitizer's report
+ALIGNMENT = 256  # of the buffers that workers allocate
+TIMEOUT = 60  # seconds until a kernel that hangs is killed and reported
+REPORTED = 12  # lines of a sanitizer's report that a message has
 
 needs_compiler = pytest.mark.skipif(
     not shutil.which("g++"), reason="needs g++, which compiles CUDA kernels for the CPU"
 )
 
-# Kernels look at memory as words of any type, as CUDA programs do, and products and sums are
-# rounded one by one unless the source says otherwise.
+# Kernels access memory as words of any type, as CUDA programs do. Products and sums are rounded
+# separately unless the source fuses them.
 COMMON = ("-std=c++17", "-g1", "-w", "-fPIC", "-shared", "-fno-strict-aliasing",
           "-ffp-contract=off")  # fmt: skip
 MODES = {
     "plain": ("-O1",),
-    "checked": (  # not optimised: most of the time of small cases is the compiler's
+    "checked": (  # not optimized: small cases spend most of their time in the compiler
         "-fsanitize=address,undefined,float-cast-overflow",
         "-fno-sanitize-recover=all",
     ),
@@ -60,24 +60,24 @@ OPTIONS = {
 
 
 class KernelError(Exception):
-    """What a sanitizer or the executor of threads found."""
+    """An error that a sanitizer or the executor of threads reports."""
 
 
 # ---- compiling ---------------------------------------------------------------------------
 
 
-_FOLDER = tempfile.TemporaryDirectory(prefix="layoutkit-shim-")  # goes with this process
+_FOLDER = tempfile.TemporaryDirectory(prefix="layoutkit-shim-")  # removed when this process ends
 _COMPILERS = ThreadPoolExecutor(2)
 _ONE = threading.Lock()
 
 
 def compiled(family, defines, mode="plain", text=None):
-    """The path of a family's library; `text` instead of the family's own source."""
+    """Compile a family, or `text` in place of its source; return the path of the library."""
     return compiling(family, defines, mode, text).result()
 
 
 def compiling(family, defines, mode="plain", text=None):
-    """The same as a future, so that two are compiled at a time."""
+    """Begin to compile a family, two at a time; return a future of the library's path."""
     with _ONE:
         return _future(family, defines, mode, source(family) if text is None else text)
 
@@ -138,13 +138,13 @@ def run(
     """Run a `CudaLaunch` on arrays; its output replaces the contents of `output`.
 
     The kernel gets copies of all bytes from the first to the last element of each array, at
-    addresses with the same remainder by 256. `shifts` are bytes from the first element to where
-    the kernel begins, for the output and each source.
+    addresses with the same remainder by 256. `shifts` are bytes from the first element to
+    the pointer that the kernel gets, for the output and each source.
 
     Raises
     ------
     KernelError
-        With what a sanitizer reported, or that threads diverged at a barrier.
+        If a sanitizer reports an error, or threads diverge at a barrier.
     """
     arrays = [output, *sources]
     shifts = shifts or (0,) * len(arrays)
@@ -169,19 +169,19 @@ def run(
 
 @cache
 def worker(mode):
-    """The process that runs kernels under a sanitizer; it starts with the first."""
+    """Return the worker of a mode; its process starts with the first kernel."""
     return Worker(mode)
 
 
 class Worker:
-    """A process that runs kernels; after a fault, the next one gets a new process."""
+    """A process that runs kernels. After a fault, the next kernel gets a new process."""
 
     def __init__(self, mode):
         self._mode = mode
         self._process = None
 
     def run(self, **case):
-        """The bytes of the first buffer after the kernel has run."""
+        """Run a kernel; return the bytes of the first buffer."""
         if self._process is None:
             self._start()
         data = pickle.dumps(case)
@@ -197,7 +197,7 @@ class Worker:
             timer.cancel()
         wrong, written = pickle.loads(answer)
         if wrong:
-            self._end()  # with fibers that nobody will finish
+            self._end()  # the fibers of the process will never finish
             raise KernelError(wrong)
         return written
 
@@ -219,7 +219,7 @@ class Worker:
         return data
 
     def _end(self):
-        """End the process; what it said."""
+        """End the process; return its error report."""
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -233,9 +233,9 @@ class Worker:
 
 @cache
 def _unrandomised():
-    """What to put before a command so that its addresses are where ThreadSanitizer expects them.
+    """Return a command prefix that turns off the randomization of addresses for ThreadSanitizer.
 
-    Nothing where that is not allowed; many systems do not randomise so far that it matters.
+    Return no prefix if the system forbids it; on many systems ThreadSanitizer works without it.
     """
     prefix = ["setarch", "-R"]
     allowed = shutil.which("setarch") and not subprocess.run([*prefix, "true"]).returncode
@@ -243,7 +243,7 @@ def _unrandomised():
 
 
 def _tells(line):
-    """Whether a line of a sanitizer's report is worth reading."""
+    """Return True if a line of a sanitizer's report is informative."""
     return line.strip(" =") and not re.search("makecontext|false positive|/c\\+\\+/", line)
 
 

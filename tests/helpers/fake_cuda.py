@@ -1,12 +1,12 @@
-"""A GPU that is none, under the real runtime: memory of the host, deferred streams, real kernels.
+"""A simulated GPU under the real runtime: memory of the host, deferred streams, real kernels.
 
     gpu = install(monkeypatch)              layoutkit now finds two GPUs and CuPy's arrays
     x = gpu.array(values)                   an array of "CuPy" on cuda:0
-    values_of(y)                            what is in it, when its stream has done its work
-    gpu.check()                             raises where memory was given back too early
+    values_of(y)                            the values of an array after its stream's work
+    gpu.check()                             raises if memory was freed too early
 
-`fake_gpus` is the hardware, `fake_cupy` the module "cupy" on it, and what asks that module is
-layoutkit's own runtime.
+`fake_gpus` simulates the hardware and `fake_cupy` the module "cupy". The runtime that calls this
+module is layoutkit's own.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ FakeArray = fake_cupy.Array
 
 
 class FakeGpu:
-    """What tests do with the machine."""
+    """The simulated machine, as tests use it."""
 
     def __init__(self, cupy, runtime):
         self.cupy, self.gpus, self.runtime = cupy, cupy.gpus, runtime
@@ -37,7 +37,7 @@ class FakeGpu:
 
     @property
     def eager(self):
-        """Whether work is done at once, as where threads or other libraries do some of it."""
+        """True if work runs at once, for tests with several threads or with other libraries."""
         return self.gpus.eager
 
     @eager.setter
@@ -49,11 +49,11 @@ class FakeGpu:
 
     @property
     def loaded(self):
-        """The functions that were compiled, with `family` and `defines`."""
+        """The compiled functions, which have a `family` and `defines`."""
         return self.cupy.compiled
 
     def array(self, values, ordinal=0):
-        """An array of these values, in memory that lies as theirs does."""
+        """Return an array with the same values, strides and alignment on a GPU."""
         low, high = np.lib.array_utils.byte_bounds(values)
         nbytes, queue = max(1, high - low), self.stream(ordinal)
         raw = self.gpus.lend(nbytes, ordinal, queue, low % 16)
@@ -65,35 +65,35 @@ class FakeGpu:
         return FakeArray.of(memory, ordinal)
 
     def on(self, ordinal):
-        """Makes a device the current one."""
+        """Return a context in which a device is the current one."""
         return self.cupy.cuda.Device(ordinal)
 
     def stream(self, ordinal):
-        """What is done on the current stream of a device."""
+        """Return the hardware stream of the current stream of a device."""
         with self.on(ordinal):
             return self.cupy.cuda.get_current_stream(ordinal).queue
 
     def new_stream(self, ordinal=0, name="other"):
-        """A stream of a device."""
+        """Return a new stream of a device."""
         return fake_cupy.Stream(self.cupy, ordinal, self.gpus.new_queue(ordinal, name).pointer)
 
     def default_stream(self, ordinal=0):
-        """The default stream of a device, whatever the current stream is."""
+        """Return the default stream of a device, also if another stream is current."""
         return fake_cupy.Stream(self.cupy, ordinal, 0)
 
     def numbered_stream(self, pointer, ordinal=0):
-        """The stream of a device with a pointer that CUDA defines: 1 and 2 are default streams."""
+        """Return the stream of a pointer that CUDA defines: 1 and 2 are default streams."""
         return fake_cupy.Stream(self.cupy, ordinal, pointer)
 
     @contextmanager
     def using(self, stream, ordinal=0):
-        """Make a stream the current one for a while."""
+        """Make a stream the current one within the block."""
         with self.on(ordinal), stream:
             yield
 
     @contextmanager
     def capturing(self, ordinal=0, mode=None):
-        """Capture a stream, which is the current one meanwhile; a list that gets the graph."""
+        """Capture a new stream, current within the block; yield a list that gets the graph."""
         stream, graph = self.new_stream(ordinal, "captured"), []
         with self.using(stream, ordinal):
             stream.begin_capture(mode)
@@ -103,18 +103,18 @@ class FakeGpu:
                 graph.append(stream.end_capture())
 
     def launches(self, name="kernel"):
-        """How often something was put on a stream."""
+        """Return how often work of this name was put on a stream."""
         return sum(what == name for _, what in self.log)
 
     def check(self):
-        """Raise what was found when memory was given back."""
+        """Raise the violations that were found when memory was freed."""
         self.gpus.check()
 
 
 def install(monkeypatch, count=2):
-    """Let layoutkit find a machine with so many GPUs, and a module "cupy" with its arrays."""
+    """Make layoutkit find `count` simulated GPUs and a module "cupy"; return a FakeGpu."""
     cupy = fake_cupy.module(count)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)  # already for the runtime to find
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # before the runtime imports it
     monkeypatch.setattr(driver, "_exchange", cupy.gpus.exchange)
     runtime = CupyRuntime()
     replace(monkeypatch, cupy, runtime)
@@ -137,7 +137,7 @@ def install(monkeypatch, count=2):
 
 
 def replace(monkeypatch, cupy, runtime):
-    """Let layoutkit use this module and runtime, and nothing that was loaded on another one."""
+    """Make layoutkit use this module and runtime, and clear everything cached for another one."""
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(the_one, "_runtime", runtime)
     monkeypatch.setattr(spec, "_current", runtime and runtime.current)
@@ -150,7 +150,7 @@ def replace(monkeypatch, cupy, runtime):
 
 
 def values_of(array):
-    """The values of an array on a fake GPU, after what its current stream has to do."""
+    """Return the values of an array on a fake GPU, after the work on its current stream."""
     cupy = the_one.runtime().cupy
     with cupy.cuda.Device(array.ordinal):
         cupy.cuda.get_current_stream(array.ordinal).queue.synchronize()

@@ -1,10 +1,10 @@
-"""A module "cupy" that takes what CuPy 14.2 takes and nothing else, on GPUs that are none.
+"""A fake module "cupy" on simulated GPUs, which accepts the arguments of CuPy 14.2 and no others.
 
-Only what `layoutkit.cuda.runtime` calls is there, and what users do with arrays in tests.
-Types are checked as CuPy's compiled signatures do (`intptr_t`: an int, `str`, `tuple`), so are
-rules that otherwise only a GPU enforces: a stream is entered on its device, kernels are launched
-on the device they were loaded for, memory is of that device, and argument blocks are arrays of one
-element.
+The module has the functions that `layoutkit.cuda.runtime` calls, and the array methods of the
+tests. Types are checked as by CuPy's compiled signatures (`intptr_t`: an int, `str`, `tuple`). So
+are the rules that otherwise only a GPU enforces: a stream is entered on its device, a kernel is
+launched on the device that it was loaded for, memory belongs to that device, and argument blocks
+are arrays of one element.
 """
 
 import ctypes
@@ -22,11 +22,11 @@ HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
 class CompileException(Exception):  # noqa: N818
-    """As CuPy's own, which has no base of CuPy's."""
+    """An error like CuPy's, which has no base class of CuPy."""
 
 
 def checked(value, kind):
-    """A value of exactly what a compiled signature takes."""
+    """Return a value; raise unless a compiled signature accepts its type."""
     assert isinstance(value, kind), f"{value!r} is not a {kind}"
     assert kind is not int or not isinstance(value, bool)
     return value
@@ -37,7 +37,7 @@ def address_of(memory):
 
 
 class Array:
-    """`cupy.ndarray`: memory of a GPU, which it holds, or which is somebody else's."""
+    """`cupy.ndarray`: memory of a GPU that the array or another library owns."""
 
     __module__ = "cupy"
 
@@ -47,7 +47,7 @@ class Array:
 
     @classmethod
     def of(cls, memory, device_id, owner=None):
-        """The array of what NumPy sees."""
+        """Return an array on the memory of a NumPy array."""
         (made := cls.__new__(cls))._start(memory, device_id, owner)
         return made
 
@@ -102,7 +102,7 @@ class Array:
 
 
 class Stream:
-    """`cupy.cuda.Stream`; `device_id` is -1 where CuPy does not know it."""
+    """`cupy.cuda.Stream`; `device_id` is -1 if CuPy does not know the device."""
 
     def __init__(self, cupy, device_id, ptr):
         self._cupy, self.device_id, self.ptr = cupy, device_id, ptr
@@ -182,7 +182,7 @@ class Function:
         assert all(checked(option, str).startswith("-D") for option in checked(options, tuple))
         self.family, self.number = name, cupy.here.now
         self.defines = tuple(tuple(option[2:].split("=")) for option in options)
-        self._cupy, self.is_loaded = cupy, False  # the driver loads it when it is first needed
+        self._cupy, self.is_loaded = cupy, False  # the driver loads a function on first use
 
     def __call__(self, grid, block, args, shared_mem=0, stream=None):
         cupy = self._cupy
@@ -209,7 +209,7 @@ class Function:
         cupy.launched.append((queue.name, self))
 
     def _check_aligned(self, launch, words):
-        """Raise if a kernel accesses words at addresses that they must not have, as a CPU may."""
+        """Raise if an address is not aligned for a kernel's words, which a CPU would accept."""
         expected = PREPARED.get((launch.family, launch.defines, launch.params))
         if expected is not None:
             sources = words[2 : 1 + len(next(iter(expected)))]
@@ -223,7 +223,7 @@ class Function:
 
 
 class RawKernel:
-    """`cupy.RawKernel`: a function, and what the driver says of it."""
+    """`cupy.RawKernel`: a function with the attributes that the driver reports."""
 
     def __init__(self, function):
         self.kernel = function
@@ -235,14 +235,14 @@ class RawKernel:
 
 
 class _Here(threading.local):
-    """The current device of a thread, and its streams."""
+    """The current device and the current streams of a thread."""
 
     def __init__(self, null):
         self.now, self.stacks = 0, [[stream] for stream in null]
 
 
 class _Pool:
-    """`cupy.get_default_memory_pool()`, or that of page-locked memory."""
+    """`cupy.get_default_memory_pool()` or `cupy.get_default_pinned_memory_pool()`."""
 
     def __init__(self, cupy, device):
         self._cupy, self._device = cupy, device
@@ -254,7 +254,7 @@ class _Pool:
 
 
 class _Cuda(SimpleNamespace):
-    """`cupy.cuda`, for a module of so many GPUs."""
+    """`cupy.cuda` of the fake module."""
 
     def __init__(self, cupy):
         self.cupy, self.gpus = cupy, cupy.gpus
@@ -325,9 +325,9 @@ class _Cuda(SimpleNamespace):
 
 
 def module(count=2):
-    """The module; `here.now` is the current device, `launched` the streams and functions."""
+    """Return the module; `here.now` is the current device, `launched` the streams and functions."""
     cupy = SimpleNamespace(__version__="14.2.0", gpus=Gpus(count), compiled=[], launched=[])
-    cupy.lenient = False  # whether memory may be nobody's, as that of another library is
+    cupy.lenient = False  # True accepts memory that the fake has not allocated
     cupy.here = _Here([Stream(cupy, -1, 0) for _ in range(count)])
     cupy.cuda = _Cuda(cupy)
 
@@ -346,7 +346,7 @@ def module(count=2):
         return Array.of(x.memory, x.ordinal, x)
 
     class RawModule:
-        """`cupy.RawModule`, which compiles when a function is asked for."""
+        """`cupy.RawModule`, which compiles in `get_function`."""
 
         def __init__(self, *, code, options, backend):
             assert backend == "nvrtc"
@@ -381,7 +381,7 @@ def module(count=2):
 
 
 def _at(shape, dtype, address, strides):
-    """The array at an address, which it does not hold."""
+    """Return an array on the memory at an address, which the array does not own."""
     interface = {
         "version": 3, "shape": shape, "strides": strides, "data": (address, False),
         "typestr": f"|V{dtype.itemsize}",

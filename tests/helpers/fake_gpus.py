@@ -1,14 +1,13 @@
-"""GPUs that are none: memory of the host, and streams that put off their work.
+"""Simulated GPUs: memory of the host, and streams that defer their work.
 
-Work that is put on a stream is done as late as a GPU could do it: when somebody waits for it, and
-then only what it depends on, which is what stands before it in its stream and what events order
-before it. So whatever is missing a wait reads memory too early, or has it overwritten too soon,
-every time.
+Work on a stream is deferred as long as CUDA allows, until the host waits for this work. Then only
+the work that it depends on runs before: earlier work on the same stream, and work that events order
+before it. So if a wait is missing, memory is read too early or overwritten too soon every time.
 
-Memory is lent by address, for a device or page-locked, and what is given back is lent again at
-once, by stream as CuPy's pool does, after it was overwritten. Giving back what work on another
-stream, or a graph, is still to use is a violation; `Gpus.check` raises it, as memory is mostly
-given back by the garbage collector, where nothing can be raised.
+Memory is allocated at an address, on a device or page-locked. Freed memory is overwritten, and
+reused at once on the same stream, as in CuPy's pool. Freeing memory that work on another stream
+still uses is a violation. `Gpus.check` raises it: mostly the garbage collector frees memory, and an
+exception there has no effect. A graph whose memory was freed raises when it is launched.
 """
 
 import bisect
@@ -19,17 +18,17 @@ import weakref
 import numpy as np
 
 POISON = 0xA5
-PINNED = -1  # the device of page-locked memory
-ROUND = 512  # bytes that the pool lends at a time
-GUARD = 64  # bytes around what is lent, so that neighbours are never taken for each other
+PINNED = -1  # the device number of page-locked memory
+ROUND = 512  # allocations are multiples of this many bytes
+GUARD = 64  # unused bytes after a block, so that its end is not the beginning of the next one
 
 
 class CUDARuntimeError(RuntimeError):
-    """As CuPy's own, whose text begins with the name of the error."""
+    """An error like CuPy's, whose text begins with the name of the CUDA error."""
 
 
 class Block:
-    """Memory at an address, lent or not. `uses` are works that read or write it."""
+    """Memory at an address, allocated or free. `uses` lists the work that reads or writes it."""
 
     def __init__(self, room, address, nbytes, device):
         self.room, self.address, self.nbytes, self.device = room, address, nbytes, device
@@ -40,13 +39,13 @@ class Block:
 
 
 class Work:
-    """Something that a stream is to do, after other things."""
+    """A task of a stream, which runs after the tasks in `after`."""
 
     def __init__(self, name, run, after):
         self.name, self.run, self.after, self.done = name, run, after, False
 
     def finish(self):
-        """Do it now, and before it all that it depends on."""
+        """Run this task now, after all unfinished tasks that it depends on."""
         waiting = [self]
         while waiting:
             work = waiting[-1]
@@ -61,7 +60,7 @@ class Work:
                 work.after = []
 
     def follows(self, works):
-        """Those of the works that need not be done before this one is."""
+        """Return the unfinished tasks in `works` that this task does not depend on."""
         left, seen, waiting = {id(work): work for work in works if not work.done}, set(), [self]
         while waiting and left:
             work = waiting.pop()
@@ -73,13 +72,13 @@ class Work:
 
 
 class Graph:
-    """What was put on a stream while it was captured; nothing of it is done before a launch."""
+    """Captured work of a stream, which runs only when the graph is launched."""
 
     def __init__(self, relaxed):
         self.relaxed, self.lost, self.nodes = relaxed, False, []
 
     def launch(self, stream):
-        """Put all of it on a stream, on the memory that it was captured with."""
+        """Put the captured work on a stream; raise if its memory was freed since the capture."""
         for name, run, blocks in self.nodes:
             for block, times in blocks:
                 if not block.lent or block.times != times:
@@ -88,14 +87,14 @@ class Graph:
 
 
 class Queue:
-    """A stream of the hardware: what is done in order."""
+    """A stream of the hardware, whose work runs in order."""
 
     def __init__(self, gpus, device, name, pointer):
         self.gpus, self.device, self.name, self.pointer = gpus, device, name, pointer
         self.last, self.awaited, self.graph = None, [], None
 
     def put(self, name, run, blocks=()):
-        """Do something later; `blocks` is the memory that it reads or writes."""
+        """Put work on the stream; `blocks` is the memory that the work reads or writes."""
         if self.graph is not None:
             self.graph.nodes.append((name, run, [(block, block.times) for block in blocks]))
             return None
@@ -110,7 +109,7 @@ class Queue:
         return work
 
     def synchronize(self):
-        """Wait until all is done."""
+        """Wait until all work on the stream is done."""
         self.gpus.refuse_capture(self)
         self.gpus.host_waits.append(self.name)
         for work in (self.last, *self.awaited):
@@ -118,13 +117,13 @@ class Queue:
                 work.finish()
 
     def begin_capture(self, relaxed=True):
-        """Make a graph of what is put on it from now on."""
+        """Begin to capture the work on the stream as a graph."""
         assert self.pointer, "the default stream cannot be captured"
         self.graph = Graph(relaxed)
         self.gpus.graphs.append(self.graph)
 
     def end_capture(self):
-        """The graph; raises where something has broken it."""
+        """Return the captured graph; raise if the capture was invalidated."""
         graph, self.graph = self.graph, None
         self.gpus.graphs.remove(graph)
         if graph.lost:
@@ -144,7 +143,7 @@ class Mark:
         self.work = queue.put("record", lambda: None)
 
     def hold_back(self, queue):
-        """Let what is put on a stream from now on wait for it."""
+        """Make all later work on a stream wait for this event."""
         if queue.graph is not self.graph:
             lost = queue.graph or self.graph
             lost.lost = True
@@ -154,7 +153,7 @@ class Mark:
 
     @property
     def done(self):
-        """Ask whether it has happened, which nobody may while a graph is captured."""
+        """True if the event has happened. The query raises during a capture that is not relaxed."""
         strict = [graph for graph in self.gpus.graphs if not graph.relaxed]
         if strict and self.gpus.mode.capture != 2:
             strict[0].lost = True
@@ -170,17 +169,17 @@ class Mark:
 
 
 class _Mode(threading.local):
-    capture = 0  # 2 in a thread that has relaxed the rules of captures
+    capture = 0  # 2 (relaxed) in a thread that may query events during captures
 
 
 class Gpus:
-    """The GPUs of a machine, their streams and all memory that is lent."""
+    """The GPUs of a machine, with their streams and all allocated memory."""
 
     def __init__(self, count):
         self.count, self.eager, self.queries = count, False, 0
         self.log, self.host_waits, self.violations, self.graphs = [], [], [], []
         self.mode = _Mode()
-        self.contexts = set()  # devices that something was made on
+        self.contexts = set()  # devices with a CUDA context
         self.queues = {}
         self._blocks, self._starts, self._free = {}, [], {}
         self._lock = threading.RLock()
@@ -190,25 +189,25 @@ class Gpus:
     # -- streams ---------------------------------------------------------------------------
 
     def new_queue(self, device, name):
-        """A stream of a device; its pointer is like no other."""
+        """Return a new stream of a device, with a unique pointer."""
         pointer = 0x5000 + 16 * len(self.queues)
         self.queues[pointer] = Queue(self, device, name, pointer)
         self.contexts.add(device)
         return self.queues[pointer]
 
     def queue(self, pointer, device):
-        """The stream of a pointer: 0 and 1 are the default one, 2 the default one of a thread."""
+        """Return the stream of a pointer: 0 and 1 are the default stream, 2 the per-thread one."""
         if pointer == 2:
             return self.of_thread[device]
         return self.main[device] if pointer in (0, 1) else self.queues[pointer]
 
     def exchange(self, mode):
-        """Set how strict captures are with this thread; how they were before."""
+        """Set the capture mode of this thread; return the previous mode."""
         before, self.mode.capture = self.mode.capture, mode
         return before
 
     def refuse_capture(self, queue):
-        """Raise where somebody waits for what is captured."""
+        """Raise, and invalidate the capture, if the stream is captured."""
         if queue.graph is not None:
             queue.graph.lost = True
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: waits for a capture")
@@ -216,9 +215,9 @@ class Gpus:
     # -- memory ----------------------------------------------------------------------------
 
     def lend(self, nbytes, device, queue=None, shift=0):
-        """Bytes as a NumPy array, which holds them; of the pool of a stream, or page-locked.
+        """Allocate bytes from the pool of a stream, or page-locked; return them as a NumPy array.
 
-        `shift`: how far they begin beyond a multiple of 16.
+        The memory is freed with the array. The array begins `shift` bytes after a multiple of 16.
         """
         with self._lock:
             block = self._taken(max(1, nbytes + shift), device, queue)
@@ -249,7 +248,7 @@ class Gpus:
                 return
             block.lent = False
             late = [work for work in block.uses if not work.done]
-            if queue is None:  # page-locked memory has no stream: it is the next one's at once
+            if queue is None:  # page-locked memory has no stream: it can be reused at once
                 block.poison()
             elif queue.graph is None:
                 work = Work("", block.poison, [w for w in (queue.last, *queue.awaited) if w])
@@ -263,7 +262,7 @@ class Gpus:
             self._free[block.device, queue].append(block)
 
     def free_all(self, device, queue="any"):
-        """Drop what is not lent, of a kind of memory and a stream, when its work is done."""
+        """Finish the work on free blocks and remove them: of a stream, on GPUs or page-locked."""
         with self._lock:
             for (where, whose), arena in self._free.items():
                 if (where == PINNED) == (device == PINNED) and queue in ("any", whose):
@@ -276,12 +275,12 @@ class Gpus:
                     arena.clear()
 
     def settle(self, memory):
-        """Do what was still to be done to memory that was just lent, for the host to fill it."""
+        """Finish the work on memory that was just allocated, so that the host can fill it."""
         for work in self.block_of(memory.__array_interface__["data"][0]).uses:
             work.finish()
 
     def block_of(self, address, nbytes=1):
-        """The memory at an address, which is lent; None where nobody has lent it."""
+        """Return the allocated block at an address, or None if the address is in no block."""
         with self._lock:
             at = bisect.bisect_right(self._starts, address) - 1
             block = self._blocks[self._starts[at]] if at >= 0 else None
@@ -292,10 +291,10 @@ class Gpus:
         return block
 
     def held(self, device):
-        """The bytes of a kind of memory that are lent, or wait to be lent again."""
+        """Return the number of bytes of a device, or page-locked, that are allocated or pooled."""
         return sum(block.nbytes for block in self._blocks.values() if block.device == device)
 
     def check(self):
-        """Raise what was found when memory was given back."""
+        """Raise the violations that were found when memory was freed."""
         found, self.violations[:] = list(self.violations), []
         assert not found, "; ".join(found)

@@ -1,6 +1,6 @@
-"""Tensors of PyTorch on fake GPUs: torch's real code on memory that the fake lends.
+"""Tensors of PyTorch on fake GPUs: torch's real code on memory of the simulated GPU.
 
-Import it inside of what needs PyTorch: without it, those tests are skipped.
+Import this module inside the tests that need PyTorch: without PyTorch, the import skips them.
 """
 
 import ctypes
@@ -14,14 +14,14 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 class Cuda(torch.Tensor):
-    """A tensor in memory of a fake GPU, which the CPU could read but is not to."""
+    """A tensor on a fake GPU. The CPU can read its memory, but layoutkit must not."""
 
     device = torch.device("cuda", 0)
     is_cuda = True
 
 
 class Second(Cuda):
-    """The same on the second GPU."""
+    """A tensor on the second fake GPU."""
 
     device = torch.device("cuda", 1)
 
@@ -30,13 +30,13 @@ KINDS = Cuda, Second
 
 
 def here(x):
-    """The plain tensor that shares the memory of one on a fake GPU."""
+    """Return a CPU tensor that shares the memory of a tensor on a fake GPU."""
     assert type(x) in KINDS
     return x.detach().as_subclass(torch.Tensor)
 
 
 class FakeTorch:
-    """Torch on two fake GPUs, with current streams of its own, or the default ones."""
+    """PyTorch on two fake GPUs, with its own current streams or the default streams."""
 
     def __init__(self, gpu, monkeypatch, on_default=False):
         streams = [
@@ -56,20 +56,20 @@ class FakeTorch:
         return self.lent(tuple(shape), dtype, device.index)
 
     def lent(self, shape, dtype, ordinal=0):
-        """A contiguous tensor of the pool of torch's stream."""
+        """Allocate a contiguous tensor from the pool of torch's stream."""
         item = self._empty((), dtype=dtype).element_size()
         memory = self.gpus.lend(math.prod(shape) * item, ordinal, self._streams[ordinal].queue)
         return torch.from_numpy(memory).view(dtype).reshape(shape).as_subclass(KINDS[ordinal])
 
     def there(self, x, ordinal=0):
-        """A leaf with the values of a tensor on the CPU, which lies as that does."""
+        """Return a leaf tensor on a fake GPU with the values and strides of a CPU tensor."""
         dense = x.detach().clone(memory_format=torch.preserve_format)
         made = self.lent((dense.numel(),), x.dtype, ordinal).as_strided(dense.shape, dense.stride())
         made.copy_(dense)
         return made.detach()
 
     def made(self, values):
-        """A tensor that has the values of a NumPy array when torch's stream has made it."""
+        """Return a tensor that torch's stream will fill with the values of a NumPy array."""
         tensor, copy = self.lent(values.shape, torch.float32), values.copy()
         address, nbytes = tensor.data_ptr(), values.nbytes
         fill = lambda: ctypes.memmove(address, address_of(copy), nbytes)  # noqa: E731
@@ -77,6 +77,6 @@ class FakeTorch:
         return tensor
 
     def values_of(self, tensor):
-        """Its values, when torch's stream has done its work."""
+        """Return the values of a tensor, after the work on torch's stream."""
         self.stream.synchronize()
         return here(tensor).numpy()
