@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-# Which only newer versions of ml_dtypes have.
+# Only newer versions of ml_dtypes have complex32.
 COMPLEX32 = [ml_dtypes.complex32] if hasattr(ml_dtypes, "complex32") else []
 ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
 WIDE = np.dtype([("a", "<f8"), ("b", "<c16")])  # 24 bytes
@@ -26,7 +26,7 @@ def random_array(rng, shape, dtype):
 
 
 def laid(values, how):
-    """Return equal values with other strides ("zero": those of the first index)."""
+    """Return equal values with other strides; "zero" repeats the first index with stride 0."""
     if how == "fortran":
         return np.asfortranarray(values)
     if how == "backward":
@@ -53,7 +53,7 @@ def laid(values, how):
 
 
 def paged(values):
-    """Return rows of the last axis at multiples of 4 KiB."""
+    """Return equal values, with the rows of the last axis multiples of 4 KiB apart."""
     room = -(-values.shape[-1] * values.itemsize // 4096) * 4096
     raw = np.zeros((*values.shape[:-1], room), np.uint8)
     lines = raw[..., : values.shape[-1] * values.itemsize]

@@ -1,4 +1,4 @@
-"""Slow, obvious ways to do what `images.Augmenter` does, one pixel after the other."""
+"""Slow, obvious implementations of the steps of `images.Augmenter`, pixel by pixel."""
 
 import colorsys
 import math
@@ -13,12 +13,12 @@ COMPONENTS = [
 
 
 def to_8_bits(value):
-    """Rounded half to even and clipped."""
+    """Round half to even and clip to 0...255."""
     return min(255, max(0, round(value)))
 
 
 def map_pixels(pixels, change):
-    """Every pixel, a list of numbers, changed by a function."""
+    """Return an image with a function applied to the channels of every pixel."""
     height, width = pixels.shape[:2]
     rows = [
         [[to_8_bits(v) for v in change(*pixels[y, x].astype(float))] for x in range(width)]
@@ -62,7 +62,7 @@ def add_pca_noise(pixels, numbers):
 
 
 def shift_hls(pixels, hue, lightness, saturation):
-    """By colorsys, whose hue, lightness and saturation are from 0 to 1."""
+    """Shift the colors with colorsys, whose hue, lightness and saturation are from 0 to 1."""
 
     def change(*values):
         h, light, s = colorsys.rgb_to_hls(*[v / 255 for v in values])
@@ -74,7 +74,7 @@ def shift_hls(pixels, hue, lightness, saturation):
 
 
 def interpolate(pixels, y, x, fill):
-    """The value at a place between pixels, in straight lines; outside there is `fill`."""
+    """Interpolate linearly between pixels; pixels outside of the image are `fill`."""
     top, left = math.floor(y), math.floor(x)
     total = 0.0
     for row, down in ((top, 1 - (y - top)), (top + 1, y - top)):
@@ -85,7 +85,7 @@ def interpolate(pixels, y, x, fill):
 
 
 def resize(pixels, height, width):
-    """An image of one channel, bilinear: the middles of pixels are half a pixel from its edge."""
+    """Resize one channel bilinearly; the first pixel's center is half a pixel from the edge."""
     found = np.empty((height, width))
     edge = np.pad(pixels, 1, mode="edge")
     for y in range(height):
@@ -98,9 +98,9 @@ def resize(pixels, height, width):
 
 
 def warp(pixels, angle, shear, scale, ratio, canvas, fill):
-    """An image of one channel, turned about its middle, sheared and scaled; bilinear.
+    """Rotate one channel about its center, shear and scale it, with bilinear interpolation.
 
-    canvas : (height, width), of which the middle is that of the image
+    canvas : (height, width) of the result, which has the same center as the image
     """
     height, width = pixels.shape
     a, b = math.cos(math.radians(angle)), math.sin(math.radians(angle))
@@ -118,7 +118,7 @@ def warp(pixels, angle, shear, scale, ratio, canvas, fill):
 
 
 def formula(pixels, mean=0.0, k=1.0, i=0.0, scale=1.0, std=1.0):
-    """((x - mean) * k + i) * scale / std in float64, planes first."""
+    """Return ((x - mean) * k + i) * scale / std in float64, channels first."""
     x = pixels.astype(np.float64).transpose(2, 0, 1)
     flat = [np.asarray(v, np.float64) for v in (mean, std)]
     mean, std = (v.reshape(-1, 1, 1) if v.ndim == 1 else v for v in flat)

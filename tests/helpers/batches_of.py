@@ -1,4 +1,4 @@
-"""What a Batcher hands out, in plain values, and a slow reference of what it should."""
+"""The batches of a Batcher as plain values, and a slow reference of the expected batches."""
 
 import threading
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def plain(batch):
-    """A batch as plain values that can be compared."""
+    """Return a batch as plain values that can be compared."""
     return {
         "index": batch.index.tolist(),
         "position": [record.position for record in batch.item],
@@ -26,9 +26,9 @@ def plain_all(batches):
 
 
 def expected(order, width, outcome, refill=False):
-    """Batches as (kept places, dropped places) of records in `order`.
+    """Return batches as (kept places, dropped places) of the records in `order`.
 
-    `outcome(position)` is True where the record is kept.
+    `outcome(position)` is True if the record is kept.
     """
     batches, place = [], 0
     while place < len(order):
@@ -41,22 +41,22 @@ def expected(order, width, outcome, refill=False):
     return batches
 
 
-_others = set()  # threads of batchers that other files' tests, or pages of docs, have not closed
+_others = set()  # batcher threads that the tests of other files or pages have left running
 
 
 def forget_others():
-    """Count from now on only threads that begin from now on."""
+    """Exclude the threads that are running now from the result of `our_threads`."""
     _others.update(threading.enumerate())
 
 
 def our_threads():
-    """Threads of batchers that have begun since."""
+    """Return the batcher threads that began after the last call of `forget_others`."""
     running = [t for t in threading.enumerate() if t.name.startswith("layoutkit-data")]
     return [t for t in running if t not in _others]
 
 
 def same(one, other):
-    """Whether two lists of plain batches are equal, NaN included."""
+    """Return True if two lists of plain batches are equal; NaN equals NaN."""
     return len(one) == len(other) and all(
         a.keys() == b.keys()
         and all(

@@ -39,7 +39,7 @@ from layoutkit.images import read as read_image
 
 FOLDER = Path(__file__).resolve().parent.parent / "corpus"
 FAILED = FOLDER / "failed"
-RECORDS = 20  # read of one input
+RECORDS = 20  # the number that is read of one input
 
 TEXTS = {".csv", ".tsv", ".json", ".idx", ".lst", ".http"}  # an .idx of record files is text
 
@@ -125,7 +125,7 @@ def failure(tried, folder):
 
 @contextmanager
 def bounded():
-    """Bound the time of requests, and let names stand for this machine only.
+    """Limit the time of requests, and resolve only the names of this machine.
 
     A damaged redirect may name any host.
     """
@@ -148,7 +148,7 @@ def bounded():
 
 
 def _every(*steps):
-    """Run steps, of which each may end with an error of layoutkit."""
+    """Run all steps; each may raise an error of layoutkit."""
     for step in steps:
         with suppress(LayoutkitError):
             step()
@@ -227,7 +227,7 @@ def read_http(path):
 
 
 def read_page(path):
-    """List the part files that a page names; the same bytes are their content."""
+    """List the part files that a page names, and read them; each has the bytes of the page."""
     with answering(path.read_bytes()) as url:
         _every(
             lambda: filesystem.list_files(f"{url}/"),

@@ -63,12 +63,12 @@ def renumbered(content, chance):
 
 
 def with_checksums(suffix, content):
-    """Return content with the checksums that its format has computed anew."""
+    """Return content with the checksums of its format computed again."""
     return _CHECKSUMS.get(suffix, bytes)(content)
 
 
 def _tar(content):
-    """Every block that has the magic of a header gets the sum of its bytes."""
+    """Set the checksum of every block that has the magic of a tar header."""
     content = bytearray(content)
     for start in range(0, len(content) - 511, 512):
         if content[start + 257 : start + 262] == b"ustar":
@@ -78,7 +78,7 @@ def _tar(content):
 
 
 def _tfrecord(content):
-    """The lengths of records get their checksums, as far as the lengths are in the file."""
+    """Set the checksums of record lengths, up to a length that reaches beyond the file."""
     content = bytearray(content)
     start = 0
     while start + 12 <= len(content):
@@ -88,7 +88,7 @@ def _tfrecord(content):
 
 
 def _png(content):
-    """Every chunk gets its CRC-32."""
+    """Set the CRC-32 of every chunk."""
     content = bytearray(content)
     start = 8
     while start + 12 <= len(content):

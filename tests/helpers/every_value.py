@@ -21,7 +21,7 @@ def every_value(dtype):
     powers = np.concatenate([powers, -powers]).astype(
         dtype if dtype.kind == "f" and dtype.itemsize >= 4 else "f4"
     )
-    # The neighbors of the bounds of integers; of float32, 2 ** 31 - 1 is none.
+    # The neighbors of the bounds of integers, as a bound such as 2 ** 31 - 1 is not a float32.
     around += [*np.nextafter(powers, powers.dtype.type(np.inf)).tolist()]
     around += [*np.nextafter(powers, powers.dtype.type(-np.inf)).tolist()]
     tiny = [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e-45, 1e-40, 6e-8, 65519.99, 65520, 3.4e38]

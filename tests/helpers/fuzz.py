@@ -1,9 +1,10 @@
 """Random conversions, sums and resized batches between guard pages, each a function of a seed.
 
 `python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
-with the slow reference byte by byte (resized values within the promised distance), what lies around
-outputs included, and names the first one that is wrong or ends the child. `--first 4711 --moves 1`
-repeats it. `--cpu avx2` has kernels compiled for a lesser CPU than this one.
+with the slow reference byte by byte (resized values within the promised distance), including the
+bytes around outputs, and names the first one that is wrong or ends the child.
+`--first 4711 --moves 1` repeats case 4711. `--cpu avx2` compiles kernels for a lesser CPU than this
+one.
 """
 
 import argparse

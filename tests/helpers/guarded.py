@@ -1,8 +1,8 @@
-"""Memory between guard pages: reading or writing outside of it ends the process.
+"""Memory between guard pages: a read or write outside of the memory ends the process.
 
-A `Room` lies between two pages without any rights, at the end of its own pages or at their
-beginning, so that one byte too far is seen in one direction. What is left of the pages in the
-other one holds bytes that a test compares with what they were (`Room.twin`).
+A `Room` is between two pages without access rights, at the end or at the beginning of its own
+pages, so an access one byte too far faults on one side. On the other side the rest of the pages has
+bytes that a test compares with their original values (`Room.twin`).
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""An HTTP server on this machine that answers as it is told, good or bad."""
+"""An HTTP server on this machine with scripted answers, valid or broken."""
 
 import threading
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Site:
-    """Files by path, a script of answers for some paths, and a list of what was asked.
+    """Files by path, a script of answers for some paths, and a list of the requests.
 
-    An answer is a status (500), "cut" (half of what was announced), "reset" (no answer at all),
-    "open" (half, with no length announced), "unannounced" (all, without length), the path of
-    another place ("/there", a redirect), "ok", or a function that returns one of these.
-    After the last one everything is "ok".
+    An answer is a status (500), "cut" (half of the announced length), "reset" (no answer at all),
+    "open" (half, with no length announced), "unannounced" (all, without length), another path
+    ("/there", a redirect), "ok", or a function that returns an answer. After the last answer of
+    its script a path answers "ok".
 
     headers     further headers of the answers for a path, such as an ETag
     """
@@ -100,7 +100,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(site):
-    """Serve a Site; yields the address before its paths."""
+    """Serve a Site; yield its address, to which paths are appended."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.site = site
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="site", daemon=True)

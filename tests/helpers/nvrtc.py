@@ -1,6 +1,6 @@
-"""CUDA kernels through NVIDIA's run-time compiler, which is a wheel and needs no GPU and no driver.
+"""CUDA kernels compiled by NVRTC, NVIDIA's runtime compiler: a wheel, without a GPU or a driver.
 
-Options are those that CuPy gives, so that what is compiled here is what runs.
+The options are those of CuPy, so the compiled code is the code that runs on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPTIONS = ("-ftz=true", "--device-as-default-execution-space", "--std=c++17")
 
 
 def found(distribution, pattern):
-    """The path of an installed wheel's file, or None."""
+    """Return the path of an installed wheel's file, or None."""
     try:
         files = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:
@@ -65,8 +65,8 @@ class Compiled:
 
     @property
     def listing(self):
-        """The machine code in words."""
-        NVDISASM.chmod(NVDISASM.stat().st_mode | stat.S_IXUSR)  # which some installers leave out
+        """The machine code as text, disassembled by nvdisasm."""
+        NVDISASM.chmod(NVDISASM.stat().st_mode | stat.S_IXUSR)  # some installers omit this bit
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(self.cubin)
             file.flush()

@@ -1,4 +1,4 @@
-"""Images for tests: noise in arrays, files of them, and a slow, obvious way to make them fit."""
+"""Images for tests: noise in arrays, image files, and a slow, obvious way to shrink an image."""
 
 import io
 
@@ -7,7 +7,7 @@ from PIL import Image
 
 
 def noise(seed, *shape):
-    """Random uint8 pixels."""
+    """Return random uint8 pixels."""
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
@@ -19,14 +19,14 @@ def save(path, array, **options):
 
 
 def encoded(array, kind="PNG", **options):
-    """The bytes of a file of an image."""
+    """Return the bytes of an image file."""
     file = io.BytesIO()
     Image.fromarray(array).save(file, kind, **options)
     return file.getvalue()
 
 
 def blocks(pixels, height, width):
-    """What averages over whole blocks make of an image, as floats: for sides that divide its."""
+    """Shrink an image to averages of whole blocks, as floats; the new sides divide the old."""
     rows, columns = pixels.shape[0] // height, pixels.shape[1] // width
     cut = pixels.reshape(height, rows, width, columns, *pixels.shape[2:])
     return cut.mean(axis=(1, 3))

@@ -83,7 +83,7 @@ class Kernel:
         return bits - (1 << 8 * SIZES[kind]) if is_negative else bits
 
     def _set(self, register, value, kind):
-        """Store a value; arithmetic with NaN gives one NaN only."""
+        """Store a value in a register; every NaN gets the canonical bits."""
         if kind in FLOATS:
             value = np.asarray(value).astype(FLOATS[kind])
             bits = int(value.view(f"u{SIZES[kind]}"))
@@ -111,7 +111,7 @@ class Kernel:
             return
         for number, target in enumerate(targets):
             data = ctypes.string_at(address + number * SIZES[kind], SIZES[kind])
-            # A register that is larger than what is loaded is filled with the sign.
+            # A register that is wider than the loaded value is filled with the sign.
             self._registers[target] = int.from_bytes(data, "little", signed=kind.startswith("s"))
 
     def _st(self, words, target, source):

@@ -1,4 +1,4 @@
-"""Files of many records for tests, written slowly and plainly, word by word as formats say."""
+"""Record files for tests, written by slow and simple code that follows the formats' definitions."""
 
 import io
 import struct
@@ -8,7 +8,7 @@ MAGIC = bytes.fromhex("0a23d7ce")
 
 
 def frames(payload):
-    """A record of RecordIO: the payload cut at every aligned MAGIC, one word after the other."""
+    """Return a record of RecordIO: its payload is split at every aligned MAGIC."""
     parts, part = [], b""
     for start in range(0, len(payload), 4):
         word = payload[start : start + 4]
@@ -27,7 +27,7 @@ def frames(payload):
 
 
 def image(data, label, number=0):
-    """The payload of an image record, of one label or a list of them."""
+    """Return the payload of an image record with one label or a list of labels."""
     if isinstance(label, list):
         head = struct.pack("<IfQQ", len(label), 0, number, 0)
         return head + struct.pack(f"<{len(label)}f", *label) + data
@@ -35,7 +35,7 @@ def image(data, label, number=0):
 
 
 def write_rec(path, payloads, index=True):
-    """A RecordIO file with its .idx; gives the offsets."""
+    """Write a RecordIO file and its .idx; return the offsets."""
     offsets, data = [], b""
     for payload in payloads:
         offsets.append(len(data))
@@ -48,7 +48,7 @@ def write_rec(path, payloads, index=True):
 
 
 def tar(members, **options):
-    """The bytes of a tar archive of (name, bytes)."""
+    """Return the bytes of a tar archive of (name, bytes) pairs."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", **options) as archive:
         for name, data in members:
@@ -59,7 +59,7 @@ def tar(members, **options):
 
 
 def crc32c(data):
-    """CRC-32C, bit by bit."""
+    """Return the CRC-32C, computed bit by bit."""
     checksum = 0xFFFFFFFF
     for byte in data:
         checksum ^= byte
@@ -69,13 +69,13 @@ def crc32c(data):
 
 
 def masked_crc32c(data):
-    """The checksum of TFRecord, as bytes."""
+    """Return the checksum of TFRecord as bytes."""
     checksum = crc32c(data)
     return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def tfrecords(payloads):
-    """The bytes of a TFRecord file."""
+    """Return the bytes of a TFRecord file."""
     heads = [struct.pack("<Q", len(payload)) for payload in payloads]
     pairs = zip(heads, payloads, strict=True)
     return b"".join(head + masked_crc32c(head) + data + masked_crc32c(data) for head, data in pairs)

@@ -1,9 +1,9 @@
-"""A slow, obviously right `convert`, which every other test may compare with.
+"""A slow, obviously correct `convert` with which other tests compare results.
 
-It shares nothing with the library: the text is read here a second time, every element is
-fetched by its computed position (no reshape/transpose chain that could repeat a mistake),
-the formula runs in long double, and `saturate` works on Python ints. It takes valid calls
-only; what is refused is tested elsewhere.
+The reference shares no code with the library: it parses the pattern itself, fetches every element
+by its computed position (no reshape/transpose chain that could repeat a mistake), evaluates the
+formula in long double, and saturates with Python ints. Its arguments must be valid; errors are
+tested elsewhere.
 """
 
 import math
@@ -17,7 +17,7 @@ def reference_convert(
     x, pattern, *, dtype=None, scale=None, mean=None, std=None, clip=None, casting="same_kind",
     **sizes
 ):  # fmt: skip
-    """What `layoutkit.convert` returns for a NumPy array, up to rounding in the formula."""
+    """Return the result of `layoutkit.convert` for a NumPy array, up to rounding in the formula."""
     left, right = (_groups(side) for side in pattern.split("->"))
     left, right = _spell_f(left, right), _spell_f(right, left)
     sizes = _all_sizes(left, right, x.shape, sizes)
@@ -34,7 +34,7 @@ def reference_convert(
 
 
 def reference_sum(parts, layout, computed, result, **sizes):
-    """(array, layout) pairs converted one by one and added from left to right, as `computed`."""
+    """Convert (array, layout) pairs to dtype `computed` and add them from left to right."""
     moved = [reference_convert(x, f"{of}->{layout}", **sizes).astype(computed) for x, of in parts]
     total = moved[0]
     with np.errstate(all="ignore"):
@@ -44,7 +44,7 @@ def reference_sum(parts, layout, computed, result, **sizes):
 
 
 def _groups(side):
-    """ "b(hw)" -> ["b", "hw"]."""
+    """Split a side of a pattern: "b(hw)" becomes ["b", "hw"]."""
     groups, inside = [], False
     for char in side.replace(" ", ""):
         if char in "()":
@@ -58,7 +58,7 @@ def _groups(side):
 
 
 def _spell_f(these, others):
-    """Replace an `f` that only these groups have by the axes that only the others have."""
+    """Replace an `f` that only `these` groups have by the axes that only `others` have."""
     mine, theirs = "".join(these), "".join(others)
     meant = "".join(letter for letter in theirs if letter not in mine)
     if "f" not in mine or "f" in theirs or not meant:
@@ -67,7 +67,7 @@ def _spell_f(these, others):
 
 
 def _all_sizes(left, right, shape, given):
-    """The size of every letter on either side."""
+    """Return the size of every letter on either side."""
     sizes = {letter: 1 for letter in "".join(right) if letter not in "".join(left)}
     for group, total in zip(left, shape, strict=True):
         kept = {letter: given[letter] for letter in group if letter in given}
@@ -106,7 +106,7 @@ def _result_dtype(source, asked, scale, mean, std):
 
 
 def _clipped(values, clip):
-    """In long double, of which nothing is lost that was not clipped."""
+    """Clip in long double, which represents the values within the bounds exactly."""
     low, high = (
         np.inf * sign if at is None else at for at, sign in zip(clip, (-1, 1), strict=True)
     )
@@ -115,7 +115,7 @@ def _clipped(values, clip):
 
 
 def _formula(values, letters, scale, mean, std):
-    """(x * scale - mean) / std, one mean and std for each index of an axis, or one for all."""
+    """Return (x * scale - mean) / std; mean and std are numbers, or one per index of an axis."""
     along = [next(iter(each)) for each in (mean, std) if isinstance(each, dict)] or ["c"]
     shape = [-1 if letter == along[0] else 1 for letter in letters]
 
@@ -132,12 +132,12 @@ def _cast(values, dtype, casting):
     if casting == "saturate" and dtype.kind in "ui":
         return _saturate(values, dtype)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # Lost imaginary parts and overflow are asked for.
+        warnings.simplefilter("ignore")  # Lost imaginary parts and overflow are intended.
         return values.astype(dtype)
 
 
 def _saturate(values, dtype):
-    """Round half to even, clip, NaN to 0; in Python ints, where nothing overflows."""
+    """Round half to even, clip, and replace NaN by 0, in Python ints, which never overflow."""
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
     def one(value):

@@ -44,7 +44,7 @@ def weights(name, antialias, size, scaled):
             for j in range(size):
                 last = min((i + 1) * size, (j + 1) * scaled)
                 matrix[i, j] = max(0, last - max(i * size, j * scaled))
-        elif name == "area":  # as OpenCV enlarges: the second of two pixels counts from its edge on
+        elif name == "area":  # as OpenCV enlarges: two pixels are blended from their edge on
             low = i * size // scaled
             share = (i + 1) - (low + 1) * scaled / size
             share = share - np.floor(share + 1e-12) if share > 1e-12 else 0

@@ -22,7 +22,7 @@ LOW = 0xFFFFFFFF
 
 
 class Access:
-    """What threads of a block ask of memory with one instruction of the code."""
+    """The memory accesses of a block's threads by one instruction."""
 
     def __init__(self, step, threads, addresses, size, is_global, is_write):
         self.step, self.threads, self.addresses, self.size = step, threads, addresses, size
@@ -32,9 +32,9 @@ class Access:
 class Code:
     """The instructions of a kernel.
 
-    steps   their guard, operation, modifiers of it, and operands
-    texts   operation and operands as they are printed
-    labels  the steps at which labels are
+    steps   the guard, operation, modifiers and operands of each instruction
+    texts   the operation and operands of each instruction as they are printed
+    labels  the number of the step at each label
     """
 
     def __init__(self, listing):
@@ -57,9 +57,9 @@ class Code:
 class Block:
     """A block of threads that executes code.
 
-    `regions` are arrays of bytes with their addresses; `constants` the arguments of the kernel.
-    After `run`, `path` has (step, mask of warps) in the order of execution, `accesses` those of
-    memory.
+    `regions` are arrays of bytes with their addresses; `constants` are the arguments of the kernel.
+    After `run`, `path` has (step, mask of warps) in the order of execution, and `accesses` has the
+    memory accesses.
     """
 
     def __init__(self, code, threads, number, constants, shared, regions):
@@ -71,8 +71,8 @@ class Block:
         self._flags = {"P": np.ones((8, threads), bool), "UP": np.ones((8, threads), bool)}
         self._place = np.zeros(threads, int)
         self._state = np.full(threads, RUNS)
-        self._meeting = np.full(threads, -1)  # the register of the meeting that a thread waits for
-        self._met = np.zeros((16, threads), bool)  # those who will meet
+        self._meeting = np.full(threads, -1)  # the register of the barrier where a thread waits
+        self._met = np.zeros((16, threads), bool)  # the threads that reach each barrier
         self.path, self.accesses = [], []
 
     def run(self):
@@ -84,13 +84,13 @@ class Block:
 
     @property
     def issued(self):
-        """The instructions that all warps have issued."""
+        """The number of instructions that all warps have issued."""
         return sum(len(warps) for _, warps in self.path)
 
     def instructions(self, warp, omitted=()):
         """Return the texts of the instructions that a warp issued, in their order.
 
-        `omitted`: pairs of a place in the path and a warp.
+        `omitted`: pairs of an index in `path` and a warp.
         """
         return [
             self._code.texts[step]
@@ -116,7 +116,7 @@ class Block:
         if mask.any():
             self._mask = mask
             name = f"_{operation.lower()}"
-            if operation[0] == "U":  # the same for registers that a warp shares
+            if operation[0] == "U":  # the operation on registers that a warp shares
                 name = name.replace("_u", "_", 1)
             getattr(self, name)(words, *operands)
 
@@ -127,7 +127,7 @@ class Block:
         self._state[waiting] = RUNS
 
     def _meet(self):
-        """Let threads go on who have all met, in each warp."""
+        """Resume the threads of each warp whose barrier all of its threads have reached."""
         for number in set(self._meeting[self._state == AT_MEETING].tolist()):
             here = (self._state == AT_MEETING) & (self._meeting == number)
             missing = self._met[number] & (self._state != ENDED) & ~here
@@ -135,7 +135,7 @@ class Block:
             self._state[here & np.repeat(is_whole, WARP)] = RUNS
 
     def _bra(self, words, *operands):
-        if "DIV" in words:  # before a barrier of a warp: threads that are not together meet first
+        if "DIV" in words:  # precedes a warp's barrier: only a divided warp branches
             warps = np.repeat(self._mask.reshape(-1, WARP).any(1), WARP)
             assert (self._mask == warps & (self._state != ENDED)).all(), "a warp is divided"
             return
@@ -192,7 +192,7 @@ class Block:
         return None if number == "Z" else (self._registers[file], int(number))
 
     def _bits(self, operand, high=0):
-        """Return 32 bits of an operand, or those `high` words behind it."""
+        """Return 32 bits of an operand, or the 32 bits `high` words after them."""
         operand = operand.strip("-~|")
         if operand[0] == "c":
             bits = self._constant(operand, 4, 4 * high)
@@ -535,7 +535,7 @@ class Block:
         return total
 
     def _access(self, words, operand, is_global, is_write):
-        """Return the bytes of an access, its addresses, and the memory with its begin for each."""
+        """Record an access; return its kind and size, its threads, and the accessed memory."""
         kind = next((word for word in words if re.fullmatch(r"[US]?(8|16|64|128)", word)), "32")
         size = int(kind.strip("US")) // 8
         threads = np.flatnonzero(self._mask)
@@ -598,12 +598,12 @@ def table_of(table, a, b, c, full):
 
 
 def to_half(x):
-    """Return the bits of float16 of float32."""
+    """Return the bits of float32 values as float16."""
     return x.astype(np.float16).view(np.uint16).astype(I64)
 
 
 def to_bfloat(x):
-    """Return the bits of bfloat16 of float32."""
+    """Return the bits of float32 values as bfloat16."""
     bits = x.view(U32).astype(I64)
     rounded = bits + 0x7FFF + (bits >> 16 & 1) >> 16
     return np.where(np.isnan(x), 0x7FFF, rounded)

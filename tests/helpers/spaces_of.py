@@ -1,4 +1,4 @@
-"""Batches of spaces, and what `format_as` has to make of them, element by element."""
+"""Batches of spaces, and the expected results of `format_as`, computed element by element."""
 
 import numpy as np
 import scipy.sparse
@@ -10,7 +10,7 @@ AXES = [("b", 0, 1, "c"), ("b", "c", 0, 1), ("c", 0, 1, "b"), (1, "b", "c", 0), 
 
 
 def random_batch(space, n, seed=0):
-    """A batch of small whole numbers, exact in every dtype used here."""
+    """Return a batch of small integers, which are exact in every dtype of the tests."""
     rng = np.random.default_rng(seed)
     return _filled(space.get_origin_batch(n), rng)
 
@@ -25,7 +25,7 @@ def _filled(batch, rng):
 
 
 def rows(space, batch):
-    """A matrix of the batch's numbers, one row a sample: computed index by index."""
+    """Return a matrix of the batch's numbers with one row per sample, filled index by index."""
     if isinstance(space, NullSpace):
         return None
     if isinstance(space, CompositeSpace):
@@ -49,7 +49,7 @@ def _image_rows(space, batch):
 
 
 def assert_batches_equal(got, wanted):
-    """Equal in nesting, kind, shape, dtype and every element."""
+    """Assert that two batches are equal in nesting, type, shape, dtype and every element."""
     assert type(got) is type(wanted)
     if isinstance(wanted, tuple):
         assert len(got) == len(wanted)
@@ -64,7 +64,7 @@ def assert_batches_equal(got, wanted):
 
 
 def leaves(dtypes=("float32",), sparse=False):
-    """Strategy: a vector or image space."""
+    """Return a strategy for vector and image spaces."""
     sizes = st.integers(1, 4)
     dtype = st.sampled_from(dtypes)
     vectors = st.builds(VectorSpace, sizes, st.just(False), dtype)
@@ -78,7 +78,7 @@ def leaves(dtypes=("float32",), sparse=False):
 
 
 def trees(dtypes=("float32",), sparse=False):
-    """Strategy: a composite of vectors, images and nothing, nested up to three deep."""
+    """Return a strategy for composites of vector, image and null spaces, up to three deep."""
     inner = leaves(dtypes, sparse) | st.builds(NullSpace)
     return st.recursive(
         st.lists(inner, min_size=1, max_size=3).map(CompositeSpace),
@@ -88,7 +88,7 @@ def trees(dtypes=("float32",), sparse=False):
 
 
 def relaid(space, draw):
-    """A space of the same nesting and numbers, its leaves drawn anew where they can differ."""
+    """Return a space of the same nesting and sizes, with new leaves where others are possible."""
     if isinstance(space, CompositeSpace):
         return CompositeSpace([relaid(part, draw) for part in space.components])
     if isinstance(space, Conv2DSpace):
