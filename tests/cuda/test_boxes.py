@@ -1,4 +1,4 @@
-"""The boxes of sums on a GPU: what they cover, and where their words lie in shared memory."""
+"""The boxes of sums on a GPU: the elements that they cover, and their layout in shared memory."""
 
 from itertools import product
 from math import prod
@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from layoutkit.kernels.cuda.accumulate import LINE, choose
 from layoutkit.kernels.cuda.tiling import THREADS
 
-# Places of a word, bytes of an item in shared memory, and places of a box, of the sums there are.
+# For each kind of sum: items of a word, bytes of an item in shared memory, and items of a box.
 KINDS = [(4, 4, 4096), (8, 2, 8192), (8, 2, 4096), (2, 2, 4096), (8, 4, 8192), (2, 4, 4096),
          (2, 8, 2048), (4, 8, 4096), (8, 8, 4096), (16, 8, 4096), (16, 1, 4096), (4, 1, 4096),
          (1, 16, 1024)]  # fmt: skip
 
 
-# Of those, boxes in three layouts whose rows are below 64 bytes.
+# The kinds whose boxes for three layouts have rows of less than 64 bytes.
 SHORT = [(8, 2, 4096), (4, 1, 4096)]
 
 
 @st.composite
 def chosen(draw):
-    """Boxes of any sum."""
+    """Draw the boxes of any sum."""
     counts = draw(st.lists(st.integers(1, 300), min_size=1, max_size=4))
     axes = draw(st.lists(st.integers(0, len(counts) - 1), max_size=3))
     words, size, most = draw(st.sampled_from(KINDS))
@@ -65,7 +65,7 @@ def check_slots(boxes):
     for place in product(*map(range, boxes.places)):
         slots[boxes.slot(place)] = place
     assert sorted(slots) == list(range(0, boxes.size * prod(boxes.places), boxes.size))
-    # Pieces of 16 bytes of an owner's word lie together.
+    # Each piece of 16 bytes of an owner's word is contiguous.
     together = max(1, min(16 // boxes.size, boxes.words))
     for slot, place in slots.items():
         if place[-1] % together == 0:
@@ -76,7 +76,7 @@ def check_slots(boxes):
 @given(chosen())
 @settings(max_examples=30, deadline=None)
 def test_slots_are_a_sum_of_bits(found):
-    """Check what kernels rely on when they add the stride of an iteration to a thread's offset."""
+    """Test that positions add and slots XOR bit by bit, as the iterations of a kernel assume."""
     boxes, near, _ = found
     words = prod(boxes.places) // boxes.words
     for axis in near:
@@ -95,7 +95,7 @@ def test_slots_are_a_sum_of_bits(found):
 @given(chosen())
 @settings(max_examples=60, deadline=None)
 def test_words_of_a_thread_are_adjacent_along_the_last_axis(found):
-    """Test that a thread can write them to shared memory in pieces of up to 16 bytes."""
+    """Test that a thread can write its words to shared memory in pieces of up to 16 bytes."""
     boxes, near, _ = found
     assert boxes.run * boxes.size in (16, boxes.turns * boxes.size)
     for axis in near - {len(boxes.places) - 1}:
@@ -132,8 +132,8 @@ def test_boxes_are_full_unless_the_array_is_smaller(counts):
 def test_no_two_threads_meet_a_bank(words, size, most, others):
     """Test shared-memory banks for boxes of long axes, written along any axis or by word owners.
 
-    (Two meet one if rows of a box are short: of small integers, whose sums are large, in three
-    layouts. Of words of 16 items they are even shorter.)
+    Two threads share a bank if the rows of a box are short: in three layouts for the kinds in
+    `SHORT`, and for words of 16 items, which are not tested.
     """
     near = [(axis, 4) for axis in (*others, 2)]
     boxes = choose((1 << 10, 1 << 10, 1 << 10), near, words, size, most)
@@ -155,7 +155,7 @@ def test_no_two_threads_meet_a_bank(words, size, most, others):
 
 
 def _banks(boxes, places, size):
-    """The banks that are met where so many bytes are moved at each place."""
+    """Return the number of banks accessed if `size` bytes are moved at each place."""
     return len(
         {
             (boxes.slot(place) + byte) // 4 % (LINE // 4)

@@ -59,7 +59,7 @@ def test_pixels_of_few_channels(pattern, count, order, pixels):
 @pytest.mark.parametrize("view", ["whole", "first three", "backward"])
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc", "bhwc->chwb"])
 def test_nothing_is_read_beyond_the_last_channel(pattern, view):
-    """The memory of x ends with the last channel that belongs to it."""
+    """Test arrays whose memory ends with their last channel."""
     x = copied(random_array(RNG, (2, 64, 128, 4), "u1"), 0)
     x = {"whole": x, "first three": x[..., :3], "backward": x[..., 3:0:-1]}[view]
     for order in [(2, 1, 0), (1, 0, 2), (0, 1), (2, 0, 1, 1)]:
@@ -104,7 +104,7 @@ def test_planes_in_any_order(pattern, shape, family, order):
     ],
 )
 def test_channels_around_other_planes(pattern, shape, family):
-    """The planes of the kernel are an axis of which nothing is selected."""
+    """Test kernels whose planes are another axis than the selected channels."""
     x = copied(random_array(RNG, shape, "u1"), 0)
     check(x, pattern, (1, 0, 3), family)
     check(x, pattern, (1, 0, 3), **FORMULA)
@@ -164,13 +164,13 @@ def test_plans_for_a_gpu_never_copy_channels_first(pattern, shape, order, kernel
 
 
 def test_pixels_of_which_other_loops_visit_the_rest_are_read_once():
-    """Two of the four items of a pixel are in the inner loop, and the others in an outer one."""
+    """Test pixels with two of their four items in the inner loop, and two in an outer one."""
     found = plan("uvwx->wuxv", (5760, 959, 2, 2), "int16", device="cuda")
     assert found.kernel not in ("split", "shuffle")
 
 
 def test_a_selection_is_compiled_once_for_all_images():
-    """The macros depend on the order only, not on the number of images."""
+    """Test that the macros depend on the order only, not on the number of images."""
     first, second = (
         planned(placed((n, 64, 64, 4), "u1"), "bhwc->bchw", channels=(3, 0, 1))[1][0][0]
         for n in (64, 65)

@@ -1,4 +1,4 @@
-"""Batches of many samples on a GPU, or of samples that are there."""
+"""Batches that are collated on a GPU, from samples on the CPU or on the GPU."""
 
 import threading
 
@@ -29,7 +29,7 @@ RNG = np.random.default_rng(0)
 PHOTOS = [RNG.integers(0, 256, shape, np.uint8) for shape in [(9, 11, 3), (8, 10, 3), (9, 11, 3)]]
 IMAGES = RNG.integers(0, 256, (7, 9, 11, 3), np.uint8)
 
-# What is asked of windows, and said of each sample.
+# Keywords of a Collator, and of its call, by case.
 WINDOWS = {
     "plain": ({"h": 6, "w": 8}, {}),
     "corners": ({"h": 6, "w": 8}, {"offset": {"h": [0, 2, 3], "w": 1}}),
@@ -47,7 +47,7 @@ windows = pytest.mark.parametrize("name", WINDOWS)
 
 
 def said(name):
-    """Keywords of a Collator and of its call, for samples that agree where there is no window."""
+    """Return the keywords of a Collator and of its call; all windows get the same width."""
     asked, each = WINDOWS[name]
     return {"w": 8, **asked} if "w" not in asked else asked, each
 
@@ -57,7 +57,7 @@ def formula(name):
 
 
 def on_gpu(gpu, photos=PHOTOS, ordinal=0):
-    """Samples on a GPU, one of them with steps of its own."""
+    """Copy samples to a GPU; the last one has other strides."""
     there = [gpu.array(x, ordinal) for x in photos]
     there[-1] = gpu.array(np.asfortranarray(photos[-1])[::-1], ordinal)[::-1]
     return there
@@ -104,7 +104,7 @@ def test_rows_of_an_array_go_up(gpu, left):
 
 def test_only_the_bytes_of_windows_go_up(gpu, monkeypatch):
     to = Collator("hwc->bchw", h=6, w=8, device="cuda", **FORMULA)
-    to(PHOTOS)  # and the constants of the formula
+    to(PHOTOS)  # uploads the constants of the formula, too
     sizes, copy = [], CupyRuntime.copy_in
     monkeypatch.setattr(
         CupyRuntime, "copy_in", lambda *args: sizes.append(args[2].nbytes) or copy(*args)
@@ -118,13 +118,13 @@ def test_pinned_memory_is_used_again_and_bounded(gpu):
     batches = [PHOTOS, PHOTOS[::-1], PHOTOS[:2], PHOTOS[:1], PHOTOS] * 3
     corners = [{"h": n % 3} for n in range(len(batches))]
     found = [to(batch, offset=offset) for batch, offset in zip(batches, corners, strict=True)]
-    # Nothing of them has been waited for but what a piece needs to be filled again.
+    # The host has waited only for the staging buffers that it has filled again.
     for batch, offset, result in zip(batches, corners, found, strict=True):
         wanted = collate(batch, "hwc->bchw", h=6, w=8, offset=offset, **FORMULA)
         assert_same(values_of(result), wanted)
     assert (
         gpu.gpus.held(PINNED) <= transfers.PIECES * transfers.STAGING_BYTES + 4096
-    )  # and for constants
+    )  # the 4096 are for constants
 
 
 def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeypatch):
@@ -132,12 +132,12 @@ def test_batches_too_large_for_one_piece_are_made_before_they_go_up(gpu, monkeyp
     monkeypatch.setattr(transfers, "STAGING_BYTES", 64)
     found = collate(PHOTOS, "hwc->bchw", h=6, w=8, device="cuda")
     assert_same(values_of(found), collate(PHOTOS, "hwc->bchw", h=6, w=8))
-    assert gpu.gpus.held(PINNED) <= transfers.PIECES * 512  # what the fake rounds to
+    assert gpu.gpus.held(PINNED) <= transfers.PIECES * 512  # the fake rounds sizes to 512
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_pieces_grow_with_batches(gpu, monkeypatch, waits):
-    """A piece waits for its last copy before it frees the memory that the copy reads."""
+    """Test that a staging buffer is freed only after the last copy that reads from it."""
     monkeypatch.setattr(transfers, "STAGING_BYTES", 16)
     batches = [*[PHOTOS[:1]] * transfers.PIECES, PHOTOS, PHOTOS[:1], PHOTOS[::-1]]
     results = []
@@ -283,7 +283,7 @@ def test_what_does_not_go_together(gpu):
     ids=str,
 )  # fmt: skip
 def test_a_batch_is_one_launch(gpu, to, asked):
-    """And one block of memory, which the result is in, beside the table of the samples."""
+    """Test that a call launches one kernel, with and without `out`."""
     there = on_gpu(gpu)
     each = {name: asked[name] for name in ("offset", "flip") if name in asked}
     fixed = {name: value for name, value in asked.items() if name not in each}
@@ -340,8 +340,8 @@ def test_batches_of_a_loop_are_made_on_the_gpu(gpu, num_workers):
         assert_same(values_of(x), y)
 
 
-# Channels that are read with all others of a pixel, or are not: there are too many, samples have
-# other numbers of them, or a pixel outside of a sample is filled by channel.
+# A kernel reads whole pixels, except if they have too many channels, if samples have different
+# numbers of channels, or if there is a fill value for each channel.
 SELECTIONS = [
     (3, (2, 1, 0)), (4, (2, 1, 0)), (4, (0, 1, 2)), (4, (3, 1)), (5, (4, 1)), (2, (1, 0, 0, 1, 1)),
     (8, (7, 0, 5, 2)), (9, (7, 0, 5, 2, 8)), (3, (0, 0, 1, 1, 2, 2, 0, 1, 2)), (3, (1,)),

@@ -30,7 +30,7 @@ from layoutkit.kernels.cuda.tiling import THREADS
 pytestmark = pytest.mark.budget(3)
 
 GENERATIONS = (75, 80, 90, 100, 120)
-ALL = 90  # for which everything is compiled, and SOME for the others
+ALL = 90  # the generation for which all launches are compiled; others get SOME
 SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
         "lines 1, unaligned", "permute 1", "runs", "gather 4", "sum of f8", "sum of bf", "crop u1",
         "resize u1")  # fmt: skip
@@ -40,13 +40,13 @@ SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat
 
 
 def tiled(*conversion, **keywords):
-    """A conversion by tiles."""
+    """Return the launch of a conversion by tiles."""
     with patch.dict(launch_module._MAKERS, transpose=(launch_module._transpose,)):
         return move(*conversion, **keywords)
 
 
 def boxed(*conversion, **keywords):
-    """A conversion by boxes."""
+    """Return the launch of a conversion by boxes."""
     with by_boxes():
         return move(*conversion, **keywords)
 
@@ -126,7 +126,7 @@ def test_every_family_is_compiled(generation):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """A future for each (name of a launch, generation); two are compiled at a time."""
+    """Yield a future for each (name of a launch, generation); two are compiled at a time."""
     with ThreadPoolExecutor(2) as pool:
         launches = {name: make() for name, make in LAUNCHES.items()}
         yield {
@@ -146,7 +146,7 @@ def test_kernels_compile_and_stay_in_registers(name, generation, compiled):
 
 
 def spills(launches, generation):
-    """Return the launches whose kernel does not fit registers, each with bytes in memory."""
+    """Return the launches whose kernels spill registers, each with the number of spilled bytes."""
 
     def spilled(launch):
         log = Compiled(launch, generation).log
@@ -166,7 +166,7 @@ def distinct(launches):
 def benchmark_launches():
     """Yield a launch of each row of `layoutkit bench --device cuda`, without sums."""
     for row in device_rows():
-        is_padded = "pad_to" in row.keywords  # kernels of a fill and of a region
+        is_padded = "pad_to" in row.keywords  # needs two kernels: a fill and a region
         if row.kind in ("move", "fused", "collate", "options") and not is_padded:
             yield planned_row(row)[0]
 
@@ -213,7 +213,7 @@ RESIZES = [
 
 
 def window_launches():
-    """Yield launches of collated samples, with what test_collate and test_windows ask for."""
+    """Yield launches of collated samples, with the options of test_collate and test_windows."""
     patterns = ["hwc->bchw", "hwc->bhwc", "hwc->chwb", "hwc->wbch"]
     tiles = ((32, 2), (33, 3), (8, 64))  # the width of a window, and samples
     for pattern, options, (dtype, to), (width, count) in product(patterns, WINDOWS, CASTS, tiles):
@@ -242,13 +242,13 @@ def resize_launches():
     for axes in ("t", "h", "w", "th", "tw", "hw", "thw"):
         sizes = dict.fromkeys(axes, 9)
         yield collated("f4", "thw->bthw", (7, 20, 31), resize="bilinear", **sizes)
-    # 32 rows of pixels fill the shared memory of a block, with and without taps along them.
+    # 32 rows of pixels fill the shared memory of a block, with and without taps along the rows.
     for pattern, sizes in product(patterns, ({"w": 40}, {"w": 40, "h": 40})):
         for dtype, channels in product(("u1", "f4"), (4, 8)):
             yield collated(dtype, pattern, (64, 50, channels), 64, resize="bilinear", **sizes)
 
 
-PARTS = 32  # of these kernels, which are compiled in turn
+PARTS = 32  # tests, which share the kernels among them
 
 
 @pytest.mark.budget(2)
@@ -261,8 +261,8 @@ def test_kernels_of_windows_stay_in_registers(generation, part):
     assert not spills(launches[part::PARTS], generation)
 
 
-# The least blocks of a multiprocessor for sums in three layouts, if all arrays are accessed in
-# words of 16 bytes, if some are, and if none is. The first two are those of the benchmark.
+# The minimum of blocks per multiprocessor for sums in three layouts, if all, some or none of the
+# arrays are accessed in words of 16 bytes. The first two are those of the benchmark.
 SUMS = {
     ("f4",): (4, 3, 3), (BF16,): (3, 2, 2), ("f2",): (3, 2, 2), ("f8",): (4, 3, 3),
     ("u1",): (3, 3, 3), ("i2",): (3, 3, 3), ("u4",): (3, 2, 2), ("i8",): (4, 3, 3),
@@ -294,9 +294,10 @@ def test_sums_leave_registers_for_other_blocks(dtypes, sizes, generation):
 @needs_nvrtc
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_nothing_is_flushed_to_zero(name, compiled):
-    """Under an option of CuPy's, arithmetic on float32 flushes unless it says otherwise.
+    """Test that float32 arithmetic keeps subnormal numbers in spite of CuPy's option -ftz=true.
 
-    Whole numbers (rni) and what is compared after rounding to them may be: none is so small.
+    Rounding to integers (rni, rzi) and comparisons of rounded values may flush: no integer is
+    subnormal.
     """
     assert "-ftz=true" in OPTIONS
     ptx = compiled[name, ALL].result().ptx
@@ -304,7 +305,7 @@ def test_nothing_is_flushed_to_zero(name, compiled):
 
 
 def widths(ptx, instruction):
-    """Bits that the global loads or stores of a kernel move at once."""
+    """Return the widths in bits of the global loads or stores of a kernel."""
     words = re.findall(rf"\b{instruction}\.global\S*?(?:\.v(\d))?\.[a-z](\d+)\b", ptx)
     return {int(count or 1) * int(bits) for count, bits in words}
 

@@ -1,8 +1,8 @@
-"""Mistakes planted in the CUDA kernels: each must be found by the ways that the other tests use.
+"""Mistakes planted in the CUDA kernels, all of which the methods of the other tests must find.
 
-A mistake is a replacement in the text of a family. It is found if for one of the family's cases
-the result is wrong in any order of threads, or a sanitizer reports; a missing barrier also has to
-be a race that ThreadSanitizer sees.
+A mistake is a replacement in the source of a kernel family. The tests find a mistake if, for any
+case of the family and any order of threads, the result is wrong or a sanitizer reports an error. A
+missing barrier must also be a race that ThreadSanitizer reports.
 """
 
 import re
@@ -28,7 +28,7 @@ BARRIER = re.compile(r"__sync(threads|warp)\(\);")
 
 
 class Case(NamedTuple):
-    """A case to run; `out` is all of its memory, and its rows may end with unused elements."""
+    """A launch to run; `out` is the whole memory of the output, whose rows may end with padding."""
 
     launch: CudaLaunch
     sources: list
@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
 
 def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords):
-    """A conversion. `padding`: unused elements at the end of rows of the source and the output."""
+    """Return a conversion; `padding`: unused elements at the ends of rows of source and output."""
     x = placed((*shape[:-1], shape[-1] + padding[0]), source, shift)[..., : shape[-1]]
     x[...] = RNG.integers(1, 120, shape)
     target = Converter(pattern, channels=keywords.get("channels")).target_shape(shape)
@@ -50,13 +50,13 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
 
 
 def boxed(*conversion_of, lengths=(), word=None, group=tiling.GROUP, **keywords):
-    """A conversion by boxes of `by_boxes`, `group` of which are next to each other."""
+    """Return a conversion by boxes (see `by_boxes`), `group` of which are neighbors."""
     with by_boxes(lengths, word), patch.object(tiling, "GROUP", group):
         return conversion(*conversion_of, **keywords)
 
 
 def tiled(*conversion_of, group=tiling.GROUP, **keywords):
-    """A conversion by tiles of the shape for large arrays, `group` of which are neighbors."""
+    """Return a conversion by the tiles of large arrays, `group` of which are neighbors."""
     with (
         patch.object(tiling, "FEW_TILES", 0),
         patch.object(tiling, "GROUP", group),
@@ -66,7 +66,7 @@ def tiled(*conversion_of, group=tiling.GROUP, **keywords):
 
 
 def backward(shape, shift, padding=0):
-    """A copy of rows of bytes, the last one first."""
+    """Return a copy of rows of bytes, the last one first."""
     x = copied(RNG.integers(1, 120, (shape[0], shape[1] + padding)).astype("u1"), shift)
     x = x[::-1, : shape[1]]
     _, [(launch, out, shifts)] = planned(x, "ab->ab")
@@ -81,7 +81,7 @@ def backward_channels(shape):
 
 
 def total(*parts, **sizes):
-    """A sum in the layout of the first of the (layout, dtype) that are added."""
+    """Return a sum of parts (layout, dtype), in the layout of the first part."""
     arrays = [
         (copied(RNG.integers(1, 120, [sizes[a] for a in of]).astype(dtype), 0), of)
         for of, dtype in parts
@@ -91,7 +91,7 @@ def total(*parts, **sizes):
 
 
 def collated(*shapes, source="u1", pattern="hwc->bchw", shift=0, **keywords):
-    """Samples of these shapes."""
+    """Return a collation of samples with these shapes."""
     samples = [RNG.integers(1, 120, shape).astype(source) for shape in shapes]
     launch, out, sources, shifts = planned_collate(samples, pattern, shift=shift, **keywords)
     return Case(launch, sources, shifts, out.shape, out)
@@ -109,7 +109,7 @@ CASES = {
         lambda: conversion("bwc->bcw", (1, 132, 145), "u1", padding=(8, 1), shift=9),
         lambda: conversion("bwc->bcw", (1, 245, 391), "u1", shift=9),
         lambda: conversion("bwc->bcw", (1, 240, 384), "u1", shift=9),
-        # A whole tile has the last row.
+        # The last row is in a whole tile.
         lambda: conversion("bwc->bcw", (1, 224, 391), "u1", shift=9),
         # The last group has fewer tiles.
         lambda: tiled("ab->ba", (901, 301), "u4", group=2),
@@ -147,7 +147,7 @@ CASES = {
         lambda: boxed("abc->acb", (300, 9, 2)),
         lambda: boxed("abc->acb", (3, 2001, 21), "u1", shift=9),
         lambda: boxed("abc->bca", (2, 30, 40), "u1", shift=1, word=4),
-        # The last runs have an item.
+        # The last runs have one item.
         lambda: boxed("abc->acb", (3, 1025, 70), "u1", (0, 3), shift=9, lengths=(512,), word=8),
         lambda: boxed("abc->acb", (300, 9, 20), "u1", padding=(3, 4), shift=1),
         lambda: boxed("abc->acb", (300, 70, 20), "u1", padding=(3, 4), shift=1),
@@ -187,7 +187,7 @@ CASES = {
         lambda: total(("bc", "i4"), ("cb", "i4"), ("cb", "i4"), b=70, c=40),
         lambda: total(("bhwc", "i4"), ("chwb", "i4"), ("wbch", "i4"), b=7, c=20, h=5, w=9),
         lambda: total(("bc", "i4"), ("cb", "f2"), ("bc", "i2"), b=300, c=33),
-        # Of two dtypes, so that one tile holds all computed values of a box.
+        # Two dtypes, so that one tile holds all computed values of a box.
         lambda: total(("bc", "i4"), ("cb", "i2"), ("cb", "i4"), b=8, c=12),
     ],
     "collate": [
@@ -271,7 +271,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def cases():
-    """For each family: what to run, and the right result, which the family's own text gives."""
+    """Return (case, result of the unchanged source) pairs for each family."""
     made = {family: [case() for case in CASES[family]] for family in FAMILIES}
     wanted = [(case.launch, None) for case in chain(*made.values())]
     wanted += [(made[mistake[0]][0].launch, changed(*mistake)) for mistake in MISTAKES]
@@ -282,7 +282,7 @@ def cases():
 
 
 def result(case, **how):
-    """The memory of the output as the kernel leaves it."""
+    """Run a case; return the whole memory of its output."""
     whole = placed(case.out.shape, case.out.dtype, address(case.out) % 256)
     out = whole[..., : case.shape[-1]]
     cuda_shim.run(case.launch, out, case.sources, shifts=case.shifts, **how)
@@ -334,14 +334,14 @@ def test_a_missing_barrier_gives_wrong_results(family, number, cases):
 @pytest.mark.budget(0)
 @pytest.mark.parametrize(("family", "number"), BARRIERS)
 def test_a_missing_barrier_is_a_race(family, number, cases):
-    """In the smallest of the cases: a thread for each of a block's takes its time."""
+    """Test the case with the fewest blocks, as an OS thread per CUDA thread is slow."""
     case, _ = min(cases[family], key=lambda found: found[0].launch.grid)
     text = without_barrier(family, number)
     with pytest.raises(KernelError, match="data race"):
         result(case, text=text, mode="threads", poison=0)
 
 
-# (family, what is in its text once, what is put in its place)
+# (family, text that occurs once in its source, replacement)
 MISTAKES = [
     # tile edges
     ("transpose", "(place >= run.count || left", "(place > run.count || left"),
@@ -454,7 +454,7 @@ MISTAKES = [
     ("permute", "box.first.coef + run.at.coef;", "run.at.coef;"),
     ("permute", "box.first.coef + run.at.coef;", "box.first.coef;"),
     ("permute", "(at - outer * COUNT[loop]) * box", "at * box"),
-    # where things lie in shared memory
+    # layout of shared memory
     ("transpose", "(column ^ exchanged)", "(column | exchanged)"),
     ("transpose", "return row * ROW_BYTES +", "return row * (ROW_BYTES - 16) +"),
     ("transpose", "byte tile[TILE_ROWS * ROW_BYTES]", "byte tile[TILE_ROWS * ROW_BYTES - 16]"),

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.budget(2), needs_compiler]
 
 IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 PATTERNS = ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->wbch", "bhwc->b(hwc)", "bhwc->b(chw)"]
-# What CuPy has, and what it moves.
+# The dtypes in MOVED that CuPy has.
 DEVICE_DTYPES = [d for d in MOVED if d.isnative and d.kind not in "Mm" and "float8" not in d.name]
 
 
@@ -70,7 +70,7 @@ def test_memory_may_lie_in_any_way(gpu, how, keywords):
 
 
 def test_the_step_of_an_axis_of_one_place_does_not_matter(gpu):
-    """It may be anything, also no multiple of an item."""
+    """Test an axis of size 1 with a stride that is not a multiple of the item size."""
     x = np.lib.stride_tricks.as_strided(np.arange(60, dtype="f4"), (1, 60), (241, 4))
     same(convert(gpu.array(x), "bf->fb", scale=2.0), 2 * x.T.copy())
     assert gpu.launches() == 1
@@ -147,7 +147,7 @@ def test_a_program_is_made_once_for_arrays_that_lie_alike(gpu):
         converter(gpu.array(IMAGES))
     assert len(gpu.loaded) == 1
     converter(gpu.array(laid(IMAGES, "unaligned")))
-    assert gpu.launches() == 5  # and one that brings the elements into line
+    assert gpu.launches() == 5  # one copies the unaligned elements to aligned memory
 
 
 def test_elements_of_which_only_the_first_is_aligned(gpu):
@@ -156,7 +156,7 @@ def test_elements_of_which_only_the_first_is_aligned(gpu):
     room["number"] = IMAGES
     x, plain = gpu.array(room["number"]), gpu.array(IMAGES)
     same(convert(x, "bhwc->bchw", scale=2.0), reference_convert(IMAGES, "bhwc->bchw", scale=2.0))
-    assert gpu.launches() == 2  # one brings them into line
+    assert gpu.launches() == 2  # one copies the elements to aligned memory
     out = gpu.array(np.zeros((2, 3, 4, 5), room.dtype)["number"])
     convert(plain, "bhwc->bchw", scale=2.0, out=out)
     assert gpu.launches() == 4
@@ -201,7 +201,7 @@ def test_a_graph_is_captured_of_what_is_warm(gpu):
     waits = len(gpu.host_waits)  # one for the constants of each formula
     with gpu.capturing() as graph:
         with pytest.raises(DeviceError, match="call it once"):
-            convert(x, "bhwc->bchw", mean=3)  # the kernel is there, but not its constants
+            convert(x, "bhwc->bchw", mean=3)  # the kernel is loaded, but its constants are not
         y = converter(x)
         z = convert(x, "bhwc->chwb", mean=2)
     assert gpu.launches() == 1
@@ -234,7 +234,7 @@ def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
         plain(x)
     convert(x, "bhwc->bchw", mean=2)
     with gpu.capturing(1), pytest.raises(DeviceError, match="call it once"):
-        formula(x)  # the kernel is there, but not its constants
+        formula(x)  # the kernel is loaded, but its constants are not
     same(formula(x), reference_convert(IMAGES, "bhwc->bchw", mean=1))
 
 
@@ -243,7 +243,7 @@ def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
 
 @pytest.mark.parametrize("ordinal", [0, 1])
 def test_what_cupy_does_for_gradients_is_done_where_they_are(gpu, monkeypatch, ordinal):
-    """CuPy works on the current device, and what it makes is there."""
+    """Test that the device of the gradient is current, as CuPy allocates on the current device."""
     did = []
 
     def work(*_, **__):
@@ -320,7 +320,7 @@ def test_sums_of_several_dtypes(gpu, dtypes):
 
 
 def test_sums_that_no_one_nest_of_loops_fits(gpu):
-    """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
+    """Test 24 elements as 4 by 6 and as 6 by 4, for which no common loops have constant strides."""
     x, y = np.arange(24, dtype="f4").reshape(4, 6), np.ones((6, 4), "f4")
     parts = [(x, "xy"), (y, "uv"), (x.ravel(), "f")]
     same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
@@ -384,7 +384,7 @@ def test_an_output_that_overlaps_x_is_refused(gpu):
     x = room[:, 0]
     with pytest.raises(ArgumentError, match="out shares memory with x"):
         convert(x, "bw->wb", out=room[:, 0].transpose())
-    assert convert(x, "bw->bw", out=room[:, 1]) is not None  # interleaved, but apart
+    assert convert(x, "bw->bw", out=room[:, 1]) is not None  # interleaved, but without overlap
     np.testing.assert_array_equal(values_of(room[:, 1]), np.arange(48.0).reshape(2, 2, 12)[:, 0])
     with pytest.raises(ArgumentError, match="out shares memory with part 1"):
         accumulate([(room[:, 1], "bw"), (x, "bw")], "bw", out=x)
@@ -428,7 +428,7 @@ def test_dtypes_that_cupy_has_not(gpu):
 
 
 class Interface:
-    """An array of a library that has only the interface."""
+    """An array that has only the CUDA array interface."""
 
     def __init__(self, array, **changed):
         self.array = array
@@ -459,7 +459,7 @@ def test_arrays_of_the_interface_lie_in_any_way(gpu, how):
 
 
 def test_arrays_of_others_are_held_until_they_were_read(gpu):
-    """Their library may hand the memory on at once, whatever waits in our stream."""
+    """Test that foreign arrays are kept alive: their library could reuse freed memory at once."""
     x, out = Interface(gpu.array(IMAGES)), Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
     alive = [weakref.ref(x), weakref.ref(out)]
     convert(x, "bhwc->bchw", out=out)
@@ -474,7 +474,7 @@ def test_arrays_of_others_are_held_until_they_were_read(gpu):
 
 
 def test_results_are_handed_over_on_their_own_device(gpu):
-    """CuPy orders whoever takes an array after the current stream of the current device."""
+    """Test that the device is current during from_dlpack: CuPy exports on its current stream."""
     current = []
 
     class Standard(Interface):
@@ -487,7 +487,7 @@ def test_results_are_handed_over_on_their_own_device(gpu):
 
 
 def test_larger_results_are_of_the_library_of_x_too(gpu):
-    """And x is held while it is copied to its place in them."""
+    """Test the type of a padded result, and that x is kept alive until the kernel has read it."""
 
     class Standard(Interface):
         def __array_namespace__(self):
@@ -554,7 +554,7 @@ def test_read_only_arrays_that_come_by_dlpack(gpu):
     assert not outs[1].memory.view("u2").any()
 
 
-# ---- plans, and what is said -------------------------------------------------------------
+# ---- plans and their descriptions --------------------------------------------------------
 
 
 def test_plans_say_where_they_run(gpu):
@@ -572,7 +572,7 @@ def test_every_kernel_has_its_words_on_a_gpu():
     for row in KERNELS:
         words = kernel_reason(row.name, on_a_gpu=False), kernel_reason(row.name, on_a_gpu=True)
         assert all(words)
-        # What a CPU does with its registers is nothing that a GPU does.
+        # Reasons that mention CPU registers do not apply to a GPU.
         assert "register" not in words[1]
 
 
@@ -585,14 +585,14 @@ def test_every_kernel_has_its_words_on_a_gpu():
     ],
 )
 def test_channels_are_taken_there(gpu, monkeypatch, pattern, order):
-    monkeypatch.setattr(type(CUPY), "take", None)  # no library copies them first
+    monkeypatch.setattr(type(CUPY), "take", None)  # CuPy does not copy the channels first
     x = np.ascontiguousarray(IMAGES if pattern.startswith("bhwc") else IMAGES.transpose(0, 3, 1, 2))
     keywords = {"channels": order, "scale": 0.5, "mean": tuple(range(len(order)))}
     expected = convert(x, pattern, **keywords)
     same(convert(gpu.array(x), pattern, **keywords), expected)
     same(convert(x, pattern, device="cuda", **keywords), expected)
     larger = {"channels": order, "pad_to": {"h": 9}, "fill": (1, 2, 3)}
-    for ordinal in (0, 1):  # whichever is current
+    for ordinal in (0, 1):  # with device 0 as the current one
         y = convert(gpu.array(x, ordinal), pattern, **larger)
         assert y.ordinal == ordinal
         same(y, convert(x, pattern, **larger))

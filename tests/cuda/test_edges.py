@@ -1,4 +1,4 @@
-"""Coefficients along axes that tiles fuse, and steps of outer loops that are odd."""
+"""Coefficients along axes that tiles fuse, and odd strides of outer loops."""
 
 from math import prod
 
@@ -17,13 +17,13 @@ from reference import reference_convert
 pytestmark = [pytest.mark.budget(5), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
-SIZES = {"p": 3, "q": 12, "r": 5, "s": 8}  # short, so that an axis of a tile takes two of them
+SIZES = {"p": 3, "q": 12, "r": 5, "s": 8}  # short, so that an axis of a tile fuses two axes
 
 
 @pytest.mark.parametrize("axis", SIZES)
 @pytest.mark.parametrize("pattern", ["pqrs->rspq", "rspq->pqrs", "prqs->rpsq"])
 def test_formulas_along_each_part_of_a_fused_axis(pattern, axis):
-    """Exact with any rounding, and another number at each place."""
+    """Test a different constant at each index, with results that are exact with any rounding."""
     mean = (0.5 + np.arange(SIZES[axis])).tolist()
     keywords = {"dtype": "f4", "mean": {axis: mean}}
     shape = [SIZES[a] for a in pattern[:4]]
@@ -52,7 +52,7 @@ def test_they_were_fused():
     assert len(fused) >= 4
 
 
-# Planes of whole words, which begin on 16 bytes in one batch and anywhere in the next.
+# Planes of whole words, at a multiple of 16 bytes in one batch and at any address in the next.
 ODD = [
     ("bnm->bmn", (3, 64, 64), "u4"), ("bnm->bmn", (3, 128, 128), "u1"),
     ("bpc->bcp", (3, 64, 3), "u4"), ("bcp->bpc", (3, 3, 64), "u4"), ("bpc->bcp", (3, 64, 4), "u1"),
@@ -61,7 +61,7 @@ ODD = [
 
 
 def odd(shape, dtype, extra):
-    """An array of which each batch begins `extra` items behind the end of the one before."""
+    """Return an array with `extra` unused items after each batch."""
     item, inner = np.dtype(dtype).itemsize, prod(shape[1:])
     room = placed((shape[0] * (inner + extra),), dtype)
     steps = np.zeros(shape, dtype).strides[1:]
@@ -99,7 +99,7 @@ def test_sums_of_batches_that_begin_anywhere(which):
     assert_same(summed(parts, "bnm", out=out), wanted)
 
 
-# Short rows that follow each other, whose images are apart in the line; words of 4, 8 and 16 bytes.
+# Contiguous short rows, with gaps between the images of a line; words of 4, 8 and 16 bytes.
 GAPS = [
     ("uvpc->vcup", (301, 2, 3, 13), "u4", 4), ("uvpc->vcup", (301, 2, 2, 19), "u4", 8),
     ("uvpc->vcup", (131, 2, 16, 76), "u1", 16), ("uvpc->vcup", (101, 3, 12, 33), "u2", 8),
@@ -111,9 +111,9 @@ GAPS = [
 @pytest.mark.parametrize("is_cast", [False, True])
 @pytest.mark.parametrize(("pattern", "shape", "dtype", "word"), GAPS)
 def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatch):
-    """Chunks begin anywhere in images, and coefficients differ from pixel to pixel."""
+    """Test chunks that begin anywhere in images, with a coefficient for each pixel."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
-    for name in launch_module._MAKERS:  # a transpose would be faster for some
+    for name in launch_module._MAKERS:  # for some a transpose would be faster
         monkeypatch.setitem(launch_module._MAKERS, name, (launch_module._lines,))
     keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
     shift *= max(4, np.dtype(dtype).itemsize)
@@ -129,7 +129,7 @@ def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatc
 
 @pytest.mark.parametrize(("images", "has_gaps"), [(31, False), (32, True), (33, True)])
 def test_the_length_of_rows_that_are_worth_gaps(images, has_gaps):
-    """Rows of 16 bytes are put together if 512 bytes follow each other."""
+    """Test that rows of 16 bytes become lines with gaps if 512 bytes are contiguous."""
     images, planes, pixels = Loop(images, 2432, 16), Loop(76, 1, 16 * images), Loop(16, 76, 1)
     found = tiling.find_lines([Loop(2, 1216, 1216 * images.count), images, planes, pixels], 1, 1)
     assert any(one.has_gaps for one in found) == has_gaps
@@ -164,7 +164,7 @@ def test_rows_that_share_sectors_are_transposed(
 
 
 def rows_of(count, channels, *, split):
-    """Pixels of 4-byte items in images of `count` pixels."""
+    """Return the lines of images with `count` pixels of 4-byte items."""
     planes, pixels = Loop(channels, 4, 4 * count), Loop(count, 4 * channels, 4)
     if not split:
         planes, pixels = (loop._replace(src=loop.dst, dst=loop.src) for loop in (planes, pixels))
@@ -189,7 +189,7 @@ def test_estimates_of_lines():
 
 @pytest.mark.parametrize(("channels", "pixels"), [(25, 254), (23, 254), (21, 510)])
 def test_the_nearest_number_of_stretches(channels, pixels, monkeypatch):
-    """A chunk of 16 KB has 5.1, 5.6 and 6.1 stretches of 64 pixels; 4 and 8 are possible."""
+    """Test chunks of 5.1, 5.6 and 6.1 stretches of 64 pixels in 16 KB; 4 and 8 are possible."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     lines = rows_of(4097, channels, split=True)
     assert tiling.choose_chunk(lines, (2, 2), 4, shifted=True) == pixels

@@ -56,7 +56,7 @@ def cupy_module(version="14.2.0", count=0, driver=0, wheel=13000):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """No runtime was made yet; none is kept."""
+    """Remove the current runtime, and any that the test makes."""
     replace(monkeypatch, sys.modules.get("cupy"), None)
     return monkeypatch
 
@@ -120,7 +120,7 @@ def test_what_is_missing_is_named(fresh, door, cupy, words, cause):
 
 
 class Unwritable:
-    """A finder of modules whose CuPy cannot make the folder of its kernels."""
+    """A module finder with a CuPy that cannot create the folder for its kernels."""
 
     def find_spec(self, name, *_):
         if name == "cupy":
@@ -171,13 +171,13 @@ def test_a_compiler_that_is_missing_or_refuses(gpu, monkeypatch, error, words):
     assert DOORS["convert"]() is not None
     with monkeypatch.context() as broken:
         broken.setattr(gpu.cupy.RawModule, "get_function", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):  # what is not understood is not explained
+        with pytest.raises(ZeroDivisionError):  # an unknown error is raised without an explanation
             convert(IMAGES, "bhwc->chwb", device="cuda")
 
 
 @needs_compiler
 def test_nothing_is_made_on_a_gpu_that_is_not_used(gpu):
-    """A context takes some hundred megabytes of a GPU, for as long as the process runs."""
+    """Test that an unused GPU gets no context, which takes hundreds of megabytes of its memory."""
     to_gpu = Converter("bhwc->bchw", dtype="f4", scale=0.5, device="cuda:1")
     for _ in range(6):
         y = to_gpu(IMAGES)

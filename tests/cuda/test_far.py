@@ -1,4 +1,4 @@
-"""Memory that is far apart on either side: steps beyond 2**32 bytes, of which little is there."""
+"""Sources and outputs with strides beyond 2**32 bytes, in memory of which few pages exist."""
 
 from dataclasses import replace
 from math import prod
@@ -16,13 +16,13 @@ from reference import reference_convert
 pytestmark = [pytest.mark.budget(8), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
-FAR = 2**32 + 192  # bytes from one place to the next, more than 32 bits count
+FAR = 2**32 + 192  # a stride in bytes that does not fit 32 bits
 ROOM = 5 * FAR
 
 
 @pytest.fixture(scope="module")
 def room():
-    """Addresses; only the pages that are written are ever memory."""
+    """Reserve addresses; only the pages that are written use memory."""
     try:
         return np.zeros(ROOM + 4096, np.uint8)
     except MemoryError:
@@ -30,7 +30,7 @@ def room():
 
 
 def far(room, shape, dtype, axis, sign=1):
-    """An array whose places along an axis are FAR apart."""
+    """Return an array with a stride of FAR along an axis."""
     packed = [n for at, n in enumerate(shape) if at != axis]
     steps = list(np.zeros(packed, dtype).strides)
     steps.insert(axis, sign * FAR)
@@ -39,7 +39,7 @@ def far(room, shape, dtype, axis, sign=1):
     return np.lib.stride_tricks.as_strided(memory, shape, steps)
 
 
-# One of each family, and for each axis of the result the family's own way to step along it.
+# Each kernel family, and each of its ways to step along an axis of the result.
 MOVES = [
     ("bc->cb", (5, 70)), ("bc->cb", (70, 5)), ("bwc->bcw", (3, 40, 5)), ("abc->cba", (4, 33, 5)),
     ("bpc->bcp", (2, 70, 3)), ("bcp->bpc", (2, 3, 5)), ("bpc->bpc", (3, 5, 2)),
@@ -95,7 +95,7 @@ def test_boxes_of_rows_that_are_far_apart(room, pattern):
         assert_same(out, wanted)
 
 
-# Axes of more places than 32 bits count: of a run, each of 16 bytes, 1 or 4, and of pixels.
+# Axes of more items than 32 bits count: runs in words of 16 bytes, 1 or 4, and pixels.
 LONG = [
     ("a->a", (2**32 + 3003,), 0), ("a->a", (2**32 + 3003,), 1), ("a->a", (2**34 + 3003,), 4),
     ("ab->ba", (2, 2**32 + 67), 0),
@@ -104,8 +104,8 @@ LONG = [
 
 @pytest.mark.parametrize(("pattern", "shape", "shift"), LONG)
 def test_places_beyond_32_bits(room, pattern, shape, shift):
-    """The last blocks alone, as the others would take an hour."""
-    behind = (ROOM - prod(shape)) // 4096 * 4096  # x may reach into out, not to where it ends
+    """Test the last blocks only, as all blocks would take an hour."""
+    behind = (ROOM - prod(shape)) // 4096 * 4096  # x may overlap out, but not the end of out
     wanted = random_array(RNG, (*shape[:-1], 2000), "u1")
     x = np.ndarray(shape, "u1", room, shift)
     out = np.ndarray(Converter(pattern).target_shape(shape), "u1", room, behind)
@@ -159,7 +159,7 @@ def test_sums_that_are_far_apart(room, which, axis, sign):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_parts_that_are_read_item_by_item_are_far_apart(room, sign):
-    """The box has no room along the last part's own axis, so its items are beside those of out."""
+    """Test boxes without room for the last part's own axis, whose items are read one by one."""
     letters, sizes = "abcdef", {**dict.fromkeys("abcde", 4), "f": 5}
     layouts = [letters.replace(axis, "") + axis for axis in "abcde"]
     shapes = [tuple(sizes[axis] for axis in layout) for layout in layouts]

@@ -1,4 +1,4 @@
-"""First contact with a GPU, without one: what is written if steps fail, hang or are not run."""
+"""The script of the first contact with a GPU: its report if steps fail, hang or are not run."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).parents[1] / "gpu" / "first_contact.py"
 def contact(monkeypatch):
     spec = importlib.util.spec_from_file_location("first_contact", SCRIPT)
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "first_contact", module)  # where dataclasses look
+    monkeypatch.setitem(sys.modules, "first_contact", module)  # dataclasses look the module up here
     spec.loader.exec_module(module)
     return module
 
@@ -78,7 +78,7 @@ open({str(path)!r}, "w").write(str(child.pid))
     assert contact.run(contact.Step("parent", ["-c", program], 30)).verdict == "succeeded"
     status = Path(f"/proc/{path.read_text()}/status")
     deadline = time.monotonic() + 5
-    while status.exists() and "State:\tZ" not in status.read_text():  # nobody may wait for it here
+    while status.exists() and "State:\tZ" not in status.read_text():  # or a zombie
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 
 def check(shape, pattern, **keywords):
-    """Convert as small arrays and as large ones, by the kernel that takes any loops."""
+    """Convert with the kernel `gather`, with the choices for small and for large arrays."""
     x = copied(RNG.integers(0, 99, shape).astype("i2"), 0)
     wanted = reference_convert(x, pattern, **keywords)
     for order, few in zip(ORDERS, (0, tiling.FEW_TILES, 0), strict=True):
@@ -82,7 +82,7 @@ SIZES = 1, 2, LEAST_TURNS - 1, LEAST_TURNS, 29, THREADS - 1, THREADS, THREADS + 
 
 
 def test_loops_of_blocks():
-    """Every loop is once in a block or around it; threads of a turn have places of their own."""
+    """Test that each loop is in a block or around it, and that threads have different elements."""
     for _ in range(2000):
         counts = [int(n) for n in RNG.choice(SIZES, RNG.integers(1, 6))]
         nest = [Loop(n, int(RNG.integers(-99, 99)), int(RNG.integers(-99, 99))) for n in counts]

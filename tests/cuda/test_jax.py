@@ -1,4 +1,4 @@
-"""Arrays of JAX on a GPU: whose memory it is, and who takes the results."""
+"""Arrays of JAX on a GPU: their device, and results that become arrays of JAX."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ WANTED = reference_convert(IMAGES, "bhwc->bchw")
 class Array:
     """A fake JAX array, which is recognized by its devices and exports its memory by DLPack.
 
-    `number` is the device's in all processes, `local_hardware_id` the machine's.
+    `id` is the number of a device in all processes, `local_hardware_id` its number on the machine.
     """
 
     def __init__(self, array, *devices):
@@ -50,7 +50,7 @@ def device(platform, local):
 
 @pytest.fixture
 def taken(gpu, monkeypatch):
-    """JAX for arrays that are none of it; the current device whenever it takes a result."""
+    """Handle each `Array` as an array of JAX; return the devices current at imports of results."""
     pytest.importorskip("jax", reason="needs JAX")
     from layoutkit.backends import jax
 

@@ -1,7 +1,7 @@
 """CUDA kernels, run on the CPU under sanitizers, against the slow reference and the CPU's sums.
 
-Each compiled variant takes a third of a second, so cases share them: sizes are whole numbers of 16
-places or odd, and addresses are shifted by little, which makes words of 16 bytes or single items.
+Compiling a variant takes a third of a second, so cases share variants: sizes are multiples of 16 or
+odd, and the few shifts of addresses allow words of 16 bytes or only single items.
 """
 
 import cuda_shim
@@ -33,7 +33,7 @@ ITEMS = {"u1": 1, "u2": 2, "u4": 4, "f8": 8, "c16": 16}
 
 
 def numbers(shape, dtype):
-    """Small integers, which every dtype holds; complex ones of two."""
+    """Return small integers, which every dtype holds; complex numbers have two."""
     real, imaginary = RNG.integers(0, 120, (2, *np.atleast_1d(shape)))
     return (real + 1j * imaginary if np.dtype(dtype).kind == "c" else real).astype(dtype)
 
@@ -42,7 +42,7 @@ POISONS = (0x00, 0xA5, 0xFF)
 
 
 def compare(*cases):
-    """Moves and casts (x, pattern, keywords), in all orders, each with other shared memory."""
+    """Check conversions (x, pattern, keywords) in each order, with different shared memory."""
     runs = [prepared(x, pattern, **keywords) for x, pattern, keywords in cases]
     for run, (x, pattern, keywords) in zip(runs, cases, strict=True):
         asked = {name: value for name, value in keywords.items() if name != "shift"}
@@ -58,7 +58,7 @@ EDGES = (1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 
 @pytest.mark.parametrize("dtype", ITEMS)
 def test_tile_edges(dtype):
-    """Lengths about the edges of words and tiles, on both axes of a transpose."""
+    """Test lengths near the edges of words and tiles, on both axes of a transpose."""
     whole = random_array(RNG, (2, 257, 257), dtype)
     pairs = [*zip(EDGES, EDGES[3:] + EDGES[:3], strict=True), (255, 17), (256, 64), (31, 257)]
     arrays = [copied(whole[:, :n, :m], 0) for n, m in pairs]
@@ -84,7 +84,7 @@ def test_images(dtype):
 )
 @pytest.mark.parametrize("pattern", ["bpc->bcp", "bcp->bpc"])
 def test_few_channels(pattern, dtype, channels):
-    """Chunks of pixels that end before, at and behind the end of the array."""
+    """Test chunks of pixels that end before, at and after the end of the array."""
     item = ITEMS[dtype]
     chunk = THREADS * max(1, 4 // item) * CHUNK[item]
     cases = []
@@ -112,7 +112,7 @@ FILLED = [
 @pytest.mark.budget(0)
 @pytest.mark.parametrize("shift", [0, 1])
 def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
-    """Small arrays are cut as large ones are, whose tiles have the shape that fills them best."""
+    """Test small arrays with the tiles of large ones, whose shape is chosen to be filled best."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     cases = []
     for pattern, shape, dtype in FILLED:
@@ -122,7 +122,7 @@ def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
     compare(*cases)
 
 
-# Rows that begin anywhere, on either side or both, in several tiles of which some have no edges.
+# Rows at any address, on either side or both, in several tiles of which some have no edges.
 ANYWHERE = [
     ("bpc->bcp", (1, 601, 64), "u1"), ("bcp->bpc", (1, 64, 801), "u1"),
     ("bij->bji", (1, 261, 603), "u1"), ("bij->bji", (1, 231, 227), "u4"),
@@ -146,7 +146,7 @@ def test_rows_that_begin_anywhere(shift, monkeypatch):
 
 
 def check_edges(values, shift, side):
-    """Transpose; `side`: has its last axis in longer rows, or is read backwards."""
+    """Transpose and compare; `side` names the array that has gaps after rows, or is reversed."""
     x, (n, m), dtype = copied(values, shift), values.shape[1:], values.dtype
     room = placed((len(values), m, n + 5 * (side == "out with gaps")), dtype, 15 * shift % 16)
     if side == "x with gaps":
@@ -159,7 +159,7 @@ def check_edges(values, shift, side):
     assert_same(room[..., n:], before[..., n:])
 
 
-# Rows and runs about the multiples of a tile of bytes (128 by 128, of which 16 are shared).
+# Rows and runs near the multiples of a tile of bytes (128 by 128, of which 16 are shared).
 SIZES = [(127, 129), (128, 128), (129, 127), (111 + 112, 255), (224, 257), (225, 256), (239, 130),
          (240, 144), (241, 145)]  # fmt: skip
 
@@ -198,7 +198,7 @@ def test_chunks_of_pixels_span_small_images(pattern, keywords, monkeypatch):
 
 
 def test_coefficients_along_small_images(monkeypatch):
-    """Along the pixels of an image, and along the images, which are one axis of the kernel."""
+    """Test constants along pixels and along images, which are one axis of the kernel."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     cases = []
     for pattern, shape, dtype, letter in (
@@ -216,11 +216,11 @@ def test_coefficients_along_small_images(monkeypatch):
 
 
 def test_axes_of_two_loops_with_gaps(monkeypatch):
-    """The inner loops are not whole words and do not begin at multiples of a word."""
+    """Test inner loops that are not whole words and do not begin at multiples of a word."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     cases = []
-    for extra in (1, 2):  # after each b of 64 places
+    for extra in (1, 2):  # items after the 64 of each b
         room = copied(random_array(RNG, (24, 20, 64 + extra), "u1"), 0)
         x = np.lib.stride_tricks.as_strided(room, (24, 20, 8, 8), (*room.strides[:2], 8, 1))
         cases.append((x, None))
@@ -239,10 +239,10 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
 @pytest.mark.parametrize("words", [5, 6, 7, 9, 13, 19, 29, 31, 32, 33])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "f8"])
 def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
-    """Threads share the words of a row, and those beyond the last row read nothing."""
+    """Test threads that share the words of a row; threads beyond the last row read nothing."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     makers = {"transpose": launch_module._transpose, "gather": launch_module._transpose_any}
-    for name, make in makers.items():  # others would be faster for some
+    for name, make in makers.items():  # for some, other kernels would be faster
         monkeypatch.setitem(launch_module._MAKERS, name, (make,))
     items = words * max(1, 4 // np.dtype(dtype).itemsize)
     x = copied(random_array(RNG, (100, 4, 3, items), dtype), 0)
@@ -253,7 +253,7 @@ def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
 
 @pytest.mark.parametrize("count", [7, 8, 9])
 def test_a_loop_that_follows_both_axes_lengthens_the_shorter(count):
-    """The source has 32 contiguous bytes, the output 4 bytes for each iteration of the run."""
+    """Test a source with 32 contiguous bytes; the output has 4 for each iteration of the run."""
     both, rows, run = Loop(100, 32, 4 * count), Loop(16, 2, 5600), Loop(count, 3200, 4)
     outer = [both, Loop(1 << 20, 44800, 89600)]
     axes = tiling.fit_axes([rows], [run], outer, 2)
@@ -264,7 +264,7 @@ def test_a_loop_that_follows_both_axes_lengthens_the_shorter(count):
 
 @pytest.mark.parametrize("word", [4, 8, 16])
 def test_tiles_with_rows_that_begin_within_a_sector_are_long(word):
-    """Rows begin at multiples of a word; parts of them would be more sectors than whole ones."""
+    """Test rows at multiples of a word: tiles of partial rows would access more sectors."""
     rows, run = (
         tiling.TileAxis((loop,)) for loop in (Loop(220, 1, 1 << 20), Loop(1 << 20, 220, 1))
     )
@@ -344,7 +344,7 @@ def test_casts_and_formulas_of_lines(monkeypatch):
 def test_channels_of_two_axes_in_another_order(
     pattern, shape, keywords, families, shift, monkeypatch
 ):
-    """Planes lie in another order than the channels of a pixel, in small and in large arrays."""
+    """Test planes in another order than the channels of a pixel, in small and in large arrays."""
     x = copied(numbers(shape, "u1"), shift)
     for few, family in zip((tiling.FEW_TILES, 0), families, strict=True):
         monkeypatch.setattr(tiling, "FEW_TILES", few)
@@ -354,7 +354,7 @@ def test_channels_of_two_axes_in_another_order(
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_channels_that_stay_side_by_side(shift):
-    """A run with a period of coefficients: over several blocks, words and ragged ends."""
+    """Test runs with periodic coefficients, over several blocks, words and partial words."""
     cases = []
     for shape, dtype, target in [
         ((2, 3003, 3), "u1", "f4"), ((2, 4099, 3), "u1", BF16), ((5, 333, 6), "f4", "f2"),
@@ -391,7 +391,7 @@ def test_copies_of_runs(dtype):
 @pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
 @pytest.mark.parametrize("pattern", ["bhw->bwh", "bhw->bhw", "bwc->bcw"])
 def test_any_address(pattern, dtype):
-    """Neither side is aligned on more than it is; nothing around the output is written."""
+    """Test that kernels assume no alignment and write nothing around the output."""
     values = random_array(RNG, (2, 48, 3) if "c" in pattern else (2, 48, 80), dtype)
     wanted = reference_convert(values, pattern)
     runs = []
@@ -407,7 +407,7 @@ def test_any_address(pattern, dtype):
 
 @pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
 def test_rows_with_gaps(dtype):
-    """Aligned rows of which the last word is not whole, on either side; gaps stay as they are."""
+    """Test aligned rows with a partial last word, on either side; gaps keep their values."""
     for shape in ((80, 77), (33, 65), (16, 15)):
         room = copied(random_array(RNG, (shape[0], 96), dtype), 0)
         x = room[:, : shape[1]]
@@ -438,7 +438,7 @@ def test_many_axes_that_do_not_fuse(rank):
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["u1", "f4", "c16"])
 def test_more_turns_than_a_launch_counts(pattern, shape, dtype):
-    """However long the loops are, a launch is found; memory so large is not there to try it on."""
+    """Test that loops of any length have a launch, which needs too much memory to run here."""
     plan = Converter(pattern, copy=True).plan(ArraySpec(pattern.split("->")[0], shape, dtype))
     assert 0 < prepare(plan.choice, None, 0, 0).grid < 2**31
 
@@ -451,7 +451,7 @@ def test_a_launch_has_fewer_than_2_31_blocks():
 
 @pytest.mark.parametrize(("pattern", "shape"), [("bc->cb", (65, 70)), ("bpc->bcp", (3, 40, 3))])
 def test_rows_that_are_far_apart(pattern, shape):
-    """Offsets beyond 2**32 bytes; of that memory, only what is written is ever there."""
+    """Test offsets beyond 2**32 bytes; only the pages that are written use memory."""
     step = 2**32 // (shape[0] - 1) // 64 * 64 + 128
     try:
         room = np.zeros(step * shape[0], np.uint8)
@@ -468,7 +468,7 @@ def test_rows_that_are_far_apart(pattern, shape):
 
 @st.composite
 def moves(draw):
-    """(pattern, shape): up to five axes in another order, whose product is small."""
+    """Draw (pattern, shape): up to five axes in another order, of few elements."""
     letters = draw(st.permutations("abchw"))[: draw(st.integers(1, 5))]
     sizes, room = {}, 1 << 13
     for letter in draw(st.permutations(letters)):
@@ -549,7 +549,7 @@ def test_saturating_casts(target):
     compare((x, "bwc->bcw", keywords), (x, "bwc->bwc", keywords))
 
 
-# Exact with any rounding, so that results are compared bit by bit.
+# Constants with which results are exact with any rounding, so all bits are compared.
 MEAN, STD = [0.5, 0.25, 0.75], [0.5, 0.25, 0.125]
 NORMALISED = ("bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bhwc->chwb", "bhwc->bwhc")
 
@@ -575,7 +575,7 @@ def test_a_formula_of_backward_channels_and_of_one_pair():
 
 
 def test_a_formula_in_float64_is_rounded_once():
-    """Rounding to float32 first would give a tie, which rounds to the other neighbor."""
+    """Test values that float32 would round to a tie, which rounds to the other neighbor."""
     values = [1 + k * 2.0**-10 + 2.0**-11 + d * 2.0**-40 for k in range(8) for d in (-1, 1)]
     x = copied(np.resize(values, (1, 64, 3)) + 1, 0)
     expected = (x - 1).astype("f2").transpose(0, 2, 1)
@@ -598,7 +598,7 @@ def test_a_formula_along_other_axes(axis):
 @pytest.mark.parametrize("source", ["u1", "i2", "f2", BF16, "f4", "f8"], ids=str)
 @pytest.mark.parametrize("clip", [(3, 40), (None, 7), (20, None)])
 def test_a_clip(source, clip):
-    """Alone, where integers stay integers, and before a formula."""
+    """Test a clip alone, where integers stay integers, and before a formula."""
     x = copied(numbers((2, 33, 3), source), 0)
     formula = {"dtype": "f8" if source == "f8" else "f4", "mean": MEAN, "std": STD}
     compare(*[(x, pattern, {"clip": clip, **keywords})
@@ -628,7 +628,7 @@ def test_sides_of_a_cast_on_any_of_its_addresses():
 
 
 def spread(shape, dtype):
-    """Numbers of very different sizes, so that another order of adding shows."""
+    """Return numbers of very different magnitudes, whose sum depends on the order."""
     values = RNG.standard_normal(shape) * 10.0 ** RNG.integers(-3, 4, shape)
     return values.astype("f4").astype(dtype)
 
@@ -692,7 +692,7 @@ def test_sums_of_whole_words_in_many_boxes():
         compare_sums([(copied(part, 0), of) for part, of in parts], "bwc")
 
 
-# By dtypes: the lengths of a box of parts in three layouts (see `kernels/cuda/accumulate.py`).
+# The lengths of a box by dtypes, for parts in three layouts (see `kernels/cuda/accumulate.py`).
 BOXES = {
     (BF16,): (16, 16, 32), ("f4",): (16, 16, 16), ("f8",): (16, 8, 16), ("i2",): (16, 16, 16),
     ("u1",): (16, 16, 16), (BF16, "f2"): (16, 16, 32), ("i4", "i2"): (16, 16, 16),
@@ -704,7 +704,7 @@ BOXES = {
 @pytest.mark.parametrize("is_wide", [True, False], ids=["words", "items"])
 @pytest.mark.parametrize("dtypes", BOXES, ids=str)
 def test_sums_in_three_layouts_about_the_edges_of_boxes(dtypes, is_wide, more):
-    """Test twice the lengths of a box, and a word of 16 bytes or an item less and more."""
+    """Test twice the lengths of a box, and one word of 16 bytes or one item less and more."""
     step = 16 // min(np.dtype(dtype).itemsize for dtype in dtypes) if is_wide else 1
     lengths = [2 * length + more * step for length in BOXES[dtypes]]
     sizes = dict(zip("bwc", lengths, strict=True))
@@ -717,7 +717,7 @@ def test_sums_in_three_layouts_about_the_edges_of_boxes(dtypes, is_wide, more):
     assert dict(launch.defines)["WIDTHS"] == "2" or not is_wide
     assert (launch.grid == 8) if more == 0 else (launch.grid > 8) == (more > 0)
     compare_sums(parts, "bwc")
-    if more == 0:  # no box takes the way of boxes that are not whole
+    if more == 0:  # no box uses the code for partial boxes
         how = {"text": whole_only(source("accumulate"))}
         assert_same(summed(parts, "bwc", how=how), wanted_sum(parts, "bwc"))
 
@@ -749,7 +749,7 @@ def test_parameters_of_the_largest_sum_fit_a_launch(dtype):
 @pytest.mark.parametrize("shift", [0, 4, 8])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_sums_where_one_array_begins_elsewhere(which, shift):
-    """Words of 16 bytes are read and written where addresses are multiples of that."""
+    """Test that words of 16 bytes are accessed only at multiples of 16 bytes."""
     parts = [(copied(spread(shape, "f4"), shift * (at == which)), of)
              for at, (shape, of) in enumerate([((36, 72), "bc"), ((72, 36), "cb")])]  # fmt: skip
     out = placed((36, 72), "f4", shift * (which == 2))
@@ -762,7 +762,7 @@ def test_sums_where_one_array_begins_elsewhere(which, shift):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_sums_where_one_array_has_gaps_between_items(which):
-    """Such items do not form words, although all arrays begin at multiples of 16 bytes."""
+    """Test items that do not form words, although all arrays begin at multiples of 16 bytes."""
     parts = [
         (copied(spread(shape, "f4"), 0), of) for shape, of in [((36, 72), "bc"), ((72, 36), "cb")]
     ]
@@ -788,7 +788,7 @@ def test_sums_of_any_strides(laying):
 @pytest.mark.parametrize("dtype", ["u1", "u4"])
 @pytest.mark.parametrize("pattern", ["bwc->bcw", "bcw->bwc"])
 def test_threads_do_not_race(pattern, dtype):
-    """Transposes, and few channels, with two blocks one after the other."""
+    """Test transposes and few channels, with two blocks one after the other."""
     for shape in ((1, 33, 140), (2, 3, 40), (2, 40, 3)):
         x = copied(random_array(RNG, shape, dtype), 0)
         got = converted(x, pattern, how={"mode": "threads", "order": "random"})
@@ -797,7 +797,7 @@ def test_threads_do_not_race(pattern, dtype):
 
 @pytest.mark.parametrize("other", ["f4", "f2"])
 def test_threads_of_a_sum_do_not_race(other):
-    """Test sums with two tiles, and with one if dtypes differ, which several parts use."""
+    """Test sums with two tiles, and sums of several dtypes, whose parts share one tile."""
     first = "f4" if other == "f4" else BF16
     parts = [(spread((24, 70), first), "bc"), (spread((70, 24), other), "cb")]
     parts += [(spread((70, 24), first), "cb"), *parts]

@@ -22,7 +22,7 @@ IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 
 
 class Foreign:
-    """An array of a library that has the interface, and a stream of its own."""
+    """An array of a library with the CUDA array interface and a stream of its own."""
 
     def __init__(self, array, stream):
         self.array, self.stream = array, stream
@@ -33,7 +33,7 @@ class Foreign:
 
 
 class Dlpack:
-    """An array of a library that hands memory over by DLPack."""
+    """An array of a library that exports its memory by DLPack."""
 
     def __init__(self, array, stream):
         self.memory, self.ordinal, self.stream = array.memory, array.ordinal, stream
@@ -48,7 +48,7 @@ class Dlpack:
 
 
 def made_on(gpu, stream, values, how=Foreign):
-    """An array whose values are there when its library's stream has made them."""
+    """Return an array that a stream of its library will fill with values."""
     array = gpu.array(np.zeros_like(values))
     block = gpu.gpus.block_of(array.data.ptr)
     stream.queue.put("made", lambda: np.copyto(array.memory, values), [block])
@@ -60,11 +60,11 @@ def made_on(gpu, stream, values, how=Foreign):
 
 @pytest.fixture
 def torchs(gpu, monkeypatch):
-    """Torch on the fake GPU, with a stream of its own."""
+    """Yield torch on the fake GPU, with a stream of its own."""
     found = pytest.importorskip("fake_torch", reason="needs PyTorch")
     yield found.FakeTorch(gpu, monkeypatch)
     for queue in (*gpu.gpus.main, *gpu.gpus.queues.values()):
-        queue.synchronize()  # before arrays of the test are given back
+        queue.synchronize()  # before the arrays of the test are freed
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_sum_waits_for_the_work_of_both_libraries(gpu, torchs, kinds):
 
 @pytest.mark.parametrize("leader", ["cupy", "torch"])
 def test_parts_of_another_library_are_held_until_they_were_read(gpu, torchs, leader):
-    """Their library may hand the memory on at once, whatever waits in the leader's stream."""
+    """Test that foreign parts are kept alive: their library could reuse freed memory at once."""
     theirs = gpu.new_stream(0, "theirs")
     first, second = gpu.array(IMAGES), torchs.made(IMAGES)
     if leader == "torch":
@@ -134,7 +134,7 @@ def test_other_libraries_wait_for_a_sum_before_they_write_to_its_parts(gpu, torc
             kinds[1] == "foreign") else second.data.ptr  # fmt: skip
         overwrite = lambda: ctypes.memset(address, 0, IMAGES.nbytes)  # noqa: E731
         stream.queue.put("overwrite", overwrite, [gpu.gpus.block_of(address)])
-        stream.queue.synchronize()  # their stream alone
+        stream.queue.synchronize()  # waits for their stream only
         got = values_of(z) if isinstance(z, FakeArray) else torchs.values_of(z)
         np.testing.assert_array_equal(got, 2 * IMAGES.transpose(0, 3, 1, 2))
 
@@ -153,7 +153,7 @@ def test_torchs_default_stream_while_cupys_current_stream_is_another(gpu, monkey
         np.testing.assert_array_equal(torchs.values_of(z), 2 * IMAGES.transpose(0, 3, 1, 2))
 
 
-# 1 is the legacy default stream, and 2 that of the thread.
+# 1 is the legacy default stream, and 2 the default stream of the thread.
 @pytest.mark.parametrize(("pointer", "ours"), [(1, "ours"), (2, "ours"), (2, "main 0")])
 def test_default_streams_of_other_libraries_are_waited_for(gpu, pointer, ours):
     theirs = gpu.numbered_stream(pointer)
@@ -172,7 +172,7 @@ def test_one_stream_of_two_libraries_needs_no_event(gpu):
     for default in (0, 1):  # both are names of the default stream
         y = Foreign(gpu.array(IMAGES), SimpleNamespace(ptr=default))
         accumulate([(x, "bhwc"), (y, "bhwc")], "bchw")
-    assert gpu.launches("record") == 2  # behind the kernels, to hold what is foreign
+    assert gpu.launches("record") == 2  # after the kernels, to keep foreign arrays alive
 
 
 # ---- batches -----------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_samples_of_another_library_are_held_until_they_were_read(gpu):
     gc.collect()
     assert all(x() is not None for x in alive)
     gpu.stream(0).synchronize()
-    convert(made_on(gpu, theirs, IMAGES), "bhwc->bchw")  # releases what is done
+    convert(made_on(gpu, theirs, IMAGES), "bhwc->bchw")  # releases the arrays whose work is done
     gc.collect()
     assert [x() for x in alive] == [None, None]
 
@@ -249,7 +249,7 @@ def test_a_failed_call_still_holds_the_array_that_it_has_padded(gpu):
 
 
 def test_a_finaliser_may_convert(gpu):
-    """Test that released arrays may run any code, also `hold` again, without waiting."""
+    """Test that a finalizer may convert while arrays are released, without a deadlock."""
     theirs, called = gpu.new_stream(0, "theirs"), []
 
     class Dying(Foreign):
@@ -269,21 +269,21 @@ def test_a_finaliser_may_convert(gpu):
 
 
 def test_holding_asks_only_as_one_may_while_others_capture(gpu):
-    """An event that is queried ends the capture of any thread, unless this one has relaxed."""
+    """Test that events are queried in relaxed mode: otherwise a query ends another capture."""
     theirs = gpu.new_stream(0, "theirs")
     converter = Converter("bhwc->bchw")
     x = Foreign(gpu.array(IMAGES), theirs)
     converter(x)
     other = gpu.new_stream(0, "captured elsewhere")
-    other.begin_capture(mode=0)  # as torch does: no thread may ask
+    other.begin_capture(mode=0)  # as torch does: no thread may query events
     converter(x)
     other.end_capture()
-    assert gpu.gpus.mode.capture == 0  # and is as strict as before
+    assert gpu.gpus.mode.capture == 0  # the previous mode is restored
 
 
 # ---- graphs ------------------------------------------------------------------------------
 
-OWN = {  # conversions that need memory of their own: keywords, how x lies, how out lies
+OWN = {  # conversions that need temporaries: keywords, strides of x, strides of out
     "gaps in out": ({"dtype": "f8"}, "plain", "unaligned"),
     "unaligned x": ({"scale": 2.0}, "unaligned", "plain"),
     "unaligned out": ({"scale": 2.0}, "plain", "unaligned"),
@@ -323,7 +323,7 @@ def test_constants_of_a_captured_conversion_are_kept(gpu):
 
 
 def captured_and_replayed(gpu, call, meanwhile=lambda: None):
-    """Warm, capture, do something else, let others have all memory given back, and replay."""
+    """Call, capture a call, run `meanwhile`, overwrite freed memory, and replay the graph."""
     call()
     with gpu.capturing() as graph:
         call()
@@ -364,7 +364,7 @@ def test_a_part_of_torch_is_refused_while_cupy_captures(gpu, torchs):
 
 
 def test_what_others_capture_is_not_waited_for(gpu):
-    """To wait for it would make our stream a part of their graph."""
+    """Test that a captured stream is refused: a wait would add our stream to its graph."""
     theirs = gpu.new_stream(0, "theirs")
     x = Foreign(gpu.array(IMAGES), theirs)
     theirs.begin_capture()
@@ -374,7 +374,7 @@ def test_what_others_capture_is_not_waited_for(gpu):
 
 
 def test_results_are_not_handed_over_in_a_capture(gpu):
-    """Their library would wait for our stream, and lose the capture."""
+    """Test an array whose library would wait for our stream, which invalidates the capture."""
 
     class Standard(Foreign):
         def __array_namespace__(self):
@@ -387,7 +387,7 @@ def test_results_are_not_handed_over_in_a_capture(gpu):
 
 
 def test_the_default_stream_of_a_thread_can_be_captured(gpu):
-    """CUDA refuses to capture the legacy default stream only."""
+    """Test the per-thread stream, as CUDA refuses to capture only the legacy default stream."""
     stream = gpu.numbered_stream(2)
     stream.begin_capture()
     assert gpu.runtime.is_capturing(stream)

@@ -123,7 +123,7 @@ def test_selected_channels_are_padded(gpu, pattern):
 )
 @pytest.mark.parametrize("order", [(2, 1, 0), (0, 2, 1)])
 def test_selected_channels_are_padded_without_a_copy(gpu, monkeypatch, order, options):
-    """One launch for x and one for each border."""
+    """Test that there is one launch for x and one for each border."""
     monkeypatch.setattr(type(CUPY), "take", None)
     monkeypatch.setattr(type(CUPY), "padded", None)
     keywords = {"pad_to": {"h": 8, "w": 12}, "channels": order, **options}

@@ -1,4 +1,4 @@
-"""The CUDA kernel that moves boxes of any loops, and the choice of these boxes."""
+"""The CUDA kernel that moves boxes of any loops, and the choice of the boxes."""
 
 from itertools import pairwise, product
 from math import gcd, prod
@@ -68,7 +68,7 @@ def test_coefficients_along_any_axis(pattern, axis):
 
 
 def strided(x, how):
-    """Return values like those of x in memory with gaps, or backwards."""
+    """Return an array like x with gaps, reversed or repeated."""
     memory = numbers([n + 3 for n in x.shape], x.dtype)
     if how == "gaps":
         return memory[tuple(slice(1, n + 1) for n in x.shape)]
@@ -97,14 +97,14 @@ def test_rows_and_runs_of_whole_words(words, more):
 @pytest.mark.parametrize("word", [2, 4, 8, 16])
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 9, 15, 16, 17])
 def test_innermost_loops_shorter_than_a_word(count, word):
-    """A word then has items of one, two or more iterations of the loop around it."""
+    """Test words with items of one, two or more iterations of the next outer loop."""
     assert check(numbers((count, 20, 21)), "abc->bca", word=word)["WORD"] == str(word)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("word", [1, 4, 16])
 def test_loops_that_boxes_divide(word, more):
-    """The last run may have one item."""
+    """Test loops that are divided by 512, also with one item in the last run."""
     x = numbers((3, 1024 + more, 70), shift=5)
     assert check(x, "abc->acb", lengths=(512,), word=word)["COUNTS"] == "70,512"
 
@@ -174,7 +174,7 @@ def test_boxes_are_what_the_kernel_expects(case):
     assert box.loops[box.row_end].src == row[-1][0]
     divided = {n for n, count, _, _ in loops if count < n.count}
     assert divided <= {box.loops[box.row_end], box.loops[-box.run_loops]}
-    # Words of rows do not meet, and lie as they do in device memory.
+    # Words of different rows do not overlap, and rows have their layout in device memory.
     assert all(slot == n.src for n, _, slot, is_row in loops if is_row)
     assert all((slot - n.src) % WORD == 0 for n, _, slot, _ in loops)
     row_bytes = row[-1][0] * row[-1][1]
@@ -183,7 +183,7 @@ def test_boxes_are_what_the_kernel_expects(case):
     gap = WORD - min(WORD, box.alignment[0])
     assert all(b - a >= row_bytes + 2 * gap for a, b in pairwise(starts))
     assert starts[-1] + row_bytes + 2 * gap <= box.shared <= boxes.MOST_BYTES
-    # All addresses of rows and runs are as aligned as is said.
+    # All addresses of rows and runs have the alignment that the box declares.
     for side, inside, alignment in (
         (0, [n for n, _, _, is_row in loops if is_row], box.alignment[0]),
         (1, box.loops[-box.run_loops :], box.alignment[1]),
@@ -197,7 +197,7 @@ def test_boxes_are_what_the_kernel_expects(case):
 
 
 def test_estimates_prefer_full_boxes_without_conflicts():
-    """A matrix of bytes of 32 rows: its columns would lie in one bank if rows followed closely."""
+    """Test 32 rows of bytes, whose columns would be in one bank if rows were contiguous."""
     box = find_box([Loop(4096, 1, 32), Loop(32, 4096, 1)], (1, 1), (0, 0))
     assert box.share > 0.7
     least = find_box([Loop(5, 7, 3), Loop(3, 1, 15)], (1, 1), (0, 0))
@@ -228,7 +228,7 @@ def test_channels_in_any_order_are_not_a_loop_of_a_box():
 
 
 def test_as_many_blocks_as_a_grid_has(monkeypatch):
-    """Boxes of a tensor with more of them than a grid has blocks are not launched."""
+    """Test that a tensor with more boxes than a grid has blocks gets no launch."""
     bytes_at_zero = launch.Side(1, 0)
     with by_boxes():
         plan, [(made, _, _)] = planned(np.empty((64, 31, 35, 38), "u1"), "uvwx->uvxw")

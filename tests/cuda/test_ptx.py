@@ -42,7 +42,7 @@ def kernel_text(name, parameters, body):
 
 @pytest.fixture(scope="module", params=[75, 90])
 def module(request):
-    """The PTX of all probes, for a generation without bfloat16 instructions and one with them."""
+    """Return the PTX of all probes, for generations without and with bfloat16 instructions."""
     text = headers()
     for number, (of, to) in enumerate(PAIRS):
         for clip in (0, 1):
@@ -62,7 +62,7 @@ def run(kernel, target, *sources):
 
 def some_edges(of):
     values = edges(of)
-    if of in ("f2", "bf"):  # all bits
+    if of in ("f2", "bf"):  # all values of 16 bits
         return np.concatenate([values[:: len(values) // LIMITS], values[1023::1024]])
     return np.ascontiguousarray(values[:LIMITS])
 
@@ -95,7 +95,7 @@ def test_sums_and_formulas(module, dtype):
     np.testing.assert_array_equal(y, a + b)
     run(Kernel(module, f"fma_{dtype}"), y, a, b, c)
     exact = a.astype(np.longdouble) * b + c
-    if dtype == "f4":  # a longdouble holds the product
+    if dtype == "f4":  # a longdouble holds the exact product
         np.testing.assert_array_equal(y, exact.astype("f4"))
     else:
         np.testing.assert_allclose(y, exact.astype("f8"), rtol=1e-13)
@@ -126,7 +126,7 @@ def test_bits(module):
 @pytest.mark.parametrize("bounded", [0, 1])
 @pytest.mark.parametrize("place", [0, 2])
 def test_constants_of_a_formula(place, bounded):
-    """Read at their places: first the bounds, then the pairs of a factor and a term."""
+    """Test the order of the constants: first the bounds, then pairs of a factor and a term."""
     defines = {"SOURCE": "u1", "TARGET": "f4", "COMPUTED": "f4", "COEFFICIENTS": 2}
     defines |= {"BOUNDED": bounded}
     body = f"Formula f(constants); f.choose({place}); *y = f.apply(*x)"

@@ -1,4 +1,4 @@
-"""The quick way of conversions that came before, and where the long one is taken again."""
+"""The fast path of repeated conversions and sums, and the calls that take the normal path."""
 
 import itertools
 
@@ -93,7 +93,7 @@ def test_arrays_of_another_dtype_go_another_way(gpu):
 
 @pytest.mark.parametrize("keywords", [{}, {"scale": 2.0}], ids=str)
 def test_memory_that_begins_anywhere(gpu, keywords, monkeypatch):
-    """The addresses say how a kernel may read and write; the rest is known."""
+    """Test that both addresses select the kernel, as their alignment decides its words."""
     launched, launch = [], CupyRuntime.launch
     monkeypatch.setattr(
         CupyRuntime,
@@ -137,7 +137,7 @@ def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways)
             with pytest.raises(ArgumentError, match="out shares memory with x"):
                 converter(at(0), to(begin))
     taken = len(long_ways)
-    converter(at(n), to(0))  # that begin where the other ends
+    converter(at(n), to(0))  # arrays that begin where the other ends
     converter(at(0), to(n))
     assert len(long_ways) == taken
     with pytest.raises(ShapeError, match="out has shape"):
@@ -149,12 +149,12 @@ def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways)
 
 
 def test_backward_memory_overlaps_where_it_lies(gpu, long_ways):
-    """An array whose first element is its last one in memory reaches down from its address."""
+    """Test overlaps of a reversed array, whose memory is below its address."""
     converter, n = Converter("bf->fb"), 12
     room = gpu.array(np.arange(64.0))
     x = lambda at: room[at : at + n].reshape(3, 4)[::-1, ::-1]  # noqa: E731
     to = lambda at: room[at : at + n].reshape(4, 3)  # noqa: E731
-    for begin, end in itertools.product((0, 1), (2 * n, 2 * n + 1)):  # in words of any alignment
+    for begin, end in itertools.product((0, 1), (2 * n, 2 * n + 1)):  # for words of each alignment
         converter(x(begin), to(end))
     for begin in (n + 1, n + 2, 2 * n, 3 * n - 2, 3 * n - 1):
         with pytest.raises(ArgumentError, match="out shares memory"):
@@ -196,7 +196,7 @@ def test_tensors_of_two_gpus_have_their_own(gpu, long_ways, monkeypatch):
     fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
-    convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
+    convert(torch.zeros(2, 3), "bf->fb")  # registers the class
     for kind in fakes.KINDS:
         monkeypatch.setitem(FAST_PATHS, id(kind), FAST_PATHS[id(torch.Tensor)])
     long_ways.clear()
@@ -219,7 +219,7 @@ def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
     fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
-    convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
+    convert(torch.zeros(2, 3), "bf->fb")  # registers the class
     long_ways.clear()
     monkeypatch.setitem(FAST_PATHS, id(fakes.Cuda), FAST_PATHS[id(torch.Tensor)])
     x = torch.from_numpy(laid(IMAGES, "plain"))
@@ -361,7 +361,7 @@ def test_outputs_of_sums_that_overlap_are_still_refused(gpu, long_sums):
         with pytest.raises(ArgumentError, match="out shares memory with part 0"):
             add([at(begin), other], at(2 * n))
     taken = len(long_sums)
-    for begin in (n, 3 * n):  # that end where the output begins, or begin where it ends
+    for begin in (n, 3 * n):  # parts that end where out begins, or begin where out ends
         add([at(begin), other], at(2 * n))
     assert len(long_sums) == taken
     for begin in (n + 1, n + 2, 3 * n - 2, 3 * n - 1):
@@ -370,7 +370,7 @@ def test_outputs_of_sums_that_overlap_are_still_refused(gpu, long_sums):
 
 
 class Foreign:
-    """An array of a library that has the interface."""
+    """An array with the CUDA array interface."""
 
     def __init__(self, array):
         self.array = array
@@ -393,7 +393,7 @@ def test_sums_of_tensors_have_one_too(gpu, long_sums, monkeypatch):
     fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
-    convert(torch.zeros(2, 3), "bf->fb")  # tells of the class
+    convert(torch.zeros(2, 3), "bf->fb")  # registers the class
     monkeypatch.setitem(SUM_PATHS, id(fakes.Cuda), SUM_PATHS[id(torch.Tensor)])
     add = Accumulator(("bhwc", "bchw"), "bhwc")
     parts = [found.there(torch.from_numpy(part)) for part, _ in in_both(IMAGES)]

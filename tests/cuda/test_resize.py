@@ -1,4 +1,4 @@
-"""Batches of resized samples that are on a GPU, or go there."""
+"""Batches of resized samples on a GPU, or copied to a GPU."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2
 
 @pytest.mark.parametrize("first", range(0, 200, 10))
 def test_random_collations(gpu, first):
-    """The same values as by the definition, of samples with any strides."""
+    """Compare batches with the definition, for samples with any strides."""
     for seed in range(first, first + 10):
         case = Case(seed)
         samples = [gpu.array(x) for x in case.samples]

@@ -25,7 +25,7 @@ def family(x, pattern, shift=0):
 
 
 def check(x, pattern, shift=0, order="forward"):
-    """Convert into memory whose other bytes must stay, by the kernel of runs."""
+    """Convert with the kernel `runs`; check the result, and that no other byte changes."""
     wanted = reference_convert(x, pattern)
     room = placed((wanted.nbytes + 64,), "u1")
     out = room[shift : shift + wanted.nbytes].view(x.dtype).reshape(wanted.shape)
@@ -52,7 +52,7 @@ def test_every_misalignment(shift):
 
 @pytest.mark.parametrize("more", [-33, -17, -16, -1, 0, 1, 15, 16, 17, 32])
 def test_edges_of_tiles(more):
-    """Outputs that end before, at and behind the end of two tiles."""
+    """Test outputs that end before, at and after the end of two tiles."""
     size = 2 * TILE + more
     rows = copied(random_array(RNG, (3, size), "u1"), 1)
     check(rows[::-1, : size - 1], "ab->ab", 5)
@@ -67,7 +67,7 @@ def test_outputs_of_one_whole_word():
 
 @pytest.mark.parametrize("shape", [(1200, 3, 29), (1130, 4, 29), (3, 700, 3, 61), (2400, 2, 30)])
 def test_tiles_of_runs_that_meet_in_the_source(shape):
-    """Blocks move tiles in another order; the last tiles, which are no full group, in theirs."""
+    """Test tiles that blocks move in groups; the last tiles are not a full group."""
     x = copied(random_array(RNG, shape, "u1"), 3)
     pattern = "abc->bac" if len(shape) == 3 else "dabc->dbac"
     _, [(launch, _, _)] = planned(x, pattern)
@@ -90,7 +90,7 @@ def test_items_and_axes(dtype):
 
 
 def test_sources_with_gaps_and_backward_axes():
-    """Words beside a run are not read: sanitizers would report bytes behind the source."""
+    """Test that words beside a run are not read: sanitizers report reads beyond the source."""
     room = copied(random_array(RNG, (6, 9, 70), "u1"), 1)
     for x in (
         room[..., 3:40],
@@ -130,7 +130,7 @@ def test_where_other_kernels_are_used():
     "shape", [(2**30, 3, 17), (3, 2**26, 171), (2, 2, 2**17 - 1), (2, 3, 2**17 + 1)]
 )
 def test_the_largest_arrays(shape):
-    """Numbers that a kernel divides stay below 2**31, and every tile has a block."""
+    """Test that the numbers that a kernel divides are below 2**31, and every tile has a block."""
     plan = Converter("abc->bac", copy=True).plan(ArraySpec("abc", shape, "u1"))
     launch = prepare(plan.choice, None, 1, 0)
     is_short = shape[2] < 2**31 // TILE
@@ -141,7 +141,7 @@ def test_the_largest_arrays(shape):
 
 @st.composite
 def moves(draw):
-    """A pattern that keeps its last axes together, sizes, and misalignments of both sides."""
+    """Draw a pattern that keeps its last axes, sizes, reversed axes, and two misalignments."""
     rank = draw(st.integers(2, 5))
     letters = "abcde"[:rank]
     kept = draw(st.integers(1, rank - 1))

@@ -39,7 +39,7 @@ def test_conversions_and_sums(gpu, ordinal):
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Returns a function that makes a function of an object slow, and lists its calls."""
+    """Return a function that slows down a function of an object and returns a list of its calls."""
 
     def make_slow(owner, name):
         calls, function = [], getattr(owner, name)
@@ -106,7 +106,7 @@ def test_threads_load_the_driver_once(slow, monkeypatch):
 
 
 def test_threads_upload_and_download_one_after_the_other(gpu, slow, monkeypatch):
-    """Small staging buffers, which two copies at once would overwrite. Downloads have no kernel."""
+    """Test staging buffers that concurrent copies would overwrite; downloads have no kernel."""
     monkeypatch.setattr(transfers, "STAGING_BYTES", 64)
     gpu.eager = True
     slow(transfers.StagingBuffer, "free")
@@ -119,7 +119,7 @@ def test_threads_upload_and_download_one_after_the_other(gpu, slow, monkeypatch)
 
 @pytest.mark.parametrize("current", [0, 1])
 def test_two_gpus_by_turns(gpu, current):
-    """Kernels and constants are of their device; so are streams and memory."""
+    """Test that each device has its own kernels, constants, streams and memory."""
     converter = Converter("bhwc->bchw", **FORMULA)
     with gpu.on(current):
         results = [converter(gpu.array(IMAGES, n)) for n in (0, 1, 0, 1)]
@@ -158,7 +158,7 @@ def test_the_library_copies_on_the_gpu_of_the_array(gpu, options, current):
 
 @pytest.mark.parametrize("current", [0, 1])
 def test_memory_of_no_device_is_used_on_the_current_one(gpu, monkeypatch, current):
-    """A GPU can read memory of the host on some systems, which belongs to no device."""
+    """Test host memory, which a GPU can read on some systems but which has no device."""
     for number in (-1, -2):
         attributes = SimpleNamespace(device=number)
         monkeypatch.setattr(
@@ -226,7 +226,7 @@ def test_the_current_stream_is_launched_on(gpu):
     with gpu.cupy.cuda.Stream.from_external(foreign):
         converter(x)
     converter(x)
-    theirs.synchronize()  # before the memory of x goes back to another stream
+    theirs.synchronize()  # before x is freed on another stream
     assert [name for name, _ in gpu.cupy.launched] == ["theirs", "main 0"]
     assert [each.family for each in gpu.loaded] == ["lines"]
 
@@ -245,7 +245,7 @@ def test_a_kernel_that_does_not_compile_leaves_no_lock_behind(gpu, monkeypatch):
 
 
 def test_what_the_real_cupy_takes_without_a_driver():
-    """Streams of others, memory of others, and blocks of arguments."""
+    """Test streams and memory of other libraries, and the constants of copies."""
     cupy = pytest.importorskip("cupy", reason="needs CuPy")
     runtime = CupyRuntime.__new__(CupyRuntime)
     runtime.cupy, runtime._foreign = cupy, {}

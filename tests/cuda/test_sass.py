@@ -1,7 +1,7 @@
 """The machine code of sm_90 that NVRTC makes, executed one instruction after the other.
 
-Its results are those of the same source on the CPU, bit for bit. So the instructions that the model
-of a GPU's speed counts are those that a GPU executes.
+The results equal those of the same source on the CPU, bit for bit. This shows that the speed model
+of a GPU (`cuda_model`) counts the instructions that a GPU executes.
 """
 
 import cuda_shim
@@ -76,7 +76,7 @@ def test_windows(pattern, options):
 
 
 def test_longer_loops_issue_more():
-    """A kernel does not depend on the scale, and each turn of its loops is counted."""
+    """Test that every iteration is counted; one kernel handles all scales."""
     issued = []
     for height in (40, 80, 160):
         images = [RNG.integers(0, 255, (height, 16, 3), np.uint8)]

@@ -1,4 +1,4 @@
-"""Which kernel a GPU executes, in which order its blocks run, and which sectors they write."""
+"""The choice of a GPU kernel, the order of its blocks, and the sectors that they write."""
 
 import cuda_shim
 import numpy as np
@@ -33,7 +33,7 @@ def made(family, share):
         ([0.5, 0.8, 0.7], 1),
         ([0.8, 0.8, 0.7], 0),  # the first of equally fast ones
         ([None, 0.2, 0.3], 2),
-        ([0.5, launches.FAST_SHARE, 1.0], 1),  # fast enough: others are not made
+        ([0.5, launches.FAST_SHARE, 1.0], 1),  # fast enough: later kernels are not prepared
     ],
 )
 def test_the_fastest_kernel_is_selected(shares, selected, monkeypatch):
@@ -51,7 +51,7 @@ def test_without_a_fitting_kernel_items_are_gathered(monkeypatch):
     assert planned(np.zeros((300, 200), "f4"), "ab->ba")[1][0][0].family == "gather"
 
 
-# On an H100 the selected kernel is the fastest of all: 0.1 to 0.4 of a copy's speed before another.
+# On an H100 the selected kernel was the fastest, by 0.1 to 0.4 of a copy's speed.
 MEASURED = [
     ("abc->acb", (512, 1025, 705), "u1", "transpose"),
     ("ab->ba", (480197, 280), "u2", "transpose"),
@@ -82,7 +82,7 @@ def share_of_tile(tall=64, wide=64, items=(4, 4), alignments=(32, 32), shared=0,
 
 
 def test_estimates_of_tiles():
-    """Unaligned and short rows are slower, and tiles that overlap or are partly empty."""
+    """Test that unaligned and short rows are slower, and overlapping or partly empty tiles."""
     assert 0.8 < share_of_tile() < 1
     for worse in (
         {"alignments": (4, 32)}, {"alignments": (32, 16)}, {"alignments": (32, 4)},
@@ -90,14 +90,14 @@ def test_estimates_of_tiles():
     ):  # fmt: skip
         assert share_of_tile(**worse) < share_of_tile(), worse
     assert share_of_tile(alignments=(32, 4)) < share_of_tile(alignments=(4, 32))
-    assert share_of_tile(alignments=(32, 4)) < share_of_tile(shared=8)  # that begin with a sector
+    assert share_of_tile(alignments=(32, 4)) < share_of_tile(shared=8)  # at whole sectors
 
 
 # ---- the order of blocks -------------------------------------------------------------------
 
 
 def tiles_only(monkeypatch):
-    """Transpose by tiles, small arrays too."""
+    """Transpose by tiles, also small arrays."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
     monkeypatch.setitem(launches._MAKERS, "transpose", (launches._transpose,))
 
@@ -120,7 +120,7 @@ def test_groups_of_tiles(along, across):
     ],
 )  # fmt: skip
 def test_tiles_in_groups(pattern, shape, dtype, group, monkeypatch):
-    """The last group has fewer tiles than the others; every block without one ends at once."""
+    """Test a last group with fewer tiles than the others; blocks without a tile end at once."""
     monkeypatch.setattr(tiling, "GROUP", group)
     tiles_only(monkeypatch)
     x = copied(random_array(RNG, shape, dtype), 0)
@@ -153,7 +153,7 @@ def test_as_many_tiles_as_a_grid_has(monkeypatch):
 
 
 def test_tiles_that_read_whole_lines_run_in_the_order_of_the_output(monkeypatch):
-    """Neighbors share no line of the source there, and groups would be slower."""
+    """Test tiles that share no line of the source with a neighbor: groups would be slower."""
     tiles_only(monkeypatch)
 
     def last_divisors(columns):
@@ -181,7 +181,7 @@ def test_tiles_that_read_whole_lines_run_in_the_order_of_the_output(monkeypatch)
     ],
 )
 def test_tiles_meet_between_sectors(dtype, shape, monkeypatch):
-    """A block writes whole sectors, except at the two ends of each row."""
+    """Test that a block writes whole sectors, except at the two ends of each row."""
     tiles_only(monkeypatch)
     x = copied(np.zeros(shape, dtype), 0)
     [(launch, out, shifts)] = planned(x, "ab->ba")[1]
@@ -197,7 +197,7 @@ def test_tiles_meet_between_sectors(dtype, shape, monkeypatch):
 
 @pytest.mark.parametrize("shift", [0, 16])
 def test_rows_at_multiples_of_16_bytes(shift, monkeypatch):
-    """They begin within a sector, and are written from the next one on."""
+    """Test rows that begin within a sector, whose tiles begin at the next sector."""
     tiles_only(monkeypatch)
     x = copied(random_array(RNG, (3, 196, 300), "f4"), shift)
     [(launch, _, _)] = planned(x, "abc->acb", shift=shift)[1]

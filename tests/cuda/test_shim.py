@@ -1,4 +1,4 @@
-"""The executor of CUDA kernels on the CPU: what it runs, and that it finds planted bugs."""
+"""The executor of CUDA kernels on the CPU: it runs correct kernels and finds planted bugs."""
 
 import struct
 
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) tiled(const Params params,
 
 
 def transposed(change=None, **how):
-    """(the result, what it should be) of a small transpose, a line of it changed."""
+    """Return (result, expected result) of a small transpose, with `change` in its source."""
     text = TILED
     if change is not None:
         assert text.count(change[0]) == 1
@@ -105,7 +105,7 @@ def test_a_missing_barrier_shows_in_every_order(order):
 
 
 def test_what_depends_on_the_order_shows_in_another():
-    """Every thread reads what thread 0 has written without waiting for it."""
+    """Test threads that read a value of thread 0 without a barrier."""
     line = "int i = threadIdx.x / 16"
     early = "__shared__ int first; if (!threadIdx.x) first = 0; int i = first + threadIdx.x / 16"
     assert is_right((line, early), order="forward")
@@ -115,7 +115,7 @@ def test_what_depends_on_the_order_shows_in_another():
 
 @pytest.mark.parametrize("poison", [0x00, 0xA5])
 def test_shared_memory_that_was_never_written_shows(poison):
-    """Blocks do not find what the one before has left."""
+    """Test that shared memory does not keep the values of the block before."""
     assert not is_right((STORED, "if (i != 3) " + STORED), poison=poison)
 
 

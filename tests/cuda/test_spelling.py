@@ -1,7 +1,7 @@
-"""The floating-point instructions of kernels, to the letter: each rounds in one way alone.
+"""The exact floating-point instructions of kernels, each of which rounds in one way.
 
-A CPU runs the other branch of each numeric function, so how a GPU rounds is seen only in the code
-that NVRTC makes: everything in PTX that computes with floats, and nothing else.
+A CPU runs another branch of each numeric function, so only the PTX that NVRTC generates shows how a
+GPU rounds. The tests compare all instructions in PTX that compute with floats.
 """
 
 import re
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.budget(8)
 
 COLOURS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
 TO_ODD = {"cvt.rn.f32.f64", "cvt.f64.f32", "neg.f64"}
-# What is compared after rounding to whole numbers may be flushed: none is near zero.
+# Values that are compared after rounding to integers may be flushed to zero: none is subnormal.
 WHOLE = {"cvt.rni.f32.f32", "max.ftz.f32", "min.ftz.f32"}
 
 

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch on a GPU: torch's real code on tensors that only say that they are there."""
+"""Tensors of PyTorch on a GPU: torch's real code on CPU tensors whose device is a fake GPU."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ pytestmark = needs_compiler
 
 @pytest.fixture(autouse=True)
 def there(gpu, monkeypatch):
-    """Brings a tensor to the fake GPU; torch's own work is done at once, so ours has to be."""
+    """Return a copier of tensors to the fake GPU, where all work runs at once, as torch's does."""
     gpu.eager = True
     return fake_torch.FakeTorch(gpu, monkeypatch).there
 

@@ -1,4 +1,4 @@
-"""Arrays between the CPU and a GPU: what crosses, in which order, and who waits for whom."""
+"""Transfers between the CPU and a GPU: the bytes that are copied, their order, and the waits."""
 
 import gc
 import os
@@ -46,7 +46,7 @@ def same(got, wanted):
 
 
 def sent(monkeypatch):
-    """The number of bytes of every copy to a device from now on."""
+    """Return a list that gets the number of bytes of every later copy to a device."""
     sizes, copy = [], CupyRuntime.copy_in
     monkeypatch.setattr(
         CupyRuntime,
@@ -80,7 +80,7 @@ def test_every_dtype_that_cupy_has_goes_up(gpu, dtype):
 
 
 def test_bytes_go_up_as_they_are(gpu, monkeypatch):
-    convert(IMAGES, "bhwc->bchw", device="cuda", **FORMULA)  # and the constants of the formula
+    convert(IMAGES, "bhwc->bchw", device="cuda", **FORMULA)  # uploads the constants, too
     sizes = sent(monkeypatch)
     convert(IMAGES, "bhwc->bchw", device="cuda", **FORMULA)
     assert sizes == [IMAGES.nbytes]
@@ -140,7 +140,7 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
 
 @pytest.mark.parametrize("how", LAYINGS)
 def test_a_piece_fills_its_own_bytes_and_no_others(gpu, monkeypatch, how):
-    monkeypatch.setattr(transfers, "STAGING_BYTES", 100)  # three rows of four
+    monkeypatch.setattr(transfers, "STAGING_BYTES", 100)  # three of the four rows of an image
     x = laid(IMAGES.astype(">i2"), how)
     programs = DevicePrograms(Converter("bhwc->bchw", device="cuda").options)
     plan, at = transfers.HostToDevicePlan(programs, x, None), 0
@@ -168,13 +168,13 @@ def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
     held = gpu.gpus.held(1)
     buffers.clear()
     assert gpu.gpus.held(PINNED) == 0
-    assert gpu.gpus.held(1) < held - images.nbytes  # the blocks of the last two batches
-    assert all(np.array_equal(each, images) for each in results)  # not in what was given back
+    assert gpu.gpus.held(1) < held - images.nbytes  # the blocks of the last two batches are free
+    assert all(np.array_equal(each, images) for each in results)  # results do not use freed memory
     same(up(images), reference_convert(images, "bhwc->bchw"))
 
 
 def test_memory_is_given_back_when_the_copies_are_done(gpu):
-    """A kernel still has to read its block, and a copy its page-locked memory."""
+    """Test that no memory is freed that a kernel or a copy has still to read."""
     converter = Converter("bhwc->bchw", device="cuda")
     results = [converter(IMAGES + n) for n in range(3)]
     buffers.clear()
@@ -223,13 +223,13 @@ def test_a_loop_of_batches_is_right_and_waits_only_for_its_own_piece(gpu):
     results = []
     for n, batch in enumerate(batches):
         results.append(converter(batch))
-        batch[:] = 255  # a batch belongs to the caller again once the call returns
+        batch[:] = 255  # the caller may write to a batch once the call returns
         assert len(gpu.host_waits) == max(0, n + 1 - transfers.PIECES)
     assert [int(np.unique(values_of(y)).item()) for y in results] == list(range(9))
 
 
 def test_copies_go_on_beside_the_kernels(gpu):
-    """The copy of the next batch waits for the kernel before the last one, whose block it gets."""
+    """Test that a copy waits only for the kernel before the last one, whose block it reuses."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     results = [converter(IMAGES + n) for n in range(3)]
     works = _history(transfers.staging_of(0)._copies.queue.last) + _history(gpu.stream(0).last)
@@ -270,12 +270,12 @@ def _loop():
 def test_without_any_one_of_the_waits_batches_are_harmed(gpu, monkeypatch):
     assert _loop()
     with monkeypatch.context() as broken:
-        broken.setattr(Mark, "synchronize", lambda self: None)  # fills before the copy has read
+        broken.setattr(Mark, "synchronize", lambda self: None)  # refills before the copy has read
         assert not _loop()
     assert _loop()
     gpu.check()
     wait = Mark.hold_back
-    for name in ("main 0", "copies 0"):  # the kernel for its bytes; the copy for the kernel
+    for name in ("main 0", "copies 0"):  # the kernel waits for its bytes; the copy for the kernel
         with monkeypatch.context() as broken:
             broken.setattr(
                 Mark,
@@ -283,12 +283,12 @@ def test_without_any_one_of_the_waits_batches_are_harmed(gpu, monkeypatch):
                 lambda self, to, name=name: None if to.name == name else wait(self, to),
             )
             assert not _loop()
-        gpu.gpus.violations.clear()  # blocks went back before they were read
+        gpu.gpus.violations.clear()  # blocks were freed before they were read
         assert _loop()
 
 
 def test_many_threads_send_at_once(gpu):
-    gpu.eager = True  # the fake's streams are not made for threads that finish work
+    gpu.eager = True  # deferred work of the fake cannot be finished by several threads
     converter, wrong = Converter("bhwc->bchw", dtype="f4", device="cuda"), []
 
     def send(n):
@@ -306,19 +306,19 @@ def test_many_threads_send_at_once(gpu):
 
 
 def test_many_threads_fetch_at_once(gpu, monkeypatch):
-    """Each has all pieces of the way down until it has taken what is in them."""
+    """Test that a download owns all staging buffers until it has read their contents."""
     monkeypatch.setattr(transfers, "STAGING_BYTES", 64)
     gpu.eager = True
     there, got, threads = [gpu.array(np.full(700, n, np.uint8)) for n in range(2)], {}, []
     copy_out, meet = CupyRuntime.copy_out, threading.Event()
 
     def begun(*args):
-        """While the first is between two pieces, the other one begins."""
+        """Start the second download while the first one is between two pieces."""
         copy_out(*args)
         if len(threads) == 1:
             threads.append(threading.Thread(target=fetch, args=(1,)))
             threads[1].start()
-            meet.wait(0.2)  # in vain where it waits for its turn
+            meet.wait(0.2)  # times out if the second download waits for the first
         elif threading.current_thread() is threads[1]:
             meet.set()
 
@@ -384,7 +384,7 @@ def test_results_come_down(gpu, pattern, keywords):
     np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-6)
     y[:] = 0
     np.testing.assert_array_equal(x.memory, IMAGES)
-    assert gpu.host_waits.count("event") == 1  # beside those for the constants of a formula
+    assert gpu.host_waits.count("event") == 1  # besides the waits for the constants of a formula
 
 
 def test_strided_arrays_and_outputs_come_down(gpu):

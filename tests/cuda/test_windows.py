@@ -57,7 +57,7 @@ def samples_of(shapes, dtype="u1"):
 
 
 PHOTOS = [(20, 37, 3), (33, 41, 3), (18, 70, 3)]
-EXACT = {"mean": [0.5, 1.5, 2.5], "std": [0.25, 0.5, 1.0]}  # with any rounding
+EXACT = {"mean": [0.5, 1.5, 2.5], "std": [0.25, 0.5, 1.0]}  # results are exact with any rounding
 FLIPS = {"w": [True, False, True], "h": [False, True, True]}
 OUTSIDE = {"h": [-3, 20, 17], "w": [30, -5, 2]}
 CASES = {
@@ -105,7 +105,7 @@ def test_items_at_any_address(dtype, shift):
 
 @pytest.mark.parametrize(("shift", "step"), [(1, 0), (0, 1)])
 def test_items_of_the_second_sample_are_unaligned(shift, step):
-    """Its address or the steps of its rows are no multiples of an item."""
+    """Test a sample whose address or row stride is not a multiple of the item size."""
     samples = samples_of([(9, 12, 3)] * 2, "f4")
     raw = placed((2 * 9 * 148,), "u1")
     views = [
@@ -148,7 +148,7 @@ def test_any_number_of_axes(pattern, shape, sizes):
 
 @pytest.mark.parametrize("channels", [3, 12])
 def test_values_of_channels_that_stay_side_by_side(channels):
-    """Fill values and coefficients differ between the items of a word."""
+    """Test fill values and coefficients that differ between the items of a word."""
     values = tuple(range(1, channels + 1))
     case = {"fill": values, "offset": {"h": [-2, 3], "w": [4, -3]}}
     samples = samples_of([(9, 11, channels)] * 2)
@@ -173,7 +173,7 @@ def test_strides_of_samples_and_of_the_output():
     [("hwc->bchw", 16, (385, 128, 16, 1)), ("hwc->bhwc", 33, (896, 112, 3, 1))],
 )
 def test_gaps_of_the_output_are_not_written(pattern, width, steps):
-    """Samples begin at any alignment, or rows end within a word."""
+    """Test samples that begin at any address, and rows that end within a word."""
     samples = samples_of([(9, 40, 3)] * 3)
     wanted = cropped(samples, pattern, h=8, w=width)
     room = placed((3 * steps[0],), "u1")
@@ -214,7 +214,7 @@ def test_resized_windows_by_the_definition(name, shape, size, pattern):
 
 
 def test_sums_do_not_depend_on_the_tile():
-    """The same bits in all layouts, alone and beside others."""
+    """Test that all bits are equal in all layouts, alone and beside other samples."""
     samples = samples_of([(50, 700, 3), (31, 44, 3)])
     keywords = {"h": 9, "w": 66, "resize": "bicubic", "dtype": "f4"}
     planes = collated(samples, "hwc->bchw", **keywords)
@@ -277,7 +277,7 @@ def test_barriers_order_all_accesses(shapes, keywords, pattern):
 
 
 def test_only_the_items_of_a_sample_are_read():
-    """The sanitizer watches both ends of the memory; words at the ends of lines are not whole."""
+    """Test lines that end with partial words; the sanitizer watches both ends of the memory."""
     for shift in range(16):
         check(samples_of([(1, 37, 3)]), "hwc->bchw", {}, None, shift, w=37)
         check(samples_of([(1, 99, 3)]), "hwc->bchw", {}, None, shift, w=99)  # two words a thread
@@ -285,7 +285,7 @@ def test_only_the_items_of_a_sample_are_read():
 
 
 def test_a_launch_does_not_depend_on_the_sizes_of_samples():
-    """Random crops of photos of any size run one kernel."""
+    """Test that crops of photos of any size run one kernel."""
     one, other = (
         planned_collate(samples_of([shape] * 2), "hwc->bchw", h=9, w=16, resize="bilinear")[0]
         for shape in [(20, 37, 3), (333, 41, 3)]

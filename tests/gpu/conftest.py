@@ -1,4 +1,4 @@
-"""What holds for all tests on a GPU."""
+"""Fixtures of all tests on a GPU."""
 
 import os
 
@@ -7,10 +7,10 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _allocator() -> None:
-    """With LAYOUTKIT_TEST_POOL=off, each array has memory of its own.
+    """Allocate memory for each array without a pool if LAYOUTKIT_TEST_POOL=off.
 
-    Tools that watch memory see what CUDA is asked for, which is a pool's blocks and not the arrays
-    in them: beyond the end of an array is the next one, and what was once written looks written.
+    Memory checkers see the allocations of CUDA. With a pool these are blocks that hold several
+    arrays: after the end of an array is the next one, and reused memory looks initialized.
     """
     if os.environ.get("LAYOUTKIT_TEST_POOL") == "off":
         import cupy

@@ -1,4 +1,4 @@
-"""Arrays of JAX on a GPU: shared, not copied; ordered after what made them; never written."""
+"""Arrays of JAX on a GPU: shared without a copy, in order with JAX's work, never modified."""
 
 import os
 
@@ -8,7 +8,7 @@ from arrays_of import BF16
 
 from layoutkit import Converter, accumulate, convert
 
-# The libraries share the GPU, of which JAX would take three quarters.
+# JAX shares the GPU with CuPy; by default JAX would reserve three quarters of the memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 jax = pytest.importorskip("jax", reason="needs JAX")
 jnp = jax.numpy
@@ -39,7 +39,7 @@ def test_nothing_is_moved_where_nothing_has_to_be():
 
 
 def test_work_is_ordered_with_that_of_jax():
-    """JAX computes on streams of its own, and frees memory as soon as nobody names it."""
+    """Test the order: JAX has streams of its own, and frees an array with its last reference."""
     converter = Converter("bhwc->bchw", scale=2)
 
     @jax.jit

@@ -21,7 +21,7 @@ DTYPES = ["?", "u1", "i2", "f2", "f4", "f8", "c8", "c16", BF16, ODD]
 
 
 def on_gpu(x):
-    """A CuPy array whose memory lies as that of x."""
+    """Return a CuPy array with the values, strides and alignment of x."""
     low, high = np.lib.array_utils.byte_bounds(x)
     raw = np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
     shift = low % 16

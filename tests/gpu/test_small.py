@@ -1,7 +1,7 @@
 """Every family of kernels on small arrays: quick, also under tools that slow a GPU a hundred times.
 
-The values are compared with the CPU's and the slow reference's; sizes are about the edges of tiles,
-and addresses are such that words of 16 bytes are read in some and single items in others.
+The values are compared with those of the CPU and of the slow reference. Sizes are near the edges of
+tiles. Some addresses allow words of 16 bytes, others only single items.
 """
 
 import cupy
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 
 
 def at(values, shift=0):
-    """The same values on the GPU, `shift` bytes behind the begin of memory of their own."""
+    """Copy values to the GPU, `shift` bytes after the beginning of a new allocation."""
     raw = np.frombuffer(values.tobytes(), np.uint8)
     room = cupy.empty(raw.size + shift, np.uint8)
     room[shift:] = cupy.asarray(raw)
@@ -60,7 +60,7 @@ def test_moves(pattern, shape, dtype):
 @pytest.mark.parametrize(("pattern", "shape"), CASES)
 @pytest.mark.parametrize(("source", "target"), [("u1", "f4"), ("f4", BF16), ("f4", "f2")], ids=str)
 def test_casts_and_formulas(pattern, shape, source, target):
-    """Exact with any rounding."""
+    """Test constants with which the results are exact, so that all bits are compared."""
     x = RNG.integers(0, 120, shape).astype(source)
     for keywords in ({}, {"mean": 0.5, "std": 0.25}):
         got = convert(at(x), pattern, dtype=target, **keywords).get()
@@ -87,7 +87,7 @@ def test_a_batch_goes_up_and_comes_down():
 @pytest.mark.parametrize("target", ["u1", "f4", BF16], ids=str)
 @pytest.mark.parametrize("shift", [0, 1, 7])
 def test_samples_are_collated(to, target, shift):
-    """Windows that begin with a sample, end with one, and lie partly outside of one."""
+    """Test windows that begin with a sample, end with one, and lie partly outside of one."""
     photos = [RNG.integers(0, 120, shape, np.uint8) for shape in [(17, 33, 3), (21, 70, 3)]]
     keywords = {"h": 17, "w": 33, "fill": (1, 2, 3), "dtype": target}
     for call in (

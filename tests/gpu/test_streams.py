@@ -83,10 +83,10 @@ def test_a_cuda_graph_is_captured_and_replayed():
 
 
 def test_memory_of_a_captured_conversion_stays_its_own():
-    """What a graph writes on its way is not lent to arrays that are made after the capture."""
+    """Test that arrays made after a capture do not get the memory of the graph's temporaries."""
     x = cupy.asarray(IMAGES[:8]).astype(np.float32)
     out = cupy.empty((8, 3, 224, 224), np.int32)
-    converter = Converter("bhwc->bchw", dtype="i4", casting="unsafe")  # through float32
+    converter = Converter("bhwc->bchw", dtype="i4", casting="unsafe")  # with a temporary of float32
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         converter(x, out)
@@ -123,7 +123,7 @@ def test_batches_go_up_and_come_down_unharmed(layout):
     results = []
     for batch in copies:
         results.append(converter(batch))
-        batch[:] = 0  # it is the caller's again
+        batch[:] = 0  # the caller may write to it again
     for batch, y in zip(batches, results, strict=True):
         np.testing.assert_allclose(y.get(), here(batch), rtol=1e-6, atol=1e-6)
         down = convert(y, "bchw->bhwc", device="cpu")
@@ -131,7 +131,7 @@ def test_batches_go_up_and_come_down_unharmed(layout):
 
 
 def test_copies_overlap_kernels():
-    """A loop of transfers beside kernels as long takes less than one after the other."""
+    """Test that transfers and kernels of equal length overlap."""
     converter = Converter("bhwc->bchw", **FORMULA, device="cuda")
     images = np.concatenate([IMAGES] * 4)  # 38.5 MB, so that a transfer takes a millisecond
     stream = cupy.cuda.Stream(non_blocking=True)
