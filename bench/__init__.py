@@ -54,9 +54,9 @@ def main(
     `quick` measures fewer rows for a shorter time (on two cores, less than a minute instead of
     ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
     `others` also measures compilers and training pipelines. `loop` measures conversions between
-    other operations instead; `collate` measures batches of many samples instead, `resize` such of
-    resized images, and `loaders` batches that data loaders make of files. `sweep` names a set of
-    rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
+    other operations instead; `collate` measures batches of many samples instead, `resize` batches
+    of resized images, and `loaders` batches that data loaders make of files. `sweep` names a set
+    of rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
     `conversion` is one conversion to measure instead: pattern, shape, and dtypes of both sides.
     `only` is a regular expression that the names of rows have to match, and no row is begun after
     `limit` seconds.

@@ -131,7 +131,7 @@ def _part(row: Row, array: Any, layout: str, part: slice) -> Any:
 
 
 def reference(row: Row, sources: Sequence[Array]) -> Array:
-    """Return the expected result, computed by simple NumPy code, or by the CPU if it is resized."""
+    """Return the expected result of simple NumPy code, or of layoutkit on the CPU for a resize."""
     if "resize" in dict(row.options):
         keywords = row.keywords | {"dtype": "float32"}
         resized: Array = collate(sources[0], row.pattern, **keywords)
@@ -145,7 +145,7 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
         return total.astype(np.float32)
     if row.formula:
         scale, mean, std = (np.array(row.formula[key]) for key in ("scale", "mean", "std"))
-        # Channels last, where NumPy broadcasts one value for each of them.
+        # Move the channels last, so that NumPy broadcasts one value per channel.
         order = row.order(row.sources[0])
         pixels = np.moveaxis(sources[0], row.sources[0].index("c"), -1)
         result: Array = np.moveaxis((pixels * scale - mean) / std, -1, row.sources[0].index("c"))
@@ -154,7 +154,7 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
 
 
 def _with_options(row: Row, x: Array) -> Array:
-    """Return x as the options change it: the channels, the window, the padding and the bounds."""
+    """Apply the options to x: select channels, crop the window, pad, and clip to the bounds."""
     options = dict(row.options)
     layout = row.sources[0]
     if "channels" in options:

@@ -195,7 +195,7 @@ _CONDITIONS = (
 
 
 def query_conditions() -> str:
-    """Return clocks, power, ECC and MIG mode of all GPUs by nvidia-smi, or why it has none."""
+    """Return clocks, power, ECC and MIG mode of all GPUs from nvidia-smi, or its error."""
     command = ["nvidia-smi", f"--query-gpu={','.join(_CONDITIONS)}", "--format=csv"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

@@ -55,7 +55,7 @@ class RecordFiles:
 
     @cached_property
     def has_tfrecord(self) -> bool:
-        """True if there is a TFRecord file, which is written with a library for checksums only."""
+        """True if there is a TFRecord file; to write one needs a library for checksums."""
         crc = crc32c.library()
         if crc is None:
             return False
@@ -142,7 +142,7 @@ def _layoutkit_epoch(files: RecordFiles, workers: int, suffix: str, stack: ExitS
 
 
 def epochs(files: RecordFiles, workers: int, stack: ExitStack) -> dict[str, Epoch]:
-    """Return an epoch of each variant; torch's first, which forks before threads are started."""
+    """Return an epoch of each variant; torch is first, to fork before threads are started."""
     peers: dict[str, Callable[[], Epoch | None]] = {
         "torch, .npy": partial(_torch_epoch, files, workers),
         "ArrayRecord": partial(_array_record_epoch, files, workers, False),

@@ -100,7 +100,7 @@ def decode_and_resize(
 ) -> None:
     """Decode all JPEGs and collate them in batches, on the threads of a pool or on this one."""
     rng = np.random.default_rng(0)
-    sides = np.sqrt(rng.uniform(0.08, 1.0, len(jpegs)))  # a random area, as of random crops
+    sides = np.sqrt(rng.uniform(0.08, 1.0, len(jpegs)))  # random areas, as random crops have
 
     def collate(first: int) -> None:
         images = [decode_pixels(data).array for data in jpegs[first : first + BATCH]]
@@ -219,7 +219,7 @@ def webdataset_epoch(files: Files, workers: int) -> Epoch:
 
 
 def dali_epoch(files: Files, workers: int) -> Epoch | None:
-    """Return an epoch of a pipeline of DALI; None for 0 workers, as it always has threads."""
+    """Return an epoch of a pipeline of DALI; None for 0 workers: DALI always has threads."""
     from nvidia.dali import fn, pipeline_def, types
 
     if not workers:
@@ -265,7 +265,7 @@ PEERS = {
 
 
 def epochs(files: Files, workers: int, stack: ExitStack) -> dict[str, Epoch]:
-    """Return an epoch of each variant; torch's first, which forks before threads are started."""
+    """Return an epoch of each variant; torch is first, to fork before threads are started."""
     result: dict[str, Epoch] = {}
     for name, make in PEERS.items():
         try:

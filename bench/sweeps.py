@@ -8,8 +8,8 @@ PATTERN        one conversion, of a shape and dtypes that the user gives
 `--floor`      some rows of these and of the standard table, each with a share of the limit that
                it must reach: a third to a half of what an idle machine reaches
 
-Every row is compared with a streaming pass over the same bytes (the limit), NumPy, torch and, if it
-is there, HPTT; on a GPU, with a device copy, CuPy and torch, and in larger sizes (see device.py).
+Every row is compared with a streaming pass over the same bytes (the limit), NumPy, torch and, if
+installed, HPTT; on a GPU, with a device copy, CuPy and torch, and in larger sizes (see device.py).
 All permutations are listed in `HPTT57`: order and sizes as in HPTT's benchmark.sh, whose first axis
 is the fastest.
 """

@@ -1,12 +1,12 @@
 """Convert photographs to tensors and back (`make demo`).
 
-Crops of the two photographs that come with scikit-learn go from uint8 `bhwc`, as decoders give
-them, to normalised float32 `bchw`, on to `chwb`, and back to the very bytes they were. Each step
-is checked against NumPy, and timed with it and, if installed, PyTorch and OpenCV; the figure is
-written to demo/output/demo.png.
+Crops of the two photographs that come with scikit-learn go from uint8 `bhwc`, as decoders return
+them, to normalised float32 `bchw`, then to `chwb`, and back to the original bytes. Each step is
+checked against NumPy, and timed together with NumPy and, if installed, PyTorch and OpenCV; the
+figure is written to demo/output/demo.png.
 
-The other libraries run the code of `layoutkit bench`, each its fastest way, with the same protocol:
-in turns, into outputs allocated before.
+The other libraries run the code of `layoutkit bench`, each in its fastest way, with the same
+protocol: in turns, into outputs that are allocated before the measurement.
 """
 
 import sys
@@ -30,7 +30,7 @@ Call = Callable[[], object]
 OUTPUT = Path(__file__).parent / "output" / "demo.png"
 SIZES = CROPS, SIZE, _, _ = 64, 224, 224, 3
 BUDGET = Budget(seconds=1.2, warm_up=0.05)
-OTHERS = {"torch": "torch", "OpenCV": "opencv-python-headless"}  # and how pip calls them
+OTHERS = {"torch": "torch", "OpenCV": "opencv-python-headless"}  # module name -> name for pip
 
 # What models for ImageNet expect: y = (x / 255 - mean) / std for each channel.
 FORWARD: dict[str, Any] = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def say(message: str) -> None:
-    """Print and flush, also if the output is not a terminal."""
+    """Print and flush, because output that is not a terminal would be buffered."""
     print(message, flush=True)
 
 

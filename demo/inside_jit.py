@@ -31,7 +31,7 @@ def planes(x: Any) -> Any:
 
 
 def milliseconds(call: Callable[[Any], Any], x: Any) -> float:
-    """Return the duration of the second of two calls, after which caches and threads are warm."""
+    """Return the duration of the second of two calls; the first one warms caches and threads."""
     call(x).block_until_ready()
     start = time.perf_counter()
     call(x).block_until_ready()

@@ -10,7 +10,7 @@ HOME = Path(__file__).parents[1]
 FIGURE = HOME / "docs" / "collate.svg"
 
 WINDOW = (84, 84)  # height, width
-# Of each sample: its size, where its window begins, whether that is flipped, and its sky.
+# For each sample: its size, the offset of its window, True for a flip, and the color of the sky.
 SAMPLES = [
     ((120, 150), (18, 40), False, "#8ec5e8"),
     ((96, 132), (6, 12), True, "#f2b880"),
