@@ -27,7 +27,7 @@ def test_tensors(order):
     np.testing.assert_allclose(result.detach().numpy(), y)
     (first,) = torch.autograd.grad(result, x, torch.from_numpy(grad), create_graph=True)
     np.testing.assert_allclose(first.detach().numpy(), back, rtol=1e-6)
-    # Of second order, and in torch's own words.
+    # Second-order gradients, and torch.func, for which layoutkit uses torch operations.
     seed = torch.from_numpy(grad).requires_grad_()
     (first,) = torch.autograd.grad(to(x), x, seed, create_graph=True)
     (second,) = torch.autograd.grad(first, seed, torch.from_numpy(X))

@@ -99,7 +99,7 @@ def pandas():
 def test_columns_and_tables_of_pandas(pandas):
     table = pandas.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]})
     np.testing.assert_array_equal(convert(table, "bf->fb"), [[1, 2, 3], [0.5, 1.5, 2.5]])
-    y = convert(table, "bf->bf", dtype="float32", copy=True)  # whose columns lie apart
+    y = convert(table, "bf->bf", dtype="float32", copy=True)  # columns in separate memory
     np.testing.assert_array_equal(y, np.array([[1, 0.5], [2, 1.5], [3, 2.5]], "f4"))
     assert y.flags.c_contiguous
     for column in (table["a"], table.index + 1, table["a"].astype("Int64")):
@@ -126,7 +126,7 @@ def test_columns_of_pandas_that_arrow_holds(pandas, pyarrow):
 def test_what_a_column_of_pandas_cannot_be(pandas):
     with pytest.raises(ArgumentError, match=r"x has missing values; .*x\.fillna\(0\)"):
         convert(pandas.Series([1, None], dtype="Int64"), "b->b")
-    assert np.isnan(convert(pandas.Series([1, None]), "b->b")[1])  # of a float column a number
+    assert np.isnan(convert(pandas.Series([1, None]), "b->b")[1])  # None is NaN in a float column
     with pytest.raises(DtypeError, match=r"columns of .*int64.* select those that belong together"):
         convert(pandas.DataFrame({"a": ["x"], "b": [1]}), "bf->fb")
     with pytest.raises(DtypeError, match="elements of dtype object"):

@@ -82,7 +82,7 @@ def test_providers_take_them():
     provider = ArrayProvider(memoryview(IMAGES), batch_size=2, layout="bhwc")
     batch = next(iter(provider))
     np.testing.assert_array_equal(provider.get(batch, "data").forward_get("bchw"), PLANES)
-    with pytest.raises(ArgumentError, match="not a NumPy array"):  # a copy would be written
+    with pytest.raises(ArgumentError, match="not a NumPy array"):  # only a copy would be written
         provider.load_data(batch, [Method(np.zeros_like(IMAGES))])
 
 
@@ -166,7 +166,7 @@ def test_lists_of_equal_arrays_are_a_batch(count, dtype, kind):
 def test_lists_of_what_holds_arrays():
     y = convert([Interface(IMAGES[0]), memoryview(IMAGES[1])], "bhwc->bchw")
     np.testing.assert_array_equal(y, PLANES)
-    with pytest.raises(ArgumentError, match="array is a list"):  # to views lists are components
+    with pytest.raises(ArgumentError, match="array is a list"):  # views treat lists as components
         DataView("bhwc", list(IMAGES))
 
 
@@ -208,7 +208,7 @@ def test_lists_of_traced_arrays():
     np.testing.assert_array_equal(np.asarray(y), PLANES)
 
 
-# ---- what is refused ---------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("x", [[], [1, 2], [[1], [2]], [b"ab", b"cd"], (None,)], ids=repr)

@@ -56,7 +56,7 @@ def test_sums_views_and_plans(lazy):
     np.testing.assert_array_equal(view.forward_get("bchw").compute(), planes)
     plan = Converter("bhwc->b(hwc)").plan(lazy())
     assert plan.bytes_rechunked == X.nbytes
-    assert plan.tasks >= 9 + 1  # to convert, and to rechunk in as many steps as cubed takes
+    assert plan.tasks >= 9 + 1  # 9 conversions, and the steps in which cubed rechunks
     assert convert(x := lazy(), "bhwc->bhwc") is x
 
 

@@ -63,7 +63,7 @@ def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
     got = y.compute(scheduler="threads")
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
-    for start in np.ndindex(*y.numblocks):  # each block is as large as the graph says
+    for start in np.ndindex(*y.numblocks):  # each block has the shape that the graph states
         assert y.blocks[start].compute(scheduler="sync").shape == y.blocks[start].shape
 
 
@@ -103,7 +103,7 @@ def test_a_plan_says_chunks_tasks_and_what_is_put_together_anew():
         plan = Converter("bhwc->b(hwc)", dtype="float32").plan(lazy())
     y = da.from_array(X, chunks=(2, 3, 6, 3))
     assert plan.chunks == (lazy().chunks, ((2, 2, 1), (54, 54, 36)))
-    assert plan.tasks == 9 + 9  # to rechunk, and to convert
+    assert plan.tasks == 9 + 9  # 9 to rechunk, and 9 to convert
     assert (plan.bytes_rechunked, plan.rechunked[0].axes) == (720, ("c",))
     assert (plan.source.shape, plan.bytes_moved) == ((5, 8, 6, 3), 720 + 2880)
     text = str(plan)
@@ -119,7 +119,7 @@ def test_a_plan_says_chunks_tasks_and_what_is_put_together_anew():
     )
     with pytest.raises(ShapeError, match="rank 3"):
         Converter("bhw->bwh").plan(y)
-    with pytest.warns(da.PerformanceWarning):  # a plan has not swallowed it
+    with pytest.warns(da.PerformanceWarning):  # making a plan has not suppressed the warning
         convert(lazy(), "bhwc->b(hwc)")
 
 
@@ -146,7 +146,7 @@ def test_names_are_deterministic_here_and_in_another_process():
     assert made() == made() == other.stdout.strip()
     assert made() != convert(lazy(), "bhwc->bchw", dtype="float32", mean=(0.1, 0.2, 0.4)).name
     ways = [Converter("bhwc->bchw", mean=MEANS) for _ in range(2)]
-    ways[0](X)  # what it has cached does not change its token
+    ways[0](X)  # cached data does not change the token
     assert tokenize(ways[0]) == tokenize(ways[1]) != tokenize(Converter("bhwc->bchw", mean=1))
 
 
@@ -178,7 +178,8 @@ def test_graphs_and_tasks_stay_small():
     bands = convert(da.zeros((2, 2, 2, 64), chunks=(1, 2, 2, 1)), "bhwc->bchw", mean=range(64))
     tasks = {key: task for key, task in dict(bands.dask).items() if key[0] == bands.name}
     assert len(tasks) == 2 * 64
-    # Each has its own constants: with those of all, a graph would grow with the square of them.
+    # Each task holds its own constants only. With the constants of all tasks in each, the size of a
+    # graph would grow with the square of their number.
     assert max(len(pickle.dumps(task)) for task in tasks.values()) < 1000
 
 
@@ -217,7 +218,7 @@ def test_views_go_from_batch_to_batch_and_add_gradients_lazily(monkeypatch):
             back = view.backward_get("bhwc", "float32")
         labels = classes.forward_get("b", "int16")
         with pytest.raises(ArgumentError, match=r"compute\(\)"):
-            classes.one_hot()  # which looks at each of them
+            classes.one_hot()  # one_hot needs the value of each label
     assert isinstance(back, da.Array)
     np.testing.assert_array_equal(back.compute(), np.float32(10) * X)
     np.testing.assert_array_equal(labels.compute(), LABELS)

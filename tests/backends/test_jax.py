@@ -146,7 +146,7 @@ def test_there_is_no_out(out):
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "bfloat16", "complex64", "float64"])
 def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
     placer = jax_placing.DevicePutter(jax)
-    assert placer._put is not None  # this version's function is what it is taken for
+    assert placer._put is not None  # the function of this version was recognized
     monkeypatch.setattr(placer, "_put", placer._put if quick else None)
     array = (
         np.asarray(jnp.asarray(IMAGES * 9).astype(dtype)) if dtype != "float64" else IMAGES * 9.0
@@ -328,7 +328,7 @@ def test_a_traced_part_takes_no_tensor_of_torch():
         jax.jit(lambda x: accumulate([(x, "bf"), (torch.zeros(2, 2), "bf")], "bf"))(np.eye(2))
 
 
-# ---- what is refused ---------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", [lambda f: f, jax.jit], ids=["eager", "jit"])

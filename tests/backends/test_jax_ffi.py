@@ -241,7 +241,7 @@ def test_programs_in_jaxs_cache_run_in_other_processes(tmp_path):
 
 
 def test_without_workers_the_calling_thread_converts(monkeypatch):
-    """Test what a forked child does, in which JAX itself may not run."""
+    """Convert as in a forked child, which has no workers and in which JAX itself may not run."""
     x = batch((16, 128, 128, 3), "uint8")
     converter = Converter("bhwc->bchw", dtype="float32", threads=2)
     compiled = jax.jit(converter)

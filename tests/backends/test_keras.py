@@ -1,4 +1,4 @@
-"""Conversions as layers of Keras, on each of its backends, one of which runs in this process."""
+"""Conversions as layers of Keras: one backend in this process, others in child processes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from reference import reference_convert
 
 BACKEND = keras.config.backend()
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
-ALONE = "LAYOUTKIT_TESTS_ONE_BACKEND" in os.environ  # in such a process
+ALONE = "LAYOUTKIT_TESTS_ONE_BACKEND" in os.environ  # True in a child process of another backend
 FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.4, 0.3), "std": 2}
 PLANES = reference_convert(IMAGES, "bhwc->bchw", **FORMULA)
 
@@ -47,7 +47,7 @@ def test_a_batch_is_converted_as_it_comes():
     y = Convert("bhwc->bchw", **FORMULA)(IMAGES)
     assert keras.ops.is_tensor(y)
     np.testing.assert_allclose(keras.ops.convert_to_numpy(y), PLANES, 1e-6, 1e-6)
-    floats = Convert("bhwc->bf")(IMAGES.astype("float16"))  # nothing is cast before
+    floats = Convert("bhwc->bf")(IMAGES.astype("float16"))  # the layer does not cast its input
     assert keras.backend.standardize_dtype(floats.dtype) == "float16"
     np.testing.assert_array_equal(keras.ops.convert_to_numpy(floats), IMAGES.reshape(2, 60))
 
@@ -113,7 +113,7 @@ def test_a_config_makes_the_layer():
         ),
         Convert("bhwc->bchw", memory="bhwc", threads=1, name="x", trainable=True),
     ):
-        config = json.loads(json.dumps(layer.get_config()))  # as a file holds it
+        config = json.loads(json.dumps(layer.get_config()))  # as saved in a file
         again = Convert.from_config(config)
         assert (again.converter, again.name) == (layer.converter, "x")
         assert again.trainable == layer.trainable

@@ -53,7 +53,7 @@ def test_parameters_are_read_set_and_cloned():
 @pytest.mark.parametrize("pattern", ["bhwc->bf", "bhwc->b(wh)c", "bhwc->chwb", "bhwc->(bh)wc"])
 def test_the_way_back(pattern):
     fitted = Convert(pattern).fit(IMAGES)
-    for x in (IMAGES, IMAGES[:3]):  # of any number
+    for x in (IMAGES, IMAGES[:3]):  # any number of images
         np.testing.assert_array_equal(fitted.inverse_transform(fitted.transform(x)), x)
     with pytest.raises(NotFittedError):
         Convert(pattern).inverse_transform(IMAGES)
@@ -122,7 +122,7 @@ TO_ROWS = Collator("hwc->b(hwc)", h=4, w=6, resize="area", dtype="float32", scal
 
 @pytest.fixture
 def paths(tmp_path):
-    """Images of one size in files."""
+    """Return the paths of image files of one size."""
     pytest.importorskip("PIL.Image")
     from photographs import save
 

@@ -360,7 +360,7 @@ def test_gradients_that_torch_has_not_negated_or_conjugated_yet():
     assert torch.equal(z.grad, grad.resolve_conj().t())
 
 
-# ---- what is refused ---------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------
 
 REFUSED = {
     "sparse": (lambda: torch.eye(3).to_sparse(), ArgumentError, "to_dense"),

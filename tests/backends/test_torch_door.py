@@ -93,7 +93,7 @@ def test_a_module_makes_tensors_of_images():
 
 @pytest.mark.filterwarnings("error")
 def test_a_module_does_not_make_memory_writable():
-    """A tensor is always writable, so an array that is not has to be copied."""
+    """A tensor is always writable, so a read-only array has to be copied."""
     array = photos().numpy()
     array.flags.writeable = False
     result = Convert("bhwc->bhwc")(array)

@@ -27,7 +27,7 @@ from reference import reference_convert
 pytestmark = pytest.mark.budget(3)
 
 FORMULA = {"scale": 1.5, "mean": (0.1, 0.2, 0.3), "std": (0.5, 2.0, 4.0)}
-SIZES = [2, 3, 4]  # the second makes torch.compile take the size for a symbol
+SIZES = [2, 3, 4]  # a second size makes torch.compile use a symbolic size
 TO = Converter("bhwc->bchw", **FORMULA)
 FOLD = Converter("bhwc->b(hwc)", dtype="float64")
 UNFOLD = Converter("b(hwc)->bchw", h=4, c=3)
@@ -228,7 +228,7 @@ def test_equal_converters_share_a_compiled_function():
 
     compiled = followed(block)
     x = photos()
-    for _ in range(12):  # more than torch compiles one function for
+    for _ in range(12):  # more often than torch recompiles one function
         assert torch.equal(compiled(Converter("bhwc->bchw"), x), x.permute(0, 3, 1, 2))
 
 
@@ -249,7 +249,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("dtype", "pattern", "keywords", "names", "sizes"), CALLS)
 def test_the_operator_is_sound(dtype, pattern, keywords, names, sizes):
-    make_fx(TO)(photos())  # registers it
+    make_fx(TO)(photos())  # registers the operator
     x = (photos() * 9).to(dtype)
     x = (x.flatten(2) if names else x).requires_grad_(dtype.is_floating_point)
     operator = torch.ops.layoutkit.convert.default
@@ -351,7 +351,7 @@ def test_func_jacobians_agree():
 
 
 def test_vmap_over_any_axis():
-    x = photos(3).unsqueeze(2).repeat(1, 1, 2, 1, 1)  # the axis of the map is in the middle
+    x = photos(3).unsqueeze(2).repeat(1, 1, 2, 1, 1)  # the mapped axis is in the middle
     result = torch.vmap(TO, in_dims=2, out_dims=1)(x)
     torch.testing.assert_close(result, torch.stack([TO(x[:, :, n]) for n in range(2)], 1))
 
@@ -372,7 +372,7 @@ def test_tangents_are_carried():
             torch.testing.assert_close(forward_ad.unpack_dual(total).tangent, moved)
 
 
-# ---- programs for elsewhere --------------------------------------------------------------
+# ---- exported programs -------------------------------------------------------------------
 
 
 class Model(torch.nn.Module):
@@ -429,7 +429,7 @@ def test_traced_programs_hold_no_data_and_no_sizes():
         torch.testing.assert_close(program(x), function(x))
 
 
-# ---- words -------------------------------------------------------------------------------
+# ---- torch operations --------------------------------------------------------------------
 
 CASES = [
     ("bhwc->bchw", {}),

@@ -59,7 +59,7 @@ def test_compiled_as_one_graph(torch, function):
     larger = [torch.from_numpy(np.pad(x, ((2, 0), (0, 1), (0, 0)))) for x in PAIR]
     assert torch.equal(compiled(*larger), function(*larger))
     exported = torch.export.export(module_of(torch, function), tuple(tensors))
-    torch.testing.assert_close(exported.module()(*tensors), wanted)  # in torch's own words
+    torch.testing.assert_close(exported.module()(*tensors), wanted)  # consists of torch operations
 
 
 def module_of(torch, function):
@@ -96,7 +96,7 @@ def test_compiled_with_numbers_that_change(torch):
 def test_equal_collators_share_a_compiled_function(torch):
     compiled = followed(torch, lambda to, a, b: to([a, b], **SAID))
     tensors = [*map(torch.from_numpy, PAIR)]
-    for _ in range(12):  # more than torch compiles one function for
+    for _ in range(12):  # more often than torch recompiles one function
         assert torch.equal(compiled(Collator("hwc->bchw", **ASKED), *tensors), both(*tensors))
 
 

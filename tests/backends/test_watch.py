@@ -1,4 +1,4 @@
-"""`layoutkit.torch.watch`: which copies it reports, where, and what it says replaces them."""
+"""`layoutkit.torch.watch`: the reported copies, their places, and suggested replacements."""
 
 import json
 from itertools import permutations

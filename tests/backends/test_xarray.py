@@ -116,7 +116,7 @@ def test_names_that_are_not_all_there():
     words = "names time, height, lon, band, but x has the dimensions time, lat, lon, band; name all"
     with pytest.raises(PatternError, match=words):
         convert(scene(), "time height lon band -> band time height lon")
-    y = convert(scene(), "batch height width depth -> depth batch height width")  # in their order
+    y = convert(scene(), "batch height width depth -> depth batch height width")  # by position
     assert y.dims == ("band", "time", "lat", "lon")
 
 
@@ -133,7 +133,7 @@ def test_letters_that_are_the_dimensions_in_another_order(pattern):
         with pytest.raises(PatternError, match=words):
             call()
     assert convert(x, "t y x -> y x t").dims == ("y", "x", "t")
-    assert convert(x, "tyc->cyt").dims == ("x", "y", "t")  # not all of them: by position
+    assert convert(x, "tyc->cyt").dims == ("x", "y", "t")  # c is no dimension: by position
     assert convert(x.transpose("x", "y", "t"), "xyt->yxt").shape == (3, 4, 2)
 
 

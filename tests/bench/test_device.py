@@ -1,7 +1,7 @@
 """The GPU benchmark on a fake GPU: NumPy memory, and a clock that advances with work.
 
-`FakeCupy` stands in for the module `cupy`. What the device is asked to do goes through `submit`:
-it is done at once and costs device time, or becomes a part of the graph that is being captured.
+`FakeCupy` stands in for the module `cupy`. Work for the device goes through `submit`, which
+either runs it at once and adds its device time, or appends it to the graph that is being captured.
 """
 
 import contextlib
@@ -216,7 +216,7 @@ def _submitted(cupy, name, *arguments, out=None, **keywords):
 
 
 class _Converter:
-    """Omit devices in calls of the real library: all memory is host memory."""
+    """A Converter that omits devices in calls of the real library: all memory is host memory."""
 
     def __init__(self, cupy, pattern, device=None, **keywords):
         self._cupy = cupy
@@ -240,7 +240,7 @@ def tiny(row):
 
 
 def smaller(value):
-    """A size of an option, or sizes by axis, as `tiny` has them."""
+    """Return the value of an option with sizes as small as those of `tiny`."""
     larger = {384: 8, 640: 9, 224: 5}
     return larger.get(value, value) if value != (("h", 640),) else (("h", 9),)
 

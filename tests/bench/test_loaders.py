@@ -37,11 +37,11 @@ def test_photographs_have_the_sizes_that_the_page_says(files):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.filterwarnings("ignore")  # of the other libraries
+@pytest.mark.filterwarnings("ignore")  # warnings of the other libraries
 def test_every_variant_delivers_every_image(files, workers, monkeypatch):
-    monkeypatch.delitem(loaders.PEERS, "DALI")  # it writes errors about missing decoders
+    monkeypatch.delitem(loaders.PEERS, "DALI")  # DALI writes errors about missing decoders
     with ExitStack() as stack:
-        found = loaders.epochs(files, workers, stack)  # which checks them
+        found = loaders.epochs(files, workers, stack)  # also checks each epoch
         assert {"layoutkit, folder", "layoutkit, .rec", "layoutkit, tars"} <= {*found}
         for epoch in found.values():
             first, second = (np.concatenate([np.asarray(x) for x, _ in epoch()]) for _ in range(2))

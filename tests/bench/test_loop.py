@@ -67,7 +67,7 @@ def turns(clock, columns, rounds=1, **budget):
 
 def test_a_sample_is_the_situation_a_call_the_situation_and_a_timed_call(clock):
     times = turns(clock, [Column("a", clock.call("a", 0.5), 2)])
-    assert clock.log == ["gap", "a2", "gap", "a2"] * 2  # an uncounted round, and one
+    assert clock.log == ["gap", "a2", "gap", "a2"] * 2  # an uncounted round, and a counted one
     assert times["a"].rounds == {0: 0.5}
 
 

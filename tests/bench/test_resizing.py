@@ -40,7 +40,7 @@ def test_each_line_is_right_and_compared(capsys):
     assert all("torch" in line and "OpenCV INTER_AREA" in line for line in lines[::2])
     assert all(line.startswith("  without antialias") for line in lines[1::2])
     assert "Pillow" in lines[0]
-    assert "Pillow" not in lines[4]  # of uint16
+    assert "Pillow" not in lines[4]  # the samples are uint16
 
 
 def test_crops_lie_inside_and_have_many_sizes():

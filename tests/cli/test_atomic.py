@@ -13,7 +13,7 @@ from layoutkit._utils.files import AtomicFiles, replace_atomically, reserve_spac
 
 @pytest.fixture(params=["unnamed", "named"])
 def either_way(request, monkeypatch):
-    """Both ways of hiding an unfinished file: unnamed, and a temporary name as the fallback."""
+    """Hide unfinished files in both ways: without a name, or by a temporary name as a fallback."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif not hasattr(os, "O_TMPFILE"):

@@ -31,7 +31,7 @@ def _save(path, array, **options):
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven images of three classes, of exactly the requested size."""
+    """Write seven images of three classes, of exactly the requested size."""
     for number, label in enumerate(["ant", "ant", "ant", "bee", "bee", "cat", "cat"]):
         _save(tmp_path / "photos" / label / f"{number}.png", _noise(number))
     return tmp_path / "photos"

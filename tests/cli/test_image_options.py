@@ -24,7 +24,7 @@ from layoutkit.images.resize import FIT_MODES
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Three images of different sizes, in the working directory of the command."""
+    """Write three images of different sizes into the working directory of the command."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(["a", "b", "c"]):
         save(Path("photos", f"{name}.png"), noise(number, 20 + 4 * number, 30, 3))
@@ -275,7 +275,7 @@ def test_an_image_that_has_no_white(folder, capsys):
 
 @pytest.mark.parametrize("limit", [500, 200])
 def test_large_images_are_taken_on_purpose(folder, capsys, monkeypatch, limit):
-    """Sizes above Pillow's limit, where it warns, and above twice the limit, where it raises."""
+    """Test sizes above Pillow's limit (Pillow warns) and above twice the limit (Pillow raises)."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -135,7 +135,7 @@ def _save_turned(path, upright, orientation):
 
 @pytest.mark.parametrize("channels", [(), (3,)], ids=["grey", "rgb"])
 def test_images_are_turned_upright(tmp_path, folder, channels):
-    """All eight orientations, four of them stored rotated by 90 degrees, in one batch."""
+    """Convert all eight orientations in one batch; four are stored rotated by 90 degrees."""
     for orientation in STORED:
         _save_turned(folder / f"{orientation}.png", _pixels(0, *channels), orientation)
     result = _convert(folder, tmp_path)

@@ -18,7 +18,7 @@ SHAPE = (5, 4, 3, 2)
 
 @pytest.fixture(params=[1, 1 << 20], ids=["many-windows", "one-window"])
 def window_bytes(request, monkeypatch):
-    """Windows of one run each, and windows of everything; for a file larger than the limit."""
+    """Use windows of one run, or one window for all, as for a file larger than the limit."""
     monkeypatch.setattr(outputs, "_WINDOW_BYTES", request.param)
     monkeypatch.setattr(outputs, "_WIDE_BYTES", 0)
 

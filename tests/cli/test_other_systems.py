@@ -1,7 +1,7 @@
 """Windows and macOS, simulated on Linux by removing the functions that they lack.
 
-Missing names are taken from modules of the standard library before anything else is imported, in a
-process of its own, which then does what users do.
+A child process first removes the names that are missing on the other system from modules of the
+standard library; then it imports layoutkit and runs calls and commands of users.
 """
 
 import subprocess

@@ -19,7 +19,7 @@ from layoutkit.data.recordio import read_records
 
 @pytest.fixture
 def photos(tmp_path):
-    """Seven images of two classes, and files that are not images."""
+    """Write seven images of two classes, and files that are not images."""
     for number in range(7):
         label = ("ant", "bee")[number % 2]
         save(tmp_path / "photos" / label / f"{number}.png", noise(number, 8, 9, 3))
@@ -79,7 +79,7 @@ def test_a_list_is_packed_as_it_says(photos, tmp_path):
     assert (tmp_path / "t.lst").read_text() == "".join(lines)
     before = (photos / "a.lst").read_text()
     assert run("pack", photos / "a.lst", photos / "a.rec") == 0
-    assert (photos / "a.lst").read_text() == before  # the list that was packed
+    assert (photos / "a.lst").read_text() == before  # the packed list is unchanged
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -135,7 +135,7 @@ def test_pixels_are_kept_as_an_array(photos, tmp_path):
 def test_a_list_alone_is_written(photos, tmp_path):
     assert run("pack", photos, tmp_path / "t.rec", "--list") == 0
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "t.lst"}
-    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # one of them cannot be read
+    assert len((tmp_path / "t.lst").read_text().splitlines()) == 8  # one is not readable
 
 
 @pytest.mark.parametrize(

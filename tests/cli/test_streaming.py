@@ -196,7 +196,7 @@ def test_folds_with_b_outermost_are_in_chunks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("nbytes", [1, 100, 400, 1000])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbytes, long):
-    """Every order of the axes, in chunks of one index to nearly all."""
+    """Convert to every order of the axes, in chunks of one index to nearly all."""
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_RUN_BYTES", nbytes)
     monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
@@ -218,7 +218,7 @@ def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbyte
         ("bhwc->chwb", {}, "h"),
         ("cbhw->bhwc", {}, "b"),
         ("chwb->bhwc", {"chunk": 5}, "b"),
-        ("hbwc->(hb)wc", {}, "w"),  # b is no axis of the result's shape
+        ("hbwc->(hb)wc", {}, "w"),  # b is not an axis of the result's shape
         ("hwc->whc", {}, "h"),
         ("cb->bc", {}, "b"),
         ("cb->cb", {}, "c"),
@@ -238,7 +238,7 @@ def test_which_axis_is_cut(pattern, options, axis):
 
 @pytest.mark.parametrize("order", map("".join, itertools.permutations("dhw")))
 def test_a_sample_larger_than_the_memory_is_split(tmp_path, monkeypatch, order):
-    """Without a batch axis, and with samples that are larger than a chunk."""
+    """Convert arrays without a batch axis, and samples that are larger than a chunk."""
     monkeypatch.setattr(streaming, "_CHUNK_BYTES", 4000)
     monkeypatch.setattr(streaming, "_RUN_BYTES", 4000)
     written = []
@@ -554,7 +554,7 @@ def test_a_failure_half_way_leaves_all_as_it_was(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("chunk", [["--chunk", "4"], []], ids=["of b", "of any axis"])
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "hbwc->bchw", "chwb->bhwc"])
 def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, chunk, wide):
-    """A disk error during the conversion: the error names DST, which is unchanged."""
+    """Truncate the source during the conversion: the error names it, and DST is unchanged."""
     if wide and pattern == "chwb->bhwc" and chunk:
         pytest.skip("all of it is one wide slab, read at the start")
     np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 128), "f4"))
@@ -576,7 +576,7 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
 
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc"])
 def test_another_process_makes_the_source_shorter(tmp_path, pattern):
-    """Truncated while a thread reads ahead: an error message, no signal, and no file remains."""
+    """Truncate the source while a thread reads ahead: an error, no signal, and no file remains."""
     shape = (1 << 17, 16, 16, 3) if pattern[0] == "b" else (3, 1 << 19, 4, 16)
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "u1", shape)
     del x

@@ -118,7 +118,7 @@ def test_a_record_file_with_its_index(folder, tmp_path):
 
 @every_version
 def test_a_changed_index_is_used(folder, tmp_path):
-    """The records of a file are those in its .idx, so the test above has read that file."""
+    """The .idx decides which records there are, so the test above has read the stored .idx."""
     shutil.copy(folder / "records.rec", tmp_path)
     lines = (folder / "records.idx").read_text().splitlines(keepends=True)
     (tmp_path / "records.idx").write_text("".join(lines[2:]))
@@ -145,7 +145,7 @@ for module in (layoutkit, layoutkit.data, layoutkit.data.recordio, layoutkit.ima
 
 
 def test_no_public_name_warns():
-    """In a new process, as a module warns at its first use."""
+    """Test in a new process, because a module warns at its first use only."""
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", NAMES],
         capture_output=True,

@@ -25,7 +25,7 @@ from layoutkit import (
 from layoutkit.data import open_index, sampled_batcher, sampler
 from layoutkit.data.recordio import RecordWriter, pack_image
 
-PROTOCOL = 4  # of pickles
+PROTOCOL = 4  # the pickle protocol
 RECORDS = 23
 PIXELS = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
 IMAGES = [b"first", b"second", b"third image", bytes(range(256))]  # not decoded

@@ -140,7 +140,7 @@ def test_a_training_loop_plans_its_sums_once():
 
 
 def test_a_number_of_arrays_that_is_none_of_its_layouts():
-    """Whatever was summed before: what is kept is found by parts and output, never mixed up."""
+    """Raise for a wrong number of arrays, also after a sum of the right number was cached."""
     add = accumulation.Accumulator(("b",), "b")
     a = np.ones(3)
     b = np.full(3, 2.0)

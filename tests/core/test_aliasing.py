@@ -61,7 +61,7 @@ def test_a_view_of_read_only_memory_is_read_only():
 
 
 def test_a_result_that_is_not_contiguous_is_no_view():
-    """A sliced x of the asked layout is made contiguous, as the contract says."""
+    """A sliced x that has the target layout already is copied into contiguous memory."""
     x = np.zeros((4, 6))[:, ::2]
     y = convert(x, "bc->bc")
     assert y.flags.c_contiguous
@@ -152,7 +152,7 @@ def test_out_backwards_and_in_fields():
 def test_results_in_use_are_not_overwritten():
     converter = Converter("bhwc->bchw")
     kept = [converter(X + n) for n in range(8)]
-    part = converter(X + 8)[1:, :2]  # the view alone keeps its memory
+    part = converter(X + 8)[1:, :2]  # only the view keeps the memory alive
     for n, y in enumerate([*kept]):
         np.testing.assert_array_equal(y, (X + n).transpose(0, 3, 1, 2))
     converter(X * 0)
@@ -222,7 +222,7 @@ def test_one_converter_in_many_threads():
 
 
 def test_an_overlap_that_is_too_hard_to_find_is_assumed(monkeypatch):
-    """NumPy gives up its exact search after some work, which is little here."""
+    """NumPy's exact search for an overlap has a work limit, which this test lowers."""
     memory_block = np.zeros(20_000, "u1")
     first = as_strided(memory_block[40:], (8, 3, 5, 7), (782, 459, 663, 765))
     other = as_strided(memory_block, (2, 3, 6, 2), (168, 204, 112, 28))

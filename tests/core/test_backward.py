@@ -1,4 +1,4 @@
-"""The way back: backward, inverse and resolve."""
+"""Gradients and inverses: backward, inverse and resolve."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_there_and_back(pattern):
     st.permutations("bhwc"), st.integers(0, 3), st.lists(st.integers(1, 5), min_size=4, max_size=4)
 )
 def test_inner_products_are_kept(target, fold, shape):
-    """<A x, g> = <x, A' g> for a move with a scale: what makes it the gradient."""
+    """Check the definition of the gradient, <A x, g> = <x, A' g>, for a move with a scale."""
     text = "".join(target)
     text = text[:fold] + f"({text[fold:]})" if 4 - fold > 1 else text
     x = np.random.default_rng(1).integers(-9, 9, shape).astype("f4")

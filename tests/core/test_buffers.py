@@ -1,4 +1,4 @@
-"""The pool of memory: nothing that a user holds is ever written, and nothing is wasted."""
+"""The memory pool: memory in use is never overwritten, and free memory is used again."""
 
 import ctypes
 import gc
@@ -43,7 +43,7 @@ def filled(value=7, n=N):
 
 
 def churn(n=N, value=255, rounds=20):
-    """Lend and overwrite as many blocks of this size as the pool could have, at once."""
+    """Allocate and overwrite as many blocks of this size as the pool could hold, all at once."""
     arrays = [empty((n,), np.uint8) for _ in range(rounds)]
     for array in arrays:
         array[:] = value
@@ -53,7 +53,7 @@ def since(before):
     return {key: value - before[key] for key, value in buffers.stats().items()}
 
 
-# ---- What comes out ------------------------------------------------------------------------
+# ---- Allocated arrays ----------------------------------------------------------------------
 
 DTYPES = [
     np.dtype(dtype)
@@ -124,7 +124,7 @@ def test_a_shape_that_numpy_refuses_leaves_the_pool_as_it_was(shape):
     assert since(before)["held"] == 0
 
 
-# ---- Nothing that is held is overwritten ---------------------------------------------------
+# ---- Memory in use is not overwritten ------------------------------------------------------
 
 
 def views_of_views(array):
@@ -223,7 +223,7 @@ def test_no_memory_can_be_reached_through_the_base():
     for attempt in attempts:
         with pytest.raises(ValueError, match="released"):
             attempt(base)
-    assert np.asarray(base).dtype == object  # a box around the object, no bytes of ours
+    assert np.asarray(base).dtype == object  # an array that contains the object
 
 
 def test_an_array_that_a_finaliser_brings_back_to_life_keeps_its_memory():
@@ -568,7 +568,7 @@ def test_arrays_in_reference_cycles_come_back_with_the_collector():
 
 @pytest.mark.usefixtures("_frequent_switches")
 def test_finalisers_at_every_allocation_in_every_thread():
-    """Cycles die wherever the collector happens to run, also inside the pool's methods."""
+    """Cycles are freed wherever the collector runs, also inside the pool's methods."""
     thresholds = gc.get_threshold()
     gc.set_threshold(1)
     before = buffers.stats()
@@ -652,7 +652,7 @@ def test_giving_back_while_another_thread_holds_the_lock_does_not_wait():
 
 @pytest.mark.parametrize("step", ["_fresh", "_trim", "_forget", "_larger"])
 def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
-    """Code of a signal handler or finalizer that runs while a block is taken or given back."""
+    """A signal handler or finalizer may use the pool while a block is allocated or freed."""
     original = getattr(_pool, step)
     inside = []
     seen = []
@@ -685,7 +685,7 @@ def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
 
 
 def in_child(work):
-    """Return the exit code of a forked child that does `work`; 0 is all right."""
+    """Return the exit code of a forked child that runs `work`; 0 means success."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -36,7 +36,7 @@ def test_a_warm_conversion():
     assert calls.total() <= 10, calls
     for _ in range(FEWEST_CALLS):
         convert(x, "bhwc->bchw", dtype="float32", scale=0.5)
-    if HAS_KNOWN_HEADER:  # else machine code cannot compare arrays
+    if HAS_KNOWN_HEADER:  # otherwise machine code cannot compare arrays
         calls = calls_of(lambda: convert(x, "bhwc->bchw", dtype="float32", scale=0.5))
         assert calls.total() <= 4, calls
 

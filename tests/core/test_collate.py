@@ -32,15 +32,15 @@ FORMULAS = [
     {"dtype": "int16", "casting": "saturate", "scale": 300.0, "clip": (1, 200)},
     {"dtype": "uint8", "casting": "unsafe", "scale": -1.5},
 ]
-# The layout of a sample, and those of batches.
+# Layout of a sample -> layouts of batches.
 PATTERNS = {
     "hwc": ["bchw", "bhwc", "chwb", "b(hwc)", "bf", "(bh)wc", "cbwh", "b1hwc", "h(bw)c"],
     "chw": ["bhwc", "bchw", "hwcb", "b(ch)w"],
     "whc": ["bchw"],
     "h1wc": ["bhwc"],
 }
-# Every dtype and every formula, most of them once: each pair is a kernel more for every move. Those
-# of the second list go into the first of the layouts alone.
+# Every dtype and every formula, most of them once, because each pair needs another kernel for every
+# move. Pairs in RARE are tested with the first layout of batches only.
 CASTS = [
     ("uint8", {}),
     ("uint8", IMAGENET),
@@ -57,12 +57,12 @@ def photo(shape, dtype="uint8"):
 
 
 def at(value, number):
-    """Return the argument of one sample: one value for all, or its own."""
+    """Return the value of an argument for one sample: the common value, or an item of the list."""
     return value if np.ndim(value) == 0 else value[number]
 
 
 def window_of(x, layout, sizes, offset, flip, fill, channels, number):
-    """The window of a sample, cut in the obvious way: place by place."""
+    """Return the window of a sample, cut with NumPy's indexing: the reference."""
     shape = []
     begins = []
     holes = []
@@ -87,7 +87,7 @@ def window_of(x, layout, sizes, offset, flip, fill, channels, number):
 
 
 def stacked(samples, layout, *, offset=None, flip=None, fill=None, channels=None, **sizes):
-    """All windows, one after the other."""
+    """Return the windows of all samples, stacked: the reference for a batch."""
     flip = {flip: True} if isinstance(flip, str) else flip or {}
     said = sizes, offset or {}, flip, fill, channels
     return np.stack([window_of(x, layout, *said, n) for n, x in enumerate(samples)])
@@ -95,7 +95,7 @@ def stacked(samples, layout, *, offset=None, flip=None, fill=None, channels=None
 
 @st.composite
 def calls(draw):
-    """(samples, layout of one, layout of the batch, what is said of windows, the conversion)."""
+    """Draw samples, their layout, the layout of the batch, window arguments and the conversion."""
     layout = draw(st.sampled_from(sorted(PATTERNS)))
     dtype, keywords = draw(st.sampled_from(CASTS + RARE))
     usual = (dtype, keywords) in CASTS
@@ -390,7 +390,7 @@ def test_odd_samples_are_named():
         words = r"one array of shape \(20, 25, 3\), which is one sample in hwc; pass .*\[x\]"
         with pytest.raises(layoutkit.ShapeError, match=words):
             collate(np.zeros((20, 25, 3)), "hwc->bchw", **window)
-    vectors = np.empty(2, object)  # of the rank of a sample, but it contains samples
+    vectors = np.empty(2, object)  # has the rank of a sample, but contains samples
     vectors[:] = [np.arange(3), np.arange(3)]
     assert collate(vectors, "l->bl").shape == (2, 3)
     with pytest.raises(layoutkit.ArgumentError, match="takes a sequence of arrays"):
@@ -556,7 +556,7 @@ def test_one_plan_serves_images_of_all_sizes_and_two_the_flipped():
 
 @pytest.mark.parametrize("layout", ["hwc", "chw", "whc"])
 def test_samples_that_lie_in_all_ways(layout):
-    """More kinds at once than are kept: in any order of memory, with gaps, backward, repeated."""
+    """Mix more strides than are cached: any order of axes, gaps, reversed and repeated axes."""
     samples = []
     for number in range(150):
         order = RNG.permutation(3)
@@ -574,7 +574,7 @@ def test_samples_that_lie_in_all_ways(layout):
 
 
 def test_an_output_between_samples_is_written():
-    """Its bytes are between theirs, and none is shared: only NumPy can tell."""
+    """The bytes of `out` and samples alternate; only NumPy's search finds that none is shared."""
     whole = photo((2, 6, 8, 4))
     samples = [whole[0, :, :, :3], whole[1, :, :, :3]]
     out = whole[..., 3]
@@ -598,7 +598,7 @@ def test_arrays_whose_objects_are_not_known_are_asked(monkeypatch):
 
 
 def test_a_dtype_that_is_another_object_is_the_same():
-    """Unpickled dtypes of structures of the other byte order are made anew each time."""
+    """Unpickling makes a new object each time for a dtype of the other byte order."""
     first, second = (photo((4, 5)).astype(np.dtype(">u2").newbyteorder(">")) for _ in range(2))
     second.dtype = pickle.loads(pickle.dumps(np.dtype(">u2")))
     assert_same(collate([first, second], "hw->bhw"), np.stack([first, second]))
@@ -627,7 +627,7 @@ def test_windows_that_no_memory_can_hold_are_an_error():
         collate([np.zeros((1,) * 64)], f"{names} -> b {names}")
 
 
-# ---- every place of a window --------------------------------------------------------------
+# ---- every offset of a window -------------------------------------------------------------
 
 
 @pytest.mark.budget(12)
@@ -635,7 +635,7 @@ def test_windows_that_no_memory_can_hold_are_an_error():
 @pytest.mark.parametrize("axis", ["h", "w"])
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_windows_at_every_place(axis, size, fill):
-    """Up to one element beyond both ends; the Python functions for GPUs have the same windows."""
+    """Cut windows at every offset, up to one element beyond both ends of a sample."""
     x = photo((5, 6, 3))
     length = x.shape["hwc".index(axis)]
     options = {axis: size} if fill is None else {axis: size, "fill": fill}
@@ -652,7 +652,7 @@ def test_windows_at_every_place(axis, size, fill):
 
 @pytest.mark.parametrize("rows", [None, [2, 0, 2]])
 def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
-    """`resolve_crops`, which GPUs and traced functions use, against the compiled table."""
+    """Compare `resolve_crops`, which GPUs and traced functions use, with the compiled table."""
     batch = photo((3, 9, 8, 3))
     samples = batch if rows is None else batch[rows]
     options = parse_collate_options("bhwc->bhwc", fill=None, channels=None, h=4, w=5)
@@ -678,7 +678,7 @@ def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
 @pytest.mark.budget(4)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_samples_whose_equal_dtypes_are_several_objects(count):
-    """The table is then filled from a list of addresses, with a row for each sample."""
+    """Such samples fill the table from a list of addresses, with a row for each sample."""
     samples = [photo((6 + n, 9 - n, 3), ">u2") for n in range(count)]
     assert len({id(x.dtype) for x in samples}) == count
     made = collate(samples, "hwc->bhwc", h=4, w=5)

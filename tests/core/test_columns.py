@@ -1,4 +1,4 @@
-"""Columns of mappings in the pipelines of other libraries; each of them is the real package."""
+"""Columns of mappings in the pipelines of other libraries, tested with the real packages."""
 
 import io
 import os

@@ -34,7 +34,7 @@ PATTERNS = ("bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(hwc)", "bhwc->cwh
 
 
 def patterns(dtype, usual):
-    """Every way to move items of one dtype; with the others nothing moves, and casts are all."""
+    """Return all patterns for the usual dtype, and one that only casts for other dtypes."""
     return PATTERNS if dtype == usual else PATTERNS[1:2]
 
 
@@ -74,9 +74,9 @@ def test_mean_along_any_axis_of_any_layout(order, axis, data):
 @pytest.mark.budget(4)
 @pytest.mark.parametrize("dtype", ["u1", "i2", "i8", "u8"])
 def test_clip_at_the_bounds_of_an_integer_dtype(dtype):
-    """Bounds at, beside and beyond the ends of the dtype; only clipped, so nothing is rounded.
+    """Test bounds at, beside and beyond the limits of the dtype; clipping alone does not round.
 
-    If all values are outside of the bounds, there is no result.
+    Bounds that no value of the dtype fulfils are an error.
     """
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     ends = [low, low + 1, low + 2, 5, high - 2, high - 1, high]
@@ -100,7 +100,7 @@ GAPS = [(), (..., slice(0, -1)), (slice(None), slice(None), slice(None, None, 2)
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->bchw"])
 @pytest.mark.parametrize("axis", "bhwc")
 def test_constants_with_channels_reversal_and_gaps(axis, pattern):
-    """Every product of options; the memory between the elements of `out` is unchanged."""
+    """Combine all options; the memory between the elements of `out` is unchanged."""
     products = itertools.product([None, (2, 1, 0), (0, 2)], REVERSED, GAPS)
     x = RNG.integers(0, 99, (2, 3, 70, 3), dtype=np.uint8)
     for order, backward, gaps in products:
@@ -210,7 +210,7 @@ def test_where_there_is_no_c_the_error_names_the_dict():
         convert(FLOATS, "bhwc->bf", mean={"f": [1] * 60})
 
 
-# --- whatever holds numbers -----------------------------------------------------------
+# --- objects that hold numbers --------------------------------------------------------
 
 
 class Holder:
@@ -224,7 +224,7 @@ class Holder:
 
 
 def holders():
-    """Arrays of three numbers, and the numbers."""
+    """Yield objects that hold three numbers, and these numbers as a list."""
     torch = pytest.importorskip("torch")
     jnp = pytest.importorskip("jax.numpy")
     mean = np.float32(IMAGENET["mean"])
@@ -354,7 +354,7 @@ def test_integers_beyond_floats_are_clipped_exactly():
 
 
 CLIPPED = ["f4", ">f4", "g", "u1", "f8", "i2", "f2", ml_dtypes.bfloat16]
-# Each pair is a kernel or more: one number for all, one a channel, one a column.
+# Each pair needs at least one kernel. Constants: none, one per channel, one per column.
 CONSTANTS = [({}, CLIPPED[:5]), (IMAGENET, CLIPPED), ({"mean": {"w": list(range(7))}}, CLIPPED[:4])]
 
 
@@ -422,7 +422,7 @@ def test_bounds_that_no_value_of_an_integer_dtype_lies_between(clip, keywords):
     for call in calls:
         with pytest.raises(ArgumentError, match=message):
             call()
-    assert convert(IMAGES.astype("f4"), "bhwc->bchw", **keywords | {"dtype": "f4"}).size  # floats
+    assert convert(IMAGES.astype("f4"), "bhwc->bchw", **keywords | {"dtype": "f4"}).size  # valid
 
 
 def test_tracers_refuse_such_bounds():
@@ -459,7 +459,7 @@ def test_gradients_are_zero_outside_of_the_window(constants):
     converter = Converter("bhwc->bchw", clip=(-0.5, 0.5), **constants)
     x = FLOATS.copy()
     grad = RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
-    x[0, 0, 0] = [0.5, -0.5, 0.6]  # on the bounds gradients pass
+    x[0, 0, 0] = [0.5, -0.5, 0.6]  # gradients pass at the bounds
     factor = np.float32(1) if not constants else np.float32(2) / np.float32(IMAGENET["std"])
     wanted = clipped_gradient(grad, x, -0.5, 0.5, factor)
     assert wanted[0, 0, 0].tolist()[2] == 0 != wanted[0, 0, 0].tolist()[0]
@@ -568,7 +568,7 @@ def test_a_pattern_by_keyword():
         1,
         2,
         3,
-    )  # a size
+    )  # x= is a size here
     with pytest.raises(TypeError, match="pattern"):
         convert(x, "bhw->bhw", pattern="bhw->bhw")
     with pytest.raises(LayoutkitError):

@@ -30,7 +30,7 @@ quick = settings(
 
 @st.composite
 def conversions(draw):
-    """(pattern, shape, sizes): letters moved, folded, unfolded, dropped and added."""
+    """Draw (pattern, shape, sizes): axes are moved, folded, unfolded, dropped and added."""
     letters = draw(st.permutations("abcdghwz"))[: draw(st.integers(1, 8))]
     limit = {1: 300, 2: 70, 3: 17, 4: 9}.get(len(letters), 3)
     sizes = {
@@ -38,10 +38,10 @@ def conversions(draw):
     }
     source = list(letters)
     target = list(draw(st.permutations(letters)))
-    if draw(st.booleans()):  # an axis of size 1 goes
+    if draw(st.booleans()):  # drop an axis of size 1
         sizes["p"] = 1
         source.insert(draw(st.integers(0, len(source))), "p")
-    if draw(st.booleans()):  # another one comes
+    if draw(st.booleans()):  # add an axis of size 1
         target.insert(draw(st.integers(0, len(target))), "q")
     left, right = (_folded(draw, side) for side in (source, target))
     text = "->".join(
@@ -86,7 +86,7 @@ def test_any_out(conversion, how, dtype, seed):
 
 @pytest.mark.parametrize("item", [1, 2, 4, 8, 16])
 def test_tile_edges(item):
-    """All lengths about the edges of registers, tiles and lines, on both axes."""
+    """Transpose with lengths near the sizes of registers, tiles and cache lines on both axes."""
     rng = np.random.default_rng(item)
     edges = [1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129]
     whole = random_array(rng, (2, 129, 129), f"u{item}" if item < 16 else "c16")
@@ -100,11 +100,11 @@ def test_tile_edges(item):
 @pytest.mark.parametrize("pair", list(itertools.permutations(BHWC, 2)), ids="->".join)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 17, 32, 33, 64])
 def test_images(pair, channels):
-    """Short and long channel axes, odd pixel counts, with and without streaming stores."""
+    """Move short and long channel axes and odd pixel counts, with and without streaming stores."""
     cases = itertools.product((1, 2, 4), ((3, 7, 9), (2, 64, 65)))
     for item, shape in cases:
         if (item, shape[0], channels) == (2, 2, 64):
-            continue  # streamed items of two bytes are those of test_launch.py
+            continue  # test_launch.py streams items of two bytes
         sizes = dict(zip("bhw", shape, strict=True), c=channels)
         source, target = pair
         x = random_array(np.random.default_rng(1), [sizes[a] for a in source], f"u{item}")
@@ -114,17 +114,17 @@ def test_images(pair, channels):
 
 @pytest.fixture
 def streaming(monkeypatch):
-    """Streaming stores for small outputs too."""
+    """Use streaming stores for small outputs too."""
     monkeypatch.setattr(launch, "STREAM_BYTES", 256)
     monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", ODD], ids=str)
 def test_streamed_to_any_address(streaming, dtype):
-    """The ends of a run outside of whole lines are stored as well, and nothing beyond."""
+    """The ends of a run outside of whole cache lines are stored, and nothing beyond the run."""
     rng, dtype = np.random.default_rng(0), np.dtype(dtype)
     cases = [("bwc->bcw", (2, 193, 3)), ("bcw->bwc", (2, 3, 193)), ("bwc->bwc", (2, 33, 9))]
-    # Of bytes a transpose that is finished row by row takes seconds to compile.
+    # For bytes, a transpose that stores its last rows one by one takes seconds to compile.
     cases += [("bwc->bcw", (3, 65, 37))] if dtype.itemsize > 1 else []
     for pattern, shape in cases:
         x = random_array(rng, shape, dtype)
@@ -155,7 +155,7 @@ def test_about_the_longest_table(period):
 
 @pytest.mark.parametrize("rank", [9, 12, 16])
 def test_more_axes_than_a_kernel_walks(rank):
-    """Sixteen axes, none of which fuse; with a cast and a formula, too."""
+    """Convert up to sixteen axes that cannot be fused, also with a cast and a formula."""
     letters = "abcdefghijklmnop"[:rank]
     x = np.arange(2**rank, dtype=np.uint16).reshape((2,) * rank)
     target = letters[::2][::-1] + letters[1::2]
@@ -211,11 +211,11 @@ def test_elements_without_bytes():
 
 @pytest.mark.budget(0)
 def test_far_more_than_two_billion_elements():
-    """Offsets beyond 2**31 in both arrays, seen from a broadcast source."""
+    """Convert more than 2**31 elements; the source is broadcast to save memory."""
     try:
         x = np.broadcast_to(np.arange(7, dtype=np.uint8), (2**31 // 7 + 3, 7))
         room = mmap.mmap(-1, x.size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # most of the time went into pages of 4 KiB
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # page faults of 4 KiB took most of the time
             room.madvise(mmap.MADV_HUGEPAGE)
         y = convert(x, "bc->cb", out=np.frombuffer(room, np.uint8).reshape(x.shape[::-1]))
     except (MemoryError, OSError):
@@ -240,7 +240,7 @@ def test_one_converter_takes_any_shape_strides_and_dtype():
 
 
 class Named(Converter):
-    """A Converter of a user, who adds to it."""
+    """A user's subclass of Converter that adds an attribute."""
 
     def __init__(self, name, pattern):
         super().__init__(pattern)
@@ -257,7 +257,7 @@ def test_copies_and_pickles_of_a_users_converter_keep_what_is_the_users():
 
 
 def test_subclasses_of_numpys_array_are_its_arrays():
-    """Without adapters: memory maps are most of them."""
+    """Subclasses, such as memory maps, are converted without the modules for other libraries."""
     code = """
 import sys
 import numpy as np
@@ -274,7 +274,7 @@ print("layoutkit.backends" in sys.modules)
 
 
 class Odd(type):
-    """A class that cannot be hashed."""
+    """A metaclass whose classes cannot be hashed."""
 
     __hash__ = None
 
@@ -289,7 +289,7 @@ def test_odd_classes_are_no_arrays(x):
 
 @pytest.mark.budget(0)
 def test_constants_of_many_channels_are_kept_within_bounds():
-    """200,000 means took 22 MB a batch size, of 512 that a Converter keeps."""
+    """A Converter caches up to 512 batch sizes; 200,000 means once took 22 MB for each."""
     converter = Converter("bc->cb", mean=np.arange(200_000.0), dtype="float32")
     x = np.zeros((16, 200_000), np.uint8)
     wanted = converter(x[:1])

@@ -25,7 +25,7 @@ def values(seed=0, shape=SHAPE, dtype=np.float32):
 
 
 def aligned(shape=SHAPE, dtype=np.float32, value=0):
-    """Return an array that begins on a cache line, as those of the first calls do."""
+    """Return an array that begins on a cache line, as the arrays of the first calls do."""
     array = empty(shape, np.dtype(dtype))
     array[...] = value
     return array
@@ -33,7 +33,7 @@ def aligned(shape=SHAPE, dtype=np.float32, value=0):
 
 @pytest.fixture
 def direct():
-    """The function that the Converter calls first, after some calls."""
+    """Return the compiled function that a Converter tries first after some calls."""
     converter = Converter("bhwc->bchw")
     x, out = aligned(value=values()), aligned(OUT)
     for _ in range(FEWEST_CALLS):
@@ -103,7 +103,7 @@ def test_other_arguments_are_left_to_python(direct, other):
 
 @pytest.mark.parametrize("offset", [-BYTES, BYTES])
 def test_neighbors_do_not_overlap(direct, offset):
-    assert BYTES % 64 == 0  # for the alignment
+    assert BYTES % 64 == 0  # keeps both arrays aligned
     x, out = beside(offset)
     x[...] = values()
     assert direct(x, out) == 1
@@ -124,7 +124,7 @@ def test_the_first_item_is_not_always_at_the_beginning():
     ("size", "strides", "offset"), [(2, (4, 8), 0), (1, (8, 4), 0), (2, (8, 4), 4)], ids=str
 )
 def test_each_word_of_a_description_is_compared(size, strides, offset):
-    """An array that differs in one size or stride only is not taken for the other one."""
+    """An array that differs in only one size or stride is not mistaken for the first one."""
     memory = np.arange(64, dtype=np.float32)
     converter, out = Converter("ab->ba"), np.zeros((2, 2), np.float32)
     first = np.lib.stride_tricks.as_strided(memory, (2, 2), (8, 4))
@@ -168,7 +168,7 @@ def test_functions_and_copies_of_converters():
 
 @pytest.mark.parametrize("shape", [SHAPE, (4, 60, 61, 3)], ids=["with the GIL", "without it"])
 def test_threads_with_arrays_of_two_shapes(shape):
-    """Each thread's arrays replace the call of the other threads."""
+    """Each thread's shape replaces the compiled call for the shape of the other threads."""
     converter = Converter("bhwc->bchw")
     wrong = []
 
@@ -202,7 +202,7 @@ def test_options_of_several_steps_go_through_python():
 
 
 def after_many_calls(converter, x):
-    """Return the function that the Converter calls first without out=, after some calls."""
+    """Return the compiled function that a Converter tries first without out=, after some calls."""
     for _ in range(FEWEST_CALLS):
         converter(x)
     return converter._direct_new

@@ -1,4 +1,4 @@
-"""Converters are equal where the same was asked of them, and hash by it."""
+"""Equality of Converters: those with equal options are equal and have equal hashes."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ OTHERS = [
     Converter("bc->cb", copy=False),
     Converter("bc->cb", c=1),
     Converter("bc->cb", c=2),
-    Converter("bc->cb", c=True),  # refused when it is called, as 1 is not
+    Converter("bc->cb", c=True),  # calls raise for True, but not for 1
     Converter("bc->cb", b=1),
 ]
 

@@ -1,4 +1,4 @@
-"""Every bad input: its documented error, in our words, and nothing written."""
+"""Invalid input: the documented error with layoutkit's own message, and no output written."""
 
 import fractions
 import re
@@ -27,7 +27,7 @@ F = X.astype("f4")
 
 
 def refused(error, words, x=X, pattern="bhwc->bchw", **keywords):
-    """The call raises, says the words, and says them again after a call that was right."""
+    """Check that the call raises with these words, and again after a valid call."""
     for _ in range(2):
         with pytest.raises(error, match=re.escape(words)) as caught:
             convert(x, pattern, **keywords)
@@ -270,7 +270,7 @@ def test_copy_words(copy):
 
 
 def test_refused_before_and_after_a_call_that_was_right():
-    """Equal to Python, but not the same: 1 and True, 2 and 2.0 and Decimal(2)."""
+    """Distinguish values that are equal in Python: 1 and True, 2 and 2.0 and Decimal(2)."""
     convert(X, "bhwc->bchw", h=2)
     refused(ShapeError, "h is 2.0", h=2.0)
     convert(X, "bhwc->bchw", scale=2)

@@ -1,4 +1,4 @@
-"""Every allocation and system call of an operation fails once, and once for good."""
+"""Fault injection: every allocation and system call fails a single time, or from then on."""
 
 import contextlib
 import gc
@@ -40,7 +40,7 @@ pytest.importorskip("dask.array", reason="chunks of stores are converted by dask
 pytest.importorskip("zarr", reason="the stores are of zarr", minversion="3.1.3")
 
 X = np.random.default_rng(0).integers(0, 99, (8, 16, 16, 3), np.uint8)
-LARGE = np.zeros((4, 512, 512, 3), np.uint8)  # its result is a mapping of its own
+LARGE = np.zeros((4, 512, 512, 3), np.uint8)  # its result gets a memory mapping of its own
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Operation:
     run         runs the operation and returns what has to be equal in every run
     old         output files that exist before; an error leaves them unchanged
     kinds       kinds of calls that the operation makes, each at least once
-    cache       it uses a cache, and succeeds without it
+    cache       the operation uses a cache, and succeeds without the cache
     resumable   an error may leave complete parts, which the next run keeps
     skips       input files that cannot be read are left out and reported
     """
@@ -261,14 +261,14 @@ def tree(folder):
 
 
 def resources():
-    """Return the number of open descriptors, the threads, and the lent bytes of the pool."""
+    """Return the number of open descriptors, the threads, and the pool's bytes in use."""
     # Threads of zarr and of dask stay for the next call.
     threads = [t.name for t in threading.enumerate() if not t.name.startswith(("zarr", "asyncio"))]
     return len(os.listdir("/proc/self/fd")), Counter(threads), buffers.stats()["held"]
 
 
 def check_resources(before):
-    """Check that nothing was added; what earlier tests left may go meanwhile."""
+    """Check that nothing was added; leftovers of earlier tests may disappear meanwhile."""
     deadline = time.monotonic() + 5
     while (leaks := leaked(before)) and time.monotonic() < deadline:
         gc.collect()

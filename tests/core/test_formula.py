@@ -20,8 +20,8 @@ NAMES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 KERNEL = [np.dtype(name) for name in NAMES] + [BF16]
 FLOATS = [d for d in KERNEL if d.kind in "fV"]
 F4 = np.dtype("f4")
-# NumPy makes integers of floats. Of the casts that kernels make there is one of each sort, every
-# dtype in some: kernels/test_numeric.py has all of them.
+# NumPy casts floats to integers. Of the casts that kernels make, one of each kind is tested here,
+# and every dtype in some; kernels/test_numeric.py tests all of them.
 SORTS = {
     "?": "i4",
     "i1": "u8",
@@ -82,10 +82,10 @@ def test_saturating_casts_are_exact(pair):
 @pytest.mark.parametrize("casting", ["unsafe", "saturate"])
 @pytest.mark.filterwarnings("error")
 def test_dtypes_that_kernels_do_not_know(source, casting):
-    """Neither NumPy's warnings nor its refusals reach the user."""
+    """Neither warnings nor errors of NumPy reach the user."""
     x = every_value(source)[:3000]
     if source.kind == "c" and casting == "unsafe":
-        x = x[abs(x) < 100]  # elsewhere C, and so NumPy, leaves the integer open
+        x = x[abs(x) < 100]  # larger values: undefined in C and NumPy
     for target in [*KERNEL, *OTHERS]:
         if not can_cast(source, target, casting):  # complex to real
             continue
@@ -102,7 +102,7 @@ def test_dtypes_that_kernels_do_not_know(source, casting):
 @pytest.mark.parametrize("source", ["c8", "c16", ">c8", ">c16", *COMPLEX32], ids=str)
 @pytest.mark.filterwarnings("error")
 def test_a_complex_number_is_false_if_both_parts_are_zero(source):
-    """Casts to other real dtypes take the real part, if they are asked to be unsafe."""
+    """Unsafe casts to other real dtypes take the real part."""
     x = np.array([0, complex(-0.0, -0.0), 1j, -0.5j, 2, 3 + 4j, complex(0, np.nan)], "c8")
     x = x.astype(source)
     truth = convert(x, "b->b", dtype="bool", casting="unsafe")
@@ -139,7 +139,7 @@ def test_saturate_knows_the_last_bits_of_long_double():
     assert y.tolist() == [2**63 - 1, 2**63 - 1, -(2**63), 2**62 + 1, 1]
 
 
-FEW, MANY = (2, 9, 8, 3), (3, 33, 5, 20)  # channels
+FEW, MANY = (2, 9, 8, 3), (3, 33, 5, 20)  # shapes with few and with many channels
 
 
 @pytest.mark.budget(1)
@@ -164,7 +164,7 @@ STD = (0.229, 12.5, -0.01, 3.0, 1e4)
 
 
 def check_formula(x, pattern, dtype=None, out=None, scale=1 / 255, **sizes):
-    """At most 3 ulp of the larger term, and the rounding to a narrower target."""
+    """Check that the error is at most 3 ulp of the larger term plus the target's rounding."""
     count = dict(zip("bchwd", (0, sizes.pop("channels")), strict=False))["c"]
     mean, std = (np.resize(values, count).tolist() for values in (MEAN, STD))
     constants = {"scale": scale, "mean": mean, "std": std, **sizes}
@@ -328,7 +328,7 @@ def test_empty_arrays_take_a_formula():
 @pytest.mark.parametrize("target", ["f4", "f8", ">f4"])
 @pytest.mark.parametrize("how", ["plain"])
 def test_the_precision_of_a_formula(source, target, how):
-    """Differences that only float64 represents, in kernels and in NumPy's stages."""
+    """Compute differences that only float64 represents, by kernels and by NumPy."""
     base = 1e9
     x = laid((base + np.arange(24.0).reshape(2, 3, 4)), "plain")
     x = laid(x, how)

@@ -1,6 +1,6 @@
-"""Nothing is read or written beside the arrays of a call, and nothing in them is wrong.
+"""Conversions between guard pages: no access outside of the arrays, and correct results.
 
-`make fuzz` makes more of these moves, from any seed and for other instruction sets.
+`make fuzz` runs more of these conversions, from any seed and for other instruction sets.
 """
 
 import os
@@ -28,7 +28,7 @@ import fuzz
 {plant}
 print(fuzz.hunt({seed}, 0, {moves}, {kernels}) or "right")
 """
-# One word of the parameter block of every kernel is wrong.
+# Adds an error to one word of the parameter block of every kernel.
 PLANT = """
 import dataclasses, struct
 from layoutkit.kernels.cpu import accumulate_launch, launch, params as words
@@ -45,7 +45,7 @@ launch.prepare = accumulate_launch.prepare = planted
 
 
 def hunted(moves, *, seed=0, kernels=24, plant="", **variables):
-    """Return the output of a process that runs these conversions with a planted error."""
+    """Return the output of a process that runs random conversions after the code `plant`."""
     code = HUNT.format(helpers=HELPERS, plant=plant, seed=seed, moves=moves, kernels=kernels)
     return python(code, **variables).strip()
 
@@ -59,7 +59,7 @@ def test_random_moves(moves):
 @pytest.mark.budget(1)
 @pytest.mark.parametrize(("moves", "kernels"), [(60, 2), (150, 4)])
 def test_moves_on_another_cpu(moves, kernels):
-    """Few kernels, as this CPU's are not that one's; `make fuzz CPU=sse2` has all of them."""
+    """Use few kernels, which have to be compiled for AVX2; `make fuzz CPU=sse2` uses all."""
     if not X86 or lacking("avx2"):
         pytest.skip("this CPU has no AVX2")
     assert hunted(moves, seed=1, kernels=kernels, **named("avx2")) == "right"

@@ -23,7 +23,7 @@ HUGE = np.broadcast_to(np.uint8(1), (1 << 31, 1 << 31))
 @pytest.mark.parametrize("pattern", ["(hb)c->bhc", "(hb)c->hbc", "(hb)c->cbh", "(hb)c->c(bh)"])
 @pytest.mark.parametrize("size", [1 << 58, 1 << 62, 1 << 63, 1 << 70])
 def test_sizes_beside_nothing(pattern, size):
-    """NumPy counts the other axes of an empty array: "array is too big", or "Maximum allowed"."""
+    """NumPy limits the other axes of an empty array: "array is too big", or "Maximum allowed"."""
     for run in (
         lambda: convert(EMPTY, pattern, h=size, b=0),
         lambda: layoutkit.plan(pattern, (0, 3), h=size, b=0),

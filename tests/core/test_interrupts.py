@@ -19,7 +19,7 @@ from layoutkit import buffers as blocks
 
 pytestmark = pytest.mark.budget(4)
 
-SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
+SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough for worker threads
 X = np.random.default_rng(0).integers(0, 99, SHAPE).astype("f4")
 PLANES = X.transpose(0, 3, 1, 2).copy()
 
@@ -53,7 +53,7 @@ WORK = [check_convert, check_accumulate, check_view]
 def two_threads():
     before = get_num_threads()
     set_num_threads(2)
-    for work in WORK:  # kernels are loaded; the first conversion is the business of test_process
+    for work in WORK:  # loads the kernels; test_process tests first conversions
         work()
     yield
     set_num_threads(before)
@@ -61,10 +61,11 @@ def two_threads():
 
 @pytest.fixture
 def check_memory(monkeypatch):
-    """A function that checks that the pool has its memory back.
+    """Return a function that checks that all memory of the pool was freed.
 
-    A block stays lent where an exception comes at the first step of the callback that gives it
-    back, of which Python tells its hook, or in the step between lending it and making the array.
+    A block stays allocated if an exception is raised at the first step of the callback that frees
+    the block, which Python reports to `sys.unraisablehook`, or in the step between the allocation
+    of the block and the creation of the array.
     """
     lost = []
     monkeypatch.setattr(sys, "unraisablehook", lambda told: lost.append(told.object.args[0].size))
@@ -77,7 +78,7 @@ def check_memory(monkeypatch):
 
 
 def held():
-    """Bytes of the pool that are lent, when all that can go is gone."""
+    """Return the pool's bytes in use after a garbage collection."""
     gc.collect()
     return buffers.stats()["held"]
 
@@ -116,7 +117,7 @@ def test_asynchronous_exceptions_leave_all_right(work, check_memory):
 
 
 def surviving(loop, ending):
-    """The loop again and again, as an exception may come between its own steps too."""
+    """Return a function that restarts the loop, as the exception may also stop the loop itself."""
 
     def run():
         while not ending.is_set():

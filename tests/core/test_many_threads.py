@@ -21,13 +21,13 @@ from public_calls import CALLS, Shared, all_calls, comparable
 
 HOME = Path(__file__).parents[2]
 THREADS = 8
-# Layers, transformers and loaders of other libraries, which decide in which threads they run.
+# Layers, transformers and loaders of other libraries, which choose the threads themselves.
 FRAMEWORKS = ("torch.", "keras.", "sklearn.")
 
 
 @pytest.fixture
 def switching():
-    """Threads that switch as often as Python allows."""
+    """Make Python switch threads as often as it can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -48,7 +48,7 @@ def calls(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def calls_of_one(tmp_path_factory):
-    """Calls of other objects, so that threads make what shared objects cache."""
+    """Return calls of separate objects, so that the caches of shared objects stay empty."""
     return all_calls(Shared(tmp_path_factory.mktemp("one")))
 
 
@@ -99,6 +99,6 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 def test_the_first_calls_of_a_process_in_eight_threads():
-    """Each thread begins with other calls: imports, caches and the pool are made by all of them."""
+    """Each thread begins with other calls, so threads race for imports, caches and the pool."""
     output = python(FIRST.format(paths=[str(HOME / "tests" / "helpers")]), PYTHONPATH=HOME)
     assert output.splitlines()[-1] == f"equal: {[True] * 8}"

@@ -14,7 +14,7 @@ import layoutkit
 
 pytestmark = pytest.mark.budget(6)
 
-SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
+SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough for worker threads
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 
 START = """
@@ -179,7 +179,7 @@ thread.join()
 
 
 def test_a_first_conversion_imports_no_encoding():
-    """Fork does not wait for the import lock of an encoding: 1 of 80 children hung."""
+    """Fork does not wait for the import lock of an encoding: 1 of 80 children once hung."""
     seen = """
 def encodings():
     return {name for name in sys.modules if name.startswith("encodings.")}
@@ -193,8 +193,8 @@ print(sorted(encodings() - before))
 @pytest.mark.budget(0)
 @needs_fork
 def test_children_forked_beside_the_first_conversion_of_another_thread_finish():
-    """Its imports of kernels and llvmlite take a tenth of a second: 6 of 40 children hung."""
-    python(FORK_AT_ANY_TIME, sys_argv=["0"])  # compiled for all that follow
+    """The other thread imports for a tenth of a second, during which 6 of 40 children once hung."""
+    python(FORK_AT_ANY_TIME, sys_argv=["0"])  # compiles the kernels for the runs below
     answers = [python(FORK_AT_ANY_TIME, sys_argv=[str(0.006 * n)]) for n in range(12)]
     assert answers == ["0\n"] * 12
 
@@ -267,12 +267,12 @@ thread.join()
 
 @pytest.mark.budget(0)
 def test_no_module_takes_the_lock_while_it_is_imported():
-    """A thread that holds the lock and imports that module would deadlock with it."""
+    """A thread that holds the lock and imports such a module could deadlock with another import."""
     home = Path(layoutkit.__file__).parents[1]
     paths = [path for room in ("layoutkit", "kernels") for path in (home / room).rglob("*.py")]
     names = [".".join(path.relative_to(home).with_suffix("").parts) for path in paths]
     names = [name if name.startswith("layoutkit") else f"layoutkit.{name}" for name in names]
-    top = ("__init__", "__main__", "cli")  # and the command line, which no other module imports
+    top = ("__init__", "__main__", "cli")  # no module imports the command line
     python(IMPORT_ALL, sys_argv=[n for n in names if not n.endswith(top) and ".cli." not in n])
 
 

@@ -48,7 +48,7 @@ def test_floats_are_those_of_torch_in_float64(name, antialias, shape, size):
 @pytest.mark.parametrize(("shape", "size"), SHAPES)
 def test_bytes_are_within_one_of_pillow(name, shape, size):
     image = pytest.importorskip("PIL.Image")
-    x = RNG.integers(90, 160, shape).astype(np.uint8)  # no pass leaves 0 to 255
+    x = RNG.integers(90, 160, shape).astype(np.uint8)  # no pass is clipped to 0 to 255
     made = collate([x], "hw->bhw", h=size[0], w=size[1], resize=name)[0]
     methods = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
     resized = np.asarray(image.fromarray(x).resize(size[::-1], methods[name]))
@@ -78,7 +78,7 @@ def test_the_shorter_side_is_that_of_torchvision():
     whole = collate([x], "hwc->bhwc", h=20, w=30, resize="bicubic")[0]
     assert_same(made, whole[2:18, 3:27])
     odd = collate([x], "hwc->bhwc", h=15, w=23, resize="bicubic", short_side=20)[0]
-    assert_same(odd, whole[2:17, 4:27])  # 2.5 and 3.5, half to even
+    assert_same(odd, whole[2:17, 4:27])  # offsets 2.5 and 3.5 are rounded half to even
     wide = collate([x], "hwc->bhwc", h=24, w=24, resize="bicubic", short_side=20, fill=1)[0]
     assert_same(wide[2:22], whole[:, 3:27])
     assert (wide[:2] == 1).all()
@@ -219,7 +219,7 @@ def test_tensors_on_the_cpu():
 
 
 def assert_close_to(made, expected):
-    """Compare results of another order of summation."""
+    """Compare results whose sums were computed in another order."""
     made, expected = np.asarray(made), np.asarray(expected)
     assert made.dtype == expected.dtype
     wide = expected.astype(np.complex128)
@@ -342,7 +342,7 @@ def test_points_of_samples_are_mapped_to_results(options, call, expected):
     placement = collator.placement((200, 400, 3), **call)
     assert placement == expected
     np.testing.assert_allclose(placement.to_image(placement.to_fitted([[30, 20]])), [[30, 20]])
-    # A ramp shows where its positions are in the result.
+    # The values of a ramp are positions in the image, which can be read off the result.
     y, x = np.mgrid[:200, :400].astype(np.float32)
     for ramp, axis in ((y, 0), (x, 1)):
         made = collator([ramp[..., None]], **call)[0, 0]

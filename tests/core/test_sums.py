@@ -1,4 +1,4 @@
-"""Fused sums: nests, tiles, kernels, threads. What `accumulate` promises is in test_accumulate."""
+"""Fused sums: loop nests, tiles, kernels, threads; test_accumulate has the public contract."""
 
 import itertools
 import threading
@@ -25,14 +25,14 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def tiny_tiles(monkeypatch):
-    """Tiles so small that little arrays have many, of which the last ones overlap."""
+    """Make tiles so small that small arrays have many tiles, the last of which overlap."""
     monkeypatch.setattr(accumulate_launch, "l2_cache_bytes", lambda: 1 << 13)
     monkeypatch.setattr(accumulate_launch, "ROWS_BYTES", 512)
     monkeypatch.setattr(accumulate_launch, "PIECE_BYTES", 64)
 
 
 def values(shape, dtype):
-    """Numbers of very different sizes, so that another order of adding shows."""
+    """Return numbers of very different magnitudes, so that another order of addition is visible."""
     numbers = RNG.standard_normal(shape) * 10.0 ** RNG.integers(-3, 4, shape)
     return numbers.astype("f4").astype(dtype)
 
@@ -41,9 +41,9 @@ def values(shape, dtype):
 
 SIZES = {"b": 5, "h": 6, "w": 7, "c": 33}
 MOST = 1 << 16  # numbers in each part of a random sum; tiny tiles make many of them
-# What is added to what. Every dtype is a kernel more for every move, added to and not: those that
-# are not here are added where nothing moves in kernels/test_dtypes.py, and what is mixed lies
-# plainly and has no axis of 2, 3 or 4 places, so that few of the moves are made with casts.
+# The dtypes of the parts. Every dtype needs more kernels for every move, so the other dtypes are
+# added only without moves, in kernels/test_dtypes.py. Parts of mixed dtypes are contiguous and have
+# no axis of size 2, 3 or 4, so that few moves are combined with casts.
 MIXED = [["f4"], ["f4", BF16], ["f4", "f8"]]
 
 
@@ -99,14 +99,14 @@ def test_folds_on_either_side(tiny_tiles, layout):
 
 @pytest.mark.parametrize("shape", [(16, 112, 7, 100), (8, 120, 14, 100), (32, 104, 28, 100)])
 def test_parts_whose_last_block_of_rows_is_long(shape):
-    """No block of 64 rows and up to 127 left over fitted the scratch area: an error, once."""
+    """A last block of up to 127 rows did not fit the scratch area, which once raised an error."""
     b, c, h, w = shape
     parts = [(np.ones(shape, BF16), "bchw"), (values((b, h, w, c), BF16), "bhwc")]
     assert_same(accumulate(parts, "bchw"), reference_sum(parts, "bchw", "f4", BF16))
 
 
 def test_an_axis_that_only_other_parts_split():
-    """The stride of its pieces is a multiple of the axis' own."""
+    """The pieces of the axis have a stride that is a multiple of the axis' own stride."""
     x = values((3, 2, 4), "f4")
     flat = values((2, 12), "f4")
     wanted = x.transpose(1, 0, 2).reshape(2, 12) + flat
@@ -116,7 +116,7 @@ def test_an_axis_that_only_other_parts_split():
 
 
 def test_folds_that_share_no_nest():
-    """24 places as 4 by 6 and as 6 by 4: no loop steps evenly through both."""
+    """Fold 24 elements as 4 by 6 and as 6 by 4, through which no common loop can step."""
     x = values([4, 6], "f4")
     y = values([6, 4], "f4")
     moves = [parse_pattern("xy->(xy)").resolve((4, 6)), parse_pattern("xy->(xy)").resolve((6, 4))]
@@ -271,7 +271,7 @@ def test_a_loop_of_sums_allocates_nothing():
 
 
 def test_no_temporary_of_the_size_of_a_part():
-    """Sixteen parts in three layouts: what is borrowed on the way is the tiles alone."""
+    """A sum of sixteen parts in three layouts allocates no temporary memory except tiles."""
     parts = large() * 4
     buffers.clear()
     held = buffers.stats()["held"]
