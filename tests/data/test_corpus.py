@@ -1,6 +1,6 @@
-"""The kept corpus: every input that ever failed, and random damage to all of them.
+"""The corpus of every input that ever failed, and random damage to these inputs.
 
-`make fuzz` opens many more of them, in a process of their own with limits on time and memory.
+`make fuzz` opens many more damaged inputs, in a process with limits on time and memory.
 """
 
 import os
@@ -28,7 +28,7 @@ KINDS = {each for each in corpus.READERS if each != "parquet"}
 
 @pytest.fixture
 def inputs():
-    """The inputs of the corpus that this machine has readers for."""
+    """Return the inputs of the corpus that this machine has readers for."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -67,12 +67,12 @@ def test_damaged_inputs_end_with_a_result_or_an_error_of_layoutkit(inputs, tmp_p
     assert wrong == {}
 
 
-# No way of reading these succeeds: they are answers that every request has to refuse.
+# No reader accepts these answers of servers: every request has to raise for them.
 REFUSED = {"http/missing.http", "http/redirect.http", "http/gzip.http"}
 
 
 def test_valid_inputs_are_read(inputs, tmp_path, monkeypatch):
-    """A reader that refused everything would hide every failure."""
+    """A reader that rejects every input would hide all failures."""
     done = []
 
     def count(*steps):

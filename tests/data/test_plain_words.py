@@ -1,4 +1,4 @@
-"""Arguments of the wrong kind meet an error of this project, not one of NumPy or the system."""
+"""Arguments of the wrong type: an error of layoutkit, not of NumPy or the system."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
 """Extensions that take two files: a module, and a row in the table that names it.
 
-Each test adds a toy by the recipe, uses it as a user does, and takes it away again.
+Each test adds a toy extension by the recipe, uses it as a user does, and removes it again.
 """
 
 import importlib
@@ -23,7 +23,7 @@ GRID = blocks("A new file format")[0]
 
 @pytest.fixture
 def add(tmp_path, monkeypatch):
-    """Adds a module to a package of layoutkit, until the test ends."""
+    """Return a function that adds a module to a package of layoutkit until the test ends."""
 
     def added(package, name, source):
         folder = tmp_path / "modules"

@@ -1,4 +1,4 @@
-"""RecordIO files written and read: the frames of known files, and what damaged ones say."""
+"""RecordIO files written and read: the frames of known files, and errors of damaged files."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from layoutkit.data.io.image_record import pack_image, unpack_image
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter, read_records
 
-# Payloads and the frames that the original's own writer makes of them.
+# Payloads, and the frames that the writer of the original library makes of them.
 GOLDEN = [
     (b"hello", "0a23d7ce 05000000 68656c6c 6f000000"),
     (b"", "0a23d7ce 00000000"),
@@ -218,7 +218,7 @@ def test_labels_and_ids_are_packed_and_unpacked():
     assert (header, data) == ((0, (3.0,), 7, 9), b"data")
     assert unpack_image(pack_image(b"", [5]))[0] == (1, (5.0,), 0, 0)
     assert unpack_image(pack_image(b"", np.float32([1, 0.5]), 2**64 - 1))[0].labels == (1.0, 0.5)
-    # The field of the one label means nothing where labels follow.
+    # The field for a single label is ignored if several labels follow.
     odd = struct.pack("<IfQQ2f", 2, 9.0, 1, 0, 1.0, 2.0) + b"x"
     assert unpack_image(odd) == ((2, (1.0, 2.0), 1, 0), b"x")
 
@@ -252,7 +252,7 @@ def test_mean_files_are_those_of_the_original(tmp_path):
     found = recordio.read_mean(tmp_path / "mean.bin")
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, VALUES)
-    found += 1  # its own memory
+    found += 1  # the array is writable
 
 
 def test_older_mean_files_are_read(tmp_path):
@@ -330,7 +330,7 @@ def test_a_mean_image_has_three_axes(tmp_path):
     start=st.sampled_from([0, 1, 8]),
 )
 def test_heads_are_found_in_short_and_in_long_data(pieces, around, start):
-    """Beside the size from which NumPy searches, with words at any position."""
+    """Test sizes near the limit from which NumPy searches, with magic words at any position."""
     body = b"".join(bytes(gap) + word for gap, word in pieces)
     size = start + framing._LONG + around
     data = body[:size].rjust(size, b"\0")

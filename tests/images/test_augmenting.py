@@ -1,4 +1,4 @@
-"""Each option of an Augmenter does to pixels what a slow, obvious reference does."""
+"""Options of an Augmenter, compared with a slow and simple reference."""
 
 import pickle
 
@@ -26,7 +26,7 @@ COLOURS = np.stack([RAMP, RAMP + 100, RAMP + 200], axis=-1)
 
 
 def planes(pixels, shape=None, **options):
-    """What an Augmenter makes of pixels, as uint8 planes."""
+    """Return the pixels that an Augmenter makes, as uint8 planes."""
     shape = shape or (pixels.shape[2], *pixels.shape[:2])
     return Augmenter(shape, dtype="uint8", **options)(pixels)
 
@@ -157,7 +157,7 @@ def test_warps(angle, shear, scale, ratio, limits):
     size = [min(max(limits[0], scale * side), limits[1]) for side in (9, 12)]
     expected = augmented.warp(smooth, angle, shear, scale, ratio, size, 255)
     assert found.shape == expected.shape == (int(size[0]), int(size[1]))
-    # OpenCV rounds places to 1/32 of a pixel; at the edge of the image that is 255 / 32.
+    # OpenCV rounds positions to 1/32 of a pixel, which at the edge of the image changes 255 / 32.
     assert np.mean(np.abs(found - expected)) < 3
     np.testing.assert_allclose(found, expected, atol=26)
 
@@ -240,7 +240,7 @@ def test_factors_of_colours(factor, name):
     found = getattr(color, name)(PHOTO, factor)
     expected = getattr(augmented, name)(PHOTO, factor)
     off = np.abs(found.astype(int) - expected)
-    assert off.max() <= 1  # where float32 and float64 lie on two sides of a half
+    assert off.max() <= 1  # float32 and float64 may round differently near a half
     assert np.mean(off > 0) < 0.02
 
 
@@ -318,7 +318,7 @@ def test_layouts_and_the_formula(layout, varies):
 @pytest.mark.parametrize("varies", [False, True])
 def test_dtypes(dtype, varies):
     k = {"max_random_contrast": 0.3} if varies else {}
-    k |= {"layout": "hwc", "mean": 100, "std": 2}  # where nothing moves a kernel takes little time
+    k |= {"layout": "hwc", "mean": 100, "std": 2}  # kernels without moves compile fast
     augment = Augmenter((3, 9, 12), dtype=dtype, **k)
     exact = Augmenter((3, 9, 12), dtype="float64", **k)(PHOTO)
     found = augment(PHOTO)
@@ -361,7 +361,7 @@ def test_images_of_many_widths():
 
 
 def test_rows_of_a_batch_have_the_bits_of_convert():
-    """They are written past the caches, which is all the difference."""
+    """Rows of a batch are stored past the caches, which must not change their values."""
     augment = Augmenter((3, 64, 64), mean=(9, 8, 7), std=3)
     pixels = noise(7, 64, 64, 3)
     batch = np.zeros((3, 3, 64, 64), np.float32)
@@ -376,10 +376,10 @@ def test_jpegs_much_larger_than_they_are_to_be_are_decoded_at_a_fraction():
     data = encoded(smooth, "JPEG", quality=95)
     augment = Augmenter((3, 60, 80), dtype="uint8", resize=60)
     found = augment(data).astype(int)
-    whole = augment(read(data)).astype(int)  # decoded before
+    whole = augment(read(data)).astype(int)  # decoded in full size
     assert np.abs(found - whole).max() <= 4
     assert (found != whole).any()
-    ragged = Augmenter((3, 61, 81), dtype="uint8", resize=61)  # 81.3 of 800: of the whole file
+    ragged = Augmenter((3, 61, 81), dtype="uint8", resize=61)  # 81.3 wide, from the file's 800
     assert ragged(data).shape == (3, 61, 81)
 
 
@@ -406,7 +406,7 @@ def test_what_is_not_random(options):
         assert image.dtype == np.uint8
 
 
-# ---- what is refused --------------------------------------------------------------------------
+# ---- errors -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Images of another size: what is where, by which library, and how to find the way back."""
+"""Resized images: pixels, libraries, placements, and the mapping back to the image."""
 
 import io
 import pickle
@@ -85,7 +85,7 @@ def test_an_image_of_that_size_already_stays_as_it_is(library, how, shape, dtype
 @pytest.mark.parametrize("channels", [(), (1,), (2,), (3,), (4,), (6,)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_what_shrinks_is_averaged(library, channels, dtype):
-    """A slow ramp, of which both libraries' filters give the middle of each block."""
+    """Shrink a slow ramp: the filters of both libraries return the middle of each block."""
     y, x = np.mgrid[:40, :60]
     ramp = 2 * y + 2 * x
     image = (ramp[..., None] + 5 * np.arange(*channels) if channels else ramp).astype(dtype)
@@ -97,7 +97,7 @@ def test_what_shrinks_is_averaged(library, channels, dtype):
 
 @by_each
 def test_nothing_aliases(library):
-    """Stripes of a pixel become grey, however they lie, and not stripes."""
+    """Vertical and horizontal stripes of one pixel become grey, not wider stripes."""
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     for image in (stripes, stripes.swapaxes(0, 1)):
@@ -169,7 +169,7 @@ def test_the_libraries_agree_in_smooth_images(how, size):
     assert np.abs(fit(image, size, how).astype(int) - second).max() <= 1
 
 
-# ---- places --------------------------------------------------------------------------------
+# ---- placements ----------------------------------------------------------------------------
 
 
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(FIT_MODES))
@@ -194,7 +194,7 @@ def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns
     if how == "stretch":
         assert where == Placement((rows / height, columns / width), 0, 0)
         return
-    # To half a pixel: of the image where it is cropped, of the result where it is padded.
+    # Within half a pixel: of the image if it is cropped, of the result if it is padded.
     scale = (max if how == "cover" else min)(rows / height, columns / width)
     for found, side, whole in zip(where.scale, (height, width), (rows, columns), strict=True):
         shown = whole / found if how == "cover" else side * found
@@ -239,7 +239,7 @@ def test_a_box_is_found_where_the_pixels_are():
             where.to_image(wrong)
 
 
-# ---- mistakes ------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_decoders_are_values():
 
 @pytest.mark.parametrize("how", FIT_MODES)
 def test_a_large_jpeg_is_near_the_one_decoded_whole(how):
-    """It is decoded at a fraction of its size, which shows in the last bits only."""
+    """A large JPEG is decoded at a fraction of its size, which changes only the last bits."""
     y, x = np.mgrid[:480, :640]
     waves = np.stack([128 + 100 * np.sin(y / 40), 128 + 100 * np.cos(x / 50), (x + y) / 5], axis=2)
     data = encoded(waves.astype(np.uint8), "JPEG", quality=95)

@@ -1,4 +1,4 @@
-"""JPEGs decoded by simplejpeg are the images that Pillow makes, to the bit, and fail alike."""
+"""JPEGs decoded by simplejpeg and by Pillow: equal bit for bit, with equal errors."""
 
 import io
 
@@ -27,12 +27,12 @@ KINDS = [
 
 
 def smooth(height, width):
-    """A photograph of a kind, so that JPEGs of it are not only noise."""
+    """Return a smooth image, so that JPEGs of it are not only noise."""
     return np.array(Image.fromarray(noise(height, 4, 5, 3)).resize((width, height)))
 
 
 def slowly(monkeypatch, *arguments, **keywords):
-    """The same by Pillow."""
+    """Decode an image with Pillow."""
     with monkeypatch.context() as patch:
         patch.setattr(decode, "_simplejpeg", lambda: None)
         return decode_pixels(*arguments, **keywords)
@@ -40,7 +40,7 @@ def slowly(monkeypatch, *arguments, **keywords):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Whether simplejpeg made the last image."""
+    """Return a function that tells whether simplejpeg decoded the last image."""
     made = []
 
     def decoded(*arguments, really=decode.decode_jpeg):

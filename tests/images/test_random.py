@@ -1,4 +1,4 @@
-"""Random numbers of images: pure, spread as they should be, and each for one use."""
+"""Random numbers of images: reproducible, correctly distributed, and each for one use."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,7 +40,7 @@ def test_they_are_equal_in_every_thread():
 
 
 def test_they_are_numpys_philox():
-    """Written down, so that no other version draws other images."""
+    """Compare with stored numbers, so that later versions draw the same images."""
     found = [ImageRng(7, 1, 5).fraction(use) for use in (Slot.TOP, Slot.MIRROR)]
     raw = np.random.Philox(key=[7, 1], counter=[0, 5, 0, 0]).random_raw(16)
     assert found == [(int(raw[use]) >> 11) / 2**53 for use in (0, 2)]
@@ -64,7 +64,7 @@ def test_fractions_are_spread_evenly():
     found = np.sort(drawn("uniform", Slot.SCALE, 2.0, 4.0))
     assert 2 <= found[0] < found[-1] < 4
     steps = 2 + 2 * np.arange(MANY) / MANY
-    assert np.abs(found - steps).max() < 2 * 1.95 / np.sqrt(MANY)  # Kolmogorov and Smirnov, 0.1 %
+    assert np.abs(found - steps).max() < 2 * 1.95 / np.sqrt(MANY)  # Kolmogorov-Smirnov test, 0.1 %
 
 
 def test_coins():

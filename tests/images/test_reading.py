@@ -22,7 +22,7 @@ def test_files_and_bytes(tmp_path, of):
     found = images.read(of(save(tmp_path / "a.png", PIXELS)))
     np.testing.assert_array_equal(found, PIXELS)
     assert found.dtype == np.uint8
-    found[...] = 0  # its memory is the caller's
+    found[...] = 0  # the caller owns the memory
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda x: np.frombuffer(x, np.uint8)])
@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_is_the_systems_error(tmp_path):
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("limit", [20, 8])
 def test_a_bomb_is_not_decoded(monkeypatch, limit):
-    """Above the limit, where Pillow warns, and above twice of it, where it raises."""
+    """Test sizes above Pillow's limit (Pillow warns) and above twice the limit (Pillow raises)."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(DataError, match="decompression bomb"):
         images.read(encoded(PIXELS))

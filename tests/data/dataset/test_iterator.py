@@ -1,4 +1,4 @@
-"""`Dataset.iterator`: batches in the spaces that are asked for, and the place to resume from."""
+"""`Dataset.iterator`: batches in the requested spaces, and the position to resume from."""
 
 import json
 import pickle
@@ -62,7 +62,7 @@ def k_hot(labels, width=4):
 
 
 def flat_of(planes):
-    """Vectors of images are always in the order (rows, columns, channels)."""
+    """Return the images as vectors, in the order (rows, columns, channels)."""
     return planes.transpose(0, 2, 3, 1).reshape(len(planes), -1)
 
 
@@ -182,7 +182,7 @@ def test_it_resumes_from_every_position(mode):
 def test_loops_follow_the_common_rules():
     it = dataset().iterator(SPECS, mode="shuffled_sequential", batch_size=4)
     first = next(iter(it))[0]
-    np.testing.assert_array_equal(next(iter(it))[0], first)  # a peek costs nothing
+    np.testing.assert_array_equal(next(iter(it))[0], first)  # the next loop yields the same batch
     older = iter(it)
     newer = iter(it)
     next(newer)
@@ -360,11 +360,11 @@ def test_samples_have_no_iterator():
 
 
 def test_large_rows_are_converted_where_they_lie(tmp_path, monkeypatch):
-    """What is gathered is made by one pass over the source, whatever its strides."""
+    """Rows are gathered and converted in one pass over the source, for any strides."""
     photos = np.arange(7 * 32 * 33 * 3).astype(np.uint8).reshape(7, 32, 33, 3)
     np.save(tmp_path / "photos.npy", photos)
     space = Conv2DSpace((32, 33), 3, "bchw")
-    monkeypatch.setattr(stores, "take", None)  # which would gather them first
+    monkeypatch.setattr(stores, "take", None)  # `take` would gather the rows first
     asked = {"mode": "shuffled_sequential", "batch_size": 3, "seed": 4}
     order = [*sampler("shuffled_sequential", 7, seed=4)]
     wanted = photos.transpose(0, 3, 1, 2)[order].astype(np.float32)

@@ -1,4 +1,4 @@
-"""Layouts follow selections, and say which View the data is."""
+"""Layouts of selections, and the class of View that each layout selects."""
 
 import numpy as np
 import pytest

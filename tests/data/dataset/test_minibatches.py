@@ -95,7 +95,7 @@ def test_mini_batches_write_through():
 
 
 def test_mini_batches_of_another_size_are_other_data():
-    """Assigning mini-batches to themselves writes nothing; these do not fit."""
+    """Mini-batches can be assigned to themselves, but not to mini-batches of another size."""
     x = np.arange(24)
     four, six = (Dataset(x)._minibatches(size)[:2] for size in (4, 6))
     four[:] = four

@@ -1,4 +1,4 @@
-"""Whatever is selected, one key after the other, is what NumPy selects; and it can be written."""
+"""Selections: keys applied one after the other select what NumPy selects, to read and write."""
 
 import copy
 import pickle
@@ -81,7 +81,7 @@ def test_every_selection_writes_through(key, kind):
 
 
 def some_key(draw, shape):
-    """A key for data of a shape, of any kind that NumPy takes."""
+    """Draw a key of any kind that NumPy accepts, for data of this shape."""
     parts = []
     lists = 0
     for size in shape:
@@ -113,7 +113,7 @@ def some_key(draw, shape):
 
 @st.composite
 def chains(draw):
-    """Keys, one after the other, and what NumPy makes of the places of all elements."""
+    """Draw a shape, a chain of keys, and the element positions that NumPy selects by the keys."""
     shape = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)))
     places = np.arange(np.prod(shape)).reshape(shape)
     keys = []
@@ -226,7 +226,7 @@ def test_an_ellipsis_too_many_and_lists_that_differ_are_refused():
                 cls(cube())[key]
 
 
-# ---- views, and what is written --------------------------------------------------------------
+# ---- views and writing -----------------------------------------------------------------------
 
 
 def test_data_is_numpys_view_where_there_is_one():
@@ -245,7 +245,7 @@ def test_data_is_numpys_view_where_there_is_one():
 @pytest.mark.parametrize("key", [..., 1, np.s_[1:, 0], [1, 0], np.s_[:, None]], ids=str)
 def test_what_a_read_only_sample_of_an_array_like_gives_cannot_be_written(key):
     class Lending(Like):
-        """Gives its own memory, of which no base tells."""
+        """An array-like whose results share its memory without having it as their base."""
 
         def __getitem__(self, key):
             return np.asarray(memoryview(self.array))[key]
@@ -392,7 +392,7 @@ def test_operators_cast_as_same_kind_and_do_not_grow_the_data():
     assert x.tolist() == [0, 1, 2]
     small = np.ones(3, np.float32)
     half = Sample(small)
-    half += np.full(3, 0.5)  # float64 is of the same kind
+    half += np.full(3, 0.5)  # float64 to float32 is a cast of the same kind
     assert small.tolist() == [1.5] * 3
 
 

@@ -1,4 +1,4 @@
-"""Infinite datasets, and those that can only be iterated."""
+"""Infinite datasets, and datasets that can only be iterated."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from layoutkit.data import Dataset, Sample
 
 
 class Squares:
-    """Infinite: x is [i, i*i], y is i % 3."""
+    """An infinite source: x is [i, i*i], y is i % 3."""
 
     def __init__(self, mapping=True):
         self.mapping, self.asked = mapping, []
@@ -59,7 +59,7 @@ def test_an_infinite_dataset_is_selected_from_lazily():
 
 
 def test_a_key_is_copied():
-    """An element is read later, when the list may have changed."""
+    """Elements are read later, when the caller may have changed the list."""
     key = [1, 0]
     part = Dataset(Squares(mapping=False))[4][key]
     key[:] = [0, 0]

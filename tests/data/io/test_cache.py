@@ -1,4 +1,4 @@
-"""Whole remote files on disk: never too much, never half a file, and never in the way."""
+"""The disk cache of remote files: bounded, only whole files, and never a cause of errors."""
 
 import errno
 import logging
@@ -53,7 +53,7 @@ def test_a_file_is_asked_for_once(site, home, folder):
     reads(reader, home, "aaab")
     assert reader.read(f"{home}/a") == b"a" * SIZE
     assert site.asked == ["/a", "/b"]
-    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "ab")  # and it stays
+    reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "ab")  # the files stay in the cache
     assert site.asked == ["/a", "/b"]
 
 
@@ -78,7 +78,7 @@ def test_the_least_recently_used_go_first(home, folder, limit, kept):
 
 def test_the_order_of_use_survives(home, folder):
     reads(Reader(cache=DiskCache(folder, 3 * SIZE)), home, "abca")
-    for at, name in enumerate("bca"):  # a clock of coarse steps cannot tell them apart
+    for at, name in enumerate("bca"):  # a coarse clock would give equal times
         path = DiskCache(folder, 3 * SIZE).find(f"{home}/{name}")
         os.utime(path, (at, at))
     reads(Reader(cache=DiskCache(folder, 3 * SIZE)), home, "d")
@@ -89,7 +89,7 @@ def test_a_smaller_limit_holds_at_once(home, folder):
     reads(Reader(cache=DiskCache.at(folder, 4 * SIZE)), home, "abcd")
     kept = DiskCache.at(folder, 2 * SIZE)
     assert contents(folder) == ["c", "d"]
-    assert DiskCache.at(folder, 9 * SIZE) is kept  # all who share a folder keep to the least limit
+    assert DiskCache.at(folder, 9 * SIZE) is kept  # users of one folder share the smallest limit
     reads(Reader(cache=kept), home, "e")
     assert contents(folder) == ["d", "e"]
 
@@ -205,7 +205,7 @@ def test_a_file_that_somebody_removed_comes_back(site, home, folder):
     assert stored(folder) == [SIZE]
     assert len(site.asked) == 2
     reads(reader, home, "b")
-    assert contents(folder) == ["a", "b"]  # its room came back, too
+    assert contents(folder) == ["a", "b"]  # the space of the removed file is free again
 
 
 def test_threads_share_a_download_and_the_limit(site, home, folder):
@@ -226,7 +226,7 @@ def test_threads_share_a_download_and_the_limit(site, home, folder):
     def looking():
         try:
             look()
-        except FileNotFoundError:  # it went while we looked
+        except FileNotFoundError:  # the file was removed meanwhile
             looking()
 
     watcher = threading.Thread(target=looking)
@@ -243,7 +243,7 @@ def test_threads_share_a_download_and_the_limit(site, home, folder):
     assert len(site.asked) < 6 * 12
 
 
-# ---- a folder that others write ---------------------------------------------------------------
+# ---- a folder that other users can write ------------------------------------------------------
 
 
 def kept_file(folder):
@@ -327,7 +327,7 @@ def test_the_digest_is_checked_once_in_a_process(home, folder, monkeypatch):
 
 
 def test_a_link_at_a_name_that_can_be_guessed_is_not_written_through(home, folder):
-    """Whoever writes the folder knows the URLs, and so all parts of names that depend on them."""
+    """Other writers of the folder may know the URLs, and so predict names derived from them."""
     folder.mkdir(parents=True)
     target = folder.parent / "authorized_keys"
     names = [cache_module.url_key(f"{home}/a"), cache_module.url_key("")]
@@ -347,7 +347,7 @@ def test_a_file_of_another_user_is_a_miss(site, home, folder, monkeypatch):
     reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "a")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     reads(Reader(cache=DiskCache(folder, 10 * SIZE)), home, "a")
-    assert len(site.asked) > 1  # what is stored now is not ours either
+    assert len(site.asked) > 1  # the newly stored file belongs to another user, too
 
 
 def test_entries_of_earlier_versions_go_first(home, folder):

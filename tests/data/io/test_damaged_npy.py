@@ -1,4 +1,4 @@
-"""Damaged .npy and .npz files: one error of ours at every door, in bounded time and memory."""
+"""Damaged .npy and .npz files: layoutkit's errors in every reader, in bounded time and memory."""
 
 import io
 import random
@@ -25,7 +25,7 @@ def saved(how, **names):
 
 
 def wholes():
-    """Undamaged files of every kind, small enough that damage meets what matters."""
+    """Yield undamaged files of every kind, so small that damage is likely to hit the header."""
     yield ".npy", saved(np.save)
     yield ".npy", saved(lambda file, x: npy.write_array(file, x, version=(3, 0)))
     yield ".npy", saved(lambda file, x: np.save(file, np.zeros(3, [("a", "<f4"), ("b", "u1", 2)])))
@@ -46,10 +46,10 @@ DOORS = [through_sample, through_index, through_command]
 @pytest.mark.budget(1)
 @pytest.mark.parametrize("door", DOORS)
 def test_mutated_files(tmp_path, door, capsys):
-    """None gives another exception; what is whole by chance is read."""
+    """No damaged file raises another exception; files that are valid by chance are read."""
     chance, refused = random.Random(20261122), 0
     kinds = list(wholes())
-    # A command reads as a sample does; what it does besides takes most of its time.
+    # The command reads files as a sample does, and spends most of its time on other work.
     files = FILES // 4 if door is through_command else FILES
     for number in range(files):
         suffix, content = kinds[number % len(kinds)]

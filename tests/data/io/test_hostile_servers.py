@@ -1,4 +1,4 @@
-"""Servers that answer wrongly, too much or for ever: records are whole or an error, and soon."""
+"""Servers with wrong, oversized or endless answers: a whole record or an error, in time."""
 
 import gzip
 import os
@@ -80,7 +80,7 @@ def test_a_chunked_part_that_ends_early_is_asked_for_again():
 @pytest.mark.budget(6)
 @pytest.mark.parametrize("case", SLOW)
 def test_an_answer_has_an_end(reader, case, monkeypatch):
-    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # but the minimum is one second
     pieces, endless, every = SLOW[case]
     began = time.monotonic()
     with (

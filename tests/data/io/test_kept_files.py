@@ -1,4 +1,4 @@
-"""Containers stay open while records are read, and what goes wrong is said as by any Reader."""
+"""Containers stay open while records are read, and errors are those of every Reader."""
 
 import os
 import threading
@@ -75,14 +75,14 @@ def test_closing_during_a_read_does_not_change_its_file(path, tmp_path, monkeypa
 
         monkeypatch.setattr("layoutkit.data.io.reader.read_at", close_then_read)
         assert reader.read(str(path), 7, 2) == b"\x07\x08"
-        assert open_files() == before + 1  # the other file's
+        assert open_files() == before + 1  # only the other file is open
     assert open_files() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_child_has_a_lock_of_its_own():
     reader = Reader()
-    reader._lock.acquire()  # by a thread, when a fork happens
+    reader._lock.acquire()  # as if another thread held it during a fork
     pid = os.fork()
     if pid == 0:
         os._exit(reader._lock.locked())
@@ -107,7 +107,7 @@ def test_threads_open_a_file_once(path, monkeypatch):
 
 @pytest.mark.parametrize("has_pread", [True, False])
 def test_threads_share_a_descriptor(path, monkeypatch, has_pread):
-    """Without `pread`, as on Windows, a thread may not read at the position of another one."""
+    """Without `pread`, as on Windows, a thread must not read at another thread's position."""
     if not has_pread:
         monkeypatch.delattr(os, "pread", raising=False)
     seek = os.lseek
@@ -142,7 +142,7 @@ def test_what_is_not_one_frame_of_an_image_record():
     split = pack_frames(pack_image(magic * 2, 1, 9))
     assert unpack_image(unpack_frames(split))[1] == magic * 2
     whole = pack_frames(pack_image(b"abcd", 1, 9))
-    many = pack_frames(b"\xff\xff\x00\x00" + bytes(20))  # says that it has 65535 labels
+    many = pack_frames(b"\xff\xff\x00\x00" + bytes(20))  # claims to have 65535 labels
     for frame in (
         split,
         b"",

@@ -1,4 +1,4 @@
-"""Folders that web servers list, and what may come at URLs: one client, bounded time and bytes."""
+"""Folder listings of web servers, and files at URLs: one client, bounded time and bytes."""
 
 import io
 import struct
@@ -206,11 +206,11 @@ def test_a_folder_has_no_query(more):
 @pytest.mark.parametrize("case", SLOW)
 @pytest.mark.parametrize("ask", [filesystem.list_files, filesystem.exists])
 def test_asking_has_an_end(case, ask, monkeypatch):
-    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # but the minimum is one second
     pieces, endless, every = SLOW[case]
     began = time.monotonic()
     with answering(*pieces, endless=endless, every=every) as url, suppress(DataError):
-        assert ask(url) is True  # a header that is whole says all that is asked
+        assert ask(url) is True  # a complete header is a sufficient answer
     assert time.monotonic() - began < 8
 
 
@@ -271,7 +271,7 @@ def test_a_part_file_at_a_url_has_an_end(endless, monkeypatch):
 def test_a_file_at_a_url_may_have_as_many_bytes_as_it_may(site, home, monkeypatch):
     np.save(file := io.BytesIO(), np.arange(100))
     site.files["/x.npy"] = data = file.getvalue()
-    site.script["/x.npy"] = ["cut"]  # and what came before counts
+    site.script["/x.npy"] = ["cut"]  # bytes before the cut count, too
     monkeypatch.setenv("LAYOUTKIT_URL_LIMIT", str(len(data)))
     assert Dataset(f"{home}/x.npy")._shape() == (100,)
     monkeypatch.setenv("LAYOUTKIT_URL_LIMIT", str(len(data) - 1))
@@ -313,7 +313,7 @@ def test_local_files_have_any_size(tmp_path):
 
 
 class Endless(fsspec.AbstractFileSystem):
-    """Files without an end, or of a size that is said; notes how many bytes were asked for."""
+    """A file system of endless files, or of a stated size, that records the requested sizes."""
 
     protocol = "endless"
     cachable = False
@@ -325,7 +325,7 @@ class Endless(fsspec.AbstractFileSystem):
         return self
 
     def cat_file(self, path, start=None, end=None, **_):
-        return b"x" * 1000  # whatever was asked for
+        return b"x" * 1000  # ignores the requested range
 
     def read(self, count):
         time.sleep(self.pause)
@@ -375,11 +375,11 @@ def test_more_than_the_part_that_was_asked_for_is_an_error():
 def test_what_is_opened_by_other_protocols_has_an_end(endless):
     with pytest.raises(DataError, match="LAYOUTKIT_URL_LIMIT"):
         open_index("endless://x/y.csv")
-    assert sum(endless.asked) <= 3 << 20  # twice, to say which line is no UTF-8, and a piece
+    assert sum(endless.asked) <= 3 << 20  # read twice, to name the line, plus a piece
 
 
 def test_time_is_looked_at_between_pieces(endless, monkeypatch):
-    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.2)  # but the minimum is one second
     monkeypatch.setattr("layoutkit.data.io.filesystem.CHUNK", 10)
     monkeypatch.setattr(Endless, "pause", 0.1)
     with pytest.raises(DataError, match="takes too long"):

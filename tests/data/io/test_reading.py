@@ -1,4 +1,4 @@
-"""Bytes of records: files, HTTP and fsspec, parts of them, and tries that are repeated."""
+"""Bytes of records from files, HTTP and fsspec: whole files, ranges, and repeated attempts."""
 
 import io
 import uuid
@@ -124,7 +124,7 @@ def test_tries_end_with_their_time(site, home, monkeypatch):
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_longer(site, home, monkeypatch):
-    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.0)  # and one second at least
+    monkeypatch.setattr(filesystem, "SECONDS_IN_ALL", 0.0)  # but the minimum is one second
     site.script["/a.bin"] = ["stall"]
     with pytest.raises(DataError, match="timed out"):
         Reader().read(f"{home}/a.bin")
@@ -144,7 +144,7 @@ def test_a_connection_is_used_again(site, home, monkeypatch):
 
 
 class Flaky(fsspec.AbstractFileSystem):
-    """Fails as often as it is told, then reads from memory; sometimes half."""
+    """A file system with the failures in `failures`, which otherwise reads from memory."""
 
     protocol = "flaky"
     cachable = False
@@ -201,13 +201,13 @@ def test_what_will_not_pass_is_not_tried_again(first):
 
 
 class SizedFile(io.BytesIO):
-    """A file that says its size."""
+    """A file with an attribute `size`."""
 
     size = len(DATA)
 
 
 class Sized(fsspec.AbstractFileSystem):
-    """Opens files that say their size, and holds them."""
+    """A file system that returns files with an attribute `size`, and keeps them."""
 
     protocol = "sized"
     cachable = False
@@ -258,7 +258,7 @@ def test_close_ends_a_pause(site, home, monkeypatch):
     assert len(failures) == 1
 
 
-# ---- what is opened to learn which records there are -----------------------------------------
+# ---- files that are opened to find records ---------------------------------------------------
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -330,7 +330,7 @@ def test_every_part_of_a_small_file(tmp_path, size):
 
 @pytest.mark.parametrize("block", [1, 7, 16, 17, 64, 1000])
 def test_bytes_at_offsets_in_any_order(tmp_path, monkeypatch, block):
-    """Also at the end of the file and behind it, where they are zeros."""
+    """Read at any offsets, also at and behind the end of the file, where zeros are returned."""
     data = bytes(range(1, 201))
     (tmp_path / "x").write_bytes(data)
     monkeypatch.setattr(reader_module, "BLOCK", block)

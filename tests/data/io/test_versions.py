@@ -71,7 +71,7 @@ def test_a_table_of_another_length_is_an_error_without_a_validator(site):
 
 @pytest.mark.parametrize("etag", [None, '"1"', 'W/"1"'])
 def test_no_weak_etag_is_sent_with_a_range(etag):
-    """A server sends the whole file for it."""
+    """A server sends the whole file if a weak ETag is in `If-Range`."""
     headers = ByteRange(5, 3, None, FileVersion(etag)).headers
     assert headers["Range"] == "bytes=5-7"
     assert headers.get("If-Range") == (etag if etag == '"1"' else None)

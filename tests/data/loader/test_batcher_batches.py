@@ -1,4 +1,4 @@
-"""What is in a batch: arrays, dtypes, layouts, labels, targets, and whose memory it is."""
+"""Contents of batches: arrays, dtypes, layouts, labels, targets, and the owner of the memory."""
 
 import re
 import time
@@ -24,7 +24,7 @@ X = np.arange(7 * 2 * 3, dtype=np.int16).reshape(7, 2, 3)
 
 
 def first(source, **options):
-    """The first batch of 4, without threads and with two."""
+    """Return the first batch of 4, which has to be equal without threads and with two."""
     found = []
     for number in (0, 2):
         with sampled_batcher(source, batch_size=4, num_workers=number, **options) as batches:
@@ -380,7 +380,7 @@ def test_stats_of_a_loop_add_up(num_workers):
         assert head.split() == ["stage", "seconds", "share"]
         assert [row.split()[0] for row in rows] == ["get", "process", "collate", "wait", "consumer"]
         next(iter(batches))
-        assert batches.stats().batches == 1  # of the latest loop
+        assert batches.stats().batches == 1  # counts the latest loop only
         assert stats.batches == number
 
 

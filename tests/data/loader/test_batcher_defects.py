@@ -1,4 +1,4 @@
-"""Batchers beside other threads and processes, and results that are odd."""
+"""Batchers together with other threads and processes, and unusual results."""
 
 import logging
 import os
@@ -106,11 +106,11 @@ def test_a_limit_that_no_clock_can_take(timeout):
         assert next(iter(batches)).count == 12
 
 
-# ---- a record that comes just when it is given up --------------------------------------------
+# ---- a record that is done at the moment of its timeout --------------------------------------
 
 
 class Moment:
-    """In place of `_began`: says once that a worker is late, when `ready` says that it is not."""
+    """A replacement of `_record_start` that reports a worker as late once `ready` has returned."""
 
     def __init__(self, monkeypatch, ready):
         self._real, self._ready, self._said = worker_pool._record_start, ready, False
@@ -138,7 +138,7 @@ def test_a_worker_that_has_gone_on_to_another_record_loses_none(monkeypatch, dim
         if calls == [0, 1]:
             at.set()
             assert go.wait(10)
-            x = x * 0 - 1  # which is too late
+            x = x * 0 - 1  # too late: the record has timed out
         if out is None:
             return x.copy()
         out[...] = x
@@ -181,7 +181,7 @@ def test_a_worker_that_has_come_to_its_end_loses_none(monkeypatch):
 
 
 def forked(work):
-    """What `work` gives in a fork, as text; a child that hangs is ended after some seconds."""
+    """Return the result of `work` in a forked child as text; kill a child that hangs."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -201,7 +201,7 @@ def forked(work):
 
 @pytest.fixture
 def begun():
-    """A Batcher and its loop in mid-epoch, while another thread has the lock of its threads."""
+    """Yield a Batcher and its loop in mid-epoch, while another thread holds the pool's lock."""
     held, go = threading.Event(), threading.Event()
 
     def hold():
@@ -378,7 +378,7 @@ def test_refill_keeps_no_memory_of_what_is_left_out():
 
 
 def test_the_work_of_refill_grows_with_the_records_alone(monkeypatch):
-    """Rounds look at their own records, not again at all those before."""
+    """Each round checks only its own records, not the records of earlier rounds again."""
     looked = []
     real = pending.PendingBatch.kept_indices
     monkeypatch.setattr(
@@ -427,7 +427,7 @@ def test_a_state_that_was_loaded_is_the_state_until_the_next_batch(tmp_path):
         state, rest = batches.state_dict(), plain_all(loop)
         for epoch in range(1, 4):
             batches.set_epoch(epoch)
-            plain_all(batches)  # whose files have other places
+            plain_all(batches)  # in other epochs, files have other positions
             batches.load_state_dict(state)
             assert batches.state_dict() == state
             loop = iter(batches)
@@ -459,13 +459,13 @@ def test_a_redirect_in_circles_is_no_failure_that_passes(caplog):
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-# ---- a cache that others use -----------------------------------------------------------------
+# ---- a shared cache --------------------------------------------------------------------------
 
 
 def test_an_answer_that_may_have_been_cut_is_not_kept(tmp_path):
     site = Site()
     site.files["/a"] = bytes(range(200))
-    site.script["/a"] = ["open", "open"]  # half of it, and nothing says so
+    site.script["/a"] = ["open", "open"]  # half of the file, without a length
     with (
         serving(site) as home,
         sampled_batcher(X, batch_size=1, cache_dir=tmp_path) as batches,

@@ -1,4 +1,4 @@
-"""What people bring from other libraries: shuffle, drop_last, len, pairs, DataFrames, names."""
+"""Habits from other libraries: shuffle, drop_last, len, pairs, DataFrames, argument names."""
 
 from itertools import chain
 
@@ -16,7 +16,7 @@ Y = np.array([*"abababcabc"])
 
 
 def rows_of(source=X, **arguments):
-    """What an epoch hands out, a list a batch."""
+    """Return the first number of each row of an epoch, in a list per batch."""
     with sampled_batcher(source, num_workers=0, **arguments) as batches:
         return [batch.input.input[:, 0].tolist() for batch in batches]
 
@@ -54,7 +54,7 @@ def test_drop_last_is_the_same_order_without_the_batch_that_is_not_full(count, s
     assert number == len(found) == count // size
     assert all(len(rows) == size for rows in found)
     assert len({*chain.from_iterable(found)}) == number * size
-    if not kind.startswith("batchwise"):  # in which the short one may come anywhere
+    if not kind.startswith("batchwise"):  # there the short batch may come anywhere
         assert found == rows_of(source, **how)[:number]
 
 
@@ -104,7 +104,7 @@ def test_len_is_the_number_of_batches_of_an_epoch():
     with sampled_batcher(X, batch_size=4, num_workers=0) as batches:
         assert len(batches) == batches.num_batches == len(list(batches)) == 3
         next(iter(batches))
-        assert len(batches) == 3  # of the epoch, however far a loop is
+        assert len(batches) == 3  # counts the whole epoch at any point of a loop
     with sampled_batcher(X, batch_size=4, sampler="uniform", num_batches=7) as batches:
         assert len(batches) == 7
 
@@ -122,7 +122,7 @@ def test_no_len_while_there_are_parts_to_open(tmp_path):
     with sampled_batcher(index, **how, num_workers=0) as batches:
         with pytest.raises(TypeError, match="not known until every part is opened"):
             len(batches)
-        assert len(list(batches)) > 0  # `list` asks for a length, and takes the TypeError
+        assert len(list(batches)) > 0  # `list` asks for a length, and ignores the TypeError
 
 
 def test_a_batch_is_a_pair_of_views():
@@ -201,7 +201,7 @@ def test_missing_labels_and_numbers_are_refused():
 
 
 def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
-    turned = frame[::-1]  # of pandas, with the labels 9, 8, .. 0
+    turned = frame[::-1]  # a DataFrame with the labels 9, 8, .. 0
     dataset = Dataset({"input": turned[["a", "b"]], "target": turned["n"]})
     assert dataset.target[2]() == 7
     assert dataset.target[[0, 1]]().tolist() == [9, 8]

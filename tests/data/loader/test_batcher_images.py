@@ -1,4 +1,4 @@
-"""`size=` makes batches of images; without it their bytes are refused, with what to do."""
+"""`size=` makes batches of images; without `size=`, bytes of images raise an error with a fix."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from layoutkit.images import Decoder, fit, read
 
 @pytest.fixture
 def photos(tmp_path):
-    """Five images of different sizes, in folders of two labels."""
+    """Write five images of different sizes into folders of two labels."""
     for number in range(5):
         label = "ab"[number % 2]
         save(tmp_path / "photos" / label / f"{number}.png", noise(number, 20 + number, 30, 3))
@@ -107,7 +107,7 @@ def test_bytes_of_images_are_no_rows(photos):
     for options in ({}, {"layout": "bhwc", "input_dims": (8, 8, 3), "dtype": "uint8"}):
         with pytest.raises(DataError, match=r"0\.png is an image.*size=\(height, width\)"):
             sampled_batcher(photos, batch_size=2, **options)
-    # Whoever takes them on purpose may.
+    # A processor may use the bytes on purpose.
     lengths = lambda data, out: np.array([len(data)])  # noqa: E731
     with sampled_batcher(open_index(photos), batch_size=5, processor=lengths) as batches:
         (batch,) = batches

@@ -1,4 +1,4 @@
-"""Which records are in which batch: drops, refill, threads, prefetch, resuming."""
+"""Records of each batch: drops, refill, threads, prefetch, resuming."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ def number_of(x):
 
 
 def processor(x, out):
-    """Refuses records 2, 7, 12, ..., and fails at 0, 5, 10, ..."""
+    """Return None for records 2, 7, 12, ..., and raise for 0, 5, 10, ..."""
     number = number_of(x)
     if number % 5 == 0:
         raise ValueError(f"number {number}")
@@ -364,7 +364,7 @@ def test_a_failure_of_the_first_source_drops_the_record():
     assert plain(batch)["dropped"] == [(1, 1, None), (3, 3, "OSError")]
 
 
-# ---- samplers that are given ------------------------------------------------------------
+# ---- samplers of the caller -------------------------------------------------------------
 
 
 def test_a_sampler_is_used_as_a_copy():

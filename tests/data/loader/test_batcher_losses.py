@@ -1,4 +1,4 @@
-"""An epoch in which no record can be used is an error with the reasons, not batches of nothing."""
+"""Epochs in which no record can be used: an error with the reasons, not empty batches."""
 
 import itertools
 import logging
@@ -13,7 +13,7 @@ X = np.arange(60.0).reshape(30, 2)
 
 
 def failing(*numbers):
-    """A processor for which these records fail."""
+    """Return a processor that raises for these records."""
 
     def process(x, out):
         if int(x[0]) // 2 in numbers:
@@ -51,7 +51,7 @@ def test_a_first_batch_that_is_lost_ends_the_loop(caplog, workers, size):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_small_batches_wait_for_one_that_has_a_row(workers):
-    """They come as they are, once there is one; nobody asks for sixteen records in vain."""
+    """Empty batches are yielded once a batch has a row; 16 useless records are an error."""
     options = {"batch_size": 4, "num_workers": workers}
     with sampled_batcher(X, processor=failing(*range(9)), **options) as batches:
         found = counts(batches)
@@ -109,7 +109,7 @@ def test_drawing_gives_up_only_after_as_many_failures_as_records():
 
 
 def test_a_loop_that_goes_on_in_an_epoch_ends_as_it_does(caplog):
-    """What was kept before is not known there, so that nothing is wrong with losing the rest."""
+    """A resumed loop does not know whether earlier records were kept, so it may drop all others."""
     with sampled_batcher(X, batch_size=10, processor=failing(*range(10, 30))) as batches:
         loop = iter(batches)
         next(loop)

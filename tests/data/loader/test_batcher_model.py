@@ -1,4 +1,4 @@
-"""A Batcher against a naive model: read on, stopped, resumed, set to another epoch, made anew."""
+"""A Batcher compared with a naive model: read, stopped, resumed, set to an epoch, recreated."""
 
 import json
 
@@ -22,7 +22,7 @@ def get(record):
 
 
 class BatcherMachine(RuleBasedStateMachine):
-    """The model: an epoch, and how many of its batches were handed out."""
+    """The model: an epoch, and the number of its batches that were yielded."""
 
     @initialize(
         kind=st.sampled_from(["linear", "permutation"]),
@@ -44,7 +44,7 @@ class BatcherMachine(RuleBasedStateMachine):
         if hasattr(self, "batcher"):
             self.batcher.close()
 
-    # -- what can be done ------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------
 
     @rule(count=st.integers(1, 4))
     def read_on(self, count):
@@ -84,13 +84,13 @@ class BatcherMachine(RuleBasedStateMachine):
         assert (state["epoch"], state["batch"]) == (self.epoch, self.at)
         taken = sum(len(kept) + len(dropped) for kept, dropped in self.wanted()[: self.at])
         assert state["position"] == taken
-        if self.at:  # before, it tells of the latest loop
+        if self.at:  # before the first batch it describes the latest loop
             assert self.batcher.dropped == sum(len(bad) for _, bad in self.wanted()[: self.at])
 
     # -- the model -------------------------------------------------------------------------
 
     def wanted(self):
-        """(kept, dropped) of each batch of this epoch, as positions."""
+        """Return (kept, dropped) of each batch of this epoch, as positions."""
         order = sampler(self.words["sampler"], INDEX, **self.sampling(), epoch=self.epoch)
         places = [record.position for record in order]
         cut = expected(places, self.words["batch_size"], good, self.how["refill"])

@@ -26,7 +26,7 @@ def _switching():
 
 
 class Records:
-    """A getter and a processor that go wrong at chosen records."""
+    """A getter and a processor that fail, hang or are slow at chosen records."""
 
     def __init__(self, chance, timeout):
         self.bad = {number for number in range(N) if chance.random() < 0.2}
@@ -88,5 +88,5 @@ def test_storm(seed):
     for batch in held:
         rows = X[[record.position for record in batch.item]] * 2
         assert (batch.input is None and not batch.count) or np.array_equal(batch.input.input, rows)
-    while our_threads():  # those that hung are gone when their calls end
+    while our_threads():  # threads that hung end with their calls
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Batches of results of any size: `collate=`, and windows and flips that are drawn."""
+"""Batches of results of any size: `collate=`, and random windows and flips."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ CROPPED = {"collate": RESIZED, "offset": None, "flip": None, "crop": "random"}
 
 
 def image(number, height, width):
-    """An image whose pixels say where they were, and of which number."""
+    """Return an image whose pixels contain their row, their column and the image's number."""
     made = np.empty((height, width, 3), np.uint8)
     made[..., 0] = np.arange(height)[:, None]
     made[..., 1] = np.arange(width)
@@ -47,7 +47,7 @@ def batcher(source=None, *, get=of_record, **arguments):
 
 
 def windows_of(batch, layout="bchw"):
-    """By number of the image: where its window begins, and whether it is turned around."""
+    """Return, by number of the image, the offset of its window, and True if it is flipped."""
     found = {}
     for planes in batch.input.forward_get("bchw").astype(int):
         rows, columns, numbers = planes
@@ -69,11 +69,11 @@ def epoch_of(*args, **arguments):
         return drawn(batches)
 
 
-# ---- what is drawn -----------------------------------------------------------------------
+# ---- random windows ----------------------------------------------------------------------
 
 
 def test_the_axes_of_a_window_are_drawn_independently():
-    """Rows and columns with equally many places do not begin at the same place."""
+    """Row and column offsets with equal ranges differ."""
     found = epoch_of(get=lambda record: image(int(record.array), 15, 16))
     rows, columns, _ = zip(*found.values(), strict=True)
     assert len(found) == N
@@ -100,7 +100,7 @@ def test_any_number_of_threads_draws_the_same(sampler):
     found = []
     for num_workers in (0, 1, 3):
         with batcher(num_workers=num_workers, sampler=sampler, seed=3) as batches:
-            found.append([plain_all(batches), plain_all(batches)])  # epochs
+            found.append([plain_all(batches), plain_all(batches)])  # two epochs
     assert found[0] == found[1] == found[2]
 
 
@@ -158,7 +158,7 @@ def test_every_window_comes_equally_often_and_so_does_every_flip():
     assert set(seen) == {(y, x, t) for y in range(4) for x in range(3) for t in (False, True)}
     expected = count / len(seen)
     chi_square = sum((n - expected) ** 2 / expected for n in seen.values())
-    assert chi_square < 49.7  # one in a thousand is more, of 23 degrees of freedom
+    assert chi_square < 49.7  # with 23 degrees of freedom, larger in one of a thousand cases
 
 
 def test_smaller_results_lie_anywhere_in_their_windows():
@@ -168,7 +168,7 @@ def test_smaller_results_lie_anywhere_in_their_windows():
         (batch,) = batches
     planes = batch.input.input
     inside = planes[:, 2, :, 0] == 7
-    assert set(inside.argmax(1)) == {0, 1, 2}  # all of it is in the window, wherever
+    assert set(inside.argmax(1)) == {0, 1, 2}  # the whole image is in the window, at any offset
     assert (inside.sum(1) == 3).all()
     assert (planes[:, :, ~inside[0]][0] == 255).all()
 
@@ -182,7 +182,7 @@ def test_axes_one_by_one():
     assert {True, False} == {*down.tolist()}
     assert (planes[:, 1, 0, 0] > planes[:, 1, 0, 1]).all()
     assert set(epoch_of(flip="w").values()) != set(epoch_of(flip=None).values())
-    # Axes are drawn by their names: what is said of another one changes nothing.
+    # Offsets depend on the axis' name, and not on arguments for another axis.
     random = {number: x for number, (_, x, _) in epoch_of(flip=None).items()}
     fixed = {
         number: x for number, (_, x, _) in epoch_of(offset=at_top["offset"], flip=None).items()
@@ -216,7 +216,7 @@ def test_part_files_draw_by_file_and_line(tmp_path):
     )
 
 
-# ---- what is left out --------------------------------------------------------------------
+# ---- dropped records ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -288,7 +288,7 @@ def test_nothing_but_odd_ones_is_an_error():
         list(batches)
 
 
-# ---- what goes in and comes out ----------------------------------------------------------
+# ---- input and output --------------------------------------------------------------------
 
 
 def test_memory_of_results_may_be_used_again():
@@ -395,7 +395,7 @@ def test_a_consumer_that_waits_makes_the_batch(waits, monkeypatch):
     with batcher(get=get, num_workers=1, batch_size=4, prefetch=2) as batches:
         steps = iter(batches)
         next(steps)
-        if not waits:  # the second batch is complete before it is asked for
+        if not waits:  # the second batch is complete before it is requested
             made.clear()
             assert made.wait(5)
         next(steps)
@@ -437,7 +437,7 @@ def test_images_are_decoded_by_threads(tmp_path):
     np.testing.assert_array_equal(made, collate(photos, "hwc->bchw", h=8, w=12))
 
 
-# ---- what is refused ---------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------
 
 NO_WINDOW = Collator("hwc->bchw")
 COLUMNS = Collator("xc->bxc", x=3)
@@ -447,7 +447,7 @@ COLUMNS = Collator("xc->bxc", x=3)
 
 
 def crops_of(monkeypatch, **arguments):
-    """Return the crops that a Collator is given in an epoch, by number of the image."""
+    """Return the crops that a Collator receives in an epoch, by number of the image."""
     given = {}
     call = Collator.__call__
 

@@ -1,4 +1,4 @@
-"""Batches within PyTorch's DataLoader, which waits for ever for what does not pickle."""
+"""Batches within PyTorch's DataLoader, which waits for ever if an object cannot be pickled."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def _odd_fails(row, out):
 
 
 class UnportableError(Exception):
-    """An error that does not pickle, as many of C libraries."""
+    """An error that cannot be pickled, like many errors of C libraries."""
 
     def __init__(self, call):
         super().__init__("not this one")
@@ -56,7 +56,7 @@ def test_batches_come_out_of_workers(start):
 
 
 class Holds(data.Dataset):
-    """What does not work: a Batcher that is made here and sent to workers."""
+    """A dataset that sends a Batcher of this process to workers, which is an error."""
 
     def __init__(self, batches):
         self.batches = batches

@@ -1,4 +1,4 @@
-"""Ranks share one order: equal batches, and one state that any number of them goes on from."""
+"""Ranks that share one order: equal batches, and one state that any number of ranks can load."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def items(batch):
 
 
 def steps(batchers, most=None):
-    """Step by step, what each rank gets."""
+    """Return the items of each rank's batch, step by step."""
     found = []
     for step in zip(*batchers, strict=True):
         found.append([items(batch) for batch in step])
@@ -55,7 +55,7 @@ def test_every_rank_gets_as_many_and_all_together_each_record_once(n, world, siz
     assert all(len(each) == size for step in found[:-1] for each in step)
     order = list(sampler(kind, n, batch_size=size))
     together = flat(found)
-    assert together == order[: len(together)]  # the one order of all, cut into steps
+    assert together == order[: len(together)]  # the common order, cut into steps
     left = n - len(together)
     assert left < (world * size if kind.startswith("even") else world)
 
@@ -107,7 +107,7 @@ def test_one_process_goes_on_from_the_state_of_many_and_back():
     for each in three:
         each.load_state_dict(alone.state_dict())
     rest = flat(steps(three))
-    assert before + middle + rest == list(sampler("shuffle", 20))[:19]  # of 4, each has one
+    assert before + middle + rest == list(sampler("shuffle", 20))[:19]  # a rank gets 1 of 4
 
 
 def test_slices_keep_their_size():
@@ -223,7 +223,7 @@ def test_auto_reads_the_environment(monkeypatch):
 
 
 class Stream:
-    """What a DataLoader iterates: batches of its worker, made there."""
+    """An iterable for a DataLoader that makes the batches of its worker in the worker."""
 
     def __iter__(self):
         batches = sampled_batcher(np.arange(24.0), batch_size=2, shard="auto", num_workers=0)
@@ -242,7 +242,7 @@ def test_auto_counts_the_workers_of_a_dataloader(monkeypatch):
         monkeypatch.setenv("WORLD_SIZE", "2")
         loader = data.DataLoader(Shared(), batch_size=None, num_workers=2)
         found.append(list(loader))
-    # Both ranks' first batches are the first of the order, then their second ones.
+    # The order consists of both ranks' first batches, then of their second batches, and so on.
     assert [flat([step]) for step in zip(*found, strict=True)] == [
         list(range(k, k + 4)) for k in range(0, 24, 4)
     ]

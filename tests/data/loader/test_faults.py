@@ -1,4 +1,4 @@
-"""What goes wrong: nothing hangs, nothing is lost silently, no thread outlives close()."""
+"""Failures in a Batcher: no hang, no silent loss, and no thread that outlives close()."""
 
 import logging
 import threading
@@ -41,7 +41,7 @@ def warnings(caplog):
 
 
 class Gate:
-    """A getter that hangs at some records until it is opened."""
+    """A getter that hangs at some records until `open` is set."""
 
     def __init__(self, *hanging):
         self.hanging, self.open, self.reached = hanging, threading.Event(), threading.Event()
@@ -123,7 +123,7 @@ def test_what_ends_a_thread_reaches_the_caller(number):
         next(loop)
         with pytest.raises(SystemExit):
             next(loop)
-        assert next(iter(batches)).count == 4  # and the threads go on
+        assert next(iter(batches)).count == 4  # the threads still work
 
 
 # ---- a getter that hangs -----------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_close_does_not_wait_for_a_call_that_never_returns(gate, monkeypatch):
     batches.close()
     assert time.monotonic() - began < 2
     assert all(thread.daemon for thread in our_threads())
-    gate.open.set()  # and then it is gone: see the fixture
+    gate.open.set()  # ends the thread, as the fixture checks
 
 
 def test_a_batcher_that_nobody_holds_takes_its_threads_along():

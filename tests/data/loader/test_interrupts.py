@@ -1,4 +1,4 @@
-"""States after interrupts wherever one can come, and threads that do not stay behind."""
+"""Interrupts at every possible point: correct states, and no remaining threads."""
 
 import itertools
 import sys
@@ -16,18 +16,18 @@ from layoutkit.data import open_index, sampled_batcher
 
 HOME = str(Path(layoutkit.data.__file__).parent)
 N, WIDTH = 11, 2
-EVENTS = ("call", "c_call", "c_return")  # between these Python looks for no signals
+EVENTS = ("call", "c_call", "c_return")  # Python handles no signals between these events
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored")
 
 
 @contextmanager
 def interrupted(number):
-    """Ctrl-C at call `number` in the package's code; yields whether it came to that."""
+    """Raise KeyboardInterrupt at call `number` in layoutkit.data; yield the calls so far."""
     seen = []
 
     def look(frame, event, called):
         if getattr(called, "__name__", "") in ("__enter__", "__exit__"):
-            return  # nor does it here: what `with` holds is let go in any case
+            return  # no signals here either: `with` always releases its object
         if event in EVENTS and frame.f_code.co_filename.startswith(HOME):
             seen.append(frame.f_code.co_name)
             if len(seen) == number:
@@ -73,7 +73,7 @@ def made(request, tmp_path):
 
 
 def told(batches):
-    """What is in batches, and where they lie."""
+    """Return the indices and the inputs of batches."""
     return [
         (batch.index.tolist(), None if batch.input is None else batch.input.input.tolist())
         for batch in batches
@@ -91,7 +91,7 @@ def test_a_state_after_an_interrupt_is_that_behind_what_was_handed_out(made):
         held, loop = [], made()
         with interrupted(number) as seen:
             for batch in loop:
-                held.append(batch)  # those before the interrupt are wanted
+                held.append(batch)  # keeps the batches before the interrupt
         state = loop.state_dict()
         if state["epoch"] == 1:
             assert told(held) == wanted
@@ -123,7 +123,7 @@ def test_a_load_that_is_interrupted_loads_all_or_nothing(made):
 
 
 def test_a_loop_that_was_interrupted_skips_nothing(made):
-    """Whoever catches the interrupt and goes on is told, or gets the very next batch."""
+    """A loop that continues after an interrupt raises an error, or yields the very next batch."""
     with made() as whole:
         wanted = told(whole)
     for number in itertools.count(1, 3):

@@ -1,4 +1,4 @@
-"""Batchers and providers that hand out what a Converter or a formula makes of their rows."""
+"""Batchers and providers that convert their rows by a Converter or a formula."""
 
 import re
 
@@ -21,7 +21,7 @@ def test_a_batcher_hands_out_what_a_converter_makes(num_workers):
     with sampled_batcher(
         SOURCE, batch_size=4, convert=convert_rows, num_workers=num_workers
     ) as batches:
-        for _ in range(2):  # epochs
+        for _ in range(2):  # two epochs
             found = list(batches)
             assert [batch.input.layout for batch in found] == ["bchw"] * 3
             assert found[0].input.dtype == np.float32
@@ -91,7 +91,7 @@ def test_a_provider_provides_what_a_converter_makes():
     np.testing.assert_array_equal(
         np.concatenate([batch.input.input for batch in found])[:10], PLANES
     )
-    assert (found[-1].input.input[2:] == 7).all()  # padding is as it was asked, not normalised
+    assert (found[-1].input.input[2:] == 7).all()  # the value of padding is not normalised
     target = np.zeros((4, 3, 8, 6), np.float32)
     provider.load_data(found[0], [target])
     np.testing.assert_array_equal(target, PLANES[:4])

@@ -1,4 +1,4 @@
-"""Partitions of any number cover everything once, whatever the source and the order."""
+"""Partitions: together they have every record once, for any number, source and order."""
 
 import collections
 
@@ -18,7 +18,7 @@ def key(record):
 
 @pytest.fixture(params=["csv", "directory", "parts", "tensor"])
 def source(request, tmp_path):
-    """A source of each kind, and the word that open_index needs for it."""
+    """Return a source of each kind, and its `kind` for open_index."""
     if request.param == "csv":
         rows = "".join(f"{i % 9},{'AB'[i % 2]},{'C' if i % 4 == 0 else ''}\n" for i in range(12))
         path = tmp_path / "index.csv"

@@ -1,4 +1,4 @@
-"""Batches and Batchers that go to other processes, and states that go to other partitions."""
+"""Batches and Batchers sent to other processes, and states loaded into other partitions."""
 
 import copy
 import multiprocessing
@@ -15,13 +15,13 @@ SOURCE = {"x": X, "y": ["cat", "dog", "cat", "dog", "cat", "dog"]}
 
 
 class Odd(Exception):  # noqa: N818  # named for what it does
-    """Cannot be made again of what it says of itself."""
+    """An error that cannot be unpickled, because its arguments are incomplete."""
 
     def __init__(self, one, two):
         super().__init__(one)
 
     def __reduce__(self):
-        return type(self), self.args  # said, as libraries teach pickle about all other exceptions
+        return type(self), self.args  # explicit: libraries register reducers for other exceptions
 
 
 def process(x, out):
@@ -122,5 +122,5 @@ def test_a_state_is_of_a_partition(tmp_path, kind, way):
     again = made(0)
     again.load_state_dict(state)
     assert again.state_dict() == state
-    del state["partition"]  # as earlier versions made it
+    del state["partition"]  # as in states of earlier versions
     again.load_state_dict(state)

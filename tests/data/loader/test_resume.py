@@ -1,4 +1,4 @@
-"""Loops, states and epochs: one harness over every kind and every other name."""
+"""Loops, states and epochs: one harness for all kinds of samplers and their aliases."""
 
 import copy
 import itertools
@@ -28,7 +28,7 @@ def parts_folder(tmp_path_factory):
 
 @pytest.fixture
 def made(parts_folder):
-    """A function that makes the same sampler of a kind again and again."""
+    """Return a function that makes equal samplers of a kind."""
 
     def make(name, **words):
         words = {"batch_size": 3, "seed": 7, **words}
@@ -47,7 +47,7 @@ def made(parts_folder):
 
 
 def plain(item):
-    """An item, or the items of a batch, as something that can be compared."""
+    """Return an item, or the items of a batch, in a form that can be compared."""
     if isinstance(item, list | np.ndarray):
         return [plain(each) for each in item]
     return (item.url, item.position, item.label) if hasattr(item, "position") else int(item)
@@ -151,7 +151,7 @@ def test_something_newer_ends_the_older_loop(made, name, by):
             next(loop)
     assert order.state_dict() == state
     if by in ("loop", "batches"):
-        next(newer)  # the newer one goes on
+        next(newer)  # the newer loop goes on
         assert order.state_dict()["position"] > 0
 
 
@@ -265,7 +265,7 @@ def test_a_wrong_epoch_changes_nothing(made, epoch):
     assert len(list(loop)) == N - 1
 
 
-# ---- copies, and what holds a loop -----------------------------------------------------------
+# ---- copies, and references to loops ---------------------------------------------------------
 
 
 @every_name
@@ -306,7 +306,7 @@ def test_a_loop_that_nobody_holds_ends_at_once():
     assert ended == [0]
     loop = iter(counted)
     next(loop)
-    counted.set_epoch(4)  # held, but over
+    counted.set_epoch(4)  # the loop still exists, but is over
     assert ended == [0, 0]
     assert list(counted) == [0, 1, 2]
     assert ended == [0, 0, 4]

@@ -28,7 +28,7 @@ def batcher(**options):
 
 
 def arrays_of(batches):
-    """The inputs of all batches as arrays, a list for each Collator."""
+    """Return the inputs of all batches, in one array for each Collator."""
     inputs = [[np.asarray(view.input) for view in batch.input] for batch in batches]
     return [np.concatenate(each) for each in zip(*inputs, strict=True)]
 

@@ -28,17 +28,17 @@ def csv(tmp_path):
 
 
 def table(path, shape=3, size=4, **how):
-    """All real rows of an epoch, one after the other."""
+    """Return the rows of an epoch without padding."""
     with CSVProvider(path, shape, batch_size=size, **how) as provider:
         batches = list(provider)
         return np.concatenate([b.input.input[: b.count] for b in batches])
 
 
-# ---- what a row is -----------------------------------------------------------------------
+# ---- syntax of rows ----------------------------------------------------------------------
 
 
 def slowly(text):
-    """The rows of a text, or None where it has something else: the rules, word by word."""
+    """Return the rows of a text, or None if it is invalid: a slow reference of the rules."""
     rows = []
     for line in text.removeprefix("\ufeff").split("\n"):
         line = line.strip(" \t\r")

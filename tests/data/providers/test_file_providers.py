@@ -1,4 +1,4 @@
-"""What all providers of files do in one way: parts, tails, orders, states, keywords, threads."""
+"""Common behavior of all file providers: parts, tails, orders, states, keywords, threads."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ N = 61
 
 @pytest.fixture(params=["csv", "idx"])
 def make(request, tmp_path):
-    """A provider whose rows are their own numbers, and whose labels are a hundred more."""
+    """Return a function that makes providers in which row n is n, with the label n + 100."""
     numbers = np.arange(N)
     if request.param == "csv":
         for name, values in (("x", numbers), ("y", numbers + 100)):
@@ -37,7 +37,7 @@ def make(request, tmp_path):
 
 
 def numbers(batches):
-    """The numbers of real rows, after a look at their labels."""
+    """Return the numbers of the rows that are not padding; check their labels."""
     found = []
     for batch in batches:
         data, label = (view.input[: batch.count].tolist() for view in (batch.input, batch.target))

@@ -1,4 +1,4 @@
-"""ImageRecordProvider: every image in its place, whatever the threads, the parts, the tail."""
+"""ImageRecordProvider: every image in its place, for all numbers of threads and parts."""
 
 import inspect
 import logging
@@ -27,7 +27,7 @@ RANDOM = {"rand_crop": True, "rand_mirror": True, "mean": (9, 8, 7), "std": 3, "
 
 
 def write(path, payloads, labels=None):
-    """A file of image records with the ids 100, 101, ..., and where each begins."""
+    """Write image records with the ids 100, 101, ...; return the offset of each."""
     with RecordWriter(path) as writer:
         return [
             writer.write(
@@ -46,7 +46,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Records 2 and 7 cannot be decoded: 2 is not an image, 7 is truncated."""
+    """Write records of which 2 and 7 cannot be decoded: 2 is not an image, 7 is truncated."""
     payloads = [encoded(photo) for photo in PHOTOS]
     payloads[2], payloads[7] = b"not an image", payloads[7][:100]
     path = tmp_path / "damaged.rec"
@@ -54,25 +54,25 @@ def damaged(tmp_path):
 
 
 def epoch(path, shape=SHAPE, *, of=None, **options):
-    """(data, labels, count) of each batch of an epoch."""
+    """Return (data, labels, count) of each batch of an epoch."""
     with ImageRecordProvider(path, shape, **{"batch_size": 4, "num_workers": 0, **options}) as each:
         each.set_epoch(of or 0)
         return [(b.input.input, b.target.input, b.count) for b in each]
 
 
 def middle(photo):
-    """The crop of an image without random augmentation."""
+    """Return the center crop of an image, which is used without random augmentation."""
     top, left = (photo.shape[0] - 6) // 2, (photo.shape[1] - 7) // 2
     return photo[top : top + 6, left : left + 7]
 
 
 def real(batches):
-    """The rows and labels that are not padding."""
+    """Return the rows and labels that are not padding."""
     data = np.concatenate([data[:count] for data, _, count in batches])
     return data, np.concatenate([labels[:count] for _, labels, count in batches])
 
 
-# ---- what is in batches -----------------------------------------------------------------------
+# ---- contents of batches ----------------------------------------------------------------------
 
 
 def test_it_is_a_provider(path):
@@ -157,7 +157,7 @@ def test_batches_are_not_written_to_again(path):
 )  # fmt: skip
 @settings(deadline=None, max_examples=25)
 def test_a_record_is_one_image_an_epoch(path, size, workers, parts, shuffle, tail, of, varies):
-    """Whatever the threads, the parts, the order and the tail."""
+    """Test any number of threads and parts, any order and any tail."""
     options = {**RANDOM, "max_random_illumination": 3.0} if varies else RANDOM
     augment = Augmenter(SHAPE, **options)
     seen = []
@@ -225,7 +225,7 @@ def test_resuming_gives_the_same_bits(damaged, workers, behind):
         other.load_state_dict(two.state_dict())
 
 
-# ---- what fails -------------------------------------------------------------------------------
+# ---- failures ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 3])
@@ -367,7 +367,7 @@ def test_a_loop_that_is_left_and_begun_again(path):
 
 
 def test_memory_stays_flat_over_epochs(tmp_path):
-    """A row of floats is 100 kB here, so that anything kept would be seen among 20 epochs."""
+    """Rows of floats are so large, 100 kB, that a leak would be visible within 20 epochs."""
     resource = pytest.importorskip("resource")
     path = tmp_path / "train.rec"
     write(path, [encoded(noise(number, 96, 96, 3), "JPEG") for number in range(40)])
@@ -377,7 +377,7 @@ def test_memory_stays_flat_over_epochs(tmp_path):
         for _ in range(20):
             assert sum(batch.count for batch in provider) == 40
             most.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    assert most[-1] - most[3] < 8_000  # kB; what 20 epochs have is 80,000
+    assert most[-1] - most[3] < 8_000  # kB; the rows of 20 epochs have 80,000 kB
 
 
 # ---- mean images ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ DIGITS = np.random.default_rng(1).integers(0, 10, 61, np.uint8)
 
 
 def idx(array):
-    """The bytes of an idx file, as the format says."""
+    """Return the bytes of an idx file with this array."""
     code = CODES[array.dtype.str.replace("|", "").replace("=", ">")]
     sizes = np.array(array.shape, ">u4").tobytes()
     return bytes([0, 0, code, array.ndim]) + sizes + array.tobytes()
@@ -40,7 +40,7 @@ def files(tmp_path):
 
 
 def rows(provider, name="data"):
-    """All real rows of an epoch."""
+    """Return the rows of an epoch without padding."""
     return np.concatenate([provider.get(b, name).input[: b.count] for b in provider])
 
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_files_is_said_at_once(files, image, label, message):
 
 
 def test_a_compressed_file_is_unpacked_up_to_the_size_in_its_header(files):
-    """64 MiB of zeros after the images, in 64 KiB."""
+    """Compress 64 MiB of zeros after the images to 64 KiB."""
     image, label = files(gzip.compress(idx(IMAGES) + bytes(1 << 26)), DIGITS)
     tracemalloc.start()
     with pytest.raises(DataError, match="1220 bytes, but there are more"):
@@ -202,7 +202,7 @@ def test_raw_bytes_are_copies(files):
     provider = MNISTProvider(*files(), batch_size=61, shuffle=False, scale=None, dtype="uint8")
     found = next(iter(provider)).input.input
     np.testing.assert_array_equal(found[:, 0], IMAGES)
-    found[...] = 7  # memory of its own
+    found[...] = 7  # does not change the provider's images
     np.testing.assert_array_equal(rows(provider)[:, 0], IMAGES)
 
 
@@ -268,7 +268,7 @@ def test_pickles_name_the_file(files):
 @pytest.mark.parametrize("options", [{}, {"tail": "wrap"}, {"num_parts": 2, "part_index": 1}])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_long_epoch_goes_on_at_any_batch(files, shuffle, options):
-    """Orders of 8192 rows and groups of batches end at other batches."""
+    """Test epochs longer than the internal orders of 8192 rows and the groups of batches."""
     count = 40_000
     pictures = np.arange(count, dtype=">i4").reshape(count, 1, 1)
     paths = files(pictures, np.zeros(count, np.uint8))

@@ -33,7 +33,7 @@ def rows(provider, name="data"):
 
 
 def places(n, size, number, tail):
-    """The samples of a batch, None for padding: the rule as the document has it."""
+    """Return the sample numbers of a batch by the documented rule, with None for padding."""
     wanted = range(number * size, (number + 1) * size)
     return [k % n if tail == "wrap" else (k if k < n else None) for k in wanted]
 
@@ -264,7 +264,7 @@ def test_a_state_of_another_provider(options):
 
 
 def test_closing_begins_no_more_batches(monkeypatch):
-    """Of the batches ahead, only the one that is being made is waited for."""
+    """Of the batches ahead, close() waits only for the one that is being made."""
     made, begun, closing = [], threading.Event(), threading.Event()
 
     class Pool(ThreadPoolExecutor):

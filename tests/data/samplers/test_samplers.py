@@ -1,4 +1,4 @@
-"""Orders: what an epoch holds, keyed permutations, and what cannot be asked for."""
+"""Orders: contents of an epoch, keyed permutations, and invalid arguments."""
 
 import collections
 import itertools
@@ -37,7 +37,7 @@ def labelled(y):
 
 
 def is_even_spread(counts, weights=None):
-    """Whether chi-square of the counts is within 5 standard deviations of what chance gives."""
+    """Return True if chi-square of the counts is less than 5 standard deviations above its mean."""
     counts = np.asarray(counts, float)
     share = np.ones(len(counts)) if weights is None else np.asarray(weights, float)
     wanted = counts.sum() * share / share.sum()
@@ -48,7 +48,7 @@ def is_even_spread(counts, weights=None):
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 60])
 @pytest.mark.parametrize("width", [1, 2, 3, 50])
 def test_chunk_shuffle_visits_the_chunks_of_a_window_once(rows, width):
-    """Also where the last chunk is short, in any window."""
+    """Test all numbers of rows, so that the last chunk may be short, in any window."""
     for count in [*range(40), 1000]:
         for epoch in range(3):
             plan = SamplingPlan(
@@ -80,7 +80,7 @@ def slow_hash(key, position):
 
 
 def slow_permutation(key, position, n):
-    """The Feistel network in twenty rounds on a rectangle, walked until it is back below n."""
+    """Permute by a Feistel network of twenty rounds on a rectangle, until the result is below n."""
     rows = (math.isqrt(n) + 1) // 2 * 2
     columns = math.ceil(n / rows)
     while True:
@@ -192,7 +192,7 @@ def test_a_position_goes_anywhere_equally_often(n):
 
 def test_neighbours_are_not_kept_together():
     moved = permute_index(3, positions(10_000), 10_000).astype(np.int64)
-    assert np.count_nonzero(np.abs(np.diff(moved)) == 1) < 12  # 2 by chance
+    assert np.count_nonzero(np.abs(np.diff(moved)) == 1) < 12  # 2 are expected by chance
     assert abs(np.corrcoef(moved[:-1], moved[1:])[0, 1]) < 0.04
 
 
@@ -205,7 +205,7 @@ def test_a_huge_one_starts_at_once():
     assert len(list(iter(order))) == 2
 
 
-# ---- what an epoch holds --------------------------------------------------------------------
+# ---- contents of an epoch -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [*ONCE, *EVEN])
@@ -316,7 +316,7 @@ def test_no_global_random_state_is_read_or_moved():
 
 @pytest.mark.parametrize("kind", [*ONCE, *EVEN, *NAMES, "uniform", "random_slice"])
 def test_both_separators_name_one_kind(kind):
-    """`-` and `_` give the order and the state that the other gives."""
+    """Names with `-` and with `_` give equal orders and states."""
     dashed = sampler(kind.replace("_", "-"), 10, batch_size=3, seed=2)
     underscored = sampler(kind.replace("-", "_"), 10, batch_size=3, seed=2)
     assert batches_of(dashed) == batches_of(underscored)
@@ -437,7 +437,7 @@ def test_even_sequences_have_one_length_in_a_batch():
         assert all(len(each) == 1 for each in lengths)
         assert sorted(itertools.chain(*batches)) == list(range(10))
         turns = [next(iter(each)) for each in lengths]
-        assert sorted(turns[:3]) == [1, 2, 4]  # they take turns
+        assert sorted(turns[:3]) == [1, 2, 4]  # the lengths take turns
         assert turns[3:] == [x for x in turns[:3] if x != 4] + [1]
         first_lengths.add(turns[0])
         epochs.add(str(batches))
@@ -461,7 +461,7 @@ def test_even_sequences_of_an_index(tmp_path):
     assert sorted(len(batch) for batch in of_arrays.batches()) == [1, 2]
 
 
-# ---- what is sampled, and the number of batches ----------------------------------------------
+# ---- sampled records, and the number of batches ----------------------------------------------
 
 
 def test_an_index_gives_records_and_a_length_gives_numbers():
@@ -593,7 +593,7 @@ def test_names_are_loaded_when_they_are_named():
     assert {"Index", "Record", "sampler"} <= set(dir(layoutkit.data))
 
 
-# ---- any place on its own --------------------------------------------------------------------
+# ---- any position without the positions before it --------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [*ONCE, *EVEN, "uniform", "random_slice"])

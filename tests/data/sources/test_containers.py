@@ -167,7 +167,7 @@ def test_half_an_archive_gives_what_lies_before(tmp_path, cut):
 
 def test_a_damaged_header_costs_what_lies_behind(tmp_path):
     data = bytearray(tar([*sample("1", b"a"), *sample("2", b"b"), *sample("3", b"c")]))
-    data[1024 + 5] ^= 1  # of the second header, whose checksum is another then
+    data[1024 + 5] ^= 1  # in the second header, whose checksum then differs
     (tmp_path / "s.tar").write_bytes(data)
     index = open_index(tmp_path / "s.tar")
     assert read(index) == [b"a", None]
@@ -183,7 +183,7 @@ def test_archives_at_urls_are_read_in_ranges(site):
         site.files[f"/s-{part}.tar"] = tar([member for each in members for member in each])
     with serving(site) as home:
         index = open_index(f"{home}/s-{{0..2}}.tar", partition=1, partitions=2)
-        assert site.asked == []  # nothing before somebody wants to know
+        assert site.asked == []  # no request before the first read
         assert read(index) == [b"%d" % n * 5000 for n in (1, 3) * 3]
         assert index.labels == [0, 1]
 
@@ -217,7 +217,7 @@ def test_large_and_small_records_are_found(tmp_path, monkeypatch):
     payloads = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
     monkeypatch.setattr(checksums, "library", lambda: None)
     monkeypatch.setattr("layoutkit.data.sources.tfrecord.library", lambda: None)
-    # Nobody looks at the checksum of the data, which takes long to compute.
+    # Zeros in place of checksums of the data, which take long to compute and are not checked here.
     parts = [_head(len(payload)) + payload + bytes(4) for payload in payloads]
     (tmp_path / "a.tfrecord").write_bytes(b"".join(parts))
     assert read(open_index(tmp_path / "a.tfrecord")) == payloads
@@ -241,7 +241,7 @@ def test_ranks_of_dense_and_of_sparse_numbers(numbers):
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("width", [1, 2])
 def test_labels_of_a_strided_part_are_those_of_the_records(width, step):
-    """Also beside records without labels, wherever they are."""
+    """Test all positions of two records without labels."""
     rows = [tuple(float(10 * n + k) for k in range(width)) for n in range(9)]
     for without in itertools.combinations(range(9), 2):
         kept = [() if n in without else row for n, row in enumerate(rows)]
@@ -254,7 +254,7 @@ def test_labels_of_a_strided_part_are_those_of_the_records(width, step):
 
 
 def test_a_partition_keeps_no_columns_of_the_whole():
-    """A view of a column would keep all of it in memory."""
+    """A view of a column would keep the whole column in memory."""
     column = np.arange(9)
     whole = RecordColumns(["a.rec"], column, column, column, column, [0], column)
     part = whole.chosen(Partition(1, 3))
@@ -267,7 +267,7 @@ def test_a_partition_keeps_no_columns_of_the_whole():
 
 @pytest.mark.parametrize("damaged", [None, 6])
 def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damaged):
-    """Heads are cut by the end of a block at every place."""
+    """Test all sizes of blocks, so that the end of a block cuts headers at every position."""
     payloads = [bytes([65 + n]) * size for n, size in enumerate([3, 0, 30, 8, 61, 1, 12, 5, 90, 4])]
     data = bytearray(tfrecords(payloads))
     if damaged is not None:
@@ -275,7 +275,7 @@ def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damaged
     (tmp_path / "a.tfrecord").write_bytes(data)
     expected = payloads if damaged is None else [*payloads[:damaged], None]
     found = {}
-    for max_gap in (1 << 15, 0):  # read in blocks; head by head
+    for max_gap in (1 << 15, 0):  # read in blocks; header by header
         monkeypatch.setattr("layoutkit.data.io.reader._MAX_GAP_LOCAL", max_gap)
         for block in range(16, 65):
             monkeypatch.setattr("layoutkit.data.sources.tfrecord.BLOCK", block)
@@ -306,7 +306,7 @@ def test_checksums_are_looked_at(tmp_path, checked):
     first = None if checked else b"girst"
     assert read(open_index(path))[1:] == [b"second", b"third"]
     assert (read(open_index(path))[0] is None) == (first is None)
-    data[21] ^= 1  # in the length of the second
+    data[21] ^= 1  # in the length of the second record
     path.write_bytes(data)
     index = open_index(path)
     assert len(index) == 2
@@ -448,7 +448,7 @@ def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
 
 
 def test_threads_that_read_row_groups_share_the_cache(monkeypatch):
-    """Columns that take a while to say their size, as the cache counts it under its lock."""
+    """Test columns with a slow `nbytes`, which the cache reads while it holds its lock."""
 
     class Column:
         @property
@@ -467,9 +467,9 @@ def test_threads_that_read_row_groups_share_the_cache(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_child_has_locks_and_a_cache_of_its_own_for_row_groups(parquet):
-    """All locks are new before the first read: two threads could replace them at the same time."""
+    """A fork replaces all locks; at the first read, two threads could do so at the same time."""
     groups = parquetfiles.RowGroups("image", Reader())
-    groups._lock.acquire()  # by a thread, when a fork happens
+    groups._lock.acquire()  # as if another thread held it during a fork
     pid = os.fork()
     if pid == 0:
         os._exit(groups._lock.locked())
@@ -495,7 +495,7 @@ def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
 
 
 def test_row_groups_have_the_rows_that_the_footer_names(tmp_path, parquet):
-    """Change the number of rows in the footer; the row groups follow it there."""
+    """Change the number of rows in the footer, which is followed by the list of row groups."""
     path = tmp_path / "a.parquet"
     write_parquet(parquet, path, image=[b"a", b"b", b"c"])
     data = path.read_bytes()

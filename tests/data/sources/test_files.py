@@ -20,7 +20,7 @@ LABELS = ["b", "a", "b", "c", "a"]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Images of different sizes, in the working directory."""
+    """Write images of different sizes into the working directory."""
     monkeypatch.chdir(tmp_path)
     for number, path in enumerate(PATHS):
         save(Path(path), noise(number, 20 + number, 30 - number, 3))

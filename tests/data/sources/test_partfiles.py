@@ -1,4 +1,4 @@
-"""Part files, whose lines are records; each crash of the library they come from is absent."""
+"""Part files, whose lines are records, including regressions of the original library."""
 
 import io
 import itertools
@@ -32,7 +32,7 @@ def read(record):
 
 @pytest.fixture
 def openings(monkeypatch):
-    """The names of the part files that are opened, in order."""
+    """Return a list that receives the names of opened part files, in order."""
     names = []
 
     @contextmanager
@@ -187,7 +187,7 @@ def test_a_state_opens_its_own_part_only(tmp_path, openings):
     again.load_state_dict(state)
     assert next(iter(again)) == rest[0]
     assert openings == [taken[-1].url.rpartition("/")[2]]
-    assert list(again) == taken + rest  # from its start: files before the place are found, too
+    assert list(again) == taken + rest  # the whole epoch, with files before the resumed position
 
 
 def test_a_part_that_vanished(tmp_path):

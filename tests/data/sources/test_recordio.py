@@ -1,4 +1,4 @@
-"""RecordIO files as indexes: which records, their labels, and what damaged files leave."""
+"""RecordIO files as indexes: records, labels, and the remaining records of damaged files."""
 
 import itertools
 import pickle
@@ -33,7 +33,7 @@ def read(index):
 
 
 def images(labels):
-    """Image records whose bytes are of one length."""
+    """Return image records of equal length."""
     return [image(b"%04d" % n, label, 100 + n) for n, label in enumerate(labels)]
 
 
@@ -49,7 +49,7 @@ def with_index(request):
     return request.param
 
 
-# ---- Which records ---------------------------------------------------------------------------
+# ---- Records ---------------------------------------------------------------------------------
 
 
 def test_a_record_spans_its_frames(tmp_path, with_index):
@@ -320,13 +320,13 @@ def test_a_loop_goes_on_where_it_stopped(tmp_path, kind):
 
 
 def test_a_damaged_head_costs_its_record(tmp_path, with_index):
-    """With an index that record alone; without, the walk goes on at the next head."""
+    """Only the record with the damaged header is lost; a scan continues at the next header."""
     path = tmp_path / "a.rec"
     payloads = images(range(50))
     offsets = write_rec(path, payloads, with_index)
     data = bytearray(path.read_bytes())
-    data[offsets[20]] ^= 0xFF  # no head any more
-    data[offsets[30] + 4] ^= 0x80  # a length behind the next head
+    data[offsets[20]] ^= 0xFF  # the header is no longer valid
+    data[offsets[30] + 4] ^= 0x80  # a length beyond the next header
     path.write_bytes(data)
     index = open_index(path)
     bad = (20, 30)
@@ -361,7 +361,7 @@ SMALL_BLOCKS = range(16, 65, 4)  # the scanner reads whole words
 
 @pytest.mark.parametrize("damage", ["none", "magic", "length", "first part", "two"])
 def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damage):
-    """Heads and parts are cut by the end of a block at every place."""
+    """Test block sizes of which the ends cut headers and parts at every position."""
     path = tmp_path / "a.rec"
     sizes = [3, 0, 30, 8, 61, 1, 12, 5, 90, 4, 7]
     payloads = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
@@ -377,7 +377,7 @@ def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damage)
     lost = {"none": 0, "two": 2}.get(damage, 1)
     assert sum(record in expected for record in payloads) == len(payloads) - lost
     found = {}
-    for max_gap in (1 << 15, 0):  # read in blocks; head by head
+    for max_gap in (1 << 15, 0):  # read in blocks; header by header
         monkeypatch.setattr("layoutkit.data.io.reader._MAX_GAP_LOCAL", max_gap)
         for block in SMALL_BLOCKS:
             monkeypatch.setattr("layoutkit.data.io.recordio.BLOCK", block)
@@ -468,7 +468,7 @@ def test_whatever_is_in_a_file_nothing_but_records_fail(tmp_path_factory, data):
 
 @pytest.fixture(params=["memory", "http", "http without ranges"])
 def remote(request, site):
-    """A function that puts files at URLs, and gives the folder's."""
+    """Yield the URL of a folder, and a function that puts files there."""
     with serving(site) as home:
         site.ranges = "without" not in request.param
         folder = f"memory://{uuid.uuid4()}" if request.param == "memory" else home

@@ -13,7 +13,7 @@ from layoutkit import DataError
 from layoutkit.data import Record, open_index
 from layoutkit.data.io import filesystem
 
-# Files 1 to 20 with the labels A, B and C, as in the tests of the library this index is after.
+# Files 1 to 20 with the labels A, B and C, as in the tests of the original library.
 LABELLED = {
     "A": [1, 2, 3, 5, 6, 9, 10, 11, 12, 13, 14, 16, 18, 19, 20],
     "B": [3, 4, 7, 8, 9, 13, 14, 15, 17],
@@ -245,7 +245,7 @@ def test_what_is_not_there(path, tmp_path):
 def test_urls_without_fsspec(monkeypatch):
     monkeypatch.setattr(
         filesystem, "_url_to_fs", filesystem._url_to_fs.__wrapped__.__wrapped__
-    )  # as at its first use
+    )  # without its cache, as at the first use
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
     with pytest.raises(DataError, match=r"layoutkit\[data\]"):
         open_index("memory://tables/index.csv")
@@ -273,7 +273,7 @@ def test_a_hundred_thousand_rows_open_fast_and_stay_small(tmp_path):
     path = written(tmp_path, text.getvalue())
     start = time.perf_counter()
     index = open_index(path)
-    assert time.perf_counter() - start < 5  # 0.2 s on one core; far from a quadratic way
+    assert time.perf_counter() - start < 5  # 0.2 s on one core; quadratic time would be far longer
     assert (len(index), index.item_count("L7")) == (100_000, 1000)
     assert index[99_999].url.endswith("folder/file099999.jpg")
     assert index.item_at(999, "L7").offset == 99_907

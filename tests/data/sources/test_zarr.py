@@ -1,4 +1,4 @@
-"""Zarr stores as indexes and Datasets: rows, each chunk read once where they are in order."""
+"""Zarr stores as indexes and Datasets: rows in order read each chunk once."""
 
 import multiprocessing
 import pickle
@@ -25,7 +25,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The keys that zarr was asked for."""
+    """Return a list that receives the key of each read from zarr."""
     keys, read = [], zarrstores.ChunkedArray._read
 
     def counted(self, key):
@@ -80,7 +80,7 @@ def test_rows_in_order_read_each_chunk_once(store, reads):
     with batches:
         found = [batch.input.forward_get("bhwc").copy() for batch in batches]
     np.testing.assert_array_equal(np.concatenate(found), X)
-    assert len(reads) == 6  # of 4 rows
+    assert len(reads) == 6  # chunks of 4 rows
     reads.clear()
     with ThreadPoolExecutor(4) as pool:
         array = zarrstores.ChunkedArray(str(store))
@@ -196,7 +196,7 @@ def test_pickles_and_forks_open_the_store_anew(store):
     assert len(pickle.dumps(array)) < 300
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(open_index(store)))[4].array, X[4])
     array.take(np.array([0]))
-    array._lock.acquire()  # by a thread, when a fork happens
+    array._lock.acquire()  # as if another thread held it during a fork
     child = multiprocessing.get_context("fork").Process(target=_check, args=(array,))
     child.start()
     child.join(60)
