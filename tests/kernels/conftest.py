@@ -1,4 +1,4 @@
-"""Both ways to store results, for arrays of any size."""
+"""A fixture for plain and for streaming stores, for arrays of any size."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kernels on disk: found by later processes, never trusted blindly, never in the way."""
+"""The cache of kernels on disk: used by later processes, checked, and never a cause of errors."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from layoutkit import ArgumentError
 from layoutkit.kernels.cpu import compiler, object_cache
 from layoutkit.kernels.cpu.compiler import KernelSpec
 
-# Converts a little and tells whether Numba was imported and where the kernels came from.
+# Converts an array, and prints whether Numba was imported and the origins of the kernels.
 CONVERT = """
 import sys
 import numpy as np
@@ -35,7 +35,7 @@ SPEC = KernelSpec("engine", ("rows", 4, "", "", 0))
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """A folder that another process has filled, and the files in it."""
+    """Return a folder that another process has filled, and the files in the folder."""
     folder = tmp_path_factory.mktemp("cache") / "kernels"
     assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == COMPILED
     return folder, {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -133,18 +133,18 @@ def test_a_file_of_another_user_is_a_miss(path, monkeypatch):
     kept(path)
     owner = path.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert (object_cache.read(path, KEY) == b"code") is (owner == 0)  # root's are as good as ours
+    assert (object_cache.read(path, KEY) == b"code") is (owner == 0)  # files of root are trusted
     stranger = os.stat_result((0o100600, 0, 0, 1, owner + 2, 0, 0, 0, 0, 0))
     monkeypatch.setattr(os, "fstat", lambda _: stranger)
     assert object_cache.read(path, KEY) is None
 
 
-# ---- where nothing can be kept -----------------------------------------------------------
+# ---- folders that cannot be written ------------------------------------------------------
 
 
 @pytest.mark.budget(0)
 def test_without_any_folder_conversions_work(tmp_path):
-    """A folder below a file, and a file in place of the folder: root cannot write these either."""
+    """Use a file as the folder, and a folder below a file: even root cannot write there."""
     plain = tmp_path / "file"
     plain.touch()
     for folder in (plain, plain / "below"):
@@ -221,7 +221,7 @@ def test_a_failed_renaming_leaves_nothing(path, tmp_path, monkeypatch, error):
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- what is old -------------------------------------------------------------------------
+# ---- old files ---------------------------------------------------------------------------
 
 
 def test_what_nobody_has_read_for_long_is_removed(path, tmp_path):
@@ -249,14 +249,14 @@ def test_what_nobody_has_read_for_long_is_removed(path, tmp_path):
     assert set(tmp_path.iterdir()) == {path, read, linked, *foreign}
 
 
-# ---- whose the folder is -----------------------------------------------------------------
+# ---- owners of the folder ----------------------------------------------------------------
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed here")
 def test_a_link_is_a_miss(path, tmp_path):
-    """Whoever writes the folder may link to any file of the user's, and choose its bytes."""
+    """A user who can write the folder could link to any file of this user, such as a download."""
     kept(path)
     elsewhere = tmp_path / "download"
     path.replace(elsewhere)
@@ -299,9 +299,9 @@ def test_a_folder_that_others_can_write_is_not_trusted(mine, caplog):
         expected = f"other users may write to {mine}: run chmod g-w {mine}"
         assert complaint == expected or place is mine.parent
         place.chmod(before)
-    mine.parent.chmod(0o1777)  # as /tmp is: what is ours stays ours
+    mine.parent.chmod(0o1777)  # as for /tmp: only owners can replace files
     assert object_cache.is_trusted(mine)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]  # it is said once
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # a single warning
     assert f"other users may write to {mine}" in caplog.text
 
 
@@ -314,7 +314,7 @@ def group(name="ann", members=()):
 
 
 BOB = user("bob", 1001, 1001)
-# Whether a folder of group 1000 that the group may write to is ann's alone: ann, the group, all.
+# (ann alone can write a group-writable folder of group 1000, ann, the group, all users)
 GROUPS = {
     "private": (True, user(), group(), [user(), BOB]),
     "private, and she is a member": (True, user(), group(members=["ann"]), [user(), BOB]),
@@ -330,7 +330,7 @@ GROUPS = {
 
 @pytest.fixture
 def groups(mine, monkeypatch):
-    """Sets who the user is and who is in the group of the folder and those above it."""
+    """Return a function that sets the user and the group of the folder and its parents."""
     grp = pytest.importorskip("grp")
     pwd = pytest.importorskip("pwd")
     real = Path.lstat
@@ -369,7 +369,7 @@ def test_a_group_that_is_the_users_alone_may_write(
         )
         assert private or f"chmod g-w {place}" in object_cache._untrusted_reason(mine)
         place.chmod(0o777)
-        assert not object_cache.is_trusted(mine)  # everybody may
+        assert not object_cache.is_trusted(mine)  # all users may write
         place.chmod(0o755)
     assert object_cache.is_trusted(mine)
 
@@ -395,7 +395,7 @@ def test_without_lists_of_users_no_group_is_private(mine, groups, monkeypatch):
 @needs_owners
 @pytest.mark.skipif(not hasattr(os, "listxattr"), reason="no access lists of Linux")
 def test_a_private_group_with_an_access_list_may_not_write(mine, groups, monkeypatch):
-    """The bits of the group are those of everybody on the list then."""
+    """With an access list, the group's bits are the permissions of everybody on the list."""
     groups(*GROUPS["private"][1:])
     mine.chmod(0o775)
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"])
@@ -486,7 +486,7 @@ def test_all_literals_are_in_the_key():
     assert len({object_cache.file_name(s.family, repr(s)) for s in specs}) == len(specs)
 
 
-# ---- at once -----------------------------------------------------------------------------
+# ---- concurrent processes and threads ----------------------------------------------------
 
 
 @pytest.mark.budget(0)
@@ -501,7 +501,7 @@ def test_of_four_processes_that_want_the_same_kernel_one_compiles_it(tmp_path):
 
 @pytest.fixture
 def lock(path, monkeypatch):
-    """The lock of a kernel, held by somebody who has been stopped."""
+    """Hold the lock of a kernel, as a stopped process would."""
     fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr(object_cache, "LOCK_TIMEOUT", 0.3)
     with path.with_name(path.name + ".lock").open("w") as file:
@@ -599,7 +599,7 @@ def test_a_child_forked_during_a_compilation_can_compile():
     assert python(FORK, LAYOUTKIT_CACHE_DIR=os.devnull) == "0\n"
 
 
-# ---- whatever Numba is told --------------------------------------------------------------
+# ---- settings of Numba -------------------------------------------------------------------
 
 
 @pytest.mark.budget(1)

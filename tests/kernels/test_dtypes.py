@@ -1,4 +1,4 @@
-"""The table of the dtypes that kernels know, and that everybody who has them agrees with it."""
+"""The table of the dtypes that kernels support, and the modules that have to agree with it."""
 
 import re
 
@@ -66,7 +66,7 @@ def test_items_of_every_size_are_cast_and_added_while_they_move(name):
 @pytest.mark.parametrize("count", [31, 64, 1000])
 @pytest.mark.parametrize("kind", ["any", "subnormal", "a few subnormal", "nan"])
 def test_bfloat16_is_rounded_to_even_whatever_the_bits_are(kind, count):
-    """Also what hardware would take for zero, alone and among others."""
+    """Test subnormals too, which hardware could treat as zero, alone and among other values."""
     rng = np.random.default_rng(count)
     bits = rng.integers(0, 2**32, count, np.uint32)
     few = rng.random(count) < 0.01
@@ -91,7 +91,7 @@ def test_a_formula_keeps_nan_whatever_its_payload_is(source, channels):
     all_ones = np.iinfo(bits.dtype).max
     bits[::7] = all_ones
     bits[3::7] = all_ones >> 1
-    bits[5::7] = 1  # the smallest subnormal: the CPU then rounds in another way
+    bits[5::7] = 1  # the smallest subnormal, which selects another way of rounding
     std = 2.0 if channels is None else [2.0] * channels
     converted = convert(x, "bc->bc", dtype="bfloat16", std=std)
     np.testing.assert_array_equal(np.isnan(converted), np.isnan(x))
@@ -118,7 +118,7 @@ def test_float16_is_known_where_the_hardware_has_it():
 
 
 def test_bfloat16_of_the_other_byte_order_is_cast_by_numpy():
-    """Kernels once took its bytes for those of the machine's own order."""
+    """Kernels once read such bytes as if they had the machine's own byte order."""
     native = np.array([1, -2.5, 3e38, 0], ml_dtypes.bfloat16)
     other = native.view(np.uint16).byteswap().view(native.dtype.newbyteorder())
     np.testing.assert_array_equal(convert(other, "b->b", dtype="f4"), native.astype("f4"))

@@ -1,4 +1,4 @@
-"""Arrays that lie backward along their innermost axes: whole registers are turned around."""
+"""Arrays that are reversed along their innermost axes: kernels reverse whole registers."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ FORMULA = {"dtype": "float32", "scale": 0.5, "mean": 3.0}
 
 
 def backward(shape, dtype, axes):
-    """A contiguous array, seen from its other end along some axes."""
+    """Return a contiguous array with some axes reversed."""
     x = random_array(RNG, shape, dtype)
     return x[tuple(slice(None, None, -1) if a in axes else slice(None) for a in range(x.ndim))]
 
@@ -29,7 +29,7 @@ def test_pixels_are_turned_around(dtype, channels, width):
             assert_same(Converter(pattern, copy=True)(x), reference_convert(x, pattern))
 
 
-@pytest.mark.parametrize("size", [40, 400])  # plain stores, and past the caches
+@pytest.mark.parametrize("size", [40, 400])  # plain stores, and streaming stores
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_formulas_and_large_results(size, channels):
     x = backward((3, size, size + 24, channels), "u1", (2,))
@@ -60,11 +60,11 @@ def test_which_kernel_it_is(pattern, channels, kernel):
 
 @pytest.mark.parametrize("backward_along", [(), (1,), (2,), (1, 2)])
 @pytest.mark.parametrize("channels", [2, 3, 4])
-@pytest.mark.parametrize("width", [20, 33, 100, 224])  # of a line: of short vectors, and whole
+@pytest.mark.parametrize("width", [20, 33, 100, 224])  # pixels of a line: partial and whole vectors
 def test_lines_with_gaps_follow_each_other_in_large_results(width, channels, backward_along):
     count = (1 << 20) // (97 * width * channels) + 1
     x = backward((count, 97, width + 3, channels), "u1", backward_along)[:, :, 1:-2]
-    for keywords in ({}, FORMULA)[: 2 if channels == 3 else 1]:  # a kernel more for each
+    for keywords in ({}, FORMULA)[: 2 if channels == 3 else 1]:  # each needs another kernel
         to = Converter("bhwc->bchw", **keywords)
         assert to.plan(x).kernel.endswith("split")
         assert_same(to(x), to(np.ascontiguousarray(x)))

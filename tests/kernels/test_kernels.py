@@ -21,8 +21,9 @@ pytestmark = pytest.mark.budget(4)
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 needs_x86 = pytest.mark.skipif(not X86, reason="names CPUs and instructions of x86-64")
 
-# Every mover, transposes of every item size on one of the two, and one cast of each sort. A kernel
-# takes seconds to compile, so this is a selection; on this machine's own CPU other tests run all.
+# Every kernel family, transposes of every item size on one of the two CPUs, and one cast of each
+# kind. A kernel takes seconds to compile, so this is a selection; other tests run all kernels for
+# the CPU of this machine.
 SWEEP = """
 import warnings
 import numpy as np
@@ -97,7 +98,7 @@ print(lanes(), supports_float16(), len(compiler.loaded()))
 
 @pytest.fixture(scope="module")
 def sweeps():
-    """Both at once, since compiling keeps one core busy."""
+    """Start both processes at once, because compiling keeps only one core busy."""
     started = {name: start(SWEEP, **named(name)) for name in ("sse2", "avx2") if not lacking(name)}
     yield started
     for process in started.values():
@@ -117,7 +118,7 @@ def test_kernels_are_right_on_other_cpus(name, sweeps):
 
 @needs_x86
 def test_without_hardware_for_float16_numpy_converts_it():
-    """LLVM would call a library function that is not there."""
+    """Code of LLVM for such CPUs would call a library function that does not exist."""
     if lacking("sse4"):
         pytest.skip(f"this CPU lacks {lacking('sse4')}")
     code = (
@@ -173,7 +174,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def listings():
-    """(assembly, object, IR) of some kernels, for a CPU with AVX-512 and for one without."""
+    """Return (assembly, object, IR) of some kernels, for CPUs with and without AVX-512."""
     if not X86:
         pytest.skip("names CPUs and instructions of x86-64")
     started = {name: start(LISTING, **named(name)) for name in ("avx512", "avx2")}
@@ -181,7 +182,7 @@ def listings():
 
 
 def instructions(listing):
-    """The lines of an assembly that are instructions, blanks made single."""
+    """Return the instructions of an assembly listing, with single blanks."""
     return [" ".join(line.split()) for line in listing[0].splitlines() if line.startswith("\t")]
 
 
@@ -227,7 +228,7 @@ def test_a_waiting_worker_pauses(listings):
 
 
 def undefined_symbols(code):
-    """Names that a 64-bit ELF object asks of the process that loads it."""
+    """Return the names that a 64-bit ELF object needs from the process that loads it."""
     start, size, count = struct.unpack_from("<Q", code, 40) + struct.unpack_from("<HH", code, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", code, start + i * size) for i in range(count)]
     names = set()
@@ -244,9 +245,9 @@ def undefined_symbols(code):
 
 
 def test_the_optimizer_never_sees_ir_that_code_generation_has_rewritten(listings):
-    """LLVM 20 took such addresses for null pointers, and dropped the accesses."""
+    """LLVM 20 treated rewritten addresses as null pointers, and removed the accesses."""
     for name, (*_, ir) in ((name, case) for cpu in listings.values() for name, case in cpu.items()):
-        rewritten = re.findall(r"%(?:sunkaddr|lsr\.iv)", ir)  # names that its passes give
+        rewritten = re.findall(r"%(?:sunkaddr|lsr\.iv)", ir)  # names of code generation
         assert not rewritten, name
         assert not re.findall("store [^,]* poison,|, ptr (?:poison|null),", ir), name
 

@@ -40,10 +40,10 @@ CASES = [
     *[("bchw->bhwc", (2, c, 9, 7)) for c in (5, 12, 17, 31, 33)],
     *[("bhwc->chwb", (b, 5, 7, c)) for b in (3, 17, 64, 255) for c in (3, 5, 17)],
     *[("chwb->bhwc", (c, 5, 7, b)) for b in (3, 17, 64, 255) for c in (3, 5, 17)],
-    # short rows and runs that are lengthened by the axis that both have between them
+    # short rows and runs that are both lengthened by the axis between them
     *[("bhwc->chwb", (b, h, 5, c)) for b in (64, 128, 192) for c in (64, 80) for h in (1, 4, 5)],
     ("bwc->cwb", (64, 100, 64)),
-    # short runs that are brought together, and are too many or too long for that
+    # short runs that are joined, and runs that are too many or too long to be joined
     *[("abcd->bacd", (a, b, 3, 7)) for a in (1, 5, 400) for b in (2, 3, 300)],
     *[("abcd->cbad", (3, 5, c, d)) for c in (2, 28) for d in (3, 17, 24, 31, 64, 129, 700)],
     *[("abcde->badce", (2, 3, c, d, 24)) for c in (3, 28) for d in (4, 700)],
@@ -78,7 +78,7 @@ def test_other_item_sizes(pattern, itemsize):
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->chwb", "chwb->bhwc", "bhwc->bhwc"])
 @pytest.mark.usefixtures("streaming")
 def test_outputs_that_begin_anywhere(pattern, offset):
-    """Streaming stores need whole lines: an output between lines must not get them."""
+    """Outputs that begin within a cache line must not be streamed, which needs whole lines."""
     x = numbers((32, 5, 7, 3), np.float32)
     expected = reference_convert(x, pattern)
     raw = np.full(expected.nbytes + 192, 77, np.uint8)
@@ -93,7 +93,7 @@ def test_outputs_that_begin_anywhere(pattern, offset):
 @pytest.mark.parametrize(("channels", "width", "batch"), [(40, 5, 64), (7, 3, 33), (100, 9, 40)])
 @pytest.mark.parametrize("pattern", ["bcw->cwb", "bcw->wcb"])
 def test_coefficients_follow_the_blocks_of_a_fused_axis(pattern, channels, width, batch):
-    """Channels as the outer of two fused axes: later blocks once used the first one's means."""
+    """Fuse channels with an inner axis: later blocks once used the means of the first block."""
     x = np.random.default_rng(0).random((batch, channels, width), dtype=np.float32)
     means = np.arange(channels) / 10
     result = convert(x, pattern, mean=means)
@@ -110,7 +110,7 @@ def test_coefficients_follow_the_blocks_of_a_fused_axis(pattern, channels, width
      ("chwb->bhwc", (3, 9, 7, 70)), ("chwb->bhwc", (7, 5, 9, 64))],
 )  # fmt: skip
 def test_per_channel_constants_in_every_role(pattern, shape):
-    """Coefficients of an outer loop, of the rows, along the run, and repeated along it."""
+    """Test coefficients of an outer loop, of rows, along a run, and repeated along a run."""
     x = numbers(shape, np.uint8)
     channels = shape[pattern.index("c")]
     mean = np.arange(channels) / 3
@@ -128,7 +128,7 @@ def test_per_channel_constants_in_every_role(pattern, shape):
         ("bhwc->chwb", (64, 56, 56, 64), "f4", 64),  # 256 bytes as they are
         ("bhwc->chwb", (128, 56, 56, 64), "u1", 64),
         ("bhwc->hcwb", (64, 56, 56, 64), "u1", 128),
-        ("bhwc->cwhb", (64, 56, 56, 64), "u1", 64),  # no axis that both have next to them
+        ("bhwc->cwhb", (64, 56, 56, 64), "u1", 64),  # no axis is next to both
         ("bhwc->bchw", (64, 56, 56, 64), "u1", 64),
     ],
 )
@@ -139,7 +139,7 @@ def test_short_rows_and_runs_are_lengthened_together(pattern, shape, dtype, rows
 
 
 def test_parameter_block_holds_all_loops():
-    """Two fused axes may be taken apart again: their loops need room beside all outer ones."""
+    """Two fused axes may be split again: their loops need room in addition to all outer loops."""
     assert MAX_LOOPS >= MAX_OUTER + 4
     outer = tuple(Loop(2, 1 << (24 + i), 1 << (24 + i)) for i in range(MAX_OUTER))
     run = (Loop(9, 1000, 4 * 31), Loop(31, 40000, 4))
@@ -155,7 +155,7 @@ def test_parameter_block_holds_all_loops():
     "items", [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (1, 8), (8, 1), (4, 2)]
 )
 def test_staged_blocks_fit_the_scratch_area(items):
-    """The widest rows and the longest last blocks that the planner can make."""
+    """Test the widest rows and the longest last blocks that the planner can make."""
     names = {1: "u1", 2: "u2", 4: "f4", 8: "f8", 16: "u8"}
     source, target = items
     for rows_count in (1, 31, 32, 33, 63, 95, 200):
@@ -171,7 +171,7 @@ def test_staged_blocks_fit_the_scratch_area(items):
 
 @pytest.fixture
 def no_tables(monkeypatch):
-    """Tables of offsets, which a search would spend its time on, as zeros."""
+    """Replace tables of offsets by zeros, because computing them would take most of the time."""
     monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
     monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
 
@@ -180,7 +180,7 @@ def no_tables(monkeypatch):
 @pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("item", ["i1", "f2", "f4", "f8", "f8 pairs"])
 def test_every_part_that_is_added_fits_the_scratch_area(item):
-    """All rows and runs up to two blocks: the last block of either may be nearly twice as long."""
+    """Test all rows and runs up to two blocks: the last block may be nearly twice as long."""
     size = 16 if item == "f8 pairs" else int(item[1])
     name = item.split()[0]
     for rows_count in range(1, 2 * tiling.ADDED_ROWS + 1):
@@ -193,13 +193,13 @@ def test_every_part_that_is_added_fits_the_scratch_area(item):
             cutter = TILINGS["transpose"](choice, Epilogue(name, "f8", add=True), 64, False)
             run_axis, rows_axis = cutter.axes()
             assert cutter.pitch(run_axis.longest_block) * rows_axis.longest_block <= SCRATCH
-            # One by one up to the blocks of many rows; those of few are as long as the area.
+            # Steps of one up to the block length for many rows; blocks of few rows fill the area.
             run_count = run_count + 1 + run_count // 512
             longest = max(longest, run_axis.block)
 
 
-# The bytes of a block that were measured to be fast: of its run if it is stored directly, of all
-# rows if it is staged.
+# Sizes of blocks in bytes that were measured to be fast: of the run for direct blocks, of all rows
+# for staged blocks.
 MEASURED = {
     ("copy", False): 32768,
     ("transpose", False): 1024,
@@ -241,11 +241,11 @@ def test_blocks_have_about_the_measured_size(kernel, staged, item):
         ("xy->yx", (4000, 4000), "float32", False, True),
         ("xy->yx", (4001, 4001), "float32", True, True),
         ("xy->yx", (96, 96), "float32", False, False),  # all of x fits a cache
-        ("xy->yx", (8192, 2048), "float32", False, False),  # 16 rows a cache set
-        ("xy->yx", (8192, 1024), "float32", False, True),  # 8 rows a cache set
+        ("xy->yx", (8192, 2048), "float32", False, False),  # 16 rows per cache set
+        ("xy->yx", (8192, 1024), "float32", False, True),  # 8 rows per cache set
         ("bhwc->bchw", (32, 56, 56, 64), "float32", False, False),  # x is read in order
         ("bhwc->bchw", (32, 57, 57, 64), "float32", True, True),  # but not during the epilogue
-        ("bhwc->bchw", (32, 57, 57, 15), "float32", True, False),  # several rows a cache line
+        ("bhwc->bchw", (32, 57, 57, 15), "float32", True, False),  # several rows per cache line
         ("xy->yx", (8192, 2048), "float32", True, True),
         ("bwhc->chwb", (64, 30, 40, 50), "float32", False, True),
         ("bwhc->chwb", (64, 64, 64, 16), "float32", False, False),

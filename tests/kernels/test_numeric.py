@@ -1,7 +1,7 @@
 """Casts of whole registers, from every dtype to every other one, over full ranges.
 
-They are compiled by LLVM alone and all in one object: a kernel around each of them would be the
-same walk 250 times, and take minutes. Kernels of some are in core/test_formula.py.
+LLVM compiles all casts into one object. A kernel for each cast would compile the same loops 250
+times, which takes minutes; core/test_formula.py tests kernels with some of the casts.
 """
 
 from ctypes import CFUNCTYPE, c_ssize_t, c_void_p
@@ -22,7 +22,7 @@ TYPE = CFUNCTYPE(None, c_void_p, c_void_p, c_ssize_t)
 
 
 def pairs(saturate):
-    """(source, target): casts that kernels make; others of floats to integers are NumPy's."""
+    """Yield (source, target) of the casts that kernels make; NumPy makes others to integers."""
     for source, target in product(DTYPES.values(), repeat=2):
         integers = source.kind in "biu", target.kind in "iu"
         if source is not target and (integers[1] if saturate else integers != (False, True)):
@@ -30,7 +30,7 @@ def pairs(saturate):
 
 
 def write(module, source, target, saturate):
-    """A function that casts n lines of the target, of any address: name(src, dst, n)."""
+    """Write a function name(src, dst, n) that casts n lines of the target at any address."""
     arguments = ir.FunctionType(ir.VoidType(), [simd.I64] * 3)
     function = ir.Function(module, arguments, f"{source}_{target}_{saturate}")
     begin, line, end = (function.append_basic_block(name) for name in ("begin", "line", "end"))
@@ -52,7 +52,7 @@ def write(module, source, target, saturate):
 
 @pytest.fixture(scope="module")
 def cast():
-    """cast(values, source, target, saturate), of code that LLVM has optimised."""
+    """Return cast(values, source, target, saturate), which runs code optimised by LLVM."""
     module = ir.Module()
     for saturate in (False, True):
         for source, target in pairs(saturate):
@@ -89,6 +89,6 @@ def test_saturating_casts_are_exact(source, cast):
     values = thinned(every_value(as_dtype(DTYPES[source].library)))
     for target in (pair[1] for pair in pairs(saturate=True) if pair[0] == source):
         dtype = as_dtype(DTYPES[target].library)
-        with np.errstate(invalid="ignore"):  # NaNs that signal
+        with np.errstate(invalid="ignore"):  # signaling NaNs
             expected = reference_convert(values, "b->b", dtype=dtype, casting="saturate")
         np.testing.assert_array_equal(cast(values, source, target, True), expected)

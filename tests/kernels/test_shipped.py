@@ -1,4 +1,4 @@
-"""Kernels that came with the package: which level a CPU takes, and what is a miss."""
+"""Kernels that come with the package: the level for a CPU, and misses."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ def features(name):
 
 @pytest.fixture
 def objects(tmp_path, monkeypatch):
-    """Puts objects for some levels into the package; each holds the name of its level."""
+    """Return a function that adds objects to the package; each contains the name of its level."""
     monkeypatch.setattr(object_cache, "FOLDER", tmp_path)
 
     def fill(*names):
@@ -60,7 +60,7 @@ def test_a_cpu_that_lacks_one_feature_takes_a_lower_level_or_none(objects):
 
 
 def test_beside_a_level_the_next_one_is_asked(objects):
-    """Kernels that do not use the instruction of the level exist only once; v3 is too slow."""
+    """Kernels that do not use the instruction of a level exist only for the next lower level."""
     objects("x86-64-v4", "x86-64-v3")
     assert found(features("x86-64-v4-vbmi")) == b"x86-64-v4"
     assert found(features("x86-64-v4")) == b"x86-64-v4"
@@ -75,7 +75,7 @@ def test_a_level_that_has_no_such_kernel_is_a_miss(objects):
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_planner_of_a_level_knows_its_cpu(name):
-    """Its registers are as wide as those of any CPU that it serves, and it converts halves."""
+    """The planner of a level uses the register width and float16 support that all its CPUs have."""
     level = BY_NAME[name]
     code = "from layoutkit.kernels.cpu.tiling import *; from layoutkit.cpu.program import *\n"
     code += "print(lanes(), vector_bytes(1), vector_bytes(4), supports_float16())"
@@ -133,7 +133,7 @@ def test_a_checkout_has_none():
     assert found(features("x86-64-v4")) is None
 
 
-# ---- the order in which code is looked for -----------------------------------------------
+# ---- the order in which kernels are searched ---------------------------------------------
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_without_a_folder_for_the_cache_the_package_is_asked(loading, monkeypatc
     assert loading() == ("shipped", b"from the wheel")
 
 
-# ---- which kernels -----------------------------------------------------------------------
+# ---- names of kernels --------------------------------------------------------------------
 
 
 def test_the_usual_kernels_are_of_all_kinds():
@@ -191,7 +191,7 @@ print({spec: hashlib.sha256(compile_object(spec)).hexdigest() for spec in specs}
 
 @pytest.mark.budget(0)
 def test_an_object_does_not_depend_on_what_was_compiled_before():
-    """Else no build could be repeated: Numba numbers its functions."""
+    """Numba numbers its functions, which must not make builds irreproducible."""
     assert python(REPEATED, ["4"]) == python(REPEATED, ["1", "4"])
 
 
@@ -220,7 +220,7 @@ def on_a_terminal(code, **variables):
     try:
         while piece := os.read(ours, 1024):
             said += piece
-    except OSError:  # how Linux says that nobody has it any more
+    except OSError:  # Linux reports the end of a terminal as an error
         pass
     finally:
         os.close(ours)

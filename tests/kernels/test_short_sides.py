@@ -71,7 +71,7 @@ def test_runs_of_every_length(nbytes):
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.usefixtures("streaming")
 def test_runs_that_fill_a_block_of_joined_rows(count):
-    """Runs that are grouped up to JOINED_BYTES leave other loops among the rows of the block."""
+    """Test run lengths near JOINED_BYTES, at which a block has different loops over its rows."""
     casts = [("float32", "float32"), ("float32", "float64"), ("float64", "float16")]
     for (dtype, target), off in product(casts, (-1, 0, 1)):
         largest = max(np.dtype(dtype).itemsize, np.dtype(target).itemsize)
@@ -82,7 +82,7 @@ def test_runs_that_fill_a_block_of_joined_rows(count):
 
 @pytest.mark.usefixtures("streaming")
 def test_rows_with_gaps_and_reversed_rows():
-    """The end of the memory of x is that of its last row, wherever that row is."""
+    """The memory of x ends with the row at the highest address, which may be any row."""
     x = values((40, 70, 24), "uint8")
     for part in (x[:, :, :7], x[::-1, :, 5:12], x[:, ::-1, :7], x[..., 17:]):
         wanted = reference_convert(part, "abc->acb")
@@ -106,7 +106,7 @@ def test_none_of_these_is_moved_item_by_item(pattern, shape, kernel):
 
 
 def test_a_loop_that_fits_both_sides_lengthens_the_shorter_one():
-    """Here the rows are long enough without it, and the run is 3 items without it."""
+    """Without the shared loop, the rows are long enough, but the run has only 3 items."""
     choice = plan("uvwxyz->uzywxv", (2, 3, 7, 19, 6, 4), "float32").choice
     sides = [np.prod([loop.count for loop in side]) for side in (choice.rows, choice.run)]
     assert sides == [24, 399]

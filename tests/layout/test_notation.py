@@ -1,4 +1,4 @@
-"""Names of axes, `...`, `1` and letters of any case: what they mean, here and in conversions."""
+"""Names of axes, `...`, `1` and letters of any case: their meaning in patterns and conversions."""
 
 import pickle
 import re
@@ -19,11 +19,11 @@ def numbered(*shape):
     return np.arange(prod(shape), dtype=np.int32).reshape(shape)
 
 
-# --- what was valid before ------------------------------------------------------------
+# --- patterns without names -----------------------------------------------------------
 
 
 def letters_of(side):
-    """The groups of a side in letters alone, as they always were; None for what was refused."""
+    """Return the groups of a side that is written in letters only; None if the side is invalid."""
     if not re.fullmatch(r"\s*((?:[a-z]|\((?:\s*[a-z])+\s*\))\s*)+", side):
         return None
     groups = [
@@ -33,7 +33,7 @@ def letters_of(side):
 
 
 def is_in_names(side):
-    """A side with at least two axes apart by blanks, one outside of folds of several letters."""
+    """Return True if blanks separate axes, and one outside of folds has several letters."""
     words = re.sub(r"\([^()]*\)", "()", side).split()
     return len(words) > 1 and any(len(word) > 1 and word.isalpha() for word in words)
 
@@ -233,7 +233,7 @@ def test_examples_are_drawn_with_names():
     assert "before b1hc   R00 G00 B00" in draw_text("b1hc->bch")
 
 
-# --- what einops does and this does not -----------------------------------------------
+# --- differences from einops ----------------------------------------------------------
 
 
 def test_patterns_that_reduce_or_repeat_say_which_call_does_it():
@@ -249,7 +249,7 @@ def test_patterns_that_reduce_or_repeat_say_which_call_does_it():
         convert(numbered(4, 5), "h w -> h w 3")
 
 
-# --- what einops writes, this reads ---------------------------------------------------
+# --- patterns of einops ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Layouts, patterns and moves: what they mean, and what they say about mistakes."""
+"""Layouts, patterns and moves: their meaning and their error messages."""
 
 from dataclasses import FrozenInstanceError
 from math import prod
@@ -15,7 +15,7 @@ from reference import reference_convert
 
 
 def apply(move, x):
-    """The move in NumPy's words, as the docstring of Move promises."""
+    """Apply a move with NumPy, as the docstring of Move describes."""
     unfolded = x.reshape(move.sizes)
     return unfolded.transpose(move.order + move.dropped).reshape(move.target_shape)
 
@@ -96,7 +96,7 @@ BAD_LAYOUTS = [
 
 
 def assert_points_at(error, text, at):
-    """The message quotes the text and has a caret under position `at` of it."""
+    """Check that the message quotes the text and has a caret under its position `at`."""
     lines = str(error.value).splitlines()
     place = next(number for number, line in enumerate(lines) if line.strip() == "^")
     assert lines[place - 1] == "    " + text
@@ -328,7 +328,7 @@ def test_a_fold_that_both_sides_have_needs_no_sizes():
         parse_pattern("b(hwc)->(hwc)b").resolve((2, 60), {"w": 7})
 
 
-# --- refused --------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------
 
 REFUSED = [
     pytest.param(
@@ -408,7 +408,7 @@ def test_as_shape_makes_plain_ints():
 
 @st.composite
 def folded(draw, letters):
-    """Text of a layout of these letters: shuffled, with folds at random."""
+    """Draw the text of a layout of these letters: shuffled, with random folds."""
     order = draw(st.permutations(letters))
     cuts = [True, *(draw(st.booleans()) for _ in order[1:])]
     groups = []
@@ -422,7 +422,7 @@ def folded(draw, letters):
 
 @st.composite
 def cases(draw):
-    """A pattern, an array that fits it and the sizes that its folds need."""
+    """Draw a pattern, an array that fits the pattern, and the sizes that its folds need."""
     shared = draw(st.lists(st.sampled_from("bhwcdq"), min_size=1, max_size=5, unique=True))
     left = draw(folded(shared + draw(st.sampled_from([[], ["k"]]))))
     right = draw(folded(shared + draw(st.sampled_from([[], ["t"]]))))
@@ -430,7 +430,7 @@ def cases(draw):
     groups = parse_layout(left).groups
     shape = tuple(prod(sizes[letter] for letter in group) for group in groups)
     given_sizes = {letter: sizes[letter] for letter in parse_layout(left).letters}
-    for group in groups:  # Leave out one size where the rest says what it is.
+    for group in groups:  # Omit a size that follows from the others.
         left_out = draw(st.sampled_from(group))
         if all(sizes[letter] for letter in group if letter != left_out):
             del given_sizes[left_out]

@@ -1,4 +1,4 @@
-"""`channels=`: those of x that a result has, in any order, as if they had been taken before."""
+"""`channels=`: the result is that of a conversion of the selected channels, in any order."""
 
 import copy
 import pickle
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.budget(2)
 RNG = np.random.default_rng(0)
 SIZES = {"b": 2, "h": 5, "w": 40}
 ORDERS = [(0,), (2,), (0, 0, 0), (2, 1, 0), (0, 2, 1), (1, 2), (2, 0), (0, 1, 2), (2, 1, 0, 0)]
-# Of pixels that stay pixels each order is a kernel: repeated, in the other order, fewer, more.
+# If the channels stay innermost, each order needs a kernel: repeated, reversed, fewer, more.
 SHUFFLED = {3: [(0,), (0, 0, 0), (2, 1, 0), (1, 2), (2, 1, 0, 0)], 4: [(2,), (0, 2, 1), (2, 0)]}
 FORMULA = {"dtype": "float32", "scale": 0.5, "std": (1.0, 2.0, 4.0)}
 
@@ -45,7 +45,7 @@ def test_it_is_the_conversion_of_these_channels(pattern, channels):
     for order in [*orders, tuple(range(channels)), tuple(range(channels))[::-1]]:
         few = taken(x, left, order)
         assert_same(convert(x, pattern, channels=order), reference_convert(few, pattern))
-        if order in [(2, 1, 0), (0, 1, 2)]:  # a formula is a kernel more for each
+        if order in [(2, 1, 0), (0, 1, 2)]:  # each order needs another kernel for a formula
             to = Converter(pattern, channels=order, **FORMULA)
             assert_same(to(x), convert(few, pattern, **FORMULA))
             backward = to(x[:, :, ::-1]), convert(few[:, :, ::-1], pattern, **FORMULA)
@@ -66,7 +66,7 @@ SHUFFLES = [(3, (2, 1, 0)), (4, (2, 1, 0, 3)), (4, (2, 0)), (2, (1, 0, 0, 1))]
 def test_pixels_are_shuffled_in_registers(dtype, shuffles, width):
     for channels, order in shuffles:
         x = random_array(RNG, (2, 3, width, channels), dtype)
-        most = dtype == "u1" or order == shuffles[-1][1]  # backward they are kernels of their own
+        most = dtype == "u1" or order == shuffles[-1][1]  # reversed pixels need other kernels
         backward = [x[:, :, ::-1]] if most else []
         for seen in (x, *backward, x[:, ::-1], x[:, :, 1:]):
             expected = reference_convert(np.ascontiguousarray(seen[..., list(order)]), "bhwc->bhwc")
@@ -87,7 +87,7 @@ def test_channels_of_structs_of_any_size(pattern, itemsize):
 
 
 @pytest.mark.budget(1)
-@pytest.mark.parametrize("width", [224, 200])  # lines of whole cache lines, and others
+@pytest.mark.parametrize("width", [224, 200])  # rows of whole cache lines, and other rows
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc"])
 def test_large_results_go_past_the_caches(pattern, width):
     x = random_array(RNG, (9, 224, width, 4), "u1")
@@ -150,7 +150,7 @@ def test_beside_other_keywords(order):
     )
 
 
-# ---- the way back ------------------------------------------------------------------------
+# ---- gradients and inverses --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_gradients_know_clip_windows_and_small_floats():
     summed = Converter("bhwc->bchw", channels=(0,) * 1000).backward(
         ones.reshape(1, 1000, 1, 1), like=np.zeros((1, 1, 1, 1), BF16)
     )
-    assert summed.dtype == BF16  # and summed in 32 bits: in 16 it would stop at 0.25
+    assert summed.dtype == BF16  # summed in float32: a bfloat16 sum would stop at 0.25
     assert float(summed.item()) == pytest.approx(1, rel=0.01)
 
 
@@ -206,7 +206,7 @@ def test_the_inverse_takes_them_back():
         Converter("bhwc->bchw", channels=(0, 0, 0)).inverse()
 
 
-# ---- what is asked -----------------------------------------------------------------------
+# ---- arguments ---------------------------------------------------------------------------
 
 
 def test_it_is_part_of_what_a_converter_is():

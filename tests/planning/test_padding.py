@@ -20,7 +20,7 @@ PATTERNS = ["bhwc->bchw", "bhwc->bhwc", "bhwc->chwb", "bhwc->b(hwc)", "bhwc->bf"
 
 
 def larger(x, sizes, pad_before, fill):
-    """A larger x of axes bhwc, made in the obvious way."""
+    """Return x (bhwc) padded by NumPy: the reference."""
     shape = [sizes.get(axis, n) for axis, n in zip("bhwc", x.shape, strict=True)]
     begins = [
         pad_before.get(axis, (full - n) // 2)

@@ -105,7 +105,7 @@ def test_strides_decide():
 
 
 def visits(loops, src=0, dst=0):
-    """{output offset: (source offset, coefficient)} of all places."""
+    """Return {output offset: (source offset, coefficient)} of all elements."""
     places = {dst: (src, 0)}
     for loop in loops:
         places = {
@@ -117,7 +117,7 @@ def visits(loops, src=0, dst=0):
 
 
 def random_loops(counts, order, signs, item):
-    """Loops of a permuted, contiguous output; some of the source's steps are negative or zero."""
+    """Return loops of a permuted, contiguous output; some source steps are negative or zero."""
     steps, step = {}, item
     for at in reversed(range(len(counts))):
         steps[at], step = step, step * counts[at]
@@ -238,6 +238,6 @@ def test_the_time_of_a_large_plan_is_extrapolated(monkeypatch):
     monkeypatch.setattr(prediction, "_measured_seconds", measured)
     assert plan("bwc->bcw", (100, 10, 2)).predicted_ms == pytest.approx(100 / 6)
     assert shapes == [(6, 10, 2)]
-    mean = {"b": np.zeros(100, "f4")}  # no shorter batch has these
+    mean = {"b": np.zeros(100, "f4")}  # these constants do not fit a shorter batch
     assert plan("bwc->bcw", (100, 10, 2), mean=mean).predicted_ms == 1
     assert shapes[-1] == (100, 10, 2)

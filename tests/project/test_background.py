@@ -1,4 +1,4 @@
-"""The tests themselves, as a script runs them in the background: without Ctrl-C or a terminal."""
+"""The test run itself, started by a script in the background: without Ctrl-C or a terminal."""
 
 import os
 import subprocess
@@ -10,14 +10,14 @@ from children import TIMEOUT, environment
 
 HOME = Path(__file__).parents[2]
 
-# What a shell without job control does before it starts something with `&`.
+# Ignores SIGINT, as a shell without job control does for a command with `&`.
 IGNORING = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]])
 """
 
-# A test here, and one of a child.
+# A test in the process of pytest, and a test in a child process.
 INTERRUPTED = """
 import os, signal
 import pytest
@@ -37,7 +37,7 @@ def test_in_a_child():
 @pytest.mark.skipif(os.name == "nt", reason="no signals between processes")
 def test_interrupts_work_where_the_shell_ignores_them(tmp_path):
     (tmp_path / "test_interrupted.py").write_text(INTERRUPTED)
-    # Named, for it lies beside none of these tests.
+    # conftest is named, because it is not in the folder of this test or above.
     options = ["-p", "conftest", "-p", "no:cacheprovider", "-c", HOME / "pyproject.toml"]
     done = subprocess.run(
         [sys.executable, "-c", IGNORING, *options, tmp_path],

@@ -1,4 +1,4 @@
-"""README.md and docs/ hold no code that is never run or seen, and no link that leads nowhere."""
+"""README.md and docs/: no code that is never run, no hidden code, and no broken links."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ def test_prompts_are_not_copied(page):
 
 
 def test_the_index_for_language_models_is_up_to_date():
-    """If not: python building/llms.py."""
+    """Run `python building/llms.py` if this test fails."""
     assert (DOCS / "llms.txt").read_text() == runpy.run_path(str(HOME / "building/llms.py"))[
         "llms"
     ]()
@@ -65,7 +65,7 @@ def test_links_within_the_repository_lead_somewhere(page):
 
 @every_page
 def test_anchors_within_the_pages_are_those_of_headings(page):
-    """The site's builder looks as well; this is for whoever does not build it."""
+    """Check anchors without building the site; the site's builder checks anchors, too."""
     wrong = []
     for link, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text()):
         target = (page.parent / link) if link else page
@@ -95,7 +95,7 @@ def test_the_reference_has_every_public_name():
 
 
 def _public(path):
-    """The names that a module exports; it is not imported, as what it needs may be missing."""
+    """Return the names that a module exports, without importing it: libraries may be missing."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return ast.literal_eval(node.value)
@@ -109,6 +109,6 @@ def test_readme_leads_to_the_pages():
 
 
 def _anchor(heading):
-    """As code hosts and the site's builder make it of a heading."""
+    """Return the anchor that code hosts and the site's builder give to a heading."""
     plain = re.sub(r"[^\w\- ]", "", heading.lower())
     return re.sub(r" +", "-", plain.strip())

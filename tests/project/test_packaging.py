@@ -1,4 +1,4 @@
-"""What is installed is what the repository has, and nothing in it is tied to one machine."""
+"""The installed package: complete, independent of the checkout and of the machine."""
 
 import ast
 import importlib.metadata
@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())
 
 
 def test_every_package_of_the_repository_is_installed():
-    """A folder with modules that pyproject.toml forgot would be missing from a wheel only."""
+    """A package that is missing in pyproject.toml would be missing from wheels only."""
     setuptools = PROJECT["tool"]["setuptools"]
     roots = {"layoutkit": "layoutkit", "kernels": "layoutkit.kernels", "bench": "layoutkit.bench"}
     found = set()
@@ -53,7 +53,7 @@ for package in (layoutkit, layoutkit.kernels.cpu, layoutkit.bench):
 
 
 def test_a_checkout_works_in_its_root_beside_a_plain_installation():
-    """There `layoutkit` is the checkout's, whatever is installed, and kernels/ stands beside it."""
+    """In the root of a checkout, `layoutkit` and its kernels are imported from the checkout."""
     done = subprocess.run(
         [sys.executable, "-c", PLAIN], cwd=HOME, capture_output=True, text=True, check=True
     )
@@ -62,7 +62,7 @@ def test_a_checkout_works_in_its_root_beside_a_plain_installation():
 
 
 def test_an_installation_works_elsewhere_and_has_nothing_of_the_checkout(tmp_path):
-    """The packages as setuptools copies them: pyproject.toml says which and where."""
+    """Copy the packages as setuptools does, to the places that pyproject.toml gives."""
     setuptools = PROJECT["tool"]["setuptools"]
     for name in setuptools["packages"]:
         folder = HOME / setuptools["package-dir"].get(name, name.replace(".", "/"))
@@ -185,9 +185,9 @@ def test_what_is_imported_is_declared():
     declared = {re.match(r"[\w-]+", text)[0] for text in requirements}
     modules = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn"}
     modules |= {"kornia_rs": "kornia-rs", "array_record": "array-record"}
-    modules["jaxlib"] = "jax"  # of which it is a part
+    modules["jaxlib"] = "jax"  # jaxlib belongs to JAX
     modules["nvidia"] = "nvidia-dali-cuda120"
-    modules["google_crc32c"] = modules["crc32c"] = "google-crc32c"  # either will do
+    modules["google_crc32c"] = modules["crc32c"] = "google-crc32c"  # either library suffices
     paths = [p for root in ("layoutkit", "kernels", "bench") for p in (HOME / root).rglob("*.py")]
     imported = {modules.get(name, name) for path in paths for name in _imports(path)}
     assert imported - set(sys.stdlib_module_names) - declared - {"layoutkit"} == set()

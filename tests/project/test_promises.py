@@ -1,4 +1,4 @@
-"""The page of promises names tests that there are."""
+"""The page docs/promises.md: its tests, limits and locks exist in the code."""
 
 import importlib
 import re
@@ -125,7 +125,7 @@ def section(title):
 
 
 def rows(title, columns):
-    """The cells of the table of a section that has this header."""
+    """Return the cells of the table with these columns in a section."""
     head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
     table = section(title).partition(head)[2].partition("\n\n")[0]
     return [line.strip("|").split("|") for line in table.splitlines()]

@@ -29,18 +29,18 @@ BY_NAME = {
 # torch.compile can trace an import, but not a function that imports by name under a lock.
 TRACED = ("_compile", "backends.torch.graph")
 ONE_IMPORTER = 47  # modules with one importer, in the same folder
-MEDIAN_LINES, LONG_LINES = 10, 35  # of functions: half of them, nine of ten
+MEDIAN_LINES, LONG_LINES = 10, 35  # median and 90th percentile of functions
 
 
 def drawn():
-    """The names of the first block of the page, top to bottom."""
+    """Return the names in the first block of the page, from top to bottom."""
     block = re.search(r"```text\nlayoutkit/\n(.*?)```", PAGE, re.DOTALL)[1]
     heads = re.findall(r"^  ((?:[\w/]+(?:\.py|/) ?)+)", block, re.MULTILINE)
     return [name.removesuffix(".py").removesuffix("/") for head in heads for name in head.split()]
 
 
 def modules():
-    """Every module of the package by its dotted name; kernels/ and bench/ are inside it."""
+    """Return all modules of the package, with kernels/ and bench/, by their dotted names."""
     found = {}
     for folder, inside in [("layoutkit", ""), ("kernels", "kernels."), ("bench", "bench.")]:
         for path in (HOME / folder).rglob("*.py"):
@@ -54,7 +54,7 @@ MODULES = modules()
 
 
 def room(module):
-    """The folder of a module, or the module itself where it stands beside the folders."""
+    """Return the top-level folder of a module, or the name of a top-level module."""
     return module.partition(".")[0]
 
 
@@ -125,7 +125,7 @@ def test_modules_are_imported_by_made_up_names_in_few_places():
 
 
 def test_imports_form_no_cycle():
-    """Neither between modules nor inside a package, late imports included."""
+    """Check imports between modules of the same and of other packages, including late imports."""
     graph = {module: set(imports(module)) for module in MODULES}
     done, path = set(), []
 
@@ -155,7 +155,7 @@ def test_functions_are_short():
 
 
 def test_few_modules_have_a_single_importer_in_their_folder():
-    """A helper with one importer belongs there, unless it is one of several alternatives."""
+    """A helper belongs in its only importer, unless it is one of several alternatives."""
     importers = {}
     for module in MODULES:
         for target in imports(module):
@@ -197,7 +197,7 @@ def test_docstrings_do_not_begin_with_a_question_word():
 
 
 def test_every_file_that_the_page_names_is_there():
-    """Names in backquotes that look like files or folders, wherever they stand."""
+    """Check names in backquotes that look like files or folders, anywhere on the page."""
     names = set(re.findall(r"`([\w/]+(?:\.py|\.cu|\.cuh|/))`", PAGE))
     folders = ("layoutkit", "kernels", "bench", "building", "tests", "docs")
     roots = [HOME / root for root in folders]

@@ -1,4 +1,4 @@
-"""A wheel as the build makes it, installed elsewhere: its kernels run without a compiler."""
+"""A wheel from the build, installed elsewhere: its kernels run without a compiler."""
 
 import hashlib
 import importlib.metadata
@@ -20,7 +20,7 @@ from layoutkit.kernels.cpu import object_cache
 HOME = Path(__file__).parents[2]
 NEEDED = "layoutkit", "kernels", "bench", "building"
 NEEDED += "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"
-# One kernel, for every level: all of them take minutes.
+# One kernel for every level, because all kernels take minutes.
 ONE = "split-3-1-64-u1-f4-run-0-0-0,split-3-1-16-u1-f4-run-0-0-0"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
@@ -41,7 +41,7 @@ if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
 
 
 def copied(folder):
-    """The repository, as far as it is built, for pip to leave its files in."""
+    """Copy the sources of the build, so that pip writes its files into the copy."""
     source = folder / "source"
     source.mkdir()
     for name in NEEDED:
@@ -54,9 +54,9 @@ def copied(folder):
 
 
 def build(folder, what, objects, date=None):
-    """What pip makes of the repository without a network; `what`: options of pip.
+    """Run pip with the arguments `what` on a copy of the sources, offline; return the copy.
 
-    `date`: days after 2000 that all files of the sources are from.
+    `date` is the date of all source files, in days after 2000.
     """
     source = copied(folder)
     for path in source.rglob("*") if date is not None else ():
@@ -81,14 +81,14 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def site(wheel, tmp_path):
-    """The wheel, installed into a folder."""
+    """Install the wheel into a folder, and return the folder."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     return tmp_path / "site"
 
 
 def first(site, more="", **variables):
-    """What a first conversion says; nothing is kept from one call to the next."""
+    """Return the output of a first conversion; by default, no kernels are cached."""
     return python(
         f"import os, sys; sys.path.remove(''); os.chdir({str(site.parent)!r})\n" + CONVERT + more,
         PYTHONPATH=site, LAYOUTKIT_CACHE_DIR=variables.pop("cache", os.devnull), **variables,
@@ -100,7 +100,7 @@ def objects(site):
 
 
 def of_level(name):
-    """The variables under which a process takes its CPU for one of a level."""
+    """Return the variables that make a process treat its CPU as a CPU of this level."""
     (level,) = (level for level in object_cache.LEVELS if level.name == name)
     return {"NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.flags}
 
@@ -147,7 +147,7 @@ def test_every_level_of_this_machine_has_its_own(site):
 @pytest.mark.budget(0)
 @needs_avx512
 def test_avx512_takes_v4_and_avx2_takes_v3(site):
-    """Each with the other's objects away."""
+    """Run v4 with all objects, and v3 without the object that v4 uses."""
     for name in ("x86-64-v4", "x86-64-v3"):
         assert first(site, **of_level(name)) == SHIPPED
     (level,) = (level for level in object_cache.LEVELS if level.name == "x86-64-v4")
@@ -191,7 +191,7 @@ def test_show_config_says_where_a_kernel_is_from(site):
 
 
 def test_the_bill_of_materials_lists_the_objects_and_their_compilers(wheel):
-    """PEP 770: a folder of the metadata; the format is CycloneDX."""
+    """Check the CycloneDX file in the folder of the metadata that PEP 770 defines."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if "/sboms/" in name)
         assert name == "layoutkit-0.1.0.dist-info/sboms/layoutkit.cdx.json"
@@ -210,7 +210,7 @@ def test_the_bill_of_materials_lists_the_objects_and_their_compilers(wheel):
 
 
 def built_twice(folder, objects):
-    """The bytes of two builds: another folder, other dates of the files and another umask."""
+    """Return the bytes of two builds with different folders, dates of files and umasks."""
     wheels = []
     for number, umask in enumerate((0o022, 0o077)):
         home = folder / str(number)

@@ -1,4 +1,4 @@
-"""What spaces are: their fields, equality, repr, totals, origins, and parts of composites."""
+"""Spaces: fields, equality, repr, totals, origins, and parts of composites."""
 
 import copy
 import dataclasses
@@ -105,7 +105,7 @@ def test_a_subclass_is_another_space():
 
 @pytest.mark.parametrize("space", [s for s in EACH if isinstance(s, ArraySpace)], ids=repr)
 def test_any_dtype_is_equal_to_no_dtype(space):
-    """To NumPy float64 equals None, so these were equal, with hashes that differ."""
+    """NumPy's float64 equals None, so such spaces once were equal, but had different hashes."""
     anything = space.with_dtype(None)
     wide = space.with_dtype("int64" if isinstance(space, LabelSpace) else "float64")
     assert anything != wide

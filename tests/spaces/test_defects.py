@@ -1,6 +1,6 @@
-"""What went wrong in the library that these spaces come from: each of it absent, with a test.
+"""Regression tests for defects of the library that these spaces come from.
 
-What concerns symbolic batches is in test_spaces_jax.py and test_spaces_torch.py.
+Tests for defects of symbolic batches are in test_jax.py and test_torch.py.
 """
 
 import numpy as np
@@ -150,7 +150,7 @@ def test_a_composite_does_not_change_with_what_it_was_made_of():
 
 
 def test_vectors_have_one_order_whoever_made_them():
-    """(rows, columns, channels); the original's datasets had (channels, rows, columns)."""
+    """Vectors are (rows, columns, channels); the original's datasets had channels first."""
     counted = np.arange(12, dtype="f4").reshape(1, 12)
     for axes in ("bhwc", "bchw", "chwb"):
         images = VectorSpace(12).format_as(counted, Conv2DSpace((2, 3), 2, axes))
@@ -176,7 +176,7 @@ def test_the_letters_of_a_source_are_no_sources():
 
 
 def test_nothing_is_lost_in_a_flat_result():
-    """flatten of two specs gives a tuple, whatever it was given; it once gave None for some."""
+    """`flatten` of two specs returns a tuple; the original returned None for some input."""
     pair = CompositeSpace((VectorSpace(3), VectorSpace(4)))
     assert DataSpecsMapping((pair, ("x", "y"))).flatten(["x", "y"]) == ("x", "y")
 
@@ -201,7 +201,7 @@ def test_floats_are_not_cut_off_unasked():
 
 
 def test_undo_finds_its_way_without_the_original_object():
-    """It once walked back a graph, and failed on whatever format_as had not made."""
+    """The original walked back a graph, and failed on arrays that `format_as` had not made."""
     images = Conv2DSpace((2, 3), 4, "bchw")
     made_elsewhere = np.arange(48, dtype="f4").reshape(2, 24)
     back = images.undo_format_as(made_elsewhere, VectorSpace(24))

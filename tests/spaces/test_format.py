@@ -40,7 +40,7 @@ INDEX, VS, IS, N = (
 CS = CompositeSpace((Conv2DSpace((2, 3), 3, "chwb"), CompositeSpace((N, VectorSpace(6)))))
 KINDS = {"V": V, "sparse V": SV, "C": C, "I": INDEX, "VS": VS, "IS": IS, "CS": CS, "N": N}
 
-# Rows: from. Columns: to, in the order of KINDS. All have 24 numbers where they have a number.
+# Rows: source. Columns: target, in the order of KINDS. All spaces with a size have 24 numbers.
 TABLE = {
     "V": "yes yes yes no no no yes no",
     "sparse V": "yes yes no no no no no no",  # CS: its images are dense
@@ -59,7 +59,7 @@ CELLS = [
 
 
 def batch_of(space, n=5):
-    """A batch, of sequences too."""
+    """Return a batch of any space, including sequences."""
     if space is VS:
         return np.arange(n * 24, dtype="f4").reshape(n, 24)
     if space is IS or space is INDEX:
@@ -186,9 +186,9 @@ NAMES = ["bool", "uint8", "int8", "int32", "float16", "float32", "float64", "com
 @pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("source", NAMES)
 def test_the_dtype_table(source, target):
-    """The batch's own dtype is cast to the target's, by same_kind; nothing in between."""
+    """The batch's own dtype is cast directly to the target's, by same_kind."""
     images, vectors = C.with_dtype(None), V.with_dtype(target)
-    # Every pair is a kernel, of which each dtype is in one or two here; without rows there is none.
+    # Each pair needs a kernel, so only pairs with float32 have rows; empty batches need no kernel.
     count = 3 if "float32" in (source, target) else 0
     batch = (random_batch(C, count) % 2).astype(source)
     if np.can_cast(source, target, "same_kind"):
@@ -473,10 +473,10 @@ def test_sparse_dtypes_that_scipy_lacks():
     assert rounded.toarray().tolist() == [[2] * 24] * 2
 
 
-# ---- the way back ------------------------------------------------------------------------
+# ---- undo_format_as ----------------------------------------------------------------------
 
 
-# Each pair is two kernels.
+# Each pair needs two kernels.
 @pytest.mark.parametrize(
     ("here", "there"),
     [

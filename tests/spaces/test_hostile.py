@@ -20,7 +20,7 @@ from layoutkit.backends.indexing import normalize_indices, take
 SPACE = VectorSpace(4, sparse=True)
 DENSE = np.array([[1, 0, 2, 0], [0, 0, 0, 3], [4, 5, 0, 0]], np.float32)
 FORMATS = ["csr", "csc", "coo", "bsr", "lil", "dok", "dia"]
-# Just outside, where a write lands beside the matrix, and where no memory is.
+# Indices just outside, where a write would hit other data, and far outside of mapped memory.
 OUTSIDE = [-1, 4, 1 << 30, -(1 << 31), (1 << 31) - 1]
 
 
@@ -29,7 +29,7 @@ def matrix(kind):
 
 
 def refused(batch):
-    """It is refused by all that takes a batch, before anything is made of it."""
+    """Check that every method that takes a batch raises for this one."""
     pair = CompositeSpace((VectorSpace(1), SPACE)), (np.zeros((3, 1), np.float32), batch)
     for run in (
         lambda: SPACE.validate(batch),
@@ -129,7 +129,7 @@ def test_labels_indices_and_windows(dtype, outside):
     for make in (view.one_hot, view.many_hot):
         with pytest.raises(LayoutkitError):
             make()
-    if outside != -1:  # the last sample, as in Python's lists
+    if outside != -1:  # -1 is the last sample, as in Python's lists
         with pytest.raises(ShapeError, match="out of range"):
             normalize_indices(labels[:, 0], 4)
         with pytest.raises(ShapeError, match="out of range"):
@@ -139,6 +139,6 @@ def test_labels_indices_and_windows(dtype, outside):
 
 
 def test_rows_are_taken_from_inside_whatever_is_asked():
-    """Callers have checked the positions; a mistake of theirs still stays inside of the array."""
+    """Callers check positions, but even unchecked positions stay inside of the array."""
     found = take(DENSE, 0, np.array([1 << 40, -(1 << 40)]))
     np.testing.assert_array_equal(found, DENSE[[2, 0]])

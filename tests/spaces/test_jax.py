@@ -1,4 +1,4 @@
-"""Spaces on batches of JAX: what is traced, differentiated, or only a shape."""
+"""Spaces on batches of JAX: traced, differentiated, and abstract."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def traced(batch):
 
 
 def assert_same(got, wanted):
-    """A batch of JAX equals a numeric one: nesting, shapes, dtypes, elements."""
+    """Check that a batch of JAX equals a NumPy batch: nesting, shapes, dtypes, elements."""
     flat, tree = jax.tree.flatten(got)
     wanted, wanted_tree = jax.tree.flatten(wanted)
     assert tree == wanted_tree
@@ -143,7 +143,7 @@ def test_symbolic_batches():
 
 
 def test_symbolic_labels_are_of_the_spaces_dtype():
-    """They were always 64-bit integers once, and those of sequences floats."""
+    """Symbolic labels once were always 64-bit integers, and labels of sequences were floats."""
     for dtype in ("int8", "uint16", "int32"):
         assert IndexSpace(4, 2, dtype).make_symbolic_batch(3) == struct((3, 2), dtype)
         made = IndexSequenceSpace(4, 2, dtype).make_symbolic_batch()

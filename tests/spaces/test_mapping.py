@@ -1,4 +1,4 @@
-"""Data specs: which are right, what each wrong one says, flattening, nesting, predicates."""
+"""Data specs: valid ones, errors of invalid ones, flattening, nesting, predicates."""
 
 import itertools
 
@@ -58,7 +58,7 @@ WRONG = [
     (CompositeSpace((VECTORS,)), F, SpaceError, r"has 1 component, .*write \('features',\)"),
     (FOUR, ((F, F, F), T), ShapeError, "has 2 parts.*has 4 components"),
     (CompositeSpace((THREE, TARGETS)), (F, F, F, T), ShapeError, "has 4 parts.*has 2 components"),
-    # The same, one level down.
+    # Mismatches one level down.
     (CompositeSpace((TARGETS, PAIR)), (T, F), SpaceError, r"component \[1\]: .*2 components"),
     (CompositeSpace((TARGETS, PAIR)), (T, (F,)), ShapeError, r"component \[1\]: .*1 parts"),
     # A string is not a sequence of sources; a tuple needs all of its sources.
@@ -75,7 +75,7 @@ WRONG = [
     (N, F, SpaceError, "NullSpace"),
     (CompositeSpace((N, VECTORS)), (F, F), SpaceError, r"component \[0\]: .*NullSpace"),
     (N, None, SpaceError, "it must be a str"),
-    # Not a space at all, or the other way around.
+    # Not a space, or space and source swapped.
     (F, VECTORS, SpaceError, "swap"),
     ((F, T), PAIR, SpaceError, "swap"),
     (F, F, SpaceError, "is not a Space"),
@@ -99,7 +99,7 @@ def test_specs_are_a_pair(specs):
 
 
 def test_a_space_that_the_data_do_not_fit_fails_with_the_first_batch():
-    """The document's first wrong example, (target space, "features"), cannot be known before."""
+    """The document's first wrong example, (target space, "features"), is unknown before a batch."""
     assert DataSpecsMapping((TARGETS, F)).n_unique_specs == 1
     with pytest.raises(ShapeError, match=r"dim\) is 3072, not 10"):
         TARGETS.validate(np.zeros((4, 3072), "f4"))

@@ -1,7 +1,6 @@
-"""The tables of docs/spaces.md, row by row: what each cell says is done, and is so.
+"""The tables of docs/spaces.md: a test for each row.
 
-A row, or a word in a cell, that is not known here is an error: whoever writes it says here what it
-means.
+A row or cell without an entry in this module is an error, so that new text gets a test.
 """
 
 import inspect
@@ -37,19 +36,19 @@ PAGE = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text()
 
 
 def table(head):
-    """The rows of the table with this head, as lists of cells without their backquotes."""
+    """Return the rows of the table with this head, as lists of cells without backquotes."""
     block = re.search(rf"^{re.escape(head)}\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)[1]
     cells = [row.strip("|").split("|") for row in block.splitlines()]
     return [[cell.strip().replace("`", "") for cell in row] for row in cells]
 
 
-# ---- what a batch is ---------------------------------------------------------------------
+# ---- batches of each space ---------------------------------------------------------------
 
 DENSE = np.float32([[1, 0, 2], [0, 0, 3]])
-# By the cell of the batch: what it takes to make the space, and arrays that are batches and none.
+# By the cell of the batch: arguments of the space, valid batches, and invalid batches.
 BATCHES = {
     "(batch, dim)": ({"dim": 3}, [DENSE, DENSE[:0]], [DENSE[0], DENSE[:, :2]]),
-    "four axes, in any order": ({}, [], []),  # see below
+    "four axes, in any order": ({}, [], []),  # see four_axes_in_any_order
     "(batch, dim), integers from 0 to max_labels - 1": (
         {"max_labels": 4, "dim": 2},
         [np.array([[0, 3]]), np.array([[0, 3], [1, 1]], np.uint8)],
@@ -123,7 +122,7 @@ def four_axes_in_any_order(kind):
 SEQUENCE = np.float32([[1, 2, 3], [4, 5, 6]])
 VECTORS, IMAGES = VectorSpace(12), Conv2DSpace((2, 3), 2, "bchw")
 LABELS = IndexSpace(4, 2)
-SPACES = {  # of 12 numbers a sample, so that no way fails for its sizes alone
+SPACES = {  # 12 numbers per sample, so that no conversion fails because of sizes
     "vector": VECTORS,
     "images": IMAGES,
     "labels": IndexSpace(4, 3),
@@ -145,7 +144,7 @@ def never(a, b):
 
 
 def same_rows(a, b):
-    """Every number of every sample is the same, and goes back."""
+    """Check that all numbers of all samples are kept and that undo_format_as restores the batch."""
     batch = random_batch(a, 3)
     made = a.format_as(batch, b)
     b.validate(made)

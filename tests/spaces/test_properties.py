@@ -1,4 +1,4 @@
-"""Laws that hold for random composites: there and back, and by way of a third space."""
+"""Properties of random composites: conversion and back, and conversion through a third space."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_leaf_by_leaf_and_undo_is_the_identity(space, data, n):
 @quick
 @given(trees(), st.data(), NS)
 def test_by_way_of_a_third_space(space, data, n):
-    """a -> b -> c equals a -> c: through other axes, and through vectors."""
+    """Check that a -> b -> c equals a -> c, through other axes and through vectors."""
     other, last = relaid(space, data.draw), relaid(space, data.draw)
     batch = random_batch(space, n)
     direct = space.format_as(batch, last)
@@ -139,7 +139,7 @@ def widened(space):
 
 
 def walk(space, batch):
-    """(space, array) of every leaf that holds data."""
+    """Yield (space, array) of every leaf that holds data."""
     if isinstance(space, CompositeSpace):
         for part, inner in zip(space.components, batch, strict=True):
             yield from walk(part, inner)

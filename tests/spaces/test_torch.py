@@ -47,7 +47,7 @@ def tensors(batch, grad=False):
 
 
 def assert_same(got, wanted):
-    """A batch of tensors equals a numeric one: nesting, shapes, dtypes, elements."""
+    """Check that a batch of tensors equals a NumPy batch: nesting, shapes, dtypes, elements."""
     if isinstance(wanted, tuple):
         assert type(got) is tuple
         assert len(got) == len(wanted)

@@ -1,4 +1,4 @@
-"""What `validate` accepts, and how it says what is wrong: place, axis, expected, found, fix."""
+"""`validate`: valid batches, and errors with the place, axis, expected, found and the fix."""
 
 import ml_dtypes
 import numpy as np
@@ -27,7 +27,7 @@ DEEP = CompositeSpace(
 
 
 def message(space, batch, error):
-    """What validate says; format_as and batch_size have to say the same."""
+    """Return the error message of validate; format_as and batch_size must raise the same one."""
     with pytest.raises(error) as found:
         space.validate(batch)
     for ask in (
@@ -41,7 +41,7 @@ def message(space, batch, error):
     return str(found.value)
 
 
-# ---- what is right -----------------------------------------------------------------------
+# ---- valid batches -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 4])
@@ -256,7 +256,7 @@ def test_the_place_of_a_label_in_a_sequence_is_a_time():
 
 
 def deep(vectors=None, images=None, labels=None, null=None):
-    """A batch of DEEP with some components replaced."""
+    """Return a batch of DEEP with some components replaced."""
     right = DEEP.get_origin_batch(4)
     return (
         right[0] if vectors is None else vectors,

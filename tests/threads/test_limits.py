@@ -20,7 +20,7 @@ def usual_threads():
     threads._threads, threads._default = before, None
 
 
-# ---- how many ----------------------------------------------------------------------------
+# ---- number of threads -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 256])
@@ -37,7 +37,7 @@ def test_other_numbers_are_refused(wrong):
 
 @pytest.fixture
 def unset(monkeypatch):
-    """A process in which nobody has said how many threads there are, of three CPUs."""
+    """Simulate a process on three CPUs without any setting for the number of threads."""
     monkeypatch.setattr(threads, "_threads", None)
     monkeypatch.setattr(threads, "_default", None)
     for name in (limits.THREADS, limits.OTHERS_THREADS):

@@ -1,4 +1,4 @@
-"""Conversions on the threads of an OpenMP library that is in the process anyway."""
+"""Conversions on the threads of an OpenMP library that the process has already loaded."""
 
 import ctypes.util
 import platform
@@ -17,7 +17,7 @@ needs_library = pytest.mark.skipif(
     LIBRARY is None or platform.system() != "Linux", reason="needs libgomp, and Linux"
 )
 
-# `company()` says which team a job is given to now; `work` keeps the team of the library busy.
+# `company()` reports the team that gets the next job; `work` keeps the library's team busy.
 START = f"""
 import ctypes, os, threading, time
 import numpy as np
@@ -95,7 +95,7 @@ library = load()
 before = len(os.listdir("/proc/self/task"))
 print(right(), len(taken), len(os.listdir("/proc/self/task")) - before)
 """
-    assert run(code) == "True 0 1\n"  # the one is ours
+    assert run(code) == "True 0 1\n"  # the new thread is layoutkit's own worker
 
 
 @needs_library

@@ -25,7 +25,7 @@ from layoutkit.kernels.cpu.threadpool_state import (
 from layoutkit.threads import limits
 from layoutkit.threads import pool as workers
 
-SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough to be handed over
+SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough for worker threads
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def usual_threads():
 
 @pytest.fixture
 def pool(monkeypatch):
-    """A pool of its own for two threads, without workers yet, which wakes them for every job."""
+    """Return a new pool for two threads, without workers yet, that wakes workers for every job."""
     fresh = workers.Pool()
     fresh.load()
     fresh.state.words[WAKE_TICKS] = 0
@@ -60,7 +60,7 @@ def convert_often(x, times=3):
 
 
 def in_threads(work, count):
-    """Run work(number) in `count` threads; what they raise is raised."""
+    """Run work(number) in `count` threads; raise their exceptions."""
     failures = []
 
     def run(number):
@@ -110,7 +110,7 @@ def test_eight_threads_convert_at_once():
 
 
 def test_while_the_pool_is_taken_a_call_works_alone(pool):
-    """A nested call runs, such as one of a signal handler that interrupts a call in its thread."""
+    """A nested call needs no worker, as in a signal handler that interrupts a call."""
     x = batch()
     with pool._lock:
         convert_often(x)
@@ -166,10 +166,10 @@ def wait_for(condition):
 
 
 def check_workers_wake(pool, x):
-    """All workers fall asleep after a while, and a job wakes the first two and who they get to."""
+    """Check that all workers fall asleep after a while, and that a job wakes the first two."""
     convert_often(x, 1)
     wait_for(lambda: asleep(pool) == pool.workers)
-    pool.state.words[SKIP] = 0  # whatever held a worker up before
+    pool.state.words[SKIP] = 0  # reset, in case a worker was late before
     before = naps(pool)
     convert_often(x, 1)
     wait_for(
@@ -196,7 +196,7 @@ def test_who_sleeps_is_woken_beside_who_does_not(pool):
     for waking, woken in ((1 << 40, False), (0, True)):
         pool.state.words[WAKE_TICKS], pool.state.words[SKIP] = waking, 0
         before = naps(pool)
-        line[ASLEEP] = 0  # as if it were awake; it sleeps, and its chunks are the caller's
+        line[ASLEEP] = 0  # marked as awake; as it sleeps, the caller takes its chunks
         convert_often(x, 1)
         line[ASLEEP] = 1
         time.sleep(0.01)
@@ -205,9 +205,9 @@ def test_who_sleeps_is_woken_beside_who_does_not(pool):
 
 
 def interrupt_at(step, *functions):
-    """A tracer that raises KeyboardInterrupt at the step-th line that these functions come to.
+    """Return a tracer that raises KeyboardInterrupt at the step-th line of these functions.
 
-    A line counts once: back on a `with` to leave it, no signal is looked at.
+    A line counts once: Python handles no signal when it returns to a `with` to leave the block.
     """
     codes = {function.__code__ for function in functions}
     seen = set()
@@ -275,13 +275,13 @@ def test_more_threads_than_cpus_still_finish_soon():
         return sorted(times)[25]
 
     alone = seconds(1)
-    # Twenty times: a wait for the end of a descheduled thread's time slice would be far more.
+    # The factor of 20 is far less than a wait for the time slice of a descheduled thread.
     assert min(seconds(4 * os.cpu_count()) for _ in range(3)) < 20 * alone + 0.002
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer")
 def test_conversions_in_a_signal_handler(pool):
-    """The handler interrupts conversions between any two steps, the lock held or not."""
+    """The handler interrupts conversions between any two steps, with and without the lock held."""
     x = batch(1)
     y = batch(2)
     convert_often(x)
@@ -363,7 +363,7 @@ print(threading.stack_size())
 
 
 def test_workers_have_the_stack_that_kernels_need():
-    """Also where a program gives its threads less: sums ended it."""
+    """Workers have enough stack even if the program sets a smaller size; sums once crashed."""
     assert python(LITTLE_STACK) == "32768\n"
 
 

@@ -1,4 +1,4 @@
-"""`threads=`: how many one Converter may use."""
+"""`threads=`: the number of threads that one Converter may use."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from layoutkit.threads.pool import LARGE_BYTES, SERIAL_BYTES
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The numbers of threads that jobs were run with."""
+    """Return a list that receives the number of threads of each job."""
     found = []
 
     class Pool(pool.Pool):

@@ -17,7 +17,7 @@ from layoutkit.accumulation import Accumulator
 
 @pytest.fixture
 def room(monkeypatch):
-    """Room for 50 programs, with nothing in it."""
+    """Start with an empty cache that has room for 50 programs."""
     monkeypatch.setattr(caching, "_MAX_BYTES", 50 * PROGRAM_SIZE_ESTIMATE)
     monkeypatch.setattr(caching, "_order", type(caching._order)())
     monkeypatch.setattr(caching, "_total", 0)
@@ -38,7 +38,7 @@ def test_programs_of_all_converters_are_bounded_together():
     converters = [Converter("bc->cb") for _ in range(20)]
     convert_shapes(converters, range(1, 11))
     kept = [len(converter._programs) for converter in converters]
-    assert kept == [0] * 15 + [10] * 5  # what was made first has gone
+    assert kept == [0] * 15 + [10] * 5  # the oldest programs were evicted
     convert_shapes(converters[:1], range(1, 11))  # planned again
     assert sum(len(converter._programs) for converter in converters) == 50
 

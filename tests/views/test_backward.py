@@ -271,7 +271,7 @@ def test_dtypes_that_do_not_hold_the_sum():
         assert view.backward_get().dtype == np.complex64
 
 
-# ---- that it is the gradient ---------------------------------------------------------------
+# ---- correctness of gradients --------------------------------------------------------------
 
 KINDS = [
     (ImageView, "bhwc", (3, 2, 4, 2), ["bhwc", "bchw", "chwb", "bf", "b(chw)", "(bw)ch"]),

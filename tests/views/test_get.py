@@ -293,7 +293,7 @@ def test_bf_follows_the_order_of_the_base():
         assert_same(ImageView(layout, x).forward_get("b(hwc)"), IMAGES.reshape(8, -1))
 
 
-# ---- what is kept from batch to batch ------------------------------------------------------
+# ---- caches across batches -----------------------------------------------------------------
 
 
 def kept(view):

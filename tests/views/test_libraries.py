@@ -326,7 +326,7 @@ def test_the_devices_of_several_components(monkeypatch):
 def test_a_batch_of_any_library_has_a_view(library):
     x = library.make(IMAGES)
     if library.device != "cpu":
-        with pytest.raises(SpaceError):  # which no space has as a batch
+        with pytest.raises(SpaceError):  # spaces have no batches on a GPU
             Conv2DSpace((4, 6), 3).view(x)
         return
     view = Conv2DSpace((4, 6), 3).view(x)

@@ -119,7 +119,7 @@ def test_no_converter_is_made_after_the_first_batch(monkeypatch):
     assert len(created) == count
 
 
-# ---- memory: in processes of their own, where nothing else comes and goes -------------------
+# ---- memory, in processes without other allocations -----------------------------------------
 
 LOOP = """
 import gc, tracemalloc

@@ -28,7 +28,7 @@ class ViewMachine(RuleBasedStateMachine):
         self.view = ImageView()
         self.forward_put(base, dtype, 4)
 
-    # -- what can be done ------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------
 
     @rule(
         base=st.sampled_from(BASES),
@@ -112,7 +112,7 @@ class ViewMachine(RuleBasedStateMachine):
         self.gettings = set()
         self.gradients = []
 
-    # -- what always holds -----------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------
 
     @invariant()
     def the_base_is_as_it_was_put(self):
