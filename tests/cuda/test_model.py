@@ -57,15 +57,19 @@ ROWS += [
 FLOOR = 0.9
 # Rows that are predicted to be slower: a floor that holds, and the cause.
 SLOWER = {
-    r"uint8 .*1025, 705": (0.77, "two words are read for one at any address"),
+    r"uint8 .*1025, 705": (0.68, "two words are read for one at any address; pages"),
     r"int16 .*257, 1025": (0.65, "the same, and registers for six blocks only"),
     r"int16 .*1025, 705": (0.68, "a word of edge in each tile, registers for five blocks"),
     r"int16 .*197, 197": (0.67, "ends of short rows, item by item"),
-    r"uint8 .*299, 299, (128|512)": (0.83, "edges, and sectors that two tiles share"),
-    r"\+.*bfloat16": (0.82, "three blocks; 16-bit items in the tile"),
-    r"uint8 .*(22[35], 225|299, 299), 3": (0.87, "single bytes of shared memory"),
+    r"uint8 .*299, 299, (128|512)": (0.8, "edges, and sectors that two tiles share"),
+    r"(uint8|int16) .*2(25, 225|30, 230), 64": (0.83, "the same; four rounds of loads"),
+    r"float32 .*14, 14, 1024": (0.88, "pages: rows of 784 bytes"),
+    r"chwb uint8 .*32, 32, 3": (0.84, "pages: 128 bytes of each row on both sides"),
+    r"chwb uint8 .*56, 56, 67": (0.73, "pages, and rows that begin anywhere"),
+    r"\+chwb.*float32": (0.84, "pages: 64 bytes of each row"),
+    r"\+chwb.*bfloat16": (0.76, "the same; three blocks; 16-bit items in the tile"),
+    r"uint8 .*(22[35], 225|299, 299), 3": (0.84, "single bytes of shared memory"),
     r"(uint8|int16) .*(7, 7|14, 14), ": (0.76, "single items of shared memory, rounds of loads"),
-    r"bchw->bhwc (uint8|int16) .*225, 225, 64": (0.83, "four rounds of loads"),
 }
 
 
@@ -104,7 +108,7 @@ def test_predicted_share_of_options(row):
 def test_windows_would_be_collated_at_the_speed_of_memory(row, share):
     cost = cost_of_windows(*row)
     assert cost.share >= share, cost
-    assert cost.memory <= 1.1, cost  # every byte is read and written about once
+    assert cost.memory <= 1.15, cost  # every byte is read and written about once; pages
 
 
 # Instructions and rounds of loads limit resizes; docs/gpu.md has the shares.
@@ -146,7 +150,7 @@ def test_executed_code_costs_what_is_counted_in_it(pattern, shape, item):
     assert executed.issue == pytest.approx(counted.issue, rel=0.15)
 
 
-ANY_FLOOR = 0.7  # of any shape; docs/gpu.md names rows of a larger sample that are below it
+ANY_FLOOR = 0.7  # of any shape; docs/gpu.md has the rows of a larger sample that are below it
 
 
 @pytest.mark.budget(2)

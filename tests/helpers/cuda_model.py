@@ -1,7 +1,7 @@
 """A model of a launch's time on an H100, computed without a GPU.
 
-Clock and copy speed are those of an H100 that ran the benchmark (2026-11-26), and so is the cost of
-parts of sectors; docs/gpu.md compares the predictions with its measurements.
+Clock and copy speed are those of an H100 that ran the benchmark (2026-11-26), and so are the costs
+of parts of sectors and of pages; docs/gpu.md compares the predictions with its measurements.
 
 The machine code that NVRTC makes for sm_90 gives the registers of a thread, the rounds of loads
 that it waits for, and its instructions. Blocks that run on the CPU, whole and ragged ones as the
@@ -19,10 +19,10 @@ loaded before costs `HIT` cycles.
 
 What is simplified: sectors that are stored count once for each warp access, and several times if a
 block stores a part of them; those that are loaded count once in all traced blocks (the first cache
-and the L2 cache hold them for neighbours). The rounds of
-loads are those of blocks without ragged edges, and ragged blocks issue as many more instructions
-than whole ones as they have more accesses. Loops over the axes of a nest (`gather`) are counted for
-one turn. Pages, and the cut between shared memory and cache, are left out.
+and the L2 cache hold them for neighbours). Pages of device memory count once for each block. The
+rounds of loads are those of blocks without ragged edges, and ragged blocks issue as many more
+instructions than whole ones as they have more accesses. Loops over the axes of a nest (`gather`)
+are counted for one turn. The cut between shared memory and cache is left out.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from nvrtc import Compiled
 from sass import Block, Code
 
 from layoutkit.bench.device import device_rows
+from layoutkit.kernels.cuda.boxes import RESERVED_BYTES, SHARED_BYTES
 from layoutkit.kernels.cuda.launch import MAX_PARTS, source
-from layoutkit.kernels.cuda.tiling import pack_loops
+from layoutkit.kernels.cuda.tiling import LINE, SECTOR, pack_loops
 from layoutkit.spec import as_dtype
 
 # Of an H100: multiprocessors, clock (Hz), bytes a second of a copy, read and written.
@@ -53,16 +54,16 @@ CLOCK = 1.98e9
 COPY = 3.0e12
 BYTES_PER_CYCLE = COPY / CLOCK / PROCESSORS  # of one multiprocessor: 11.5
 PARTIAL = 3.4  # more sectors' time of a sector of which a block stores only a part
+# A block that accesses a page of device memory takes the time of these more bytes: fitted to the
+# measurements of 119 kernels, of conversions and of sums.
+PAGE = 1024
+PAGE_READ, PAGE_WRITTEN = 12, 29
 WARPS = 64
 REGISTERS = 65536
-SHARED = 227 << 10
-RESERVED = 1 << 10
 SCHEDULERS = 4  # each issues one instruction a cycle
 EXECUTED = {"collate", "resize", "permute"}  # families with loops that are not one turn
 START, LATENCY = 700, 800  # cycles of a block: its start and end, and each round of loads
 HIT = 40  # cycles of a round of loads that the first cache serves
-SECTOR = 32
-LINE = 128
 BANKS = 32
 
 
@@ -167,7 +168,7 @@ def resident_blocks(registers, shared, threads):
     return min(
         WARPS // (threads // 32),
         REGISTERS // (-(-registers // 8) * 8 * threads),
-        SHARED // (shared + RESERVED),
+        SHARED_BYTES // (shared + RESERVED_BYTES),
     )
 
 
@@ -457,7 +458,7 @@ class Work:
     accesses: int  # of warps to memory
     whole: int  # accesses of the block with the fewest, of those that store the most
     pipe: float  # cycles of the pipe to shared memory and the first cache
-    sectors: float  # of device memory
+    sectors: float  # of device memory, and the time of others, in sectors
     stored: int  # bytes
     conflicts: float
 
@@ -478,11 +479,16 @@ def _work(log, is_global, access):
     written = _distinct(access[stores], address[stores] // SECTOR).sum()
     partial = _partial(blocks[access[stores]], address[stores] // SECTOR, size[stores])
     read = len(np.unique(address[loads] // SECTOR))
+    block = blocks[access]
+    pages = [
+        _distinct(block[x], address[x] // PAGE, blocks.max() + 1).sum() for x in (loads, stores)
+    ]
+    opened = (PAGE_READ * pages[0] + PAGE_WRITTEN * pages[1]) / SECTOR
     return Work(
         len(blocks),
         accesses[stored == stored.max()].min(),
         np.maximum(lines, global_bytes / LINE).sum() + waves,
-        written + read + PARTIAL * partial,
+        written + read + PARTIAL * partial + opened,
         int(size[stores].sum()),
         waves / groups if groups else 1.0,
     )
