@@ -4,8 +4,8 @@
 // registers. Parts come one after the other, so that sums are those of the CPU to the last bit:
 //
 //   - where a part is contiguous along that axis too, a thread reads its own words of it;
-//   - else threads read PER_WORD neighbours along the axis on which the part is contiguous, leave them in
-//     a tile of shared memory, and each takes its own from there.
+//   - else threads read PER_WORD neighbours along the axis on which the part is contiguous and write
+//     them to a tile of shared memory, from which each thread reads its own words.
 //
 // The words of the next part are loaded as soon as those of the present one have left their registers.
 // Every part is read once and the output written once.
@@ -38,14 +38,14 @@ typedef COMPUTED::value Value;
 constexpr int OUTPUT = MAX_PARTS, LAST = AXES - 1;
 constexpr int TURNS = PLACES / (THREADS * PER_WORD);  // words of a thread
 
-template <int BIT> struct Alone { typedef COMPUTED type; };
-#define ALONE(DTYPE, CODE) \
-    template <> struct Alone<1 << CODE> { typedef DTYPE type; };
-ADDED(ALONE)
+template <int BIT> struct OnlyDtype { typedef COMPUTED type; };
+#define ONLY_DTYPE(DTYPE, CODE) \
+    template <> struct OnlyDtype<1 << CODE> { typedef DTYPE type; };
+ADDED(ONLY_DTYPE)
 
 // Parts are kept as they are stored if all have one dtype; else as computed values.
-typedef Alone<DTYPES>::type Held;
-typedef Held::memory Item;
+typedef OnlyDtype<DTYPES>::type TileDtype;
+typedef TileDtype::memory Item;
 
 INLINE constexpr int bits_for(int n) { return n > 1 ? 1 + bits_for(n / 2) : 0; }
 
@@ -150,7 +150,7 @@ template <class Use> INLINE void use_as(unsigned dtype, const Use &use) {
 }
 
 // The words of one part that a thread has loaded.
-struct Asked {
+struct Loaded {
     Spot first;
     Items<Item, PER_WORD> words[TURNS];
 };
@@ -184,25 +184,25 @@ template <bool WHOLE> struct Box {
     }
 
     // Load the words of a part.
-    INLINE void ask(int part, const byte *src, Asked &asked) const {
+    INLINE void load(int part, const byte *src, Loaded &loaded) const {
         const Walk &walk = params.walk[part];
-        asked.first = find_first(params, part);
+        loaded.first = find_first(params, part);
         src += shared.begin[part];
         use_as(walk.dtype, [&](auto from) {
             typedef decltype(from) From;
 #pragma unroll
             for (int turn = 0; turn < TURNS; ++turn) {
-                const byte *at = src + spot(part, asked.first, turn).offset;
+                const byte *at = src + spot(part, loaded.first, turn).offset;
                 const int count = left(part, turn);
                 if (count <= 0) continue;
-                if constexpr (is_same<From, Held>) {
-                    read(part, at, count, asked.words[turn]);
+                if constexpr (is_same<From, TileDtype>) {
+                    read(part, at, count, loaded.words[turn]);
                 } else {
                     Items<typename From::memory, PER_WORD> word;
                     read(part, at, count, word);
 #pragma unroll
                     for (int i = 0; i < PER_WORD; ++i)
-                        asked.words[turn].item[i] = cast<COMPUTED, From, false>(word.item[i]);
+                        loaded.words[turn].item[i] = cast<COMPUTED, From, false>(word.item[i]);
                 }
             }
         });
@@ -223,16 +223,16 @@ template <bool WHOLE> struct Box {
 
     // Write the loaded words to the tile, including words of the box outside of the array, which are
     // never stored to the output.
-    INLINE void leave(int part, const Asked &asked, byte *tile) const {
+    INLINE void write_tile(int part, const Loaded &loaded, byte *tile) const {
         const Walk &walk = params.walk[part];
 #pragma unroll
         for (int turn = 0; turn < TURNS; turn += PER_RUN) {
-            const int slot = spot(part, asked.first, turn).slot;
+            const int slot = spot(part, loaded.first, turn).slot;
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i) {
                 Items<Item, PER_RUN> run;
 #pragma unroll
-                for (int j = 0; j < PER_RUN; ++j) run.item[j] = asked.words[turn + j].item[i];
+                for (int j = 0; j < PER_RUN; ++j) run.item[j] = loaded.words[turn + j].item[i];
                 run.template write<sizeof(run)>(tile + (slot ^ walk.item[i]));
             }
         }
@@ -255,12 +255,12 @@ template <bool WHOLE> struct Box {
     }
 
     // Use every item of the words that a thread owns, as loaded.
-    template <class Use> INLINE void use_own(const Asked &asked, Use use) const {
+    template <class Use> INLINE void use_own(const Loaded &loaded, Use use) const {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn)
 #pragma unroll
             for (int i = 0; i < PER_WORD; ++i)
-                use(turn, i, asked.words[turn].item[i]);
+                use(turn, i, loaded.words[turn].item[i]);
     }
 
     // Write the words that a thread owns; the output is contiguous along its last axis.
@@ -287,9 +287,9 @@ template <bool WHOLE> struct Box {
         const int parts = (int)params.parts;
         const Spot own = find_first(params, OUTPUT);
         Values sums;
-        Asked asked;
+        Loaded loaded;
         int tile = 0;
-        ask(0, pointers.src[0], asked);
+        load(0, pointers.src[0], loaded);
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn)
 #pragma unroll
@@ -299,15 +299,15 @@ template <bool WHOLE> struct Box {
             const bool is_own = params.walk[part].axis == LAST;
             auto add = [&](int turn, int i, Item item) {
                 Value &sum = sums[turn].item[i];
-                sum = plus(sum, cast<COMPUTED, Held, false>(item));
+                sum = plus(sum, cast<COMPUTED, TileDtype, false>(item));
             };
             if (is_own) {
-                use_own(asked, add);
+                use_own(loaded, add);
             } else {
                 if (TILES == 1) __syncthreads();  // other threads may still read the tile
-                leave(part, asked, shared.tile[tile]);
+                write_tile(part, loaded, shared.tile[tile]);
             }
-            if (part + 1 < parts) ask(part + 1, pointers.src[part + 1], asked);
+            if (part + 1 < parts) load(part + 1, pointers.src[part + 1], loaded);
             if (!is_own) {
                 __syncthreads();
                 use_own(own, shared.tile[tile], add);

@@ -30,20 +30,20 @@ struct Place {
 };
 
 INLINE Place find(const Params &params, unsigned number, uint64 first) {
-    Place found = {{0, 0, 0}, number, first + number};
+    Place place = {{0, 0, 0}, number, first + number};
     if constexpr (!RUN) {
 #pragma unroll 1
         for (int i = (int)params.inner.count - 1; i >= 0; --i) {
             const Loop &loop = params.inner.loop[i];
-            unsigned outer = loop.turns.divide(found.split);
-            unsigned turn = found.split - outer * loop.turns.count;
-            if (i == (int)params.inner.count - 1) found.along = turn;
-            loop.place(turn, found.at);
-            found.split = outer;
+            unsigned outer = loop.turns.divide(place.split);
+            unsigned turn = place.split - outer * loop.turns.count;
+            if (i == (int)params.inner.count - 1) place.along = turn;
+            loop.place(turn, place.at);
+            place.split = outer;
         }
     }
-    found.at.add(found.split, params.split.low);
-    return found;
+    place.at.add(place.split, params.split.low);
+    return place;
 }
 
 // Move the positions of a thread. WHOLE: all turns exist, and all positions have WIDTH items.
