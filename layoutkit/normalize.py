@@ -179,10 +179,10 @@ def check_count(name: str, values: tuple[float, ...], axis: str, count: int | No
         fact = "neither layout has" + (" once f is spelled out" if axis == "f" else "")
         raise ShapeError(f"{name} is along axis {axis}, which {fact}; name one of their axes")
     if len(values) != count:
-        given = f"{count} value{'s' if count != 1 else ''}"
+        needed = f"{count} value{'s' if count != 1 else ''}"
         hint = "; or is the layout another one, with channels first?" if axis == CHANNEL else ""
         raise ShapeError(
-            f"{name} has {len(values)} values and axis {axis} has size {count}; give {given}, or "
+            f"{name} has {len(values)} values and axis {axis} has size {count}; give {needed}, or "
             f"one number{hint}"
         )
 

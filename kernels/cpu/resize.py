@@ -139,14 +139,14 @@ def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, lanes, ve
 @inline
 def sine_of_pi(x):
     """Return sin(pi * x) for |x| <= 3; the C library's function is not available to kernels."""
-    whole = int(x + 0.5) if x >= 0 else -int(0.5 - x)
-    y = (x - whole) * 3.141592653589793
+    nearest = int(x + 0.5) if x >= 0 else -int(0.5 - x)
+    y = (x - nearest) * 3.141592653589793
     square = y * y
     total = 0.0
     for k in range(23, 2, -2):
         total = (1.0 + total) * (-square / (k * (k - 1)))
     result = y * (1.0 + total)
-    return -result if whole & 1 else result
+    return -result if nearest & 1 else result
 
 
 @inline

@@ -517,8 +517,8 @@ def _gather_rows(
     nest = sorted(choice.nest, key=lambda loop: loop.dst, reverse=True)
     _, split, stretch, inner = _loops_of_block(nest)
     # Several blocks may execute parts of the first inner loop.
-    whole = inner[1:] if count_iterations(inner) > THREADS else inner
-    if _contiguous_source([split, *whole], source.item) < LINE:
+    together = inner[1:] if count_iterations(inner) > THREADS else inner
+    if _contiguous_source([split, *together], source.item) < LINE:
         return None
     lines = _source_lines([split, *inner] if stretch > 1 else inner)
     lines += -(-WARP * target.item // LINE)

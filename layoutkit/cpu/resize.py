@@ -453,9 +453,9 @@ class ResizeProgram:
     def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
         """Return the tap tables of a batch; an absent axis has one position."""
         letters = list(self._sizes)
-        whole = AxisPlacement(1, *np.ones((2, 1), np.int64))
+        absent = AxisPlacement(1, *np.ones((2, 1), np.int64))
         placements = [
-            self._placement_along(letters.index(x), samples) if x else whole for x in slots
+            self._placement_along(letters.index(x), samples) if x else absent for x in slots
         ]
         memory, addresses, longest = tap_tables(self._resize, placements)
         table = np.empty((self._count, len(slots)), np.int64)

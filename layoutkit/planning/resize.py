@@ -130,8 +130,8 @@ def parse_resize(
     """
     if resize is None:
         defaults = {"antialias": True, "fit": "stretch", "short_side": None, "pad_before": None}
-        given = {"antialias": antialias, "fit": fit, "short_side": short_side}
-        for name, value in (given | {"pad_before": pad_before}).items():
+        options = {"antialias": antialias, "fit": fit, "short_side": short_side}
+        for name, value in (options | {"pad_before": pad_before}).items():
             if value is not defaults[name] and value != defaults[name]:
                 raise ArgumentError(
                     f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '

@@ -99,8 +99,9 @@ def version() -> tuple[int, int] | None:
         header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text(encoding="utf-8")
     except (AttributeError, OSError):  # another version of JAX
         return None
-    found = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", header) for part in ("MAJOR", "MINOR")]
-    major, minor = (-1 if match is None else int(match[1]) for match in found)
+    parts = "MAJOR", "MINOR"
+    matches = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", header) for part in parts]
+    major, minor = (-1 if match is None else int(match[1]) for match in matches)
     return (major, minor) if (major, minor) in KNOWN_VERSIONS else None
 
 

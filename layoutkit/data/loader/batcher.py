@@ -213,11 +213,11 @@ class EpochPass:
     def _input(self, arrays: Any) -> DataView | tuple[DataView, ...] | Ragged | None:
         if arrays is None or isinstance(arrays, Ragged):
             return arrays
-        made = arrays() if callable(arrays) else arrays
+        x = arrays() if callable(arrays) else arrays
         make_views = self._config.view_factories.inputs
-        if isinstance(made, tuple):
-            return tuple([make(array) for make, array in zip(make_views, made, strict=True)])
-        return make_views[0](made)
+        if isinstance(x, tuple):
+            return tuple([make(array) for make, array in zip(make_views, x, strict=True)])
+        return make_views[0](x)
 
     def _target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
         """Return the processor's targets, else those of the source, else the ranks of labels."""
@@ -448,7 +448,7 @@ class Batcher(Epochs[Batch]):
         position = as_position(position) if position else Position()
         marks = {**self._resume_info(position), "position": position} if position else {}
         stats = self._stats = LoaderStats(threads=self._config.num_workers)
-        began = asked = perf_counter()
+        began = resumed = perf_counter()
         run = EpochPass(self._config, self._worker_pool(), epoch, position, marks)
         with run, progress_bar(self._config, run.size, position) as bar:
             for batch, end in checked_batches(run, from_start=not position):
@@ -458,13 +458,13 @@ class Batcher(Epochs[Batch]):
                 if bar is not None:
                     bar.update(position - before)
                     bar.set_postfix(dropped=position.dropped, refresh=False)
-                given = perf_counter()
-                stats.add(batch.count, batch.stats, given - asked)
-                stats.elapsed = given - began
+                ready = perf_counter()
+                stats.add(batch.count, batch.stats, ready - resumed)
+                stats.elapsed = ready - began
                 yield batch, position
-                asked = perf_counter()
-                stats.consumer += asked - given
-                stats.elapsed = asked - began
+                resumed = perf_counter()
+                stats.consumer += resumed - ready
+                stats.elapsed = resumed - began
             log_dropped(run.dropped_at_end)
         return Position(0, dropped=position.dropped + len(run.dropped_at_end))
 

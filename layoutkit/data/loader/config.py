@@ -307,9 +307,9 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 def _make_collate_step(args: Arguments, collator: Collator, seed: int) -> CollateStep:
     options = collator.windows
     axes = options.crop_axes(options.options.pattern.left.ndim - 1)
-    given = {name: getattr(args, name) for name in CropArgs._fields}
-    own = {name: value for name, value in options.crops.keywords().items() if name in given}
-    merged = given | own | {name: value for name, value in given.items() if value is not None}
+    crops = {name: getattr(args, name) for name in CropArgs._fields}
+    own = {name: value for name, value in options.crops.keywords().items() if name in crops}
+    merged = crops | own | {name: value for name, value in crops.items() if value is not None}
     return CollateStep(collator, parse_crops(axes, **merged, seed=seed))
 
 
