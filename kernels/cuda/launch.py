@@ -263,7 +263,8 @@ def _lines(
             items = source.item + target.item - plane_side.item, plane_side.item
             share = line_share(candidate, items, word, alignment, tile)
             launch = _launch_lines(candidate, source, epilogue, macros, share)
-            launches += [] if launch is None else [launch]
+            if launch is not None:
+                launches.append(launch)
     return max(launches, key=lambda launch: launch.share, default=None)
 
 

@@ -13,7 +13,7 @@ from ..layout.pattern import Permutation
 from ..memory import Array, overlaps
 from ..spec import DType, device_name
 
-_ALIGNMENT = 16  # bytes; kernels use no larger alignment
+ALIGNMENT = 16  # bytes; kernels use no larger alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class DeviceArray:
     @property
     def is_aligned(self) -> bool:
         """True if the address of every element is a multiple of its size (at most 16 bytes)."""
-        item = gcd(self.dtype.itemsize, _ALIGNMENT)
+        item = gcd(self.dtype.itemsize, ALIGNMENT)
         pairs = zip(self.strides, self.shape, strict=True)
         return gcd(item, self.address, *(step for step, count in pairs if count > 1)) == item
 

@@ -33,7 +33,7 @@ from ..planning.options import ConvertOptions, parse_options
 from ..planning.padding import Window, fill_region_for
 from ..planning.plan import Plan, make_single_plan, plan_inner_region, unfolded_strides
 from ..spec import DType, device_name, dtype_kind
-from .memory import DeviceAdapter, DeviceArray, check_writable, span
+from .memory import ALIGNMENT, DeviceAdapter, DeviceArray, check_writable, span
 from .runtime import runtime
 
 
@@ -210,8 +210,8 @@ class CachedSumLaunch:
 
 
 def alignments(addresses: Sequence[int]) -> list[int]:
-    """Return the powers of two, at most 16, that divide addresses; they select a kernel of sums."""
-    return [gcd(address, 16) for address in addresses]
+    """Return the powers of two that divide addresses, by which sums select a kernel."""
+    return [gcd(address, ALIGNMENT) for address in addresses]
 
 
 def _overlap_range(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
