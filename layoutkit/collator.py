@@ -70,7 +70,9 @@ class Collator:
         alone stands for all axes with a window, or for a flip along w.
     crop : "random", or {"scale": (0.08, 1), "ratio": (3 / 4, 4 / 3)}
         With `resize`: parts of images, of a share of the area and an aspect ratio (width / height)
-        within these bounds.
+        within these bounds, drawn like torchvision's RandomResizedCrop: the share uniformly, the
+        ratio by its logarithm, and the place uniformly. If ten draws lie outside of the image, the
+        largest central part with a ratio within the bounds is taken.
     seed : int
         Random values depend on the seed, and on `positions` and `epoch` of a call.
 

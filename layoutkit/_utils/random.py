@@ -67,6 +67,11 @@ def draw_below(key: Any, position: Any, n: Any) -> Any:
     return bits % n
 
 
+def as_fractions(bits: Any) -> Any:
+    """Return floats in [0, 1) of 64 random bits: their highest 53, which a float holds exactly."""
+    return (bits >> 11) * 2.0**-53
+
+
 def permute_index(key: Any, position: Any, n: Any) -> Any:
     """Return the image of each position in the permutation of 0 .. n-1 of `key`; n < 2^63."""
     return _cycle_walk(_network, key, position, n)

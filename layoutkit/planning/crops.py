@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.random import draw_below, make_key
+from .._utils.random import as_fractions, draw_below, hash64, make_key
 from .._utils.validation import as_int
 from ..errors import ArgumentError
 from ..layout.pattern import axis_name
@@ -21,7 +21,9 @@ from ..memory import Array
 from ..normalize import CHANNEL
 
 RANDOM = "random"  # marks a value that is drawn for each sample
-_FLIP_AXES = ("w", "width")  # the axes that flip="random" flips
+TRIES = 10  # crops that are drawn for a sample before the central one is taken
+DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides, top, left
+_WIDTHS = ("w", "width")  # the axes that flip="random" flips
 
 
 class CropArgs(NamedTuple):
@@ -45,14 +47,55 @@ class SourcePositions(NamedTuple):
 
 
 class RandomCrop(NamedTuple):
-    """The crops that are drawn for resized samples.
+    """The distribution of random crops, by default that of torchvision's RandomResizedCrop.
 
-    scale    the bounds of the crop's share of the area, which is drawn uniformly
-    ratio    the bounds of its aspect ratio (width / height), whose logarithm is drawn uniformly
+    scale            bounds of the crop's share of the area, which is drawn uniformly
+    ratio            bounds of its aspect ratio (width / height)
+    is_log           the logarithm of the ratio is uniform; if False, the ratio is (MXNet)
+    exchanges        the sides of half of the crops are exchanged (MXNet)
+    fallback_ratio   the bounds of the ratio of the central crop; None: those of `ratio`
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    is_log: bool = True
+    exchanges: bool = False
+    fallback_ratio: tuple[float, float] | None = None
+
+    def draw(self, sizes: Array, draws: Array) -> tuple[Array, Array]:
+        """Return the first positions and the sizes of crops, both int64 (samples, 2).
+
+        Of TRIES crops the first one that lies inside the sample is taken; if none does, the largest
+        central crop whose aspect ratio is within the bounds. As in torchvision, an odd rest of its
+        centering is at the end.
+
+        sizes : int64 (samples, 2)    heights and widths
+        draws : float (samples, TRIES, DRAWS_PER_TRY)    uniform in [0, 1)
+        """
+        low, high = self.scale
+        area = sizes.prod(1)[:, None] * (low + (high - low) * draws[..., 0])
+        low, high = map(math.log, self.ratio) if self.is_log else self.ratio
+        ratio = low + (high - low) * draws[..., 1]
+        ratio = np.exp(ratio) if self.is_log else ratio
+        sides = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], 2)))  # (samples, tries, 2)
+        if self.exchanges:
+            sides = np.where(draws[..., 2:3] >= 0.5, sides[..., ::-1], sides)
+        fits = ((sides > 0) & (sides <= sizes[:, None])).all(2)
+        rows, first = np.arange(len(sizes)), fits.argmax(1)  # 0 if no try fits
+        is_drawn = fits[rows, first][:, None]
+        extents = np.where(is_drawn, sides[rows, first], self._central_sizes(sizes))
+        extents = extents.astype(np.int64)
+        spare = sizes - extents
+        offsets = (draws[rows, first, 3:] * (spare + 1)).astype(np.int64)
+        return np.where(is_drawn, offsets, spare // 2), extents
+
+    def _central_sizes(self, sizes: Array) -> Array:
+        low, high = self.fallback_ratio or self.ratio
+        height, width = np.maximum(sizes, 1).T
+        rows = np.where(width / height < low, np.rint(width / low), height)
+        columns = np.where(width / height > high, np.rint(height * high), width)
+        sides: Array = np.minimum(np.maximum(np.stack([rows, columns], 1), 1), sizes)
+        return sides
 
 
 class CropAxes(NamedTuple):
@@ -91,7 +134,7 @@ class CropOptions(NamedTuple):
             if pairs:
                 keywords[name] = dict(pairs)
         if isinstance(self.crop, RandomCrop):
-            keywords["crop"] = self.crop._asdict()
+            keywords["crop"] = {"scale": self.crop.scale, "ratio": self.crop.ratio}
         elif self.crop:
             keywords["crop"] = dict(self.crop)
         return keywords | ({"seed": self.seed} if self.seed else {})
@@ -120,8 +163,9 @@ class CropOptions(NamedTuple):
         places, sizes = axes.places, axes.sizes
         draws = _Draws(self.seed, epoch, positions)
         if isinstance(self.crop, RandomCrop):
-            names = [*sizes]
-            crop, offset = draws.crops(self.crop, names, shapes[:, [places[n] for n in names]])
+            names = sorted(sizes, key=_WIDTHS.__contains__)  # height before width
+            fields = self.crop.draw(shapes[:, [places[n] for n in names]], draws.crop_draws())
+            offset, crop = (dict(zip(names, field.T.copy(), strict=True)) for field in fields)
         else:
             crop, offset = dict(self.crop), dict(self.offset)
         for name, value in offset.items():
@@ -156,37 +200,27 @@ class _Draws(NamedTuple):
 
     def below(self, purpose: str, name: str, n: Array) -> Array:
         """Draw a number from 0 .. n-1 for each sample."""
-        key_parts = purpose, name, self.seed, self.epoch
-        files = self.positions.files
-        if files is None:
-            key: Any = make_key(*key_parts)
-        else:
-            keys = {file: make_key(*key_parts, file) for file in set(files)}
-            key = np.array([keys[file] for file in files], np.uint64)
-        numbers = self.positions.numbers.astype(np.uint64)
-        values: Array = draw_below(key, numbers, n.astype(np.uint64))
+        values: Array = draw_below(self._key(purpose, name), self._numbers(), n.astype(np.uint64))
         return values.astype(np.int64)
 
-    def crops(
-        self, crop: RandomCrop, names: Sequence[str], sizes: Array
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the sizes and the offsets of crops of height and width."""
+    def crop_draws(self) -> Array:
+        """Return the random numbers in [0, 1) of the crops of each sample."""
+        words = hash64(self._key("crop"), self._numbers())
+        counters = np.arange(TRIES * DRAWS_PER_TRY, dtype=np.uint64)
+        draws: Array = as_fractions(hash64(words[:, None], counters))
+        return draws.reshape(-1, TRIES, DRAWS_PER_TRY)
 
-        def uniform(purpose: str, bounds: tuple[float, float]) -> Array:
-            share = self.below("crop", purpose, np.full(len(sizes), 1 << 53)) / (1 << 53)
-            drawn: Array = bounds[0] + share * (bounds[1] - bounds[0])
-            return drawn
+    def _numbers(self) -> Array:
+        return self.positions.numbers.astype(np.uint64)
 
-        area = uniform("area", crop.scale) * sizes.prod(1)
-        ratio = np.exp(uniform("ratio", (math.log(crop.ratio[0]), math.log(crop.ratio[1]))))
-        sides = np.sqrt(np.stack([area / ratio, area * ratio], 1))
-        extents = np.clip(np.rint(sides).astype(np.int64), 1, sizes)
-        spare = sizes - extents + 1
-        columns = list(enumerate(names))
-        return (
-            {name: np.ascontiguousarray(extents[:, i]) for i, name in columns},
-            {name: self.below("offset", name, spare[:, i]) for i, name in columns},
-        )
+    def _key(self, *purpose: str) -> Any:
+        """Return the key of a purpose, or the keys of all samples if these are of several files."""
+        key_parts = *purpose, self.seed, self.epoch
+        files = self.positions.files
+        if files is None:
+            return make_key(*key_parts)
+        keys = {file: make_key(*key_parts, file) for file in set(files)}
+        return np.array([keys[file] for file in files], np.uint64)
 
 
 def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) -> CropOptions:
@@ -235,7 +269,7 @@ def _parse_extent(name: str, value: Any) -> int:
 
 
 def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
-    bounds = RandomCrop()._asdict()
+    bounds: dict[str, tuple[float, float]] = {"scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3)}
     for name, pair in crop.items():
         low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (0, 0)
         are_numbers = all(isinstance(n, int | float) for n in (low, high))
@@ -253,8 +287,10 @@ def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
 
 def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, Any], ...]:
     """Return the offset by axis; "random" alone applies to each axis that has a window."""
-    if option is not None and isinstance(crop, RandomCrop):
-        raise ArgumentError(f"offset={option!r}, but random crops have random offsets; omit it")
+    if isinstance(crop, RandomCrop):
+        if option is not None:
+            raise ArgumentError(f"offset={option!r}, but random crops have random offsets; omit it")
+        return ()
     cropped = [name for name, _ in crop] if axes.resized else [*axes.sizes]
     offsets: dict[str, Any]
     if isinstance(option, str) and option == RANDOM:
@@ -294,7 +330,7 @@ def _no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> Argum
 def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
     """Return the flip option by axis."""
     if isinstance(option, str) and option == RANDOM:
-        option = {name: RANDOM for name in axes.places if name in _FLIP_AXES}
+        option = {name: RANDOM for name in axes.places if name in _WIDTHS}
         if not option:
             axis = next((name for name in axes.places if name != CHANNEL), CHANNEL)
             raise ArgumentError(

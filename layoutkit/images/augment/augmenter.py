@@ -200,7 +200,8 @@ class Augmenter(Options):
     random_resized_crop : bool
         Crop a random window and resize it to the result. Its area is `min_random_area` to
         `max_random_area` of the image's, its aspect ratio is in the range of `max_aspect_ratio`, or
-        the inverse.
+        the inverse. If ten windows do not fit, the largest central window with the aspect ratio of
+        the result is taken.
     rotate : int, optional
         Degrees, counter-clockwise. Multiples of 90 are exact and swap the sides; other angles keep
         the size. Replaces `max_rotate_angle`, the limit of a random angle in either direction.

@@ -14,9 +14,10 @@ import numpy as np
 
 from ...errors import ArgumentError, ShapeError
 from ...memory import Array
+from ...planning.crops import RandomCrop
 from ..resize import opencv
 from .options import ANY, AUTO, NO_LIMIT, Options
-from .random import TRIES, ImageRng, Slot
+from .random import ImageRng, Slot
 
 
 class Window(NamedTuple):
@@ -123,19 +124,13 @@ def random_resized_window(options: Options, rng: ImageRng, height: int, width: i
 
     If no try lies inside the image: the largest central window with the result's aspect ratio.
     """
-    for number in range(TRIES):
-        first = Slot.TRY + 5 * number
-        area = height * width * rng.uniform(first, options.min_random_area, options.max_random_area)
-        ratio = rng.uniform(first + 1, *options.ratios)
-        sides = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
-        rows, columns = sides[::-1] if rng.coin(first + 2) else sides
-        if 1 <= rows <= height and 1 <= columns <= width:
-            top = rng.integer(first + 3, 0, height - rows)
-            return Window(top, rng.integer(first + 4, 0, width - columns), rows, columns)
-    scale = min(height / options.height, width / options.width)
-    rows = max(1, min(height, round(options.height * scale)))
-    columns = max(1, min(width, round(options.width * scale)))
-    return Window((height - rows) // 2, (width - columns) // 2, rows, columns)
+    result_ratio = options.width / options.height
+    crop = RandomCrop(
+        (options.min_random_area, options.max_random_area), options.ratios,
+        is_log=False, exchanges=True, fallback_ratio=(result_ratio, result_ratio),
+    )  # fmt: skip
+    offsets, sides = crop.draw(np.array([[height, width]]), rng.crop_draws()[None])
+    return Window(*offsets[0].tolist(), *sides[0].tolist())
 
 
 def crop_window(options: Options, rng: ImageRng, height: int, width: int) -> Window:

@@ -12,14 +12,16 @@ import threading
 
 import numpy as np
 
-TRIES = 10  # windows that random_resized_crop draws before it falls back to the center
+from ..._utils.random import as_fractions
+from ...memory import Array
+from ...planning.crops import DRAWS_PER_TRY, TRIES
+
 _WORD_BITS = 64
 _WORD_MASK = (1 << _WORD_BITS) - 1
-_FRACTION_BITS = 53  # bits of a float between 0 and 1
 
 
 class Slot:
-    """The slots of the random numbers. NOISE has six slots, TRY five for each of its tries.
+    """The slots of the random numbers. NOISE has six slots, TRY those of all tries of a crop.
 
     The first four are those that most images need, and one step of Philox.
     """
@@ -47,7 +49,7 @@ class Slot:
 
 
 _WORDS_PER_STEP = 4  # of Philox
-_WORD_COUNT = Slot.TRY + 5 * TRIES
+_WORD_COUNT = Slot.TRY + TRIES * DRAWS_PER_TRY
 _thread_state = threading.local()
 
 
@@ -98,7 +100,15 @@ class ImageRng:
 
     def fraction(self, slot: int) -> float:
         """Return a float in [0, 1)."""
-        return (self._word(slot) >> (_WORD_BITS - _FRACTION_BITS)) * 2.0**-_FRACTION_BITS
+        number: float = as_fractions(self._word(slot))
+        return number
+
+    def crop_draws(self) -> Array:
+        """Return the random numbers in [0, 1) of the tries of a crop."""
+        self._word(_WORD_COUNT - 1)
+        words = np.array(self._cached_words[Slot.TRY :], np.uint64)
+        draws: Array = as_fractions(words)
+        return draws.reshape(TRIES, DRAWS_PER_TRY)
 
     def uniform(self, slot: int, low: float, high: float) -> float:
         """Return a float in [low, high)."""
