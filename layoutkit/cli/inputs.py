@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from .. import buffers
 from ..backends.dispatch import as_array
-from ..data.formats import ARRAY_READERS, IMAGE_SUFFIXES, array_reader, lowercase_suffix
+from ..data.formats import ARRAY_READERS, array_reader, lowercase_suffix
 from ..data.io.npy import StoredArray
 from ..data.io.zarr import convert_store_errors, is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, read
 from ..images.decode import pillow, upright_size
+from ..images.suffixes import IMAGE_SUFFIXES
 from ..layout.pattern import parse_pattern
 from ..memory import Array
 from .crop import Crop

@@ -20,7 +20,7 @@ import numpy as np
 
 from .._utils.files import AtomicFiles, replace_atomically, resolve_links
 from ..data import open_index, sampler
-from ..data.formats import IMAGE_SUFFIXES, lowercase_suffix
+from ..data.formats import is_image_name, lowercase_suffix
 from ..data.io.image_record import pack_image
 from ..data.io.reader import RangeFile
 from ..data.io.recordio import FrameError, record_span, scan_records
@@ -192,7 +192,7 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
 def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
     """Return the images in sub-folders, labelled with the sub-folder's index, and the names."""
     index = open_index(source)
-    records = [record for record in index if lowercase_suffix(record.url) in IMAGE_SUFFIXES]
+    records = [record for record in index if is_image_name(record.url)]
     if len(records) < len(index):
         skipped = len(index) - len(records)
         print(

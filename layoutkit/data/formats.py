@@ -19,6 +19,7 @@ import numpy as np
 
 from ..backends.dispatch import as_array
 from ..errors import ArgumentError, DataError, LayoutkitError
+from ..images.suffixes import IMAGE_SUFFIXES
 from ..memory import Array
 from .io.filesystem import convert_os_errors
 from .io.npy import read_npy
@@ -57,30 +58,6 @@ _COMPRESSED = (
     ".txz",
     ".tzst",
 )  # compressed tar archives, which their source rejects
-
-# Suffixes of images in a folder or a glob. Pillow, which decodes them, supports more suffixes, but
-# some of them (.h5, .mpg, .pdf) are rarely images.
-IMAGE_SUFFIXES = frozenset(
-    {
-        ".avif",
-        ".bmp",
-        ".gif",
-        ".jfif",
-        ".jp2",
-        ".jpe",
-        ".jpeg",
-        ".jpg",
-        ".pbm",
-        ".pgm",
-        ".png",
-        ".pnm",
-        ".ppm",
-        ".tga",
-        ".tif",
-        ".tiff",
-        ".webp",
-    }
-)
 
 
 def lowercase_suffix(path: str) -> str:

@@ -12,6 +12,7 @@
 decode.py      files and bytes to upright RGB, with Pillow or, for JPEGs, simplejpeg
 resize.py      arrays of pixels to one size, with OpenCV or Pillow; `Decoder` does both steps
 augment/       random augmentation
+suffixes.py    the suffixes of image files
 
 Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """

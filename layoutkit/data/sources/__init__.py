@@ -100,7 +100,8 @@ def open_index(
     columns : mapping, optional
         For a .tar: the members that are the image and the label, by their suffixes, as in
         ``{"image": ("jpg", "png"), "label": "json:class"}``. By default the first of jpg, jpeg,
-        png, webp and npy, and an integer in cls, or else the text in txt.
+        png, webp, npy and the other suffixes that `images.read` decodes, and an integer in cls,
+        or else the text in txt.
     column, label : str, optional
         For a .parquet: the column of bytes or fixed-size lists, by default "image", and the column
         of labels, by default "label" if it exists.

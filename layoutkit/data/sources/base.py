@@ -50,6 +50,15 @@ class Partition(NamedTuple):
         return self.part + number * self.parts
 
 
+def check_has_records(count: int, source: str, found: str) -> None:
+    """Raise DataError if a source has no records in any partition.
+
+    found : what was found in place of records, and the argument that selects some
+    """
+    if not count:
+        raise DataError(f"{source} has no records: {found}")
+
+
 class Groups(NamedTuple):
     """Record numbers by group: group g is `members[starts[g] : starts[g] + counts[g]]`."""
 
@@ -89,6 +98,7 @@ class Index(Sequence[Record]):
         The part of the source's records that this index contains.
     """
 
+    skipped = 0  # records of the whole source that are omitted
     in_memory = False  # True if the records are rows of a NumPy array
     # The records of a chunk, and how many chunks to shuffle together; None: not in chunks.
     chunk_window: tuple[int, int] | None = None
@@ -208,7 +218,8 @@ class Index(Sequence[Record]):
         return f"<pre>{escape(repr(self))}\n{escape(shown)}{rest}</pre>"
 
     def __repr__(self) -> str:
-        return f"<{self.kind} index of {len(self)} records, {len(self.labels)} labels>"
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"<{self.kind} index of {len(self)} records, {len(self.labels)} labels{skipped}>"
 
     def _record(self, number: int) -> Record:
         """Return `record(number)`: the method's name in samplers pickled by earlier versions."""

@@ -21,10 +21,10 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..io.filesystem import is_url, join_path, list_files, local_path
-from ..io.reader import Reader
+from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
 from ..records import Label, Record, records_of
-from .base import Index, Partition
+from .base import Index, Partition, check_has_records
 
 
 class NumberLabels:
@@ -158,6 +158,7 @@ class RecordColumns(NamedTuple):
     names, codes     sorted class labels, and the rank of each record's label; -1 for no label
     numbers          all labels, if they are numbers
     skipped          the number of omitted records
+    found            the text about a source without records: what it has, and what selects some
     """
 
     files: Sequence[str]
@@ -169,6 +170,7 @@ class RecordColumns(NamedTuple):
     codes: Array | None = None
     numbers: NumberLabels | None = None
     skipped: int = 0
+    found: str = "all files are empty tables"
 
     def chosen(self, partition: Partition) -> RecordColumns:
         """Return copies of a partition's columns."""
@@ -187,6 +189,18 @@ class RecordColumns(NamedTuple):
 
 # The versions of the remote files of a source, by URL; filled while they are read.
 Versions = dict[str, FileVersion]
+
+
+def open_part(path: str, versions: Versions) -> RangeFile:
+    """Open one of a source's files, and note its version; DataError if it has no bytes."""
+    file = RangeFile(path)
+    if not file.size:
+        file.close()
+        raise DataError(
+            f"{path} has 0 bytes, so its writing or copying did not succeed; replace or omit it"
+        )
+    file.note_version(versions)
+    return file
 
 
 class RangedIndex(Index):
@@ -223,7 +237,7 @@ class RangedIndex(Index):
         return self.kind in ("image", "tar")
 
     @property
-    def skipped(self) -> int:
+    def skipped(self) -> int:  # type: ignore[override]
         """The number of records of the whole source that are omitted, as they are empty."""
         return self._data_columns.skipped
 
@@ -303,7 +317,11 @@ class RangedIndex(Index):
 
     @cached_property
     def _data_columns(self) -> RecordColumns:
-        return self._load(self._versions).chosen(self._partition)
+        columns = self._load(self._versions)
+        first, *rest = columns.files
+        name = f"{first} and {len(rest)} other files" if rest else first
+        check_has_records(len(columns.offsets), name, columns.found)
+        return columns.chosen(self._partition)
 
     def file_version(self, url: str) -> FileVersion | None:
         """Return the version that a remote file had when its records were located."""

@@ -35,8 +35,10 @@ from .ranged import (
     Versions,
     concatenated_ranges,
     expand_shards,
+    open_part,
 )
 
+_NO_LINES = "the .idx has no lines; write it with `layoutkit index`, or remove it"
 _NEWLINE, _SPACE, _ZERO = b"\n 0"
 _DIGITS = 18  # maximum digits of an offset, so that it fits int64
 _MAX_LINE = 1 << 20  # bytes
@@ -188,7 +190,7 @@ def _columns(
     counts = [len(part.spans.offsets) for part in parts]
     file = None if len(files) == 1 else np.repeat(np.arange(len(files), dtype=np.int32), counts)
     if kind == "raw":
-        return RecordColumns(files, file, *spans)
+        return RecordColumns(files, file, *spans, found=_NO_LINES)
     kept = np.concatenate([part.kept for part in parts])
     numbers = NumberLabels(
         np.concatenate([part.widths[part.kept] for part in parts]),
@@ -200,7 +202,8 @@ def _columns(
         spans = Spans(*(column[kept] for column in spans))
         file = None if file is None else file[kept]
     skipped = len(kept) - int(kept.sum())
-    return RecordColumns(files, file, *spans, positions, names, codes, numbers, skipped)
+    found = f"the images of all {skipped} records are empty" if skipped else _NO_LINES
+    return RecordColumns(files, file, *spans, positions, names, codes, numbers, skipped, found)
 
 
 class _Part(NamedTuple):
@@ -213,8 +216,7 @@ class _Part(NamedTuple):
 
 
 def _part(path: str, kind: str, index: str | None, labels: Any, versions: Versions) -> _Part:
-    with RangeFile(path) as file:
-        file.note_version(versions)
+    with open_part(path, versions) as file:
         idx_path = index if index is not None else _default_idx(path)
         width = HEAD + (HEADER if kind == "image" else 0)
         if idx_path is None:

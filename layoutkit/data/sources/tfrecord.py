@@ -18,7 +18,7 @@ from ..io.crc32c import library, masked, masked_of_length
 from ..io.filesystem import local_path, parent_folder
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
-from .ranged import RangedIndex, RecordColumns, Versions, expand_shards
+from .ranged import RangedIndex, RecordColumns, Versions, expand_shards, open_part
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -42,9 +42,8 @@ def _columns(files: list[str], versions: Versions) -> RecordColumns:
     counts = []
     for path in files:
         before = len(offsets)
-        with RangeFile(path) as file:
+        with open_part(path, versions) as file:
             _walk(file, offsets, lengths)
-            file.note_version(versions)
         counts.append(len(offsets) - before)
     column = np.repeat(np.arange(len(files), dtype=np.int32), counts) if len(files) > 1 else None
     return RecordColumns(files, column, np.array(offsets, np.int64), np.array(lengths, np.int64))

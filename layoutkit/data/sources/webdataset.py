@@ -1,8 +1,9 @@
 """Tar archives in the layout of WebDataset: adjacent members with one key form a sample.
 
-The key of a member is its path up to the first dot of the base name; the rest is the name of its
-column: `cats/0001.jpg` and `cats/0001.cls`. Members are located once; from then on a record is a
-byte range, so that archives can be read in any order.
+The key of a member is its path up to the first dot of the base name; the rest is its suffix:
+`cats/0001.jpg` and `cats/0001.cls`. Members are located once; from then on a record is a byte
+range, so that archives can be read in any order. Parts of a sample that are not adjacent are an
+error, as each part would be a sample without image or label.
 """
 
 from __future__ import annotations
@@ -11,20 +12,35 @@ import io
 import json
 import tarfile
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from itertools import repeat
+from posixpath import dirname, join, normpath
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import DataError
+from ...images.suffixes import IMAGE_SUFFIXES
 from ..io.filesystem import local_path, parent_folder
 from ..io.reader import RangeFile
 from .base import Partition
-from .ranged import LabelColumns, RangedIndex, RecordColumns, Versions, expand_shards, label_columns
+from .ranged import (
+    LabelColumns,
+    RangedIndex,
+    RecordColumns,
+    Versions,
+    expand_shards,
+    label_columns,
+    open_part,
+)
 
-IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp", "npy")
+# In order of preference: the usual ones, then the others that `images.read` decodes.
+_PREFERRED = ("jpg", "jpeg", "png", "webp", "npy")
+_IMAGES = (*_PREFERRED, *sorted({suffix[1:] for suffix in IMAGE_SUFFIXES} - {*_PREFERRED}))
+_MAX_LINKS = 40  # from a link to a file, as in Linux
 _MAX_LABEL = 1 << 24  # bytes of a member that is a label, and of an extended header
 _MAX_READS = 200  # between two members: a hundred extended headers
 _MAX_MEMBER = 1 << 62  # bytes, so that offsets fit int64
@@ -85,13 +101,13 @@ class _ColumnSpec:
 def _parse_columns(columns: Any) -> _ColumnSpec:
     """Return the spec for the `columns` option; DataError if it is invalid."""
     if columns is None:
-        return _ColumnSpec(IMAGE_SUFFIXES, None)
+        return _ColumnSpec(_IMAGES, None)
     if not isinstance(columns, Mapping) or not {*columns} <= {"image", "label"}:
         raise DataError(
             f"columns={columns!r}; it is a mapping of image, label or both to suffixes of members, "
             "as in {'image': ('jpg', 'png'), 'label': 'cls'}"
         )
-    images = columns.get("image", IMAGE_SUFFIXES)
+    images = columns.get("image", _IMAGES)
     label = columns.get("label")
     images = tuple(images) if isinstance(images, list | tuple) else (images,)
     for suffix in (*images, "cls" if label is None else label):
@@ -120,7 +136,10 @@ class _Samples:
     lengths: array[int] = field(default_factory=lambda: array("q"))
     labels: list[Any] = field(default_factory=list)
     others: list[Any] = field(default_factory=list)  # used if no sample has the first label suffix
-    keys: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of the members that are images
+    without_image: list[_Piece] = field(default_factory=list)
+    dotted: set[str] = field(default_factory=set)  # suffixes with dots of samples with an image
+    suffixes: Counter[str] = field(default_factory=Counter)  # of all members; "" for none
 
 
 @dataclass
@@ -128,10 +147,23 @@ class _Sample:
     """The image and label members of one sample."""
 
     key: str
-    suffixes: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)  # of the members, by suffix
     image: tuple[int, int, int] | None = None  # rank of the suffix, offset, size
     labels: dict[str, Any] = field(default_factory=dict)
     broken: bool = False
+
+
+class _Piece(NamedTuple):
+    """Adjacent members with one key: a sample, or a part of one in an archive that is not sorted.
+
+    file : int       the archive
+    name : str       a member
+    """
+
+    file: int
+    name: str
+    has_image: bool
+    has_label: bool
 
 
 def _columns(files: list[str], spec: _ColumnSpec, versions: Versions) -> RecordColumns:
@@ -139,12 +171,17 @@ def _columns(files: list[str], spec: _ColumnSpec, versions: Versions) -> RecordC
     skipped = array("q")
     position = 0
     for number, path in enumerate(files):
-        for sample in _samples(path, spec, versions):
+        for sample in _samples(path, spec, versions, samples.suffixes):
+            if sample.image is None:
+                name = _example(sample, spec)
+                samples.without_image.append(_Piece(number, name, False, bool(sample.labels)))
             if sample.image is None or not sample.image[2]:
                 skipped.append(position)
             else:
                 _add(samples, number, sample, spec)
             position += 1
+    _check_adjacent(samples, files)
+    _check_dots(samples, files, spec)
     positions = None
     if skipped:
         positions = np.delete(np.arange(position), np.frombuffer(skipped, np.int64))
@@ -152,19 +189,99 @@ def _columns(files: list[str], spec: _ColumnSpec, versions: Versions) -> RecordC
     offsets = np.array(samples.offsets, np.int64)
     lengths = np.array(samples.lengths, np.int64)
     labels = _labels(samples, files, spec)
-    return RecordColumns(files, column, offsets, lengths, positions, *labels, len(skipped))
+    found = _describe_members(samples.suffixes)
+    return RecordColumns(files, column, offsets, lengths, positions, *labels, len(skipped), found)
+
+
+def _example(sample: _Sample, spec: _ColumnSpec) -> str:
+    """Return the name of a member for errors: an image whose name has dots, a label, or any."""
+    suffixes = sorted(
+        sample.names,
+        key=lambda suffix: (not _is_dotted_image(suffix, spec), suffix not in sample.labels),
+    )
+    return sample.names[suffixes[0]]
+
+
+def _is_dotted_image(suffix: str, spec: _ColumnSpec) -> bool:
+    """Return True for a suffix such as 01.05.jpg."""
+    return "." in suffix and suffix.rpartition(".")[2] in spec.image
 
 
 def _add(samples: _Samples, number: int, sample: _Sample, spec: _ColumnSpec) -> None:
-    _, offset, size = sample.image or (0, 0, 0)
+    rank, offset, size = sample.image or (0, 0, 0)
     first, *rest = spec.labels
     samples.files.append(number)
     samples.offsets.append(offset)
     samples.lengths.append(-1 if sample.broken else size)
     samples.labels.append(sample.labels.get(first))
-    samples.keys.append(sample.key)
+    samples.names.append(sample.names.get(spec.image[rank], ""))
+    samples.dotted.update(suffix for suffix in sample.names if "." in suffix)
     if rest:
         samples.others.append(sample.labels.get(rest[0]))
+
+
+def _check_adjacent(samples: _Samples, files: list[str]) -> None:
+    """Raise DataError if a sample is in several pieces, and one lacks what another one has."""
+    has_label = [*map(_is_any, samples.labels, samples.others or repeat(None))]
+    if not samples.without_image and all(has_label) | (not any(has_label)):
+        return
+    first: dict[tuple[int | None, str], _Piece] = {}
+    pieces = map(_Piece, samples.files, samples.names, repeat(True), has_label)
+    for piece in (*pieces, *samples.without_image):
+        key, _ = _key_and_suffix(piece.name)
+        other = first.setdefault((piece.file, key), piece)
+        if other[2:] != piece[2:] and other.has_image | piece.has_image:
+            raise _order_error(other, piece, files)
+        if piece.has_image != piece.has_label:  # keys may begin anew in each archive
+            other = first.setdefault((None, key), piece)
+            if other.has_image != piece.has_image:
+                raise _order_error(other, piece, files)
+
+
+def _is_any(*values: Any) -> bool:
+    return any(value is not None for value in values)
+
+
+def _order_error(first: _Piece, second: _Piece, files: list[str]) -> DataError:
+    """Return the error for two members of one sample that are not adjacent."""
+    path = files[first.file]
+    names = f"the members {first.name!r} and {second.name!r}"
+    cure = "unpack the archive and pack it sorted"
+    if first.file != second.file:
+        names = f"the members {first.name!r} and, in {files[second.file]}, {second.name!r}"
+        cure = "unpack the archives into one folder and pack it sorted"
+    return DataError(
+        f"{path}: {names} belong to one sample but are not adjacent, so it would lose its image or "
+        f"label; {cure}: tar --sort=name -cf sorted.tar -C FOLDER ."
+    )
+
+
+def _check_dots(samples: _Samples, files: list[str], spec: _ColumnSpec) -> None:
+    """Raise DataError for an image whose name has a dot before the suffix.
+
+    A suffix with dots that other samples have next to their image, such as seg.png, is an
+    additional member, which may lack an image.
+    """
+    for piece in samples.without_image:
+        suffix = _key_and_suffix(piece.name)[1]
+        if _is_dotted_image(suffix, spec) and suffix not in samples.dotted:
+            raise DataError(
+                f"{files[piece.file]}: the member {piece.name!r} is not the image of a sample, as "
+                f"the key ends at the first dot of the file name and its suffix is {suffix!r}; "
+                f"replace the dots in file names, or give columns={{'image': {suffix!r}}}"
+            )
+
+
+def _describe_members(suffixes: Counter[str]) -> str:
+    """Return the text about the members of archives in which no sample has an image."""
+    if not suffixes:
+        return "no files are in it"
+    counts = [f"{suffix or 'none'} ({count})" for suffix, count in suffixes.most_common(10)]
+    rest = ", ..." if len(suffixes) > 10 else ""
+    return (
+        f"no member with content has the suffix of an image; the suffixes are {', '.join(counts)}"
+        f"{rest}; select others, as in columns={{'image': 'SUFFIX'}}"
+    )
 
 
 def _labels(samples: _Samples, files: list[str], spec: _ColumnSpec) -> LabelColumns:
@@ -175,29 +292,35 @@ def _labels(samples: _Samples, files: list[str], spec: _ColumnSpec) -> LabelColu
         return label_columns(values)
     except ValueError as error:
         index, text = error.args
-        location = f"{files[samples.files[index]]}, sample {samples.keys[index]}"
+        key, _ = _key_and_suffix(samples.names[index])
+        location = f"{files[samples.files[index]]}, sample {key}"
         raise DataError(f"{location}: the label {text}") from error
 
 
-def _samples(path: str, spec: _ColumnSpec, versions: Versions) -> Iterator[_Sample]:
-    """Yield the samples of an archive."""
+def _samples(
+    path: str, spec: _ColumnSpec, versions: Versions, suffixes: Counter[str]
+) -> Iterator[_Sample]:
+    """Yield the samples of an archive, and count the suffixes of its members."""
     sample: _Sample | None = None
-    with RangeFile(path) as file:
-        file.note_version(versions)
+    with open_part(path, versions) as file:
         _check_uncompressed(file)
         stream = _ArchiveStream(file, _BUFFER if local_path(path) is not None else file.max_gap)
+        links = _Links(file)
         for member, offset in _members(stream, file):
             if member is None:
                 yield from [] if sample is None else [sample]
                 yield _Sample("", image=(0, offset, 1), broken=True)
                 return
             key, suffix = _key_and_suffix(member.name)
+            suffixes[suffix] += 1
             if not key:
                 continue
-            if sample is None or sample.key != key or suffix in sample.suffixes:
+            if sample is None or sample.key != key or suffix in sample.names:
                 yield from [] if sample is None else [sample]
                 sample = _Sample(key)
-            _take(sample, suffix, member, stream, spec, path)
+            sample.names[suffix] = member.name
+            if suffix in spec.image or suffix in spec.labels:
+                _take(sample, suffix, links.resolve(member), stream, spec, path)
     if sample is not None:
         yield sample
 
@@ -205,33 +328,74 @@ def _samples(path: str, spec: _ColumnSpec, versions: Versions) -> Iterator[_Samp
 def _take(
     sample: _Sample,
     suffix: str,
-    member: tarfile.TarInfo,
+    extent: _Extent,
     stream: _ArchiveStream,
     spec: _ColumnSpec,
     path: str,
 ) -> None:
-    """Add a member to its sample, if it is an image or a label."""
-    sample.suffixes.add(suffix)
+    """Add an image or a label to its sample."""
     if suffix in spec.image:
         rank = spec.image.index(suffix)
         if sample.image is None or rank < sample.image[0]:
-            sample.image = rank, member.offset_data, member.size
-            sample.broken |= member.issparse()
-    elif suffix in spec.labels:
-        name = f"{path}, {member.name}"
-        if member.size > _MAX_LABEL:
-            raise DataError(
-                f"{name}: {member.size} bytes are not a label; the maximum is {_MAX_LABEL}"
-            )
-        stream.seek(member.offset_data)
-        data = stream.read(member.size)
-        if len(data) < member.size:
-            sample.broken = True
-            return
-        try:
-            sample.labels[suffix] = spec.value(suffix, data)
-        except (ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
-            raise DataError(f"{name} is not a label: {error}") from error
+            sample.image = rank, extent.offset, extent.size
+            sample.broken |= not extent.is_whole
+        return
+    name = f"{path}, {sample.names[suffix]}"
+    if extent.size > _MAX_LABEL:
+        raise DataError(f"{name}: {extent.size} bytes are not a label; the maximum is {_MAX_LABEL}")
+    stream.seek(extent.offset)
+    data = stream.read(extent.size)
+    if len(data) < extent.size or not extent.is_whole:
+        sample.broken = True
+        return
+    try:
+        sample.labels[suffix] = spec.value(suffix, data)
+    except (ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
+        raise DataError(f"{name} is not a label: {error}") from error
+
+
+# ---- Members ----------------------------------------------------------------------------------
+
+
+class _Extent(NamedTuple):
+    """The bytes of a member; `is_whole` is False if they cannot be read as one range."""
+
+    offset: int
+    size: int
+    is_whole: bool
+
+
+class _Links:
+    """The files that links point to. The first link causes a second pass over the headers."""
+
+    def __init__(self, file: RangeFile) -> None:
+        self._file = file
+
+    def resolve(self, member: tarfile.TarInfo) -> _Extent:
+        """Return the extent of a file, or of the file that a link leads to."""
+        found: _Extent | str | None = _entry(member)
+        for _ in range(_MAX_LINKS):
+            if isinstance(found, _Extent):
+                return found
+            found = self._entries.get(found or "")
+        # The target is missing or leads back. A size of 1: an empty image would be skipped.
+        return _Extent(member.offset, 1, False)
+
+    @cached_property
+    def _entries(self) -> dict[str, _Extent | str]:
+        """The extent of each file by normalized name; of a link, the name of its target."""
+        with RangeFile(self._file.url, version=self._file.version) as file:
+            pairs = _members(_ArchiveStream(file, file.max_gap), file)
+            return {normpath(member.name): _entry(member) for member, _ in pairs if member}
+
+
+def _entry(member: tarfile.TarInfo) -> _Extent | str:
+    """Return the extent of a file, or the normalized name of the target of a link."""
+    if member.isreg():
+        return _Extent(member.offset_data, member.size, not member.issparse())
+    # The target of a hard link is a member, that of a symbolic link is relative to its folder.
+    folder = "" if member.islnk() else dirname(member.name)
+    return normpath(join(folder, member.linkname))
 
 
 class _ArchiveStream(io.BufferedReader):
@@ -248,9 +412,10 @@ class _ArchiveStream(io.BufferedReader):
 
 
 def _members(stream: _ArchiveStream, file: RangeFile) -> Iterator[tuple[Any, int]]:
-    """Yield (member, offset) of the files in an archive; (None, offset) at an unreadable one.
+    """Yield (member, offset) of the files and links in an archive.
 
-    tarfile accepts negative sizes, which lead it back to an earlier member.
+    (None, offset) ends it where a member cannot be read. tarfile accepts negative sizes, which lead
+    it back to an earlier member.
     """
     end = 0
     try:
@@ -261,7 +426,7 @@ def _members(stream: _ArchiveStream, file: RangeFile) -> Iterator[tuple[Any, int
                 if not 0 <= member.size < _MAX_MEMBER or not end < archive.offset < _MAX_MEMBER:
                     raise tarfile.ReadError(f"a member has {member.size} bytes")
                 end = archive.offset
-                if member.isreg():
+                if member.isreg() or member.islnk() or member.issym():
                     yield member, member.offset_data
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         if not end:
@@ -296,5 +461,5 @@ def _unchanged(data: bytes, url: str, offset: int) -> bytes:
 def _record_error(url: str, offset: int) -> DataError:
     return DataError(
         f"{url}: no member that can be read lies at byte {offset}; the archive is truncated or "
-        "damaged there, or the member is sparse"
+        "damaged there, or the member is sparse or a link to no file of the archive"
     )
