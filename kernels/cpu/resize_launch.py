@@ -93,7 +93,7 @@ def prepare_blocks(
         tuple(block_steps.values()),
         F4,
         CPU,
-        Part(tuple(block[x] for x in targets), region.strides, region.dtype),
+        Part(tuple(block.get(x, 1) for x in targets), region.strides, region.dtype),
         has_half,
     )
     if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
@@ -145,7 +145,7 @@ def _plane_axes(
     """
     formula = layout.options.formula
     along = formula.axis if formula is not None and formula.per_channel else None
-    long = [x for x in steps if sizes[x] > 1]
+    long = [x for x in steps if sizes.get(x, 1) > 1]  # axes that only the batch has: 1
     innermost = min(long, key=lambda x: abs(steps[x]), default="")
     name = layout.options.pattern.source.name
     return [x for x in roles.outer if x == innermost or name(x) == along]

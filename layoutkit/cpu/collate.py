@@ -275,10 +275,10 @@ class CollateProgram:
         fill_window = np.empty(0, self._source)
         if options.fill is not None:
             pixel = fill_array_of(options, axes, window, self._source)
-            channel_axis = self._axis_indices.get(CHANNEL)
-            pixel_shape = [len(pixel) if axis == channel_axis else 1 for axis in range(len(window))]
+            move = self.frame.options.pattern.resolve(window, self.frame.options.sizes)
+            along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
             fill_window = empty(window, self._source)
-            fill_window[...] = pixel.reshape(pixel_shape)
+            fill_window.reshape(move.sizes)[...] = pixel.reshape(along if len(pixel) > 1 else 1)
         head = (
             len(window),
             self._source.itemsize,

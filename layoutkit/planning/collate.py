@@ -196,9 +196,8 @@ def parse_collate_options(
 
 def _check_resized_axes(task: ConvertOptions) -> None:
     """Raise unless there is a size for an axis that can be resized, and none for channels."""
-    source = task.pattern.source
-    single = [source.name(group) for group in source.groups if len(group) == 1]
-    if CHANNEL in task.sizes:
+    single = [names[0] for names in task.pattern.source.named if len(names) == 1]
+    if CHANNEL in single and CHANNEL in task.sizes:
         raise ArgumentError(
             f"c={task.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
             "channels=(0, 1, 2)"
@@ -254,7 +253,7 @@ def _parse_sample_channels(
     numbers = parse_channels(channels, pattern)
     if numbers is None:
         return None
-    if CHANNEL not in (pattern.source.name(g) for g in pattern.source.groups):
+    if (CHANNEL,) not in pattern.source.named:
         raise PatternError(
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
             "own; name it c"
@@ -708,8 +707,8 @@ def fill_array_of(
             )
         pixel = canvas.pixel(source, len(values))
         return pixel[list(options.channels)] if len(values) > 1 else pixel
-    sizes = zip(axes.sample.groups, window, strict=True)
-    channel_sizes = [size for group, size in sizes if axes.sample.name(group[0]) == CHANNEL]
+    sizes = zip(axes.sample.named, window, strict=True)
+    channel_sizes = [size for names, size in sizes if names == (CHANNEL,)]
     folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not channel_sizes
     return canvas.pixel(
         source, channel_sizes[0] if channel_sizes else len(values) if folded else None

@@ -700,3 +700,11 @@ def test_a_fill_per_channel_with_channels(channels):
     x = photo((3, 4, 3))
     call = {"h": 6, "w": 7, "fill": (201, 202, 203), "channels": channels}
     assert_same(collate([x, x], "hwc->bhwc", **call), stacked([x, x], "hwc", **call))
+
+
+@pytest.mark.parametrize(("layout", "wide"), [("h(wc)", (1, 2, 3)), ("h(cw)", (1, 2, 3))])
+def test_fill_values_of_channels_in_a_fold(layout, wide):
+    x = np.arange(2 * 12, dtype=np.uint8).reshape(2, 12) + 100
+    made = collate([x], f"{layout}->bhwc", h=4, c=3, fill=wide)
+    assert (made[0, [0, 3]] == wide).all()
+    assert_same(made[:, 1:3], collate([x], f"{layout}->bhwc", c=3))

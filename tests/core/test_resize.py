@@ -13,8 +13,10 @@ from instruction_sets import lacking, named
 from resizing import FILTERS, RNG, Case, photo
 
 import layoutkit
-from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, collate
+from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, collate, convert
+from layoutkit.data import sampled_batcher
 from layoutkit.images import Placement
+from reference import reference_convert
 
 
 @pytest.mark.budget(2)
@@ -25,6 +27,45 @@ def test_random_collations(first):
             Case(seed).check()
         except Exception as error:
             raise AssertionError(f"Case({seed}) differs from the definition") from error
+
+
+ADDED = ["b1hw", "bchw", "bhwc", "1bhw", "h1bw", "bqhwn", "(bc)hw", "b(qhw)", "h(bq)w", "chwb"]
+
+
+@pytest.mark.parametrize("fit", ["stretch", "cover", "pad"])
+@pytest.mark.parametrize("right", ADDED)
+def test_axes_that_only_the_batch_has(right, fit):
+    """Compare batches of samples, of rows of an array and of a loop with the reference."""
+    images = photo((5, 9, 11))
+    keywords = {"h": 4, "w": 6, "fit": fit}
+    for name in FILTERS:
+        whole = Collator(f"bhw->{right}", resize=name, **keywords)
+        windows = collate(images, "bhw->bhw", indices=[3, 0], resize=name, **keywords)
+        expected = reference_convert(windows, f"bhw->{right}")
+        assert_same(whole(images, indices=[3, 0]), expected)
+        assert whole.plan(images).samples == 5
+        if right.isalpha():  # other batches are not Views
+            collator = Collator(f"hw->{right}", resize=name, **keywords)
+            batch = next(iter(sampled_batcher(images, collate=collator, batch_size=5)))
+            assert_same(np.asarray(batch.input), whole(images))
+
+
+@pytest.mark.parametrize("keywords", [{"c": 1}, {"mean": (3.0,), "std": 2.0}, {"mean": {"q": [3]}}])
+def test_options_of_an_axis_that_only_the_batch_has(keywords):
+    images = photo((2, 9, 11))
+    collated = collate(images, "bhw->bcqhw", h=4, w=6, resize="area", dtype="f4", **keywords)
+    windows = collate(images, "bhw->bhw", h=4, w=6, resize="area", dtype="f4")
+    assert_same(collated, convert(windows, "bhw->bcqhw", **keywords))
+
+
+def test_channels_are_selected_beside_folded_axes_with_names():
+    images = photo((2, 9, 8, 5))
+    named = collate(
+        list(images), "height (time width) c -> batch c height time width", time=2, height=4,
+        channels=(3, 0), resize="bilinear",
+    )  # fmt: skip
+    letters = collate(list(images), "h(tw)c->bchtw", t=2, h=4, channels=(3, 0), resize="bilinear")
+    assert_same(named, letters)
 
 
 # ---- other libraries ---------------------------------------------------------------------

@@ -8,11 +8,8 @@ from reference import reference_convert
 
 RNG = np.random.default_rng(0)
 FILTERS = ["nearest", "bilinear", "bicubic", "lanczos", "area"]
-PATTERNS = [
-    "hwc->bchw", "hwc->bhwc", "chw->bchw", "chw->bhwc", "hwc->chwb", "hwc->b(hwc)", "wch->bhwc",
-    "thwc->btchw", "cthw->btchw", "hw->bhw", "h1wc->bhwc", "hwc->bwhc", "hwc->(bh)wc",
-    "ctl->bltc", "h(tw)c->bhwtc",
-]  # fmt: skip
+LEFTS = ["hwc", "hwc", "chw", "wch", "hw", "thwc", "cthw", "ctl", "h1wc", "h(tw)c"]
+NAMES = {"b": "batch", "h": "height", "w": "width", "t": "time", "l": "length", "n": "new"}
 AVERAGED = ["uint8", "uint16", "int16", "float16", "float32", "float64", BF16]
 MOVED = [*AVERAGED, "bool", "int64", "uint32", "complex64"]
 
@@ -132,13 +129,43 @@ def photo(shape, dtype="uint8", rng=RNG):
     return (rng.standard_normal(shape) * 100).astype(dtype)
 
 
+def draw_pattern(rng):
+    """Return a random pattern, and the axis of samples that it drops, "" if there is none.
+
+    The right side has the axes of the left one in any order, inserts axes and folds neighbors.
+    """
+    left = str(rng.choice(LEFTS))
+    folded = left.partition("(")[2].partition(")")[0]
+    axes = [name for name in left if name.isalpha()]
+    if rng.integers(2):
+        rng.shuffle(axes)
+    dropped = str(rng.choice(axes)) if rng.integers(6) == 0 else ""
+    axes = [name for name in axes if name != dropped or name in folded]
+    for name in ["b", *rng.choice(["1", "n", "q"], rng.integers(3), replace=False).tolist()]:
+        axes.insert(int(rng.integers(len(axes) + 1)), name)
+    first = int(rng.integers(len(axes)))
+    fold = axes[first : first + int(rng.integers(2, 4))]
+    if len(fold) > 1 and "1" not in fold and rng.integers(3) == 0:
+        axes[first : first + len(fold)] = [f"({''.join(fold)})"]
+    return f"{left}->{''.join(axes)}", dropped if dropped not in folded else ""
+
+
+def spell(pattern, names):
+    """Return a pattern with names in place of letters, and blanks between them."""
+    words = [names.get(letter, letter) for letter in pattern.replace("->", "%")]
+    text = " ".join(words).replace("( ", "(").replace(" )", ")")
+    return text.replace("%", "->")
+
+
 class Case:
     """A random collation, and the same one by the definition."""
 
     def __init__(self, seed):
         self.rng = rng = np.random.default_rng(seed)
-        self.pattern = str(rng.choice(PATTERNS))
-        self.left, self.right = self.pattern.split("->")
+        self.letters, self.dropped = draw_pattern(rng)
+        self.names = {} if rng.integers(4) else NAMES
+        self.pattern = spell(self.letters, self.names) if self.names else self.letters
+        self.left, self.right = self.letters.split("->")
         names = [name for name in self.left if name.isalpha()]
         folded = [name for name in names if name in self.left.partition("(")[2].partition(")")[0]]
         able = [name for name in names if name in "hwlt" and name not in folded]
@@ -150,16 +177,19 @@ class Case:
         dtypes = MOVED if moved else AVERAGED
         self.dtype = np.dtype(dtypes[rng.integers(len(dtypes))])
         self.sizes = {name: int(rng.integers(1, 40)) for name in self.resized}
+        self.sizes |= {name: 1 for name in self.resized if name == self.dropped}
         self.folds = {folded[0]: 2} if folded else {}
         self.axes = list(self._groups())
         self.draw_options()
-        channels = int(rng.integers(1, 8))
+        channels = 1 if self.dropped == "c" else int(rng.integers(1, 8))
+        single = {"1", self.dropped}
         free = [
-            channels if g == "c" else 1 if g == "1" else int(rng.integers(1, 9)) for g in self.axes
+            channels if g == "c" else 1 if g in single else int(rng.integers(1, 9))
+            for g in self.axes
         ]
         self.free = [2 * n if len(g) > 1 else n for n, g in zip(free, self.axes, strict=True)]
         self.channels = None
-        if "c" in self.axes and rng.integers(3) == 0:
+        if "c" in self.axes and self.dropped != "c" and rng.integers(3) == 0:
             self.channels = tuple(rng.integers(0, channels, rng.integers(1, 5)).tolist())
             self.options["channels"] = self.channels
         self.samples = [self.draw_sample() for _ in range(rng.integers(1, 5))]
@@ -197,7 +227,7 @@ class Case:
 
     def draw_call(self):
         rng = self.rng
-        self.call = {}
+        self.drawn = {}
         for name in [name for name in self.resized if rng.integers(3) == 0]:
             axis = self.axes.index(name)
             crops, offsets = [], []
@@ -208,13 +238,13 @@ class Case:
                 low, high = (0, n - crop) if self.fill is None else (1 - crop, n - 1)
                 crops.append(crop)
                 offsets.append(int(rng.integers(max(low, -margin), max(low, high) + 1)))
-            self.call.setdefault("crop", {})[name] = crops
-            self.call.setdefault("offset", {})[name] = offsets
+            self.drawn.setdefault("crop", {})[name] = crops
+            self.drawn.setdefault("offset", {})[name] = offsets
         flips = [name for name in self.axes if name.isalpha() and len(name) == 1]
         flips = [name for name in flips if rng.integers(3) == 0]
         if flips:
             count = len(self.samples)
-            self.call["flip"] = {name: rng.integers(0, 2, count).astype(bool) for name in flips}
+            self.drawn["flip"] = {name: rng.integers(0, 2, count).astype(bool) for name in flips}
 
     def draw_formula(self, channels):
         rng = self.rng
@@ -235,7 +265,15 @@ class Case:
         """The arguments of the Collator."""
         named = {"resize": self.filter, "antialias": self.antialias}
         options = self.options | self.fitting | self.formula
-        return named | self.sizes | self.folds | options
+        return named | self._spelled(self.sizes | self.folds) | options
+
+    @property
+    def call(self):
+        """The arguments of a call."""
+        return {name: self._spelled(by_axis) for name, by_axis in self.drawn.items()}
+
+    def _spelled(self, by_axis):
+        return {self.names.get(name, name): value for name, value in by_axis.items()}
 
     def made(self, samples=None, **keywords):
         collator = Collator(self.pattern, **self.keywords)
@@ -247,7 +285,7 @@ class Case:
         for number, x in enumerate(self.samples):
             own = {
                 name: {self.axes.index(axis): values[number] for axis, values in by_axis.items()}
-                for name, by_axis in self.call.items()
+                for name, by_axis in self.drawn.items()
             }
             flips = [axis for axis, value in own.pop("flip", {}).items() if value]
             sizes = {self.axes.index(name): size for name, size in self.sizes.items()}
@@ -267,7 +305,7 @@ class Case:
     def expected(self):
         """Return the batch and the windows in float64."""
         windows = self.windows()
-        return reference_convert(windows, "b" + self.pattern, **self.folds, **self.formula), windows
+        return reference_convert(windows, "b" + self.letters, **self.folds, **self.formula), windows
 
     def compare(self, made, expected, windows):
         """Compare a batch with the expected one."""
