@@ -58,7 +58,8 @@ def accumulate(
     -------
     array
         `out` or new memory, never a view of a part. Sums are computed in float64 if a part or the
-        result is float64, else in float32; integer sums in 64 bits, with NumPy's wraparound.
+        result is float64 or a part has integers of at least 32 bits, else in float32; sums of
+        integers only in 64 bits, with NumPy's wraparound.
 
     Raises
     ------

@@ -540,9 +540,10 @@ def convert(
         The dtype of the result. Default: the dtype of `out`, else of x (float32 for an integer x
         with a formula).
     scale, mean, std : number; for mean and std also a list, array or dict
-        The result is (x * scale - mean) / std, computed in float32 (float64 if x or dtype is). A
-        list or array has one number per channel (axis `c`); `{"f": [...]}` has one per index of
-        another axis, `{"b": [...]}` one per sample.
+        The result is (x * scale - mean) / std, computed in float32, or in float64 if x has integers
+        of at least 32 bits or float64, or dtype is float64. A list or array has one number
+        per channel (axis `c`); `{"f": [...]}` has one per index of another axis, `{"b": [...]}` one
+        per sample.
     clip : (lo, hi), optional
         Bounds that x is clipped to before the formula; one may be None. With `clip` alone, an
         integer x keeps its dtype. At least one value of an integer dtype lies between them.

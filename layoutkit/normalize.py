@@ -19,7 +19,7 @@ from ._utils.cache import MAX_KEPT
 from ._utils.validation import type_name
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .layout.pattern import Permutation, axis_name
-from .spec import DType, as_dtype, dtype_kind, integer_bounds
+from .spec import DType, as_dtype, dtype_kind, integer_bounds, is_wide
 
 CHANNEL = "c"  # the axis of a flat list
 
@@ -505,7 +505,7 @@ def _cached(*constants: Any) -> Normalization | None:
 
 
 def computed_dtype(source: DType, target: DType | None) -> DType:
-    """Return float64 if source or target is float64, else float32.
+    """Return float64 for a wide source or a float64 target, else float32; see `is_wide`.
 
     Raises
     ------
@@ -518,7 +518,8 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
                 f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, "
                 "or leave them out"
             )
-    wide = any(d is not None and dtype_kind(d) == "f" and d.itemsize >= 8 for d in (source, target))
+    wide = is_wide(dtype_kind(source), source.itemsize)
+    wide = wide or (target is not None and dtype_kind(target) == "f" and target.itemsize > 4)
     return np.dtype(np.float64 if wide else np.float32)
 
 

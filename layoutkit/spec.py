@@ -203,6 +203,18 @@ def dtype_kind(dtype: DType) -> str:
     return dtype.name[0] if dtype.name.startswith(("int", "uint")) else "f"
 
 
+def is_wide(kind: str, itemsize: int) -> bool:
+    """Return True for the kind and item size of a dtype that has values which float32 rounds.
+
+    These are integers of at least 4 bytes and floats of at least 8. A formula of such a source and
+    a sum with such a part are computed in float64.
+
+    >>> is_wide("i", 4), is_wide("u", 2), is_wide("f", 4), is_wide("f", 8)
+    (True, False, False, True)
+    """
+    return itemsize > 4 or (itemsize == 4 and kind in "iu")
+
+
 def integer_bounds(dtype: DType) -> tuple[int, int]:
     """Return the smallest and largest value of an integer dtype, also of ml_dtypes' int4."""
     bits = int(dtype.name.lstrip("uint"))

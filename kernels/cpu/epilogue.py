@@ -82,7 +82,7 @@ def build_step(
         x = cast(b, x, source, computed, False)
         x = clip_to_bounds_at(b, x, computed, bounds) if clip else x
         x = affine(b, x, coefs, factor, term)
-        if target == "bf" and source not in FLOATS:
+        if target == "bf" and computed == "f4" and source not in FLOATS:
             # The only NaN that integers can produce is 0 * inf, whose payload is empty.
             return narrow(b, x, "bf", nan=False)
         return cast(b, x, computed, target, saturate)

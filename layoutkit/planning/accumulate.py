@@ -15,7 +15,7 @@ import numpy as np
 
 from ..layout.pattern import Permutation
 from ..memory import contiguous_strides
-from ..spec import CPU, DType, dtype_kind
+from ..spec import CPU, DType, dtype_kind, is_wide
 from .epilogue import Operand, is_supported_dtype, kernel_dtype_name
 from .loops import Nest, SumLoop, fuse_loops
 from .plan import Plan, Request, make_plan
@@ -65,12 +65,14 @@ class SumPlan:
 
 
 def sum_dtype(dtypes: Sequence[DType], result: DType) -> DType:
-    """Return the accumulation dtype: 64 bits for integers and float64, else float32."""
+    """Return the accumulation dtype: 64 bits for integers and wide dtypes, else float32."""
     kinds = {dtype_kind(dtype) for dtype in (*dtypes, result)}
     if kinds <= {"u", "i"}:
         return np.dtype(np.uint64 if dtype_kind(result) == "u" else np.int64)
     # Only NumPy's own dtypes of four bytes and more; shorter ones are added in float32.
     wide = [d for d in (*dtypes, result) if d.kind in "fc" and d.itemsize >= 4]
+    if any(dtype_kind(d) in "ui" and is_wide(dtype_kind(d), d.itemsize) for d in dtypes):
+        wide.append(np.dtype(np.float64))
     return np.result_type(np.complex64 if "c" in kinds else np.float32, *wide)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..spec import DType
+from ..spec import DType, is_wide
 
 
 class KernelDtype(NamedTuple):
@@ -59,7 +59,8 @@ def kernel_dtype_name(dtype: DType) -> str:
 
 def computation_dtype(source: str, target: str) -> str:
     """Return the dtype in which a formula between two dtypes is computed."""
-    return "f8" if "f8" in (source, target) else "f4"
+    row = DTYPES[source]
+    return "f8" if is_wide(row.kind, row.item) or target == "f8" else "f4"
 
 
 @dataclass(frozen=True)

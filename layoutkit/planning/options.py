@@ -15,7 +15,7 @@ from .._utils.validation import as_int
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout, parse_layout
 from ..layout.pattern import Pattern, Permutation, axis_name, parse_pattern
-from ..normalize import Normalization, computed_dtype, make_normalization
+from ..normalize import Normalization, make_normalization
 from ..spec import (
     ArraySpec,
     DType,
@@ -120,13 +120,25 @@ class ConvertOptions(NamedTuple):
         move, selection = self.select_channels(shape)
         check_supported_dtype(source)
         target = self.target_dtype(source, out)
-        computed = source
-        if self.formula is not None:
-            self.formula.check_clip(source)
-            if not self.formula.preserves_dtype(source, target):
-                computed = computed_dtype(source, target)
-        check_cast(computed, target, self.casting)
+        self._check_casts(source, target)
         return move, selection, target
+
+    def _check_casts(self, source: DType, target: DType) -> None:
+        """Raise DtypeError unless `casting` allows the casts to and from the computed dtype."""
+        if self.formula is None:
+            return check_cast(source, target, self.casting)
+        self.formula.check_clip(source)
+        computed = self.formula.computed_dtype(source, target)
+        check_cast(source, computed, self.casting)
+        try:
+            check_cast(computed, target, self.casting)
+        except DtypeError as error:
+            if computed == source:
+                raise
+            raise DtypeError(
+                f"the formula of {source} x is computed in {computed}, but {error}; or give "
+                f'dtype="{computed}"'
+            ) from None
 
     def select_channels(
         self, shape: tuple[int, ...]

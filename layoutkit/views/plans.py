@@ -22,7 +22,7 @@ from ..errors import DtypeError, PatternError
 from ..layout.parsing import Layout, identity_pattern, parse_layout, with_batch_axis
 from ..layout.pattern import check_rank, parse_pattern
 from ..memory import Array
-from ..normalize import Normalization, computed_dtype
+from ..normalize import Normalization
 from ..spec import (
     CPU,
     ArraySpec,
@@ -241,8 +241,9 @@ class ConversionCache:
         conversion = self._conversions.get(key)
         if conversion is None:
             check_supported_dtype(target_dtype)
-            is_copy = formula is None or formula.preserves_dtype(self.dtype, target_dtype)
-            computed = self.dtype if is_copy else computed_dtype(self.dtype, target_dtype)
+            computed = self.dtype
+            if formula is not None:
+                computed = formula.computed_dtype(computed, target_dtype)
             self._check_cast(computed, target_dtype, name)
             new = Conversion(name, target_dtype, self._mover(*key), target_device, options)
             conversion = cache_put(self._conversions, key, new)

@@ -88,6 +88,20 @@ def test_widths_are_those_that_jax_allows():
             assert run(x).dtype == np.float64
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "float64"])
+def test_formulas_keep_the_digits_of_wide_dtypes(dtype):
+    """Test formulas with x64, and without it those of kernels."""
+    top = 2**31 - 1
+    x = np.array([[top - 60, top]], dtype)
+    to = Converter("bc->cb", dtype="float32", mean=top)
+    with jax.enable_x64(True):
+        for run in (to, jax.jit(to), lambda x: jax.vmap(to)(x[None])[0]):
+            assert run(jnp.asarray(x)).tolist() == [[-60], [0]]
+    if dtype in ("int32", "uint32"):
+        assert to(jnp.asarray(x)).tolist() == [[-60], [0]]
+        assert jax.vmap(to)(jnp.asarray(x)[None]).dtype == np.float32  # float32, as in JAX
+
+
 # ---- memory ------------------------------------------------------------------------------
 
 

@@ -450,6 +450,19 @@ def test_words_say_what_kernels_do(pattern, keywords):
     np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-6, atol=1e-7, strict=True)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "float64"])
+def test_traced_formulas_and_sums_keep_the_digits_of_wide_dtypes(dtype):
+    top = 2**31 - 1
+    x = torch.tensor([[top - 60, top]], dtype=getattr(torch, dtype))
+    for keywords in ({"mean": top}, {"mean": [top, top], "clip": (0, top)}):
+        y = torch.vmap(lambda v, k=keywords: convert(v, "bc->cb", dtype="float32", **k))(x[None])
+        assert y[0].tolist() == [[-60.0], [0.0]]
+    part = torch.tensor([[-(2.0**31)] * 2], dtype=torch.float32)
+    parts = lambda v: [(v, "bc"), (part, "bc")]  # noqa: E731
+    total = torch.vmap(lambda v: accumulate(parts(v), "bc", dtype="float32"))(x[None])
+    assert total[0].tolist() == [[-61.0, -1.0]]
+
+
 def test_mixed_parts_of_a_traced_sum():
     x = photos()
     array = np.ones((2, 3, 4, 5), np.float32)

@@ -95,6 +95,15 @@ def test_what_is_added_in_float64():
     assert complex_.tolist() == [2.0**24 + 1] * 2
 
 
+@pytest.mark.parametrize("source", ["i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_wide_integers_are_added_in_float64(source, dtype):
+    big = np.full(2, 2**31 - 1, source)
+    parts = [(big, "b"), (np.full(2, -(2.0**31), "f4").astype(dtype), "b")]
+    for pairs in (parts, parts[::-1]):
+        assert accumulate(pairs, "b", dtype=dtype).tolist() == [-1, -1]
+
+
 def test_integers_wrap_as_numpys_do():
     for name in ("i1", "u1", "i8", "u8"):
         top = np.full(2, np.iinfo(name).max, name)

@@ -1,6 +1,8 @@
 """Casts over full ranges, bit by bit, and the formula, in ulps of long double."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from arrays_of import BF16, COMPLEX32, LAYINGS, assert_same, laid, random_array
 from every_value import assert_cast, every_value, numpys, thinned
 
-from layoutkit import Converter, DtypeError, convert
+from layoutkit import Converter, DtypeError, convert, plan
 from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.planning.select import MAX_TABLE
 from layoutkit.spec import can_cast
@@ -323,20 +325,61 @@ def test_empty_arrays_take_a_formula():
     assert convert(np.zeros((0, 2, 2, 3), "u1"), "bhwc->bchw", mean=[1, 2, 3]).dtype == np.float32
 
 
-@pytest.mark.budget(9)
-@pytest.mark.parametrize("source", ["f8", ">f8", "i8"])
-@pytest.mark.parametrize("target", ["f4", "f8", ">f4"])
-@pytest.mark.parametrize("how", ["plain"])
-def test_the_precision_of_a_formula(source, target, how):
+WIDE = ["i4", "u4", "i8", "u8", "f8", ">i8", ">f8"]
+BASES = [2**24, 2**31 - 64, 1_700_000_000, 2**53 - 64]
+
+
+def exact_formula(x, scale=1, mean=0, std=1, clip=(-math.inf, math.inf)):
+    """Return the formula of one row, in fractions; `mean` has one number per item."""
+    clipped = [min(max(Fraction(float(v)), clip[0]), clip[1]) for v in x]
+    means = mean if isinstance(mean, list) else [mean] * len(x)
+    exact = [(v * Fraction(scale) - m) / Fraction(std) for v, m in zip(clipped, means, strict=True)]
+    return np.array([float(value) for value in exact])
+
+
+def around(base, source):
+    """Return 24 numbers from `base` on, exact in `source`, and the formulas to test on them."""
+    x = (base + np.arange(24)).astype(source)
+    formulas = [
+        {"mean": base},
+        {"scale": 0.5, "mean": base / 2, "std": 7},
+        {"mean": [base + i for i in range(24)], "clip": (base + 3, base + 19)},
+    ]
+    return x, formulas
+
+
+@pytest.mark.parametrize("source", WIDE)
+def test_formulas_of_wide_sources_keep_every_digit(source):
     """Compute differences that only float64 represents, by kernels and by NumPy."""
-    base = 1e9
-    x = laid((base + np.arange(24.0).reshape(2, 3, 4)), "plain")
-    x = laid(x, how)
-    part = 0.0 if source == "i8" else 0.25
-    values = (np.asarray(x) + part).astype(source)
-    y = convert(values, "bwc->bcw", dtype=target, mean=base, casting="same_kind")
-    exact = np.asarray(x) - base + part
-    if "f8" in (source[-2:], target):
-        np.testing.assert_array_equal(y, exact.transpose(0, 2, 1).astype(y.dtype))
-    else:  # float32, in which the mean is rounded to a multiple of 64
-        assert abs(y.astype("f8") - exact.transpose(0, 2, 1)).max() <= 64
+    for base in BASES:
+        if np.dtype(source).kind not in "iu" or base + 24 <= np.iinfo(source).max:
+            x, formulas = around(base, source)
+            for keywords in formulas:
+                wanted = exact_formula(x, **keywords)
+                tolerance = 1e-6 * abs(wanted).max() + 2.0**-50 * base / keywords.get("std", 1)
+                for dtype in ("f4", "f8", None):
+                    y = convert(x[None], "bc->cb", dtype=dtype, **keywords)
+                    assert y.dtype == (dtype or ("f8" if "f8" in source else "f4"))
+                    assert abs(y[:, 0] - wanted).max() <= tolerance, (base, keywords, dtype)
+
+
+@pytest.mark.parametrize("source", ["?", "i2", "u2", "f4", "f2", BF16, "int4"], ids=str)
+def test_formulas_of_narrow_sources_are_computed_in_float32(source):
+    text = str(plan("b->b", (3,), source, scale=2))
+    assert "in float32, as it passes" in text
+    assert "in float64, as it passes" in str(plan("b->b", (3,), source, scale=2, dtype="f8"))
+
+
+@pytest.mark.parametrize("source", [*WIDE, "i2", "f4", "g"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_safe_formula_has_only_safe_casts(source, dtype):
+    """Test the cast to the computed dtype, and the cast of the result."""
+    x = np.arange(3).astype(source)
+    computed = "f4" if source in ("i2", "f4") and dtype == "f4" else "f8"
+    if source != "g" and computed in ("f4", dtype):
+        assert convert(x, "b->b", mean=1, dtype=dtype, casting="safe").tolist() == [-1, 0, 1]
+        return
+    with pytest.raises(DtypeError, match="float64") as error:
+        convert(x, "b->b", mean=1, dtype=dtype, casting="safe")
+    if source[-2:] not in ("f8", "g"):
+        assert 'or give dtype="float64"' in str(error.value)

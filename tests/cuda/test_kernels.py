@@ -583,6 +583,16 @@ def test_a_formula_in_float64_is_rounded_once():
         assert_same(converted(x, pattern, dtype="f2", mean=1.0), np.ascontiguousarray(wanted))
 
 
+@pytest.mark.parametrize("source", ["i4", "u4", "i8", "u8"])
+def test_a_formula_of_wide_integers_is_computed_in_float64(source):
+    top = 2**31 - 1
+    x = copied((top - np.arange(66)).reshape(2, 11, 3).astype(source), 0)
+    formulas = {"mean": [top, top - 1, top - 2]}, {"mean": top, "clip": (top - 50, top - 5)}
+    for target in ("f4", BF16):
+        compare(*[(x, pattern, {"dtype": target, **formula})
+                  for pattern in ("bwc->bcw", "bwc->bwc") for formula in formulas])  # fmt: skip
+
+
 @pytest.mark.parametrize("axis", ["b", "h", "w"])
 def test_a_formula_along_other_axes(axis):
     sizes = {"b": 5, "h": 9, "w": 12, "c": 3}
