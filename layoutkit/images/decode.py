@@ -1,7 +1,7 @@
 """Decode image files and encoded bytes to upright uint8 RGB.
 
 The EXIF orientation is applied, an alpha channel is dropped, gray, palette and CMYK become RGB, and
-16-bit gray is scaled to 8 bits.
+16-bit values v are rounded to v / 257.
 
 Pillow decodes all formats. JPEGs are decoded by simplejpeg if it is installed: the same bits in
 less time. Pillow takes over for JPEGs that simplejpeg rejects or decodes only with a warning, and
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ..memory import Array
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
 
 # How to allow more pixels; layoutkit/cli/printing.py replaces this text by its own option.
@@ -35,6 +37,8 @@ _ORIENTATION_TAG = 0x0112  # of EXIF
 _SWAPPED_ORIENTATIONS = range(5, 9)  # EXIF orientations that swap height and width
 _MAX_16_BIT = 65535
 _GRAY_16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+_COLOR_16_BIT_MODES = ("RGB", "RGBX", "RGBA", "CMYK")  # raw modes of files, before ";16"
+_OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 
 # A JPEG is decoded at an eighth, a quarter or half of its size while it stays this many times
 # larger than needed. The filter that does the rest keeps the pixels within a few units of those
@@ -60,7 +64,8 @@ def read(source: Any) -> Array:
     -------
     array
         New, writable memory. Alpha is dropped, not blended; gray, palette and CMYK become RGB, and
-        16-bit gray is scaled to 8 bits.
+        16-bit values v are rounded to v / 257. (Pillow keeps the high byte of 16-bit colors in SGI
+        and JPEG 2000 files, and so does this function.)
 
     Raises
     ------
@@ -72,8 +77,8 @@ def read(source: Any) -> Array:
     ArgumentError
         Pillow is not installed, or `source` has another type.
     """
-    with open_image(source) as image:
-        return np.array(to_rgb(image))
+    pixels = decode_pixels(source).array
+    return pixels if pixels.flags.writeable else pixels.copy()
 
 
 @contextmanager
@@ -83,21 +88,22 @@ def open_image(source: Any, max_pixels: int | None = None) -> Iterator[Image]:
     max_pixels : the most pixels that are accepted; by default Pillow's limit. Raises the errors of
     `read`.
     """
+    with _open_source(source) as file, _open_with_pillow(file, max_pixels) as image:
+        yield image
+
+
+def _open_with_pillow(file: IO[bytes], max_pixels: int | None) -> ImageFile:
     module = pillow()
-    file, name = _file_and_name(source)
-    with _error_context(name):
-        try:
-            image = module.open(file)
-        except module.UnidentifiedImageError:
-            raise ValueError("its format is not one that Pillow can read") from None
-        except module.DecompressionBombError:
-            raise _bomb_error(
-                f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels"
-            ) from None
-        with image:
-            width, height = image.size
-            check_pixel_count(height, width, max_pixels)
-            yield image
+    file.seek(0)
+    try:
+        image: ImageFile = module.open(file)
+    except module.UnidentifiedImageError:
+        raise ValueError("its format is not one that Pillow can read") from None
+    except module.DecompressionBombError:
+        raise _bomb_error(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
+    width, height = image.size
+    check_pixel_count(height, width, max_pixels)
+    return image
 
 
 def shrink_factor(height: int, width: int, min_size: tuple[int, int] | None) -> int:
@@ -108,14 +114,11 @@ def shrink_factor(height: int, width: int, min_size: tuple[int, int] | None) -> 
     return next((shrink for shrink in (8, 4, 2) if spare >= shrink), 1)
 
 
-def to_rgb(image: Image, alpha: bool = False) -> Image:
-    """Return the image upright, in RGB; raise DataError if its gray values do not fit.
+def _to_rgb(image: Image, alpha: bool) -> Image:
+    """Return an upright image in RGB; raise DataError if its gray values do not fit.
 
     alpha : add a fourth channel, which is 255 if the file does not have one.
     """
-    from PIL import ImageOps
-
-    image = ImageOps.exif_transpose(image)
     if image.mode == "F" or image.mode in _GRAY_16_BIT_MODES:
         image = _to_8_bit_gray(image)
     if alpha:
@@ -133,8 +136,12 @@ def upright_size(source: Any) -> tuple[int, int]:
 
 def upright_size_of(image: Image) -> tuple[int, int]:
     """Return the upright height and width of an opened image."""
+    orientation = exif_orientation(image)  # before the size: Pillow may load the image for it
     width, height = image.size
-    return (width, height) if exif_orientation(image) in _SWAPPED_ORIENTATIONS else (height, width)
+    # The size that Pillow gives for a TIFF is upright by the tag of the file.
+    is_upright = getattr(image, "tag_v2", {}).get(_ORIENTATION_TAG) in _SWAPPED_ORIENTATIONS
+    is_swapped = orientation in _SWAPPED_ORIENTATIONS and not is_upright
+    return (width, height) if is_swapped else (height, width)
 
 
 def exif_orientation(image: Image) -> int:
@@ -153,22 +160,35 @@ def pillow() -> Any:
     return Image
 
 
-def _file_and_name(source: Any) -> tuple[Any, str | None]:
-    """Return the object for Pillow to open, and the name for errors (None for bytes)."""
-    if isinstance(source, str | os.PathLike):
-        if "://" in os.fsdecode(source):
-            raise ArgumentError(
-                f"{source} is a URL; read takes a path or bytes. To read the images of URLs in a "
-                "table, use layoutkit.data.sampled_batcher(..., size=)"
-            )
-        return source, os.fsdecode(source)
+@contextmanager
+def _open_source(source: Any) -> Iterator[IO[bytes]]:
+    """Open a path or encoded bytes as a file; errors raised in the block name the path.
+
+    Pillow gets a file and never a path: it maps uncompressed files at a path into memory, with the
+    sides of a TIFF swapped if its orientation swaps them.
+    """
+    if not isinstance(source, str | os.PathLike):
+        with _error_context(None):
+            yield io.BytesIO(_as_bytes(source))
+        return
+    name = os.fsdecode(source)
+    if "://" in name:
+        raise ArgumentError(
+            f"{source} is a URL; read takes a path or bytes. To read the images of URLs in a "
+            "table, use layoutkit.data.sampled_batcher(..., size=)"
+        )
+    with _error_context(name), open(source, "rb") as file:  # noqa: PTH123
+        yield file
+
+
+def _as_bytes(source: Any) -> bytes:
     if isinstance(source, np.ndarray) and (source.ndim != 1 or source.dtype != np.uint8):
         raise ArgumentError(
             f"an array of shape {source.shape} and dtype {source.dtype} cannot be the bytes of a "
             "file, which are a vector of uint8; pass decoded pixels to images.fit instead"
         )
     try:
-        return io.BytesIO(source if isinstance(source, bytes) else bytes(memoryview(source))), None
+        return source if isinstance(source, bytes) else bytes(memoryview(source))
     except TypeError:
         raise ArgumentError(
             f"an image is read from a path or from bytes, not from {type_name(source)}"
@@ -237,9 +257,49 @@ def _to_8_bit_gray(image: Image) -> Image:
             f"its gray values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
             "save it with 8 or 16 bits"
         )
-    scaled = np.rint(values / np.float32(_MAX_16_BIT / 255))
-    gray: Image = pillow().fromarray(scaled.astype(np.uint8))
+    gray: Image = pillow().fromarray(_round_to_8_bits(values))
     return gray
+
+
+def _round_to_8_bits(values: Array) -> Array:
+    scaled: Array = np.rint(values / np.float32(_MAX_16_BIT / 255)).astype(np.uint8)
+    return scaled
+
+
+def _load_upright(image: Image, tiles: list[Any], file: IO[bytes]) -> Image:
+    """Return an image of a file upright, with 16-bit colors rounded to 8 bits.
+
+    Pillow keeps the high byte of 16-bit colors. Reading the file again in the other byte order
+    gives the low byte.
+    """
+    from PIL import ImageOps
+
+    low_tiles = [_low_byte_tile(tile) for tile in tiles]
+    upright = ImageOps.exif_transpose(image)
+    if not tiles or None in low_tiles:
+        return upright
+    file.seek(0)
+    with pillow().open(file) as other:
+        other.tile = low_tiles
+        low = np.asarray(ImageOps.exif_transpose(other))
+    if low_tiles[0].args == "RGBA":  # a gray value and its alpha, as four bytes
+        low = low[..., [1, 1, 1, 3]]
+    values = _round_to_8_bits(np.asarray(upright).astype(np.uint16) << 8 | low)
+    rounded: Image = pillow().frombytes(upright.mode, upright.size, values.tobytes())
+    return rounded
+
+
+def _low_byte_tile(tile: Any) -> Any:
+    """Return the tile of Pillow that decodes the low bytes of 16-bit colors, or None for others."""
+    rawmode, *others = (tile.args,) if isinstance(tile.args, str) else tile.args or ("",)
+    mode, _, order = str(rawmode).partition(";16")
+    if rawmode == "LA;16B":
+        rawmode = "RGBA"
+    elif mode in _COLOR_16_BIT_MODES and order in _OTHER_BYTE_ORDERS:
+        rawmode = f"{mode};16{_OTHER_BYTE_ORDERS[order]}"
+    else:
+        return None
+    return tile._replace(args=rawmode if isinstance(tile.args, str) else (rawmode, *others))
 
 
 _JPEG_START = b"\xff\xd8\xff"
@@ -266,13 +326,11 @@ class JpegHeader(NamedTuple):
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader | None:
-    """Return the header of a JPEG that simplejpeg can decode; None otherwise.
+    """Return the header of a JPEG that simplejpeg can decode; None for another JPEG.
 
     Parsed here, since calling simplejpeg's header function and then Pillow takes several times as
-    long. Always None if simplejpeg is not installed.
+    long.
     """
-    if _simplejpeg() is None or data[:3] != _JPEG_START:
-        return None
     pos = 2
     end = len(data) - 10
     may_be_rotated = False
@@ -367,28 +425,32 @@ def decode_pixels(
         The most pixels that are accepted, by default Pillow's limit; images with more raise an
         error before they are decoded.
     """
-    header = read_jpeg_header(source) if type(source) is bytes and channels != 4 else None
-    if header is not None:
-        decoded = _decode_upright_jpeg(source, header, channels, min_size, max_pixels)
-        if decoded is not None:
-            return decoded
-    with open_image(source, max_pixels) as image:
-        height, width = upright_size_of(image)
-        shrink = shrink_factor(height, width, min_size)
-        if shrink > 1:
-            image.draft(None, (image.width // shrink, image.height // shrink))
-        upright = to_rgb(image, alpha=channels == 4)
-        return DecodedImage(_pixel_array(upright, channels), height, width)
+    with _open_source(source) as file:
+        if channels != 4:
+            decoded = _decode_upright_jpeg(file, channels, min_size, max_pixels)
+            if decoded is not None:
+                return decoded
+        with _open_with_pillow(file, max_pixels) as image:
+            tiles = image.tile  # before the header is searched for an orientation, which may load
+            height, width = upright_size_of(image)
+            shrink = shrink_factor(height, width, min_size)
+            if shrink > 1:
+                image.draft(None, (image.width // shrink, image.height // shrink))
+            upright = _to_rgb(_load_upright(image, tiles, file), alpha=channels == 4)
+            return DecodedImage(_pixel_array(upright, channels), height, width)
 
 
 def _decode_upright_jpeg(
-    data: bytes,
-    header: JpegHeader,
-    channels: int,
-    min_size: tuple[int, int] | None,
-    max_pixels: int | None,
+    file: IO[bytes], channels: int, min_size: tuple[int, int] | None, max_pixels: int | None
 ) -> DecodedImage | None:
-    """Decode a JPEG that is stored upright; return None if Pillow has to decode it."""
+    """Decode a JPEG that is stored upright; return None if Pillow has to decode the file."""
+    if _simplejpeg() is None or file.read(len(_JPEG_START)) != _JPEG_START:
+        return None
+    file.seek(0)
+    data = file.read()
+    header = read_jpeg_header(data)
+    if header is None:
+        return None
     height, width = header.height, header.width
     check_pixel_count(height, width, max_pixels)
     if header.may_be_rotated and _is_rotated(data, max_pixels):

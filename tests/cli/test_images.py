@@ -133,16 +133,17 @@ def _save_turned(path, upright, orientation):
     Image.fromarray(stored).save(path, exif=exif)
 
 
-@pytest.mark.parametrize("channels", [(), (3,)], ids=["grey", "rgb"])
-def test_images_are_turned_upright(tmp_path, folder, channels):
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+@pytest.mark.parametrize("channels", [(), (3,), (4,)], ids=["grey", "rgb", "rgba"])
+def test_images_are_turned_upright(tmp_path, folder, channels, suffix):
     """Convert all eight orientations in one batch; four are stored rotated by 90 degrees."""
     for orientation in STORED:
-        _save_turned(folder / f"{orientation}.png", _pixels(0, *channels), orientation)
+        _save_turned(folder / f"{orientation}.{suffix}", _pixels(0, *channels), orientation)
     result = _convert(folder, tmp_path)
     assert result.shape == (8, HEIGHT, WIDTH, 3)
     upright = _pixels(0, *channels).reshape(HEIGHT, WIDTH, -1)
     for image in result:
-        np.testing.assert_array_equal(image, np.broadcast_to(upright, (HEIGHT, WIDTH, 3)))
+        np.testing.assert_array_equal(image, np.broadcast_to(upright[..., :3], (HEIGHT, WIDTH, 3)))
 
 
 def test_sixteen_bit_grey_is_turned_too(tmp_path, folder):

@@ -132,6 +132,16 @@ def test_pixels_are_kept_as_an_array(photos, tmp_path):
     np.testing.assert_array_equal(np.load(io.BytesIO(data)), noise(0, 8, 9, 3))
 
 
+def test_turned_tiffs_are_packed_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = noise(0, 24, 40, 3)
+    save(tmp_path / "photos/a/0.tif", np.rot90(pixels).copy(), exif=exif)
+    assert run("pack", tmp_path / "photos", tmp_path / "t.rec", "--encoding", "png") == 0
+    ((_, _, data),) = unpacked(tmp_path / "t.rec")
+    np.testing.assert_array_equal(decoded(data), pixels)
+
+
 def test_a_list_alone_is_written(photos, tmp_path):
     assert run("pack", photos, tmp_path / "t.rec", "--list") == 0
     assert {path.name for path in tmp_path.iterdir()} == {"photos", "t.lst"}

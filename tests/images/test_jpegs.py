@@ -11,7 +11,7 @@ pytest.importorskip("simplejpeg")
 from photographs import encoded, noise
 
 from layoutkit import DataError
-from layoutkit.images import decode, read
+from layoutkit.images import Decoder, Reader, decode, read
 from layoutkit.images.decode import decode_pixels
 
 KINDS = [
@@ -62,6 +62,18 @@ def test_the_same_bits(options, channels, quick, monkeypatch):
         assert found.array.shape == (height, width, channels)
         assert found[1:] == expected[1:] == (height, width)
         np.testing.assert_array_equal(found.array, expected.array)
+
+
+@pytest.mark.parametrize("kind", [lambda x: x, bytes, bytearray, memoryview, "path", str])
+@pytest.mark.parametrize("reads", [read, Reader(), Reader((9, 9)), Decoder((30, 40)).decode])
+def test_everything_reads_with_simplejpeg(kind, reads, quick, tmp_path):
+    data = encoded(smooth(33, 47), "JPEG")
+    path = tmp_path / "a.jpg"
+    path.write_bytes(data)
+    source = path if kind == "path" else str(path) if kind is str else kind(data)
+    np.testing.assert_array_equal(reads(source), decode_pixels(data).array)
+    assert quick()
+    assert quick()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -1,8 +1,11 @@
 """An image in a file or in bytes becomes upright RGB, or a DataError that says why not."""
 
 import io
+import struct
 import subprocess
 import sys
+import zlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +13,10 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 
 from photographs import encoded, noise, save
+from PIL.PngImagePlugin import PngInfo
 
 from layoutkit import ArgumentError, DataError, images
-from layoutkit.images.decode import upright_size
+from layoutkit.images.decode import decode_pixels, upright_size
 
 PIXELS = noise(0, 6, 4, 3)
 
@@ -30,23 +34,118 @@ def test_everything_that_holds_bytes(kind):
     np.testing.assert_array_equal(images.read(kind(encoded(PIXELS))), PIXELS)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_upright(orientation):
+# The operation of a viewer for each orientation of EXIF.
+TURNED = {
+    1: lambda x: x,
+    2: lambda x: x[:, ::-1],
+    3: lambda x: x[::-1, ::-1],
+    4: lambda x: x[::-1],
+    5: lambda x: x.swapaxes(0, 1),
+    6: lambda x: np.rot90(x, -1),
+    7: lambda x: np.rot90(x, 2).swapaxes(0, 1),
+    8: lambda x: np.rot90(x, 1),
+}
+ALL = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16")
+WITH_ORIENTATION = [
+    ("TIFF", {}, (*ALL, "I;16B", "I", "RGBX", "LAB")),
+    ("TIFF", {"big_tiff": True}, ("L", "RGB")),
+    ("TIFF", {"strip_size": 100}, ("L", "RGB")),
+    ("TIFF", {"compression": "tiff_lzw"}, ALL),
+    ("TIFF", {"compression": "tiff_adobe_deflate"}, ("L", "RGB")),
+    ("TIFF", {"compression": "packbits"}, ("L", "RGBA")),
+    ("TIFF", {"compression": "jpeg"}, ("L", "RGB")),
+    ("JPEG", {}, ("L", "RGB", "CMYK")),
+    ("JPEG", {"progressive": True}, ("RGB",)),
+    ("MPO", {}, ("L", "RGB")),
+    ("PNG", {}, ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
+    ("WEBP", {}, ("RGB", "RGBA")),
+    ("WEBP", {"lossless": True}, ("RGB",)),
+    ("AVIF", {"speed": 10}, ("RGB",)),
+]
+WITHOUT_ORIENTATION = [
+    ("BMP", {}, ("1", "L", "P", "RGB", "RGBA")),
+    ("DDS", {}, ("L", "LA", "RGB", "RGBA")),
+    ("GIF", {}, ("1", "L", "P", "RGB")),
+    ("ICO", {"sizes": [(40, 24)]}, ("L", "RGB", "RGBA")),
+    ("JPEG2000", {}, ("L", "LA", "RGB", "RGBA", "I;16")),
+    ("PCX", {}, ("1", "L", "P", "RGB")),
+    ("PPM", {}, ("1", "L", "RGB", "I;16")),
+    ("QOI", {}, ("RGB", "RGBA")),
+    ("SGI", {}, ("L", "RGB", "RGBA")),
+    ("TGA", {}, ("L", "LA", "P", "RGB", "RGBA")),
+    ("XBM", {}, ("1",)),
+]
+
+
+def stored(mode, kind, options, orientation):
+    """Return the bytes of a file, of 24 x 40 pixels before it is turned."""
+    pixels = noise(9, 24, 40, 3)
+    if mode.startswith("I"):
+        image = Image.fromarray(pixels.astype(np.uint16)[..., 0] << 8 | pixels[..., 1])
+        image = image if mode == "I;16" else image.convert("I").convert(mode)
+    else:
+        image = Image.fromarray(pixels).convert(mode)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    stored = {
-        1: lambda x: x,
-        2: lambda x: x[:, ::-1],
-        3: lambda x: x[::-1, ::-1],
-        4: lambda x: x[::-1],
-        5: lambda x: x.swapaxes(0, 1),
-        6: lambda x: np.rot90(x, 1),
-        7: lambda x: np.rot90(x, 2).swapaxes(0, 1),
-        8: lambda x: np.rot90(x, -1),
-    }[orientation](PIXELS)
-    data = encoded(np.ascontiguousarray(stored), exif=exif)
-    np.testing.assert_array_equal(images.read(data), PIXELS)
-    assert upright_size(data) == PIXELS.shape[:2]
+    file = io.BytesIO()
+    image.save(file, kind, exif=exif, **options)
+    return file.getvalue()
+
+
+def ways(path):
+    """Yield the pixels of a file, read in every way."""
+    data = path.read_bytes()
+    for source in (str(path), path, data, memoryview(data), np.frombuffer(data, np.uint8)):
+        yield images.read(source)
+    yield images.Reader()(path)
+    yield images.Reader((20, 20))(data)
+    yield decode_pixels(path, 4).array[..., :3]
+
+
+def check_all_ways(path, expected):
+    """Compare the pixels and the size of a file with the expected pixels, in every way to read."""
+    for found in ways(path):
+        np.testing.assert_array_equal(found, expected)
+    resized = images.Augmenter((3, 6, 6), dtype="uint8", resize=10)
+    assert upright_size(path) == decode_pixels(path)[1:] == expected.shape[:2]
+    fitted = images.Decoder((9, 12))(path)
+    np.testing.assert_array_equal(fitted, images.fit(expected, (9, 12)))
+    np.testing.assert_array_equal(resized(path), resized(expected))
+
+
+@pytest.mark.parametrize(("kind", "options", "modes"), WITH_ORIENTATION)
+def test_files_are_upright_in_every_way_to_read_them(kind, options, modes, tmp_path):
+    path = tmp_path / "a.image"
+    for mode in modes:
+        plain = images.read(stored(mode, kind, options, 1))
+        assert plain.shape == (24, 40, 3)
+        for orientation in TURNED if mode == modes[-1] else (4, 6):
+            path.write_bytes(stored(mode, kind, options, orientation))
+            check_all_ways(path, np.ascontiguousarray(TURNED[orientation](plain)))
+
+
+@pytest.mark.parametrize(("kind", "options", "modes"), WITHOUT_ORIENTATION)
+def test_files_without_an_orientation(kind, options, modes, tmp_path):
+    path = tmp_path / "a.image"
+    for mode in modes:
+        path.write_bytes(stored(mode, kind, options, 6))
+        expected = images.read(path.read_bytes())
+        assert expected.shape == (24, 40, 3)
+        check_all_ways(path, expected)
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("orientation", [3, 6, 7])
+def test_orientations_in_xmp(kind, orientation, tmp_path):
+    """Pillow turns a TIFF by it, too, but gives the size without it."""
+    xmp = f'<rdf:Description tiff:Orientation="{orientation}"/>'
+    options = {"tiffinfo": {700: xmp.encode()}} if kind == "TIFF" else {"xmp": xmp.encode()}
+    if kind == "PNG":
+        options = {"pnginfo": PngInfo()}
+        options["pnginfo"].add_itxt("XML:com.adobe.xmp", xmp)
+    path = save(tmp_path / "a.image", noise(9, 24, 40, 3), format=kind, **options)
+    plain = images.read(encoded(noise(9, 24, 40, 3), kind))
+    check_all_ways(path, np.ascontiguousarray(TURNED[orientation](plain)))
 
 
 def test_grey_alpha_and_palettes():
@@ -72,6 +171,82 @@ def test_sixteen_bits_are_scaled(turned):
     data = encoded(np.rot90(values).copy(), exif=exif) if turned else encoded(values)
     expected = np.rint(values / 257).astype(np.uint8)
     np.testing.assert_array_equal(images.read(data)[..., 2], expected)
+
+
+def png16(values):
+    """Return a PNG of uint16 (height, width, channels)."""
+    height, width, channels = values.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), as_bytes(values, ">")], 1)
+    color = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, height, 16, color, 0, 0, 0)
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+def tiff16(values, order="<", compressed=False, orientation=1, cmyk=False):
+    """Return a TIFF of uint16 (height, width, channels)."""
+    height, width, channels = values.shape
+    data = as_bytes(values, order).tobytes()
+    data = zlib.compress(data) if compressed else data
+    photometric = 5 if cmyk else 1 if channels == 1 else 2
+    tags = [
+        (256, width), (257, height), (258, 16), (259, 8 if compressed else 1), (262, photometric),
+        (273, 8), (274, orientation), (277, channels), (278, height), (279, len(data)),
+    ]  # fmt: skip
+    if channels == 4 and not cmyk:
+        tags.append((338, 2))
+    entries = b"".join(struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in tags)
+    start = struct.pack(f"{order}2sHI", {"<": b"II", ">": b"MM"}[order], 42, 8 + len(data))
+    return start + data + struct.pack(f"{order}H", len(tags)) + entries + bytes(4)
+
+
+def as_bytes(values, order):
+    return values.astype(f"{order}u2").reshape(len(values), -1).view(np.uint8)
+
+
+SIXTEEN_BITS = {
+    "png": png16,
+    "little": tiff16,
+    "big": partial(tiff16, order=">"),
+    "libtiff": partial(tiff16, compressed=True),
+    "big, libtiff": partial(tiff16, order=">", compressed=True),
+}
+
+
+@pytest.mark.parametrize("kind", SIXTEEN_BITS)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_sixteen_bits_are_rounded(kind, channels, tmp_path):
+    if channels == 2 and kind != "png":
+        pytest.skip("Pillow has no mode for it")
+    edges = np.array([0, 127, 128, 129, 255, 256, 384, 385, 386, 65278, 65279, 65407, 65535])
+    values = np.random.default_rng(0).choice(edges, (24, 40, channels)).astype(np.uint16)
+    path = tmp_path / "a.image"
+    path.write_bytes(SIXTEEN_BITS[kind](values))
+    rounded = np.rint(values / 257).astype(np.uint8)
+    colors = np.repeat(rounded[..., :1], 3, 2) if channels < 3 else rounded[..., :3]
+    check_all_ways(path, np.ascontiguousarray(colors))
+    alpha = rounded[..., channels - 1] if channels in (2, 4) else np.full((24, 40), 255)
+    np.testing.assert_array_equal(decode_pixels(path, 4).array[..., 3], alpha)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("orientation", [1, 4, 6])
+def test_sixteen_bits_are_turned(compressed, orientation, tmp_path):
+    values = np.random.default_rng(0).integers(0, 1 << 16, (24, 40, 3), np.uint16)
+    path = tmp_path / "a.tif"
+    path.write_bytes(tiff16(values, compressed=compressed, orientation=orientation))
+    expected = TURNED[orientation](np.rint(values / 257).astype(np.uint8))
+    check_all_ways(path, np.ascontiguousarray(expected))
+
+
+def test_sixteen_bits_of_cmyk_are_rounded():
+    values = np.random.default_rng(0).integers(0, 1 << 16, (24, 40, 4), np.uint16)
+    rounded = Image.frombytes("CMYK", (40, 24), np.rint(values / 257).astype(np.uint8).tobytes())
+    found = images.read(tiff16(values, cmyk=True))
+    np.testing.assert_array_equal(found, np.asarray(rounded.convert("RGB")))
 
 
 @pytest.mark.parametrize(
