@@ -16,6 +16,7 @@ from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, Sha
 from .layout.parsing import ARROW, parse_layout
 from .layout.pattern import Pattern, Permutation, axis_name, parse_pattern
 from .memory import Array, as_numpy, check_writable, layout_key
+from .planning.keywords import check_sizes
 from .planning.options import check_out
 from .spec import DType, as_dtype, can_cast, dtype_kind
 
@@ -104,7 +105,7 @@ class Accumulator:
         self._dtype = None if dtype is None else as_dtype(dtype)
         self._patterns = [_pattern(part, layout) for part in layouts]
         self._sizes = [_sizes_of(pattern, sizes) for pattern in self._patterns]
-        _check_used(sizes, self._sizes)
+        _check_sizes(self._patterns, sizes)
         # The arguments except the parts, in types that operators of torch accept.
         self.graph_args = (
             list(layouts),
@@ -222,16 +223,19 @@ def _pattern(part: str, layout: str) -> Pattern:
 
 def _sizes_of(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of axes that this pattern has; another part may need the rest."""
-    sides = (pattern.left, pattern.right, pattern.source, pattern.target)
-    names = {name for side in sides for group in side.named for name in group}
+    names = _axis_names(pattern)
     return {name: size for name, size in sizes.items() if axis_name(name) in names}
 
 
-def _check_used(sizes: Mapping[str, int], used: Sequence[Mapping[str, int]]) -> None:
-    unused = set(sizes).difference(*used)
-    if unused:
-        names = ", ".join(sorted(unused))
-        raise ShapeError(f"a size is given for {names}, but no part has such an axis; leave it out")
+def _check_sizes(patterns: Sequence[Pattern], sizes: Mapping[str, int]) -> None:
+    """Raise ShapeError for a size of an axis that no pattern has."""
+    names = [name for pattern in patterns for name in _axis_names(pattern)]
+    check_sizes("accumulate", patterns[0], sizes, [*dict.fromkeys(names)])
+
+
+def _axis_names(pattern: Pattern) -> list[str]:
+    sides = (pattern.left, pattern.right, pattern.source, pattern.target)
+    return [name for side in sides for group in side.named for name in group]
 
 
 def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array | None) -> DType:

@@ -34,7 +34,7 @@ from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
-from .layout.pattern import as_shape
+from .layout.pattern import as_shape, parse_pattern
 from .memory import Array, check_writable
 from .normalize import is_hashable_constant, to_hashable
 from .planning.collate import (
@@ -44,6 +44,13 @@ from .planning.collate import (
     place_resized,
 )
 from .planning.crops import CropArgs, CropOptions, SourcePositions, as_positions
+from .planning.keywords import check_sizes
+from .planning.plan import (
+    check_no_out,
+    memory_permutation,
+    options_in_memory_order,
+    plan_of_permuted_view,
+)
 from .planning.resize import Placement
 from .spec import CPU
 
@@ -60,7 +67,7 @@ class Collator:
     """A collation of samples, planned once and called for batch after batch.
 
     A Collator takes the arguments of `collate`, except those of a single call: the samples,
-    `indices` and `out`. `threads` limits the threads of a call, as for `Converter`.
+    `indices` and `out`.
 
     `offset`, `crop` and `flip` can be given to a call or, as one value for all samples, to the
     Collator; those of the call are used if both are. A Collator can also draw them for each sample:
@@ -115,6 +122,7 @@ class Collator:
         clip: Any = None,
         casting: str = "same_kind",
         device: str | None = None,
+        memory: str | None = None,
         threads: int | None = None,
         **sizes: int,
     ) -> None:
@@ -139,6 +147,7 @@ class Collator:
             clip=clip,
             casting=casting,
             device=None if device is None else check_device(device),
+            memory=memory,
             threads=threads,
             **sizes,
         )
@@ -157,7 +166,18 @@ class Collator:
         self._has_crops = self._options.crops != CropOptions()
         self._is_random = self._options.crops.is_random
         self._calls = count()
+        self._memory_collator = self._make_memory_collator()
         self.graph_args = graph_args_of_collator(self._options)
+
+    def _make_memory_collator(self) -> Collator | None:
+        """Return the Collator of the batch's memory, without `memory=` None."""
+        task = self._options.options
+        if task.memory is None:
+            return None
+        collator = type(self).__new__(type(self))
+        collator._options = self._options._replace(options=options_in_memory_order(task))
+        collator._init_caches()
+        return collator
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
@@ -240,7 +260,12 @@ class Collator:
                 return items.joined(self(items.collated, out=out, **args), self._stack_items)
         if self._has_crops:
             arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
-        return self._collate(arrays, indices, crops, out)
+        if self._memory_collator is None:
+            return self._collate(arrays, indices, crops, out)
+        task = self._options.options
+        check_no_out(task, out)
+        batch = self._memory_collator._collate(arrays, indices, crops, None)
+        return dispatch.adapter_for_any(batch).permute(batch, memory_permutation(task, batch.ndim))
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any) -> Any:
         """Return the batch of arrays of any library."""
@@ -262,10 +287,15 @@ class Collator:
         sequence = self._as_sequence(samples, indices)
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._sources(arrays, indices)
-        program = self._find_program(sources, None)
+        program = (self._memory_collator or self)._find_program(sources, None)
         args = CropArgs(offset, flip, crop)
         plans = program.plans(sources, self._crops_of_call(arrays, indices, args, None, 0)[1])
-        return Collation(program.frame, sources.count, tuple(plans), self._options.resize)
+        frame = program.frame
+        if self._memory_collator is not None:
+            ndim = len(sources.shape) + 1
+            plan = plan_of_permuted_view(self._options.options, frame.plan, ndim)
+            frame = frame._replace(plan=plan)
+        return Collation(frame, sources.count, tuple(plans), self._options.resize)
 
     def placement(self, shape: Sequence[int], *, offset: Any = None, crop: Any = None) -> Placement:
         """Return the placement of a sample of `shape` in its window, to map points and boxes.
@@ -543,6 +573,7 @@ class Collator:
 
 
 CONSTRUCTORS["Collator"] = Collator
+_COLLATOR_ONLY = {"seed", "key"}  # keywords that `collate` does not have
 
 
 def collate(
@@ -569,6 +600,8 @@ def collate(
     casting: str = "same_kind",
     out: Any = None,
     device: str | None = None,
+    memory: str | None = None,
+    threads: int | None = None,
     **sizes: int,
 ) -> Any:
     """Return one batch of many samples: cropped, resized, flipped and converted in one pass.
@@ -624,8 +657,8 @@ def collate(
     antialias : bool
         Whether the filter widens with the scale of samples that shrink, as in Pillow, or has a
         fixed width, as in OpenCV.
-    dtype, scale, mean, std, clip, casting, out, device
-        As for `convert`.
+    dtype, scale, mean, std, clip, casting, out, device, memory, threads
+        As for `convert`: `memory="bhwc"` of `"hwc->bchw"` returns PyTorch's channels_last.
     **sizes : int
         Sizes of the windows along axes of samples, such as `h=224`, or sizes of folded axes. Along
         any other axis all samples must have one size, which is also the size of the windows.
@@ -644,6 +677,8 @@ def collate(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
+    if not _COLLATOR_ONLY.isdisjoint(sizes):
+        check_sizes("collate", parse_pattern(pattern), sizes)
     resizing = {
         "resize": resize,
         "antialias": antialias,
@@ -667,6 +702,8 @@ def collate(
             clip=clip,
             casting=casting,
             device=device,
+            memory=memory,
+            threads=threads,
         )
     if device is not None:
         device = check_device(device)  # resolve "cuda" now: the current GPU may change
@@ -674,6 +711,7 @@ def collate(
     options: dict[str, Any] = {name: to_hashable(name, c) for name, c in formula.items()}
     options |= {"fill": _as_hashable(fill), "channels": _as_hashable(channels)}
     options |= {"dtype": dtype, "casting": casting, "device": device, **resizing}
+    options |= {"memory": memory, "threads": threads}
     try:
         collator = _cached(pattern, **options, **sizes)
     except LayoutkitError:

@@ -261,7 +261,8 @@ class CollateProgram:
         nbytes = plan.source.nbytes + plan.target.nbytes
         shares, grain = (1, 1) if copied else choose_shares(rows, nbytes)
         params = struct.pack("2q", shares, data_pointer(self._copies))
-        return Job(kernel, params, rows * shares, grain, nbytes)
+        threads = self._options.options.threads
+        return Job(kernel, params, rows * shares, grain, nbytes, threads)
 
     def _copy_params(self) -> tuple[Array, Any]:
         """Return the parameters of window copies, and the arrays that the parameters point to."""

@@ -457,7 +457,8 @@ class ResizeProgram:
         placements = [
             self._placement_along(letters.index(x), samples) if x else absent for x in slots
         ]
-        memory, addresses, longest = tap_tables(self._resize, placements)
+        threads = self._options.options.threads
+        memory, addresses, longest = tap_tables(self._resize, placements, threads)
         table = np.empty((self._count, len(slots)), np.int64)
         for slot, rows in enumerate(addresses):
             table[:, slot] = rows
@@ -485,7 +486,7 @@ class AxisPlacement(NamedTuple):
 
 
 def tap_tables(
-    resize: ResizeOptions, axes: Sequence[AxisPlacement]
+    resize: ResizeOptions, axes: Sequence[AxisPlacement], threads: int | None = None
 ) -> tuple[Array, list[Array], list[int]]:
     """Return memory with the tap tables of samples along several axes.
 
@@ -504,7 +505,7 @@ def tap_tables(
         from ..kernels.cpu.compiler import KernelSpec, load
 
         kernel = load(KernelSpec("resize", ("taps",)))
-    Job(kernel, bytes(8), len(every), 1, total * WORK).run(data_pointer(every), 0)
+    Job(kernel, bytes(8), len(every), 1, total * WORK, threads).run(data_pointer(every), 0)
     return memory, [rows[:, t.T_TABLE] for rows in requests], list(longest)
 
 

@@ -22,12 +22,13 @@ from .._utils import late
 from .._utils.validation import as_int, type_name
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout
-from ..layout.pattern import Pattern, Permutation, axis_name, check_rank
+from ..layout.pattern import Pattern, Permutation, axis_name, check_rank, parse_pattern
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
 from .channels import parse_channels
 from .crops import RANDOM, CropArgs, CropAxes, CropOptions, parse_crops
+from .keywords import check_sizes
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
@@ -161,7 +162,16 @@ def parse_collate_options(
     crop: Any = None,
     seed: Any = 0,
     key: Any = None,
-    **keywords: Any,
+    dtype: Any = None,
+    scale: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    clip: Any = None,
+    casting: str = "same_kind",
+    device: Any = None,
+    memory: Any = None,
+    threads: Any = None,
+    **sizes: int,
 ) -> CollateOptions:
     """Return the checked options of user arguments.
 
@@ -172,7 +182,20 @@ def parse_collate_options(
     ArgumentError
         Another argument is malformed.
     """
-    task = parse_options(pattern, **keywords)
+    check_sizes("Collator", parse_pattern(pattern), sizes)
+    task = parse_options(
+        pattern,
+        dtype=dtype,
+        scale=scale,
+        mean=mean,
+        std=std,
+        clip=clip,
+        casting=casting,
+        device=device,
+        memory=memory,
+        threads=threads,
+        **sizes,
+    )
     stacked, letter, is_whole = _stack_pattern(task.pattern)
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(channels, stacked, task)

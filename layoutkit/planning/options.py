@@ -5,8 +5,6 @@ No array is read or written: planning uses the shape, strides, dtype and device 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +12,7 @@ import numpy as np
 from .._utils.validation import as_int
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout, parse_layout
-from ..layout.pattern import Pattern, Permutation, axis_name, parse_pattern
+from ..layout.pattern import Pattern, Permutation, parse_pattern
 from ..normalize import Normalization, make_normalization
 from ..spec import (
     ArraySpec,
@@ -27,6 +25,7 @@ from ..spec import (
     normalize_device,
 )
 from .channels import ChannelSelection, parse_channels, resolve_selection
+from .keywords import check_sizes
 from .padding import Padding, parse_padding
 
 MAX_THREADS = 256  # of a conversion
@@ -212,7 +211,6 @@ def parse_options(
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
-    axis_sizes = _parse_sizes(parsed, sizes)
     return ConvertOptions(
         parsed,
         target_dtype,
@@ -220,7 +218,7 @@ def parse_options(
         casting,
         canonical_device,
         _parse_copy(copy),
-        axis_sizes,
+        check_sizes("convert", parsed, sizes),
         _parse_memory(memory, parsed),
         _parse_threads(threads),
         canvas,
@@ -282,38 +280,3 @@ def _parse_threads(threads: Any) -> int | None:
             "number of set_num_threads"
         )
     return count
-
-
-# Keywords of conversions and Collators that are suggested for misspelled ones.
-_KEYWORDS = (
-    "antialias", "casting", "channels", "clip", "copy", "crop", "device", "dtype", "fill", "fit",
-    "flip", "indices", "key", "mean", "memory", "offset", "out", "pad_before", "pad_to", "resize",
-    "scale", "seed", "short_side", "std", "threads",
-)  # fmt: skip
-_LONG_NAMES = {"height": "h", "width": "w", "depth": "d", "time": "t", "length": "l", "batch": "b"}
-
-
-def _size_fix(name: str, value: Any, axes: Collection[str]) -> str:
-    """Return how to correct a keyword that is neither an option nor an axis."""
-    if name == "memory_format":
-        return 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw'
-    letter = _LONG_NAMES.get(name)
-    if letter in axes:
-        return f"did you mean {letter}=?"
-    if name in ("size", "sizes", "shape") and isinstance(value, list | tuple) and len(value) == 2:
-        return f"give the size of each axis, as in h={value[0]}, w={value[1]}"
-    close = get_close_matches(name, _KEYWORDS, 1, 0.7)
-    return f"did you mean {close[0]}=?" if close else "correct its name"
-
-
-def _parse_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the sizes by axis name; raise ShapeError for a name that is not an axis."""
-    names = {name: None for side in (pattern.left, pattern.right) for g in side.named for name in g}
-    for name in sizes:
-        if axis_name(name) not in names or name in ("...", "1"):
-            fix = _size_fix(name, sizes[name], names)
-            raise ShapeError(
-                f"{name}={sizes[name]!r} is neither a keyword of a conversion nor the size of an "
-                f"axis (the axes are {', '.join(names)}); {fix}"
-            )
-    return {axis_name(name): size for name, size in sizes.items()}

@@ -28,7 +28,7 @@ import numpy as np
 
 from .._utils import late
 from ..errors import ArgumentError, ShapeError
-from ..layout.parsing import ARROW, Layout
+from ..layout.parsing import Layout
 from ..layout.pattern import Pattern, Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL, Normalization, computed_dtype
@@ -392,22 +392,23 @@ def make_plan_for_options(
     """
     if task.memory is not None:
         check_no_out(task, out)
-        plan = make_plan_for_options(
-            options_in_memory_order(task), shape, strides, source, device, None, has_half
-        )
-        result_shape = tuple(
-            plan.target.shape[axis] for axis in memory_permutation(task, len(plan.target.shape))
-        )
-        plan = replace(plan, memory=str(task.memory))
-    elif task.padding is not None:
+        inner = options_in_memory_order(task)
+        plan = make_plan_for_options(inner, shape, strides, source, device, None, has_half)
+        return plan_of_permuted_view(task, plan, len(shape))
+    if task.padding is not None:
         plan, region = plan_inner_region(task, shape, strides, source, device, out, has_half)
         result_shape = region.shape
         filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
         plan = replace(plan, place=region, bytes_moved=plan.bytes_moved + filled_bytes)
     else:
         return make_single_plan(task, shape, strides, source, device, out, has_half)
-    layout = task.pattern.completed(len(shape)).target
-    target = ArraySpec.unchecked(layout, result_shape, plan.target.dtype, plan.target.device)
+    return _with_target(plan, task, len(shape), result_shape)
+
+
+def _with_target(plan: Plan, task: ConvertOptions, ndim: int, shape: tuple[int, ...]) -> Plan:
+    """Return a plan of a step of `task` as the plan of all of it; x has rank `ndim`."""
+    layout = task.pattern.completed(ndim).target
+    target = ArraySpec.unchecked(layout, shape, plan.target.dtype, plan.target.device)
     return replace(plan, pattern=task.pattern.text, target=target, options=task)
 
 
@@ -418,8 +419,16 @@ def options_in_memory_order(task: ConvertOptions) -> ConvertOptions:
     """Return the conversion to the layout in memory, of which the result is a view."""
     if task.memory is None:
         raise RuntimeError(f"{task.pattern.text}: there is no memory=")
-    left, memory = task.pattern.left, task.memory
-    return task._replace(pattern=Pattern(left, memory, f"{left}{ARROW}{memory}"), memory=None)
+    pattern = Pattern(task.pattern.left, task.memory, task.pattern.text)
+    return task._replace(pattern=pattern, memory=None)
+
+
+def plan_of_permuted_view(task: ConvertOptions, plan: Plan, ndim: int) -> Plan:
+    """Return the plan of a result that is a view of the memory that `plan` fills."""
+    shape = plan.target.shape
+    order = memory_permutation(task, len(shape))
+    viewed = _with_target(plan, task, ndim, tuple(shape[axis] for axis in order))
+    return replace(viewed, memory=str(task.memory))
 
 
 def memory_permutation(task: ConvertOptions, ndim: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
 from layoutkit.planning.collate import CropArgs, parse_collate_options, resolve_crops
+from layoutkit.threads.pool import Job
 
 pytestmark = pytest.mark.budget(4)
 
@@ -285,6 +286,112 @@ def test_a_plan_says_how():
     assert "in 2 kinds of windows: split (2)" in said
     said = str(Collator("hwc->chwb", **IMAGENET).plan([photo((8, 9, 3))] * 4))
     assert "gathered as they are" in said
+
+
+ORDERS = [
+    ("hwc->bchw", "bhwc"),
+    ("hwc->bchw", "chwb"),
+    ("hwc->b(hw)c", "(hw)cb"),
+    ("hwc->b1hwc", "cb1hw"),
+]
+WAYS = [
+    {},
+    {"fill": 3, "offset": {"h": -2}},
+    {"resize": "bilinear"},
+    {"resize": "nearest", "flip": "w", "channels": (2, 0, 1)},
+]
+CASTS_IN_ORDER = [{}, IMAGENET, {"dtype": "float64"}]  # NumPy casts in the last
+
+
+@pytest.mark.parametrize(("pattern", "memory"), ORDERS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("formula", CASTS_IN_ORDER)
+def test_memory_is_in_the_order_that_is_asked_for(pattern, memory, way, formula):
+    if "1" in pattern and "resize" in way:
+        pytest.skip("axes that only the batch has are tested with resize= in test_resize.py")
+    samples = [photo((9, 11, 3)), photo((10, 12, 3))]
+    asked = {"h": 6, "w": 8, **way, **formula}
+    batch = collate(samples, pattern, memory=memory, **asked)
+    assert_same(batch, collate(samples, pattern, **asked))
+    right = pattern.split("->")[1]
+    assert convert(batch, f"{right}->{memory}", copy=False).flags.c_contiguous
+    to = Collator(pattern, memory=memory, **asked)
+    assert to(samples).strides == batch.strides
+    said = str(to.plan(samples))
+    assert f"lies as   {memory}" in said
+    assert str(batch.shape) in said
+
+
+def test_memory_in_order_of_one_array_and_of_items():
+    images = photo((5, 9, 11, 3))
+    to = Collator("bhwc->bchw", h=6, memory="bhwc")
+    assert_same(to(images, indices=[4, 0]), collate(images, "bhwc->bchw", h=6, indices=[4, 0]))
+    assert to(images).transpose(0, 2, 3, 1).flags.c_contiguous
+    x, labels = Collator("hwc->bchw", memory="bhwc")([(images[0], 3), (images[1], 4)])
+    assert x.strides == convert(images[:2], "bhwc->bchw", memory="bhwc").strides
+    assert labels.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("resize", [None, "bilinear"])
+def test_memory_in_order_of_tensors(resize):
+    torch = pytest.importorskip("torch")
+    last = {"memory_format": torch.channels_last}
+    to = Collator("hwc->bchw", h=6, w=8, resize=resize, memory="bhwc", **IMAGENET)
+    wanted = to(PAIR)
+    tensors = [torch.from_numpy(x) for x in PAIR]
+    learned = [x.clone().requires_grad_() for x in tensors]
+    traced = torch.compile(lambda samples: to(samples), backend="eager", fullgraph=True)
+    for batch in (to(tensors), to(learned), traced(tensors)):
+        np.testing.assert_allclose(batch.detach().numpy(), wanted, rtol=1e-5, atol=1e-5)
+        assert batch.is_contiguous(**last)
+    import layoutkit.torch
+
+    of_torch = layoutkit.torch.Collator("hwc->bchw", h=6, w=8, memory="bhwc")
+    assert of_torch(PAIR).is_contiguous(**last)
+    assert of_torch == Collator("hwc->bchw", h=6, w=8, memory="bhwc")
+    loader = torch.utils.data.DataLoader(PAIR, 2, collate_fn=of_torch, num_workers=1)
+    assert next(iter(loader)).is_contiguous(**last)
+
+
+def test_memory_in_order_has_no_output_and_pickles():
+    to = Collator("hwc->bchw", h=4, memory="bhwc")
+    assert eval(repr(to), {"Collator": Collator}) == pickle.loads(pickle.dumps(to)) == to
+    out = np.zeros((2, 3, 4, 9), "u1")
+    samples = [photo((8, 9, 3))] * 2
+    with pytest.raises(layoutkit.ArgumentError, match="remove one of them"):
+        to(samples, out=out)
+    with pytest.raises(layoutkit.PatternError, match="not an order of the axes"):
+        Collator("hwc->bchw", memory="bhw")
+    assert not out.any()
+
+
+@pytest.mark.parametrize("make", [Collator, lambda *a, **k: collate([SAMPLES[0]], *a, **k)])
+@pytest.mark.parametrize(
+    ("keywords", "cure"),
+    [
+        ({"pad_to": {"h": 64, "w": 48}, "fill": 114}, "h=64, w=48, fill=0"),
+        ({"pad_to": [("h", 64)]}, "h=640, w=640, fill=0"),
+        ({"copy": True}, "a batch is always new memory"),
+        ({"copy": False}, "omit it"),
+    ],
+)
+def test_keywords_of_convert_that_a_batch_does_not_have(make, keywords, cure):
+    with pytest.raises(layoutkit.ShapeError, match=cure):
+        make("hwc->bchw", **keywords)
+    make("hwc->bchw", h=64, w=48, fill=0)  # the cure
+
+
+def test_a_batch_has_the_number_of_threads_that_is_asked_for(monkeypatch):
+    threads = []
+    run = Job.run
+    monkeypatch.setattr(Job, "run", lambda job, *a: (threads.append(job.threads), run(job, *a))[1])
+    samples = [photo((8, 9, 3))] * 2
+    for resize in (None, "bilinear"):
+        for dtype in ("uint8", "float64"):  # float64 in a conversion of the whole batch
+            asked = {"h": 4, "w": 5, "resize": resize, "dtype": dtype}
+            Collator("hwc->bchw", threads=1, **asked)(samples)
+            collate(samples, "hwc->bchw", threads=1, **asked)
+    assert {*threads} == {1}
 
 
 def test_views_take_batches():

@@ -378,3 +378,17 @@ def test_selected_channels(gpu, items, channels, name, target, resize):
     found = collator([gpu.array(x) for x in wider], **call)
     np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-4)
     gpu.check()
+
+
+@pytest.mark.parametrize("resize", [None, "bilinear"])
+@pytest.mark.parametrize(("target", "memory"), [("bchw", "bhwc"), ("bhwc", "chwb")])
+def test_memory_is_in_the_order_that_is_asked_for(gpu, target, memory, resize):
+    asked = {"h": 6, "w": 8, "resize": resize, "memory": memory, **FORMULA}
+    collator = Collator(f"hwc->{target}", **asked)
+    wanted = collator(PHOTOS)
+    there = collator([gpu.array(x) for x in PHOTOS])
+    up = Collator(f"hwc->{target}", **asked, device="cuda:0")(PHOTOS)
+    for batch in (there, up):
+        np.testing.assert_allclose(values_of(batch), wanted, rtol=0, atol=1e-4)
+        assert tuple(batch.strides) == wanted.strides
+    gpu.check()

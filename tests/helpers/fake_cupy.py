@@ -54,6 +54,7 @@ class Array:
     def _start(self, memory, device_id, owner):
         self.memory, self.ordinal, self.owner = memory, device_id, owner
         self.shape, self.strides, self.dtype = memory.shape, memory.strides, memory.dtype
+        self.ndim = memory.ndim
         self.data = SimpleNamespace(ptr=address_of(memory), device_id=device_id)
 
     def _like(self, memory):

@@ -352,6 +352,24 @@ def test_batches_in_any_layout(pattern, layout, shape):
             np.testing.assert_array_equal(one.input.forward_get("bchw"), other.input.input)
 
 
+@pytest.mark.parametrize("resize", [None, "bilinear"])
+def test_batches_lie_in_the_order_of_memory(resize):
+    """Of results, and of rows of one array; also with several Collators."""
+    asked = {"h": 5, "w": 6, "resize": resize}
+    last, plain = Collator("hwc->bchw", memory="bhwc", **asked), Collator("hwc->bchw", **asked)
+    images = np.stack([image(n, 9, 10) for n in range(N)])
+    for source, get in [(np.arange(N), of_record), (images, None)]:
+        given = {"offset": None, "flip": "random", "num_workers": 2}
+        with (
+            batcher(source, get=get, collate=last, **given) as laid,
+            batcher(source, get=get, collate=plain, **given) as batches,
+        ):
+            for found, wanted in zip(laid, batches, strict=True):
+                x = found.input.forward_get("bchw")
+                np.testing.assert_array_equal(x, wanted.input.forward_get("bchw"))
+                assert x.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
 def test_targets_and_several_sources_and_a_formula():
     normalised = Collator("hwc->bchw", h=5, w=6, dtype="float32", scale=1 / 255)
     source = {"x": np.arange(N), "y": [*"abc"] * 7 + ["a", "b"]}
