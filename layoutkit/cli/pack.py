@@ -300,6 +300,7 @@ def write_index(path: Path) -> None:
     target = path.with_suffix(".idx")
     check_destination([str(path)], target, ".idx")
     with RangeFile(str(path)) as file:
+        file.check_has_bytes()
         offsets, lengths = scan_records(file)
         is_damaged = (lengths < 0) | (offsets + lengths > file.size)
         if is_damaged.any():

@@ -30,6 +30,15 @@ class NoSuchArgument(DataError, TypeError):  # noqa: N818
     """A keyword that a function does not accept."""
 
 
+def check_has_records(count: int, source: str, found: str) -> None:
+    """Raise DataError if a source has no records in any partition.
+
+    found : what was found in place of records, and the argument that selects some
+    """
+    if not count:
+        raise DataError(f"{source} has no records: {found}")
+
+
 def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuchArgument:
     """Return the error for an unknown keyword, with the most similar known one."""
     close = get_close_matches(name, known, 1, 0.7)

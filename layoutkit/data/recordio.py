@@ -168,10 +168,12 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
     Raises
     ------
     DataError
-        It cannot be opened; or, after the records before it, a frame is damaged or the file ends
-        inside a frame. The message has the file and the offset.
+        It is empty or cannot be opened; or, after the records before it, a frame is damaged or the
+        file ends inside a frame. The message has the file and the offset.
     """
-    return _records(RangeFile(fspath(path)))
+    file = RangeFile(fspath(path))
+    file.check_has_bytes()
+    return _records(file)
 
 
 def _records(file: RangeFile) -> Iterator[bytes]:

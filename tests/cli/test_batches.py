@@ -425,7 +425,9 @@ def test_a_missing_source_is_named(tmp_path, capsys):
 
 def test_an_empty_folder_and_an_empty_partition_have_no_files(photos, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    assert f"{tmp_path}/empty has no files" in _refused(capsys, tmp_path / "empty")
+    assert f"{tmp_path}/empty has no records: there are no files" in _refused(
+        capsys, tmp_path / "empty"
+    )
     error = _refused(capsys, photos, "--partition", "8/9")
     assert "there are no files in partition 8/9" in error
 

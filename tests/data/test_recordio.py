@@ -82,7 +82,7 @@ def test_a_file_and_its_index_are_those_of_the_original(tmp_path):
 PIECES = st.lists(st.sampled_from([MAGIC, MAGIC[:3], b"AAAA", b"x", b"\0", b"\n#"]) | st.binary())
 
 
-@given(st.lists(PIECES.map(b"".join), max_size=8), st.booleans())
+@given(st.lists(PIECES.map(b"".join), min_size=1, max_size=8), st.booleans())
 def test_what_is_written_is_read_again(tmp_path_factory, payloads, index):
     path = tmp_path_factory.mktemp("records") / "a.rec"
     offsets = written(path, payloads, index=index)

@@ -14,6 +14,7 @@ from ...spaces import DataSpecsMapping, Space, VectorSpace
 from ...spaces.convert import Rearrange, find_conversion
 from ...spaces.views import space_for_layout
 from ...spec import dtype_kind
+from ..errors import check_has_records
 from ..iteration import Epochs
 from ..samplers import sampler
 from .sample import Sample, store_of
@@ -32,6 +33,7 @@ class DatasetIterator(Epochs[Any]):
         self._fields = [FieldInSpace(dataset, source, space) for space, source in pairs]
         lengths = {field.source: field.length for field in self._fields}
         count = _common_length(lengths) if lengths else len(dataset)
+        check_has_records(count, "the Dataset", "its length is 0")
         if order["batch_size"] is None and order["num_batches"] is None:
             raise DataError("batch_size and num_batches are both missing; give one of them")
         self._sampler = sampler(mode, count, **order)

@@ -18,6 +18,7 @@ import numpy as np
 from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import dtype_kind
+from ..errors import check_has_records
 from .filesystem import OpenFile, local_path, read_at
 
 _BLOCK = 1 << 20
@@ -51,8 +52,7 @@ class CSVRows:
         self._file: OpenFile | None = None
         with _as_data_errors(path):
             self._starts, self._ends, self._state = _scan(self._open().descriptor)
-        if not len(self):
-            raise DataError(f"{path} has no rows; it is empty")
+        check_has_records(len(self), path, "it has no rows of numbers")
 
     def __len__(self) -> int:
         return len(self._starts)

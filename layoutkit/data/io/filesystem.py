@@ -317,7 +317,8 @@ def convert_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        reason = error.strerror or str(error).removesuffix(f": {path}")  # the path once
+        raise DataError(f"{path} cannot be read: {reason}") from error
 
 
 def stream_version(stream: BinaryIO) -> FileVersion | None:

@@ -240,6 +240,11 @@ class RangeFile(io.RawIOBase):
                 raise DataError(f"{url} cannot be read: {error}") from error
             self._file = open(descriptor, "rb", buffering=0)  # noqa: PTH123, SIM115
 
+    def check_has_bytes(self) -> None:
+        """Raise DataError if the file is empty, as after a copy that did not succeed."""
+        if not self.size:
+            raise DataError(f"{self.url} has 0 bytes; replace it by a complete file, or omit it")
+
     def note_version(self, versions: dict[str, FileVersion]) -> None:
         """Enter the version of a remote file into a dict, by URL."""
         if self.version is not None:

@@ -544,8 +544,6 @@ def _make_view_factories(
 
 def _open_indexes(sources: Any) -> list[Index]:
     is_list = isinstance(sources, list | tuple)
-    if is_list and not sources:
-        raise DataError("sources is empty; give at least one")
     if is_list and any(isinstance(source, Index) for source in sources):
         return [source if isinstance(source, Index) else open_index(source) for source in sources]
     opened = sources if isinstance(sources, Index) else open_index(sources)

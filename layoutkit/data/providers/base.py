@@ -22,7 +22,7 @@ from ..._utils.validation import check_bool, check_choice, check_int
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
-from ..errors import no_such_argument
+from ..errors import check_has_records, no_such_argument
 from ..iteration import EpochIterator, Epochs
 from ..sources.base import Partition
 from . import protocol
@@ -143,6 +143,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         self._data = tuple(data)
         self._label = tuple(label)
         self._partition = partition
+        check_has_records(samples, type(self).__name__, "axis b of its arrays has size 0")
         self._samples = (partition or _UNPARTITIONED).count(samples)
         self._size = self._samples if batch_size is None else check_int("batch_size", batch_size, 1)
         if self._size > _MAX_ROWS:

@@ -104,7 +104,9 @@ class PartLinear(Order):
         return part, self._lines(part, position - start, min(stop, end) - start, end - start)
 
     def _check_end(self, total: int) -> None:
-        """Raise if the files have fewer batches than `num_batches`."""
+        """Raise if the files have no records, or fewer batches than `num_batches`."""
+        if not total:
+            len(self._index)  # raises DataError
         requested = self.plan.num_batches
         width = self.plan.batch_size or 1
         if requested is not None and ceil_div(total, width) < requested:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Never
 
 from ..._utils.validation import check_int, type_name
 from ...errors import DataError
-from ..errors import reject_unknown
+from ..errors import check_has_records, reject_unknown
 from ..formats import (
     ARRAY_READERS,
     CONTAINER_KINDS,
@@ -123,6 +123,8 @@ def open_index(
     }
     options |= {"columns": columns, "column": column, "label": label}
     is_list = isinstance(source, builtins.list | tuple)
+    if is_list:
+        check_has_records(len(source), "the source", "the list is empty; give at least one source")
     if is_list and not (kind == "files" or (kind is None and _are_files(source))):
         shared: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
         return [open_index(item, **shared, **options) for item in source]

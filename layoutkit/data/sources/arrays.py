@@ -12,6 +12,7 @@ from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array
+from ..errors import check_has_records
 from ..formats import (
     FIELD_PAIRS,
     convert_reader_errors,
@@ -30,7 +31,9 @@ def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
     loaded = source
     if isinstance(source, str):
         loaded = read_zarr(source) if kind == "zarr" else open_arrays(source)
-    x, y, classes = _parts(loaded, source if isinstance(source, str) else "the source")
+    name = source if isinstance(source, str) else "the source"
+    x, y, classes = _parts(loaded, name)
+    check_has_records(_count(x), name, "the size of its first axis, which counts records, is 0")
     return TensorIndex(x, y, kind, partition, classes)
 
 

@@ -50,15 +50,6 @@ class Partition(NamedTuple):
         return self.part + number * self.parts
 
 
-def check_has_records(count: int, source: str, found: str) -> None:
-    """Raise DataError if a source has no records in any partition.
-
-    found : what was found in place of records, and the argument that selects some
-    """
-    if not count:
-        raise DataError(f"{source} has no records: {found}")
-
-
 class Groups(NamedTuple):
     """Record numbers by group: group g is `members[starts[g] : starts[g] + counts[g]]`."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
+from ..errors import check_has_records
 from ..io.filesystem import convert_os_errors, is_url, join_path
 from ..records import Record
 from .base import Index, Partition
@@ -22,8 +23,7 @@ class DirectoryIndex(Index):
             raise DataError(f"{folder} is not a local folder; kind='parts' takes folders at URLs")
         with convert_os_errors(folder):
             paths = list(_walk(folder, "", ()))
-        if not paths:
-            raise DataError(f"{folder} has no files, also not in sub-folders; check the path")
+        check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
         labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
         ranks = {label: rank for rank, label in enumerate(labels)}
         self._partition = partition

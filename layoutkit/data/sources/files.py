@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
+from ..errors import check_has_records
 from ..formats import FIELD_PAIRS, is_dataframe, is_image_name
 from ..io.filesystem import is_url
 from ..records import Record
@@ -28,6 +29,7 @@ class FilesIndex(Index):
 
     def __init__(self, source: Any, kind: str, partition: Partition) -> None:
         paths, y = _paths_and_labels(source)
+        check_has_records(len(paths), "the source", "the list of files is empty")
         labels, codes, self._targets = split_labels(y)
         self._partition = partition
         self._paths = paths[partition.rows]

@@ -83,7 +83,8 @@ class ParquetIndex(RangedIndex):
         if len(shards) > 1:
             file = np.repeat(np.arange(len(shards), dtype=np.int32), [s.rows for s in shards])
         unknown = np.broadcast_to(np.int64(-1), count)
-        return RecordColumns(self._files, file, unknown, unknown, None, *self._labels())
+        columns = RecordColumns(self._files, file, unknown, unknown, None, *self._labels())
+        return columns._replace(found="the number of rows is 0")
 
     def _labels(self) -> LabelColumns:
         name = self._label or _LABEL

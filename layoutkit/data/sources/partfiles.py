@@ -12,6 +12,7 @@ import numpy as np
 from ..._utils import fork
 from ...errors import DataError
 from ...memory import Array
+from ..errors import check_has_records
 from ..io.filesystem import is_url, join_path, list_files, open_binary, stream_version
 from ..io.reader import Reader
 from ..io.responses import FileVersion
@@ -36,6 +37,7 @@ class PartsIndex(Index):
         super().__init__(kind, prefix, (), None)
         self._partition = partition
         names = list_files(folder)
+        check_has_records(len(names), folder, "there are no files in the folder")
         for name in names:  # fsspec would open such a name of the listing as a chain
             if "::" in name and is_url(folder):
                 raise DataError(f"{folder} lists {name!r}; names with :: chain file systems")
@@ -44,7 +46,11 @@ class PartsIndex(Index):
         self._versions: dict[str, FileVersion] = {}
 
     def __len__(self) -> int:
-        return sum(self.line_count(part) for part in range(len(self.parts)))
+        count = sum(self.line_count(part) for part in range(len(self.parts)))
+        if self.partition.parts == 1:  # another partition may have all of the lines
+            number = len(self.parts)
+            check_has_records(count, str(self.url_prefix), f"its {number} files have no lines")
+        return count
 
     @property
     def known_count(self) -> int | None:

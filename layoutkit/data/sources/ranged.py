@@ -20,11 +20,12 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
+from ..errors import check_has_records
 from ..io.filesystem import is_url, join_path, list_files, local_path
 from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
 from ..records import Label, Record, records_of
-from .base import Index, Partition, check_has_records
+from .base import Index, Partition
 
 
 class NumberLabels:
@@ -170,7 +171,7 @@ class RecordColumns(NamedTuple):
     codes: Array | None = None
     numbers: NumberLabels | None = None
     skipped: int = 0
-    found: str = "all files are empty tables"
+    found: str = ""
 
     def chosen(self, partition: Partition) -> RecordColumns:
         """Return copies of a partition's columns."""
@@ -194,11 +195,7 @@ Versions = dict[str, FileVersion]
 def open_part(path: str, versions: Versions) -> RangeFile:
     """Open one of a source's files, and note its version; DataError if it has no bytes."""
     file = RangeFile(path)
-    if not file.size:
-        file.close()
-        raise DataError(
-            f"{path} has 0 bytes, so its writing or copying did not succeed; replace or omit it"
-        )
+    file.check_has_bytes()
     file.note_version(versions)
     return file
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
+from ..errors import check_has_records
 from ..formats import TABLE_DELIMITERS
 from ..io.filesystem import exists, join_path, open_binary, parent_folder
 from ..records import Record, records_of
@@ -74,6 +75,7 @@ def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, .
     """Open a csv or tsv file."""
     naming = NamePolicy(path, schemes)
     rows = _read(path, TABLE_DELIMITERS[f".{kind}"], naming)
+    check_has_records(len(rows.filenames), path, "there is no row after the header")
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
 
 

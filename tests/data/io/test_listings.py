@@ -137,8 +137,10 @@ def test_part_files_of_a_page():
 
 
 def test_a_folder_whose_files_are_all_hidden_or_elsewhere_is_empty():
-    with answering(page("../", "_SUCCESS", "http://other/x/c")) as url:
-        assert open_index(url).parts == []
+    found = "has no records: there are no files in the folder"
+    links = page("../", "_SUCCESS", "http://other/x/c")
+    with answering(links) as url, pytest.raises(DataError, match=found):
+        open_index(url)
 
 
 def test_a_folder_may_be_redirected(site, home):

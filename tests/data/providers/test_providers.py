@@ -172,12 +172,6 @@ def test_any_strides_and_memory_maps(tmp_path):
         assert rows(ArrayProvider(x, batch_size=5)) == [X[k : k + 5].tolist() for k in (0, 5, 10)]
 
 
-def test_no_samples_no_batches():
-    for size in (None, 3):
-        provider = ArrayProvider(np.zeros((0, 2)), batch_size=size, shuffle=True)
-        assert (list(provider), provider.num_batches, provider.unvisited) == ([], 0, 0)
-
-
 # ---- order and state ---------------------------------------------------------------------
 
 

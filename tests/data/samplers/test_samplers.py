@@ -571,6 +571,7 @@ def test_more_of_that():
 
 @pytest.mark.parametrize("kind", ["linear", "uniform", "label-uniform"])
 def test_part_files_take_no_other_kind(tmp_path, kind):
+    (tmp_path / "part").touch()
     with pytest.raises(DataError, match="does not take part files"):
         sampler(kind, open_index(tmp_path, kind="parts"))
 

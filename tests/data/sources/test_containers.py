@@ -188,6 +188,17 @@ def test_archives_at_urls_are_read_in_ranges(site):
         assert index.labels == [0, 1]
 
 
+@pytest.mark.parametrize("braces", [False, True])
+@pytest.mark.parametrize("suffix", ["tar", "rec", "tfrecord", "npy", "csv", "safetensors"])
+def test_the_error_for_a_missing_file_names_it_once(tmp_path, suffix, braces):
+    if suffix == "safetensors":
+        pytest.importorskip("safetensors", reason="it reads the file")
+    name = "wd-{9..11}" if braces and suffix in ("tar", "rec", "tfrecord") else "wd-9"
+    with pytest.raises(DataError, match="cannot be read: No such file or directory$") as error:
+        open_index(tmp_path / f"{name}.{suffix}")
+    assert str(error.value).count("wd-9") == 1
+
+
 # ---- TFRecord --------------------------------------------------------------------------------
 
 

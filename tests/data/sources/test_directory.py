@@ -65,7 +65,7 @@ def test_no_folder(tmp_path, kind):
 def test_a_folder_without_files_is_an_error(tmp_path):
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     (tmp_path / "photos" / ".hidden").touch()
-    with pytest.raises(DataError, match="photos has no files, also not in sub-folders"):
+    with pytest.raises(DataError, match="photos has no records: there are no files"):
         open_index(tmp_path / "photos")
     (tmp_path / "photos" / "cat" / "1.jpg").touch()
     assert len(open_index(tmp_path / "photos", partition=1, partitions=2)) == 0

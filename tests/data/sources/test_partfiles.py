@@ -154,12 +154,6 @@ def test_zero_length_records_are_records(tmp_path):
     assert [(r.offset, r.length) for r in sampler("part-linear", index)] == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_a_folder_without_parts(tmp_path):
-    index = filled(tmp_path)
-    assert list(sampler("part-linear", index)) == list(index) == []
-    assert len(sampler("part-linear", index, batch_size=3)) == 0
-
-
 def test_fewer_batches_and_too_many(tmp_path):
     index = filled(tmp_path, b"1\n2\n3\n", b"4\n5\n")
     few = sampler("part-linear", index, batch_size=2, num_batches=2)

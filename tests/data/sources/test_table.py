@@ -194,11 +194,6 @@ def test_bytes_that_are_no_utf8(tmp_path):
         open_index(path)
 
 
-def test_an_index_without_rows(tmp_path):
-    index = open_index(written(tmp_path, "filename,label\n"))
-    assert (list(index), index.labels, len(index)) == ([], [], 0)
-
-
 def test_a_table_at_a_url():
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
