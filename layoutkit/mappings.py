@@ -72,7 +72,7 @@ class Columns:
         # Equal in every process, unlike the hash of a str.
         tasks = [(name, _options_of(way)) for name, way in self._converters.items()]
         lines = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in tasks]
-        return zlib.crc32("; ".join(lines).encode())
+        return zlib.crc32("; ".join(lines).encode(errors="surrogatepass"))
 
     def __reduce__(self) -> Any:
         # The arguments of the Converters, without their caches.

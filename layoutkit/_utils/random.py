@@ -36,8 +36,8 @@ _ROUNDS = 20
 
 
 def make_key(*words: str | int) -> int:
-    """Return a 64-bit key derived from these words."""
-    text = "/".join(map(str, words)).encode()
+    """Return a 64-bit key derived from these words, such as names of files."""
+    text = "/".join(map(str, words)).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 

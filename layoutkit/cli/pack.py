@@ -110,6 +110,7 @@ def pack(request: PackRequest) -> None:
     """
     request.check()
     images, names = _list_images(request)
+    images = _omit_unlistable(images, request)
     if request.shuffle:
         order = sampler("permutation", len(images), seed=request.seed)
         images = [images[index] for index in order]
@@ -155,7 +156,7 @@ class _OutputPart:
         if self._records is not None:
             label = labels[0] if len(labels) == 1 else labels
             self._records.write(pack_image(payload, label, number), number)
-        path = os.path.relpath(resolve_links(image.path), self._folder)
+        path = _listed_path(image.path, self._folder)
         self._lines.append("\t".join([str(number), *map(_format_label, labels), path]) + "\n")
         self.count += 1
 
@@ -187,6 +188,45 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
     if not images:
         raise ArgumentError(f"{source}: contains no images, or none in labelled folders")
     return images, names
+
+
+def _omit_unlistable(images: Sequence[ImageEntry], request: PackRequest) -> list[ImageEntry]:
+    """Return the images whose paths a `.lst` can contain, and report the others.
+
+    Raises ArgumentError if there is no such image.
+    """
+    folders = {resolve_links(target).parent for target in request.targets}
+    listable = []
+    for image in images:
+        reasons = [_why_unlistable(image.path, folder) for folder in folders]
+        reason = next(filter(None, reasons), "")
+        if reason:
+            _report_skipped(f"{image.path}: {reason}")
+        else:
+            listable.append(image)
+    if not listable:
+        raise ArgumentError(
+            f"{request.source}: none of {len(images)} images can be packed; see the messages above"
+        )
+    return listable
+
+
+def _listed_path(path: Path, folder: Path) -> str:
+    """Return the path of an image in a `.lst` in a folder."""
+    return os.path.relpath(resolve_links(path), folder)
+
+
+def _why_unlistable(path: Path, folder: Path) -> str:
+    """Return the reason why a line of a `.lst` cannot end with the path, or an empty text."""
+    try:
+        text = _listed_path(path, folder)
+    except OSError as error:  # the links form a cycle
+        return str(error.strerror)
+    if text.encode(errors="ignore").decode() != text:
+        return "a list cannot contain file names that are not UTF-8; rename it"
+    if text != text.rstrip() or not {"\t", "\n", "\r"}.isdisjoint(text):
+        return "a list cannot contain file names with tabs or newlines, or a blank at the end"
+    return ""
 
 
 def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
@@ -244,8 +284,6 @@ def _make_payloads(
 def _encode_or_error(image: ImageEntry, request: PackRequest) -> bytes | Exception:
     """Return the payload of an image, or the error if it cannot be read."""
     try:
-        if any(letter in str(image.path) for letter in "\t\n\r"):
-            raise DataError(f"{image.path}: a list cannot contain file names with tabs or newlines")
         if request.list_only:
             return b""
         pixels = read(image.path)

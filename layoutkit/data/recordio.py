@@ -158,8 +158,10 @@ class RecordAppender:
         file.writelines(line.encode() for line in lines)
 
     def _check_key(self, key: Any) -> None:
-        if isinstance(key, bool) or len(str(key).split()) != 1 or str(key).strip() != str(key):
-            raise DataError(f"key={key!r}; it must be a number or one word")
+        text = str(key)
+        is_word = text.split() == [text] and text.encode(errors="ignore").decode() == text
+        if isinstance(key, bool) or not is_word:
+            raise DataError(f"key={key!r}; it must be a number or one word that UTF-8 can encode")
 
 
 def read_records(path: str | PathLike[str]) -> Iterator[bytes]:

@@ -2,6 +2,8 @@
 
 import io
 import os
+import shutil
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from record_files import image, tar, write_rec
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit.cli import main
+from layoutkit.cli import main, pack
 from layoutkit.data import open_index
 from layoutkit.data.io.image_record import unpack_image
 from layoutkit.data.io.reader import Reader
@@ -176,6 +178,45 @@ def test_sources_and_targets_that_cannot_be_are_refused(photos, tmp_path, capsys
         assert run("pack", source, target) == 2
         assert words in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["photos"]
+
+
+UNLISTABLE = {b"\xff\xfe.png": "not UTF-8", b"tab\t.png": "tabs", b"line\n.png": "newlines"}
+
+
+@pytest.mark.parametrize("words", [[], ["--list"], ["--parts", "2"], ["--pass-through"]])
+@pytest.mark.parametrize("folder", ["ant", os.fsdecode(b"\xff")])
+def test_names_that_a_list_cannot_contain_are_left_out_first(folder, words, tmp_path, capsys):
+    save(tmp_path / "photos/bee/0.png", noise(1, 8, 9, 3))
+    for name in UNLISTABLE:
+        save(tmp_path / "photos" / folder / os.fsdecode(name), noise(0, 8, 9, 3))
+    with patch.object(pack, "AtomicFiles", side_effect=RuntimeError("work begins")):
+        assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 70
+    lines = capsys.readouterr().err.splitlines()
+    left_out = [line for line in lines if "left out" in line]
+    assert len(left_out) == 3
+    for reason in UNLISTABLE.values() if folder == "ant" else ["not UTF-8"]:
+        assert any(reason in line for line in left_out)
+    assert "work begins" in lines[-1]
+    assert run("pack", tmp_path / "photos", tmp_path / "t.rec", *words) == 0
+    lists = [path.read_text().splitlines() for path in sorted(tmp_path.glob("*.lst"))]
+    label = int(folder == "ant")
+    assert [line for part in lists for line in part] == [f"0\t{label}\tphotos/bee/0.png"]
+    shutil.rmtree(tmp_path / "photos/bee")
+    assert run("pack", tmp_path / "photos", tmp_path / "u.rec", *words) == 2
+    assert "none of 3 images can be packed" in capsys.readouterr().err
+
+
+def test_other_names_and_folders_may_be_bytes(photos, tmp_path):
+    odd = tmp_path / os.fsdecode(b"\xff")
+    odd.mkdir()
+    photos.rename(odd / "photos")
+    assert run("pack", odd / "photos", odd / "t.rec") == 0
+    assert (odd / "t.lst").read_text().splitlines()[0] == "0\t0\tphotos/ant/0.png"
+    saved = tmp_path / "s.npz"
+    words = "--size", "8x8", "--save", saved, "--preview", tmp_path / "s.png"
+    assert run("batches", odd / "photos", *words) == 0
+    with np.load(saved) as arrays:
+        assert str(odd) in arrays["name"][0]
 
 
 def test_nothing_is_written_where_nothing_can_be_read(tmp_path, capsys):

@@ -185,7 +185,7 @@ def test_keys_are_numbers_or_words(tmp_path):
         writer.write(b"2", "cat")
         writer.write(b"3", 70)
         writer.write(b"4")
-        for key in ("", "two words", "tab\t", True, "line\n"):
+        for key in ("", "two words", "tab\t", True, "line\n", "\udcff", "a\ud800"):
             with pytest.raises(DataError, match="key"):
                 writer.write(b"no", key)
     assert (tmp_path / "other.idx").read_text() == "0\t0\ncat\t12\n70\t24\n3\t36\n"

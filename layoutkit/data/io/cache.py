@@ -51,7 +51,7 @@ def parse_entry(name: str) -> Entry | None:
 
 def url_key(url: str) -> str:
     """Return the hash of a URL that file names contain."""
-    return hashlib.sha256(url.encode()).hexdigest()
+    return hashlib.sha256(url.encode(errors="surrogatepass")).hexdigest()
 
 
 def new_digest() -> Any:

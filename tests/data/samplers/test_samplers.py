@@ -115,6 +115,7 @@ def test_orders_never_change_between_versions():
         __import__("hashlib").blake2b(b"permutation/5/2", digest_size=8).digest(), "little"
     )
     assert make_key("permutation", 5, 2) == key
+    assert make_key("offset", "\udcff.tar") != make_key("offset", "\udcfe.tar")  # not UTF-8
     order = sampler("permutation", 10, seed=5, epoch=2)
     assert list(order) == [slow_permutation(key, at, 10) for at in range(10)]
     assert list(sampler("permutation", 10)) == [9, 2, 8, 3, 5, 4, 1, 0, 7, 6]
