@@ -76,6 +76,7 @@ test-lowest: $(LOWEST)/.testing
 
 fuzz: $(VENV)/.test
 	$(BIN)/python tests/helpers/fuzz.py --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"
+	$(BIN)/python tests/helpers/fuzz.py --kind foreign --seed $(SEED) --moves 5000 --kernels 200
 	$(BIN)/python tests/helpers/fuzz_files.py --seed $(SEED) --seconds $(SECONDS)
 
 ifeq ($(SYSTEM),)

@@ -104,6 +104,17 @@ def call(typingctx: Any, code: Any, first: Any, second: Any, third: Any, fourth:
 
 
 @intrinsic
+def call_for_address(typingctx: Any, code: Any, argument: Any) -> Any:
+    """Call the C function at address `code`; return the address that it returns."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        type_ = ir.FunctionType(I64, [I64])
+        return b.call(b.inttoptr(args[0], type_.as_pointer()), args[1:])
+
+    return types.intp(*[types.uintp] * 2), codegen
+
+
+@intrinsic
 def ticks(typingctx: Any) -> Any:
     """Return the ticks of a clock that has one rate on all cores; the call takes 20 cycles."""
 

@@ -11,6 +11,12 @@ a function from this kernel and the address of a block:
     SRC_OFFSET, DST_OFFSET      of the first items that the kernel visits
     MADVISE, ADVICE             madvise() and its argument for huge pages, or 0
     NBYTES                      the size of the output
+    SRC_TYPE, SRC_COUNT         XLA's number of the dtype of the input, and the number of its items
+    DST_TYPE, DST_COUNT         the dtype and items of the output
+    ERROR                       arguments of XLA_FFI_Error_Create: the arrays are not as planned
+
+The plan trusts the sizes of both arrays, so a call with any others is an error before it reads or
+writes them.
 
 XLA allocates large outputs anew for every call. Without huge pages, the page faults of 38 MB took
 11 of 13 ms.
@@ -23,7 +29,7 @@ from __future__ import annotations
 
 from numba import uintp
 
-from .atomics import call, call_kernel
+from .atomics import call, call_for_address, call_kernel
 from .params import LINE
 from .simd import i64_at, i64_put
 from .walk import inline
@@ -31,12 +37,16 @@ from .xla_params import (
     ADVICE,
     BOARD,
     DST_OFFSET,
+    DST_TYPE,
+    ERROR,
     JOB,
     JOB_UNALIGNED,
     MADVISE,
+    MINIMUM_ALIGNMENT,
     NBYTES,
     RUN,
     SRC_OFFSET,
+    SRC_TYPE,
     THREADS,
     VERSION,
 )
@@ -44,8 +54,10 @@ from .xla_params import (
 RETURNS_NUMBER = True  # instead of nothing, as other kernels
 
 # Words of the structs of XLA's interface.
-FRAME_EXTENSION, FRAME_ARGUMENTS, FRAME_RESULTS = 1, 9, 14
-BUFFER_DATA = 3
+FRAME_EXTENSION, FRAME_API = 1, 2
+FRAME_ARGUMENTS, FRAME_RESULTS = 7, 12  # number, types, array of pointers to buffers
+API_ERROR_CREATE = 6
+BUFFER_TYPE, BUFFER_DATA, BUFFER_RANK, BUFFER_SIZES = 2, 3, 4, 5
 EXTENSION_TYPE, EXTENSION_METADATA = 1, 3
 METADATA_VERSION, METADATA_TRAITS = 3, 4
 
@@ -54,9 +66,19 @@ PAGE = 4096
 
 
 @inline
-def first_buffer(buffers):
-    """Return the address of the data of the first buffer in an array of pointers to buffers."""
-    return i64_at(uintp(i64_at(uintp(buffers), 0)), BUFFER_DATA)
+def planned_data(frame, list_word, block, type_word):
+    """Return the address of the only array of a list; 0 unless its dtype and size are planned."""
+    if i64_at(frame, list_word) != 1:
+        return 0
+    buffer = uintp(i64_at(uintp(i64_at(frame, list_word + 2)), 0))
+    sizes = uintp(i64_at(buffer, BUFFER_SIZES))
+    count = 1
+    for axis in range(i64_at(buffer, BUFFER_RANK)):
+        count *= i64_at(sizes, axis)
+    number = i64_at(buffer, BUFFER_TYPE) & 0xFFFFFFFF
+    if number != i64_at(block, type_word) or count != i64_at(block, type_word + 1):
+        return 0
+    return i64_at(buffer, BUFFER_DATA)
 
 
 def build():
@@ -69,8 +91,11 @@ def build():
             i64_put(metadata, METADATA_VERSION, i64_at(block, VERSION))
             i64_put(metadata, METADATA_TRAITS, 0)
             return 0
-        src = first_buffer(i64_at(frame, FRAME_ARGUMENTS))
-        dst = first_buffer(i64_at(frame, FRAME_RESULTS))
+        src = planned_data(frame, FRAME_ARGUMENTS, block, SRC_TYPE)
+        dst = planned_data(frame, FRAME_RESULTS, block, DST_TYPE)
+        if src == 0 or dst == 0 or dst & (MINIMUM_ALIGNMENT - 1):
+            create = uintp(i64_at(uintp(i64_at(frame, FRAME_API)), API_ERROR_CREATE))
+            return call_for_address(create, uintp(i64_at(block, ERROR)))
         if i64_at(block, MADVISE):
             start = (dst + PAGE - 1) & -PAGE
             size = (dst + i64_at(block, NBYTES) - start) & -PAGE

@@ -12,5 +12,11 @@
     MADVISE,
     ADVICE,
     NBYTES,
-) = range(11)
-WORDS = 11
+    SRC_TYPE,
+    SRC_COUNT,
+    DST_TYPE,
+    DST_COUNT,
+    ERROR,
+) = range(16)
+WORDS = 16
+MINIMUM_ALIGNMENT = 16  # bytes; of all arrays of XLA on the CPU

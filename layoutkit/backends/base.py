@@ -116,6 +116,10 @@ class Adapter:
         """Return the plan of a chunked array; None: the array is planned as one block of memory."""
         return None
 
+    def narrowed(self, converter: Converter, x: Any) -> Converter:
+        """Return the Converter to the dtype that the library has in place of the result's."""
+        return converter
+
     # -- recording: gradients and traces ---------------------------------------------------
 
     def is_recorded(self, x: Any) -> bool:

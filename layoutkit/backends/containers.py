@@ -118,6 +118,10 @@ class ListAdapter(Container):
         """Return the result as an array of the library of the first item."""
         return self._whose(like[0]).from_numpy(array, like[0])
 
+    def narrowed(self, converter: Converter, x: Any) -> Converter:
+        """Return the Converter to the dtype that the library of the first item has."""
+        return self._whose(x[0]).narrowed(converter, x[0])
+
     def unchanged_result(self, x: Any, array: Array) -> Any:
         """Return the stacked array as an array of the library of the first item."""
         return self.from_numpy(array, x)

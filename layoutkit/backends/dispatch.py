@@ -129,8 +129,10 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     simpler conversion. The library of x records the simpler conversion (for a gradient or a trace),
     or it runs on a GPU, from a GPU to the CPU, from the CPU to a GPU, or on the CPU.
     """
-    task = converter.options
     adapter = adapter_for_any(x)
+    if out is None:
+        converter = adapter.narrowed(converter, x)
+    task = converter.options
     if task.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.targets_gpu:

@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 jax = pytest.importorskip("jax", reason="tests of arrays of JAX need jax")
 
 import jax.numpy as jnp
+from xla_frames import REFUSED, UNPLANNED, buffer_of, frame_of, handler_of, messages, words
 
 import layoutkit
 from layoutkit import Converter
@@ -194,6 +197,131 @@ def test_integers_have_no_derivative():
     assert gradient.dtype == jax.dtypes.float0
 
 
+# ---- dtypes ------------------------------------------------------------------------------
+
+PACKED = ["int2", "uint2", "int4", "uint4", "float4_e2m1fn"]
+SCALARS = {
+    jnp.dtype(scalar).name
+    for scalar in vars(jnp).values()
+    if isinstance(scalar, type(jnp.float32)) and jnp.dtype(scalar).itemsize < 8
+}
+# JAX's own jit refuses these.
+SCALARS = sorted(SCALARS.union(PACKED) - {"int1", "uint1", "float6_e2m3fn", "float6_e3m2fn"})
+
+
+def in_jit(pattern, x, **options):
+    return jax.jit(lambda x: layoutkit.convert(x, pattern, **options))(x)
+
+
+def in_vmap(pattern, x, **options):
+    one = pattern.replace("b", "")
+    return jax.vmap(lambda x: layoutkit.convert(x, one, **options))(x)
+
+
+def in_jvp(pattern, x, **options):
+    converter = Converter(pattern, **options)
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return jax.jit(converter)(x)
+    value, slope = jax.jit(lambda x, t: jax.jvp(converter, (x,), (t,)))(x, x)
+    np.testing.assert_array_equal(bits(value), bits(slope))
+    return value
+
+
+def in_shards(pattern, x, **options):
+    mesh = jax.make_mesh((1,), ("one",))
+    spec = jax.sharding.PartitionSpec("one")
+    shards = jax.shard_map(Converter(pattern, **options), mesh=mesh, in_specs=spec, out_specs=spec)
+    return jax.jit(shards)(jax.device_put(x, jax.sharding.NamedSharding(mesh, spec)))
+
+
+def in_view(pattern, x, dtype=None, casting=None):
+    source, target = pattern.split("->")
+    return jax.jit(lambda x: layoutkit.ImageView(source, x).forward_get(target, dtype))(x)
+
+
+def in_collate(pattern, x, **options):
+    height, width = x.shape[1:3]
+    collator = layoutkit.Collator(pattern.replace("b", "", 1), h=height, w=width, **options)
+    return jax.jit(lambda x: collator(list(x)))(x)
+
+
+WAYS = [in_jit, in_vmap, in_jvp, in_shards, in_view, in_collate]
+
+
+def bits(array):
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_every_dtype_of_jax_moves_as_in_numpy(name):
+    x = RNG.integers(0, 2, (2, 6, 5, 3)).astype(name)
+    got = in_jit("bhwc->bchw", jnp.asarray(x))
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(bits(got), bits(x.transpose(0, 3, 1, 2)))
+    assert calls(Converter("bhwc->bchw"), x) == (name in ffi.TYPE_NUMBERS)
+    if name in ffi.TYPE_NUMBERS:
+        assert jax.dtypes.itemsize_bits(x.dtype) == 8 * x.dtype.itemsize
+    assert (name in ffi.TYPE_NUMBERS) <= (name not in PACKED)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_items_move_as_in_numpy(name, way):
+    x = RNG.integers(0, 2, (2, 6, 5, 3)).astype(name)
+    got = way("bhwc->bchw", jnp.asarray(x))
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(bits(got), bits(x.transpose(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize(("source", "target"), [("int4", "float32"), ("uint8", "uint4")])
+def test_casts_of_packed_items(source, target):
+    x = RNG.integers(0, 7, (2, 6, 5, 3)).astype(source)
+    got = in_jit("bhwc->bchw", jnp.asarray(x), dtype=target, casting="unsafe")
+    np.testing.assert_array_equal(bits(got), bits(x.transpose(0, 3, 1, 2).astype(target)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("uint8", "float64"), ("float32", "float64"), ("int32", "int64"), ("uint32", "uint64")],
+)
+def test_results_are_as_wide_as_the_settings_of_jax(source, target, way):
+    x = RNG.integers(0, 256, (2, 6, 5, 3)).astype(source)
+    expected = x.transpose(0, 3, 1, 2).astype(target)
+    narrow = way("bhwc->bchw", jnp.asarray(x), dtype=target)
+    assert narrow.dtype == target.replace("64", "32")
+    np.testing.assert_array_equal(narrow, expected)
+    with jax.enable_x64(True):
+        wide = way("bhwc->bchw", jnp.asarray(x), dtype=target)
+    assert wide.dtype == target
+    np.testing.assert_array_equal(wide, expected)
+
+
+def test_traces_keep_the_width_of_their_settings():
+    x = batch((2, 6, 5, 3), "uint8")
+    converter = Converter("bhwc->bchw", dtype="float64")
+    with jax.enable_x64(True):
+        wide = jax.jit(lambda x: converter(x)).trace(x)
+    narrow = jax.jit(lambda x: converter(x)).trace(x)
+    with jax.enable_x64(True):
+        narrow = narrow.lower().compile()(x)
+    wide = wide.lower().compile()(x)
+    assert [str(result.dtype) for result in (wide, narrow)] == ["float64", "float32"]
+    for result in (wide, narrow):
+        np.testing.assert_array_equal(result, x.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("make", [jax.jit, lambda f: f, lambda f: lambda x: f(list(x))])
+def test_narrowed_results(make):
+    large = jnp.full((2, 6, 5, 3), 3e9, jnp.float32)
+    to_int = make(Converter("bhwc->bchw", dtype="int64", casting="saturate"))
+    assert (np.asarray(to_int(large)) == 2**31 - 1).all()  # neither wrapped nor cut
+    to_float = make(Converter("bhwc->bchw", dtype="float64", casting="safe"))
+    assert to_float(large).dtype == np.float32
+    with pytest.raises(layoutkit.DtypeError, match=r"no float64 .* int32 to float32 .*enable_x64"):
+        to_float(large.astype(jnp.int32))
+
+
 # ---- processes and devices ---------------------------------------------------------------
 
 
@@ -276,25 +404,18 @@ def test_many_threads():
 # ---- the interface of XLA ----------------------------------------------------------------
 
 
-def words(*values):
-    return (ctypes.c_int64 * len(values))(*values)
-
-
 def function_of(x, pattern, **options):
-    """Return a foreign function as ctypes calls it, and the plan."""
+    """Return a foreign function, to be called with a frame, and the plan."""
     converter = Converter(pattern, **options)
     plan = converter.plan(x)
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(
-        ffi.register(converter, plan).address
-    ), plan
+    return handler_of(converter, plan), plan
 
 
-def frame_of(x, out, extension=0):
-    """Return a call frame with one argument and one result, and all memory it refers to."""
-    buffers = [words(48, 0, 0, array.ctypes.data, array.ndim, 0) for array in (x, out)]
-    lists = [words(ctypes.addressof(buffer)) for buffer in buffers]
-    arguments, results = ((40, 0, 1, 0, ctypes.addressof(each)) for each in lists)
-    return words(160, extension, 0, 0, 3, *arguments, *results, 40, 0, 0, 0, 0), buffers, lists
+def aligned(spec):
+    """Return zeros of a spec at an address of a cache line."""
+    memory = np.zeros(spec.nbytes + 128, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)
 
 
 @pytest.mark.parametrize("offset", [0, 16, 32, 48])
@@ -308,8 +429,7 @@ def test_outputs_of_any_alignment(pattern, shape, offset):
     memory = np.full(plan.target.nbytes + 256, guard, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     out = memory[start : start + plan.target.nbytes].view(np.float32).reshape(plan.target.shape)
-    frame, *_keep = frame_of(x, out)
-    assert function(ctypes.addressof(frame)) == 0
+    assert function(frame_of(buffer_of(x), buffer_of(out))) == 0
     np.testing.assert_array_equal(out, x.transpose(0, 3, 1, 2))
     assert (memory[:start] == guard).all()
     assert (memory[start + plan.target.nbytes :] == guard).all()
@@ -321,11 +441,76 @@ def test_xla_is_told_the_version_and_nothing_is_converted():
     out = np.zeros(plan.target.shape, np.float32)
     metadata = words(*[-1] * 6)
     extension = words(32, 1, 0, ctypes.addressof(metadata))
-    frame, *_keep = frame_of(x, out, ctypes.addressof(extension))
-    assert function(ctypes.addressof(frame)) == 0
+    assert function(frame_of(buffer_of(x), buffer_of(out), ctypes.addressof(extension))) == 0
     assert not out.any()
     major, minor = ffi.version()
     assert list(metadata) == [-1, -1, -1, major | minor << 32, 0, -1]
+
+
+def test_types_have_the_numbers_of_xla():
+    header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text()
+    numbers = dict(re.findall(r"XLA_FFI_DataType_(\w+) = (\d+)", header))
+    letters = {"int": "S", "uint": "U", "float": "F", "bfloat": "BF"}
+    expected = {}
+    for name in ffi.TYPE_NUMBERS:
+        kind, rest = re.fullmatch(r"([a-z]+)(\w*)", name).groups()
+        text = (letters.get(kind, "PRED") + rest).upper().replace("8_", "8")
+        expected[name] = int(numbers[text])
+    assert expected == ffi.TYPE_NUMBERS
+
+
+@pytest.mark.parametrize("change", sorted(UNPLANNED))
+@pytest.mark.parametrize("changed", ["source", "target"])
+@pytest.mark.parametrize(("dtype", "target"), [("uint8", "float32"), ("bfloat16", "bfloat16")])
+def test_arrays_that_were_not_planned_are_an_error(dtype, target, changed, change):
+    x = batch((2, 4, 5, 3), jnp.dtype(dtype))
+    function, plan = function_of(x, "bhwc->bchw", dtype=target)
+    out = aligned(plan.target)
+    buffers = {
+        name: buffer_of(array, **(UNPLANNED[change](array) if name == changed else {}))
+        for name, array in (("source", x), ("target", out))
+    }
+    assert function(frame_of(*buffers.values())) == REFUSED
+    assert not out.view("u1").any()
+    text = f"planned for 120 items of {dtype} to 120 items of {target}, but XLA passed other"
+    assert text in messages.pop()
+    assert function(frame_of(buffer_of(x), buffer_of(out))) == 0
+    assert out.view("u1").any()
+
+
+@pytest.mark.parametrize("counts", [(0, 1), (2, 1), (1, 0), (1, 2)])
+def test_other_numbers_of_arrays_are_an_error(counts):
+    x = batch((2, 4, 5, 3), "float32")
+    function, plan = function_of(x, "bhwc->bchw")
+    out = aligned(plan.target)
+    assert function(frame_of(buffer_of(x), buffer_of(out), counts=counts)) == REFUSED
+    assert not out.any()
+
+
+@pytest.mark.parametrize("shift", [1, 4, 8, 15])
+def test_outputs_of_less_than_the_least_alignment_are_an_error(shift):
+    x = batch((2, 4, 5, 3), "float32")
+    function, plan = function_of(x, "bhwc->bchw")
+    out = aligned(plan.target)
+    assert function(frame_of(buffer_of(x), buffer_of(out, shift=shift))) == REFUSED
+    assert not out.any()
+
+
+def test_xla_raises_the_error(monkeypatch):
+    """Let XLA allocate other arrays than those that were planned."""
+    infer = ffi.KernelPrimitive._infer_type
+    namespace = layoutkit.backends.jax.Jax()
+    x = batch((2, 6, 5, 3), "float32")
+
+    def infer_less(self, *args, **keywords):
+        return infer(self, *args, **keywords).update(dtype=np.dtype("float16"))
+
+    monkeypatch.setattr(ffi.KernelPrimitive, "_infer_type", infer_less)
+    primitive = ffi.KernelPrimitive(namespace)
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"180 items of float32 .* XLA passed other"
+    ):
+        jax.jit(lambda x: primitive(Converter("bhwc->bchw"), x))(x)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 import os
 import platform
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ import sys
 sys.path.insert(0, {helpers!r})
 import fuzz
 {plant}
-print(fuzz.hunt({seed}, 0, {moves}, {kernels}) or "right")
+print(fuzz.hunt({seed}, 0, {moves}, {kernels}, {kind!r}) or "right")
 """
 # Adds an error to one word of the parameter block of every kernel.
 PLANT = """
@@ -44,9 +45,10 @@ launch.prepare = accumulate_launch.prepare = planted
 """
 
 
-def hunted(moves, *, seed=0, kernels=24, plant="", **variables):
+def hunted(moves, *, seed=0, kernels=24, kind="", plant="", **variables):
     """Return the output of a process that runs random conversions after the code `plant`."""
-    code = HUNT.format(helpers=HELPERS, plant=plant, seed=seed, moves=moves, kernels=kernels)
+    counts = {"seed": seed, "moves": moves, "kernels": kernels, "kind": kind}
+    code = HUNT.format(helpers=HELPERS, plant=plant, **counts)
     return python(code, **variables).strip()
 
 
@@ -54,6 +56,11 @@ def hunted(moves, *, seed=0, kernels=24, plant="", **variables):
 @pytest.mark.parametrize("moves", [250, 1000])
 def test_random_moves(moves):
     assert hunted(moves) == "right"
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="foreign functions of XLA need jax")
+def test_foreign_functions_of_xla():
+    assert hunted(300, kind="foreign") == "right"
 
 
 @pytest.mark.budget(1)

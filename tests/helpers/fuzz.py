@@ -1,5 +1,7 @@
 """Random conversions, sums and resized batches between guard pages, each a function of a seed.
 
+`--kind foreign` makes conversions by the foreign functions of XLA, which needs JAX.
+
 `python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
 with the slow reference byte by byte (resized values within the promised distance), including the
 bytes around outputs, and names the first one that is wrong or ends the child.
@@ -27,6 +29,7 @@ from instruction_sets import named
 import layoutkit
 from layoutkit import accumulation
 from layoutkit.kernels.cpu import accumulate_launch, caches, compiler, launch, tiling
+from layoutkit.memory import contiguous_strides
 from layoutkit.threads import pool
 from reference import reference_convert
 
@@ -111,6 +114,39 @@ class Conversion:
 
 
 @dataclass
+class ForeignCall(Conversion):
+    """A conversion by the foreign function of XLA, after a call with arrays that it must refuse."""
+
+    changed: int  # 0: the source is not as planned, 1: the output
+    change: str
+
+    def run(self):
+        from xla_frames import REFUSED, UNPLANNED, buffer_of, frame_of, handler_of
+
+        _, x = self.source.make()
+        converter = layoutkit.Converter(self.pattern, **self.keywords)
+        plan = converter.plan(x)
+        if not plan.is_one_pass:  # XLA calls no kernel
+            return
+        handler = handler_of(converter, plan)
+        room, out = self.out.make()
+        arrays = [x, out]
+        wrong = [buffer_of(array) for array in arrays]
+        array = arrays[self.changed]
+        wrong[self.changed] = buffer_of(array, **UNPLANNED[self.change](array))
+        assert handler(frame_of(*wrong)) == REFUSED, f"{self.change} is not refused"
+        assert (room.pages == 0xA5).all(), "a refused call has written"
+
+        def work(out):
+            if out is None:
+                return converter(x)
+            assert handler(frame_of(buffer_of(x), buffer_of(out))) == 0
+            return out
+
+        check(self, work)
+
+
+@dataclass
 class Sum:
     """Several arrays, added."""
 
@@ -174,8 +210,11 @@ def bits(array):
 # ---- drawing -----------------------------------------------------------------------------
 
 
-def draw(seed, number):
-    """Return (move, policy): a move, and the launcher constants that it runs with."""
+def draw(seed, number, kind=""):
+    """Return (move, policy): a move, and the launcher constants that it runs with.
+
+    kind    "foreign" or "": of the move
+    """
     rng = np.random.default_rng([seed, number])
     policy = {
         "stream": int(rng.choice([1 << 20, 256])),
@@ -183,7 +222,8 @@ def draw(seed, number):
         "threads": int(rng.integers(1, 4)),
     }
     makes = (draw_conversion, draw_sum, draw_resized)
-    move = makes[rng.choice(3, p=[0.7, 0.15, 0.15])](rng)
+    make = draw_foreign if kind == "foreign" else makes[rng.choice(3, p=[0.7, 0.15, 0.15])]
+    move = make(rng)
     policy["divisor"] = int(rng.choice([1, 2, 8]))
     return move, policy
 
@@ -204,6 +244,34 @@ def draw_conversion(rng):
     return Conversion(pattern, {**keywords, **picked, **given}, sizes, room, out)
 
 
+def draw_foreign(rng):
+    """Return a conversion of contiguous arrays, in a dtype of XLA, at addresses as XLA's."""
+    from xla_frames import UNPLANNED
+
+    from layoutkit.backends.jax import ffi
+
+    left, right, sizes = draw_axes(rng)
+    source, keywords = draw_dtypes(rng, sizes, moved=[*ffi.TYPE_NUMBERS], casts=CASTS[:7])
+    given = {letter: sizes[letter] for group in left for letter in group if len(group) > 1}
+    rooms = [
+        laid_for_xla(rng, shape_of(groups, sizes), np.dtype(dtype))
+        for groups, dtype in ((left, source), (right, keywords.get("dtype", source)))
+    ]
+    rooms[0].values = draw_values(rng, rooms[0].shape, rooms[0].dtype, keywords)
+    changed, change = int(rng.integers(2)), pick(rng, [*UNPLANNED])
+    pattern = f"{text_of(left)}->{text_of(right)}"
+    return ForeignCall(pattern, {**keywords, **given}, sizes, *rooms, changed, change)
+
+
+def laid_for_xla(rng, shape, dtype):
+    """Return a contiguous array at an address of 16 bytes, as near to a guard page as possible."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    at_end = bool(rng.random() < 0.6)
+    slack = 16 * pick(rng, [0, 0, 1, 3]) + (-nbytes % 16 if at_end else 0)
+    strides = contiguous_strides(tuple(shape), dtype)
+    return Laid(tuple(map(int, shape)), dtype, strides, at_end, slack)
+
+
 def draw_channels(rng, sizes):
     """Return the option channels=, or no option."""
     count = sizes.get("c", 0)
@@ -215,13 +283,13 @@ def draw_channels(rng, sizes):
     return {"channels": tuple(order.tolist())}
 
 
-def draw_dtypes(rng, sizes):
+def draw_dtypes(rng, sizes, moved=MOVED, casts=CASTS):
     """Return (dtype of x, keywords), with numbers for which results are exact in any order."""
     kind = rng.random()
     if kind < 0.5:
-        return pick(rng, MOVED), {}
+        return pick(rng, moved), {}
     if kind < 0.8:
-        source, target, casting = pick(rng, CASTS)
+        source, target, casting = pick(rng, casts)
         return source, {"dtype": target, "casting": casting}
     source, target = pick(rng, FORMULAS)
     axis = "c" if "c" in sizes and rng.random() < 0.6 else str(pick(rng, [*sizes]))
@@ -352,21 +420,21 @@ def pick(rng, choices):
 # ---- running -----------------------------------------------------------------------------
 
 
-def run(seed, first, moves, kernels, at=lambda number: None):
+def run(seed, first, moves, kernels, kind="", at=lambda number: None):
     """Run moves until one fails, which is raised; return the number of drawn moves."""
     bound(kernels)
     number = first
     made = 0
     while made < moves:
         at(number)
-        made += once(seed, number)
+        made += once(seed, number, kind)
         number += 1
     return number - first
 
 
-def once(seed, number):
+def once(seed, number, kind=""):
     """Run a move; return False if it needs too many kernels."""
-    move, policy = draw(seed, number)
+    move, policy = draw(seed, number, kind)
     launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
     tiling.STREAMED_RUN = 64 if number % 2 else 512
     for constant, nbytes in BLOCK_BYTES.items():  # smaller blocks, so that small arrays have many
@@ -379,7 +447,7 @@ def once(seed, number):
     except NewKernelError:
         return False
     except Exception as error:
-        raise AssertionError(f"{name(seed, number)}: {error!r}") from error
+        raise AssertionError(f"{name(seed, number, kind)}: {error!r}") from error
     return True
 
 
@@ -395,12 +463,13 @@ def bound(kernels):
     compiler._load = bounded
 
 
-def name(seed, number):
+def name(seed, number, kind):
     """Describe a move and how to reproduce it."""
-    return f"--seed {seed} --first {number} --moves 1: {draw(seed, number)}"
+    option = f"--kind {kind} " if kind else ""
+    return f"{option}--seed {seed} --first {number} --moves 1: {draw(seed, number, kind)}"
 
 
-def hunt(seed, first, moves, kernels):
+def hunt(seed, first, moves, kernels, kind=""):
     """Run moves in a child process; return the description of a failure, "" if there is none."""
     told = mmap.mmap(-1, 8)  # shared with the child: the current move
     place = np.frombuffer(told, np.int64)
@@ -408,7 +477,7 @@ def hunt(seed, first, moves, kernels):
     if not child:
         wrong = 1
         try:
-            run(seed, first, moves, kernels, lambda number: place.fill(number))
+            run(seed, first, moves, kernels, kind, lambda number: place.fill(number))
             wrong = 0
         except AssertionError as error:
             print(error, flush=True)
@@ -419,7 +488,7 @@ def hunt(seed, first, moves, kernels):
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         killed = signal.Signals(os.WTERMSIG(status)).name
-        return f"{killed} in {name(seed, int(place[0]))}"
+        return f"{killed} in {name(seed, int(place[0]), kind)}"
     return "wrong" if status else ""
 
 
@@ -429,11 +498,12 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--moves", type=int, default=2000)
     parser.add_argument("--kernels", type=int, default=1000, help="at most so many are compiled")
+    parser.add_argument("--kind", default="", choices=["", "foreign"])
     parser.add_argument("--cpu", default="", help="sse2, sse4, avx2 or avx512")
     asked = parser.parse_args()
     if asked.cpu:
         os.environ.update(named(asked.cpu))  # read with the first kernel
-    wrong = hunt(asked.seed, asked.first, asked.moves, asked.kernels)
+    wrong = hunt(asked.seed, asked.first, asked.moves, asked.kernels, asked.kind)
     print(wrong or f"{asked.moves} moves of seed {asked.seed}: all right")
     return 1 if wrong else 0
 

@@ -12,7 +12,7 @@ a few bytes; if it is missing or behaves differently, `jax.device_put` is called
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError, DtypeError
 from ...memory import Array, data_pointer
-from ...spec import DType, as_dtype, dtype_kind
+from ...spec import DType, as_dtype, can_cast, dtype_kind
 from ..base import Adapter, device_error, memory_error
 from ..cupy import CudaAdapter, ForeignAdapter, export_on_stream
 from ..symbolic import ArrayNamespace, convert_symbolic, sum_symbolic
@@ -33,6 +33,7 @@ from .sharding import ShardedAdapter
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
+    from ...planning.options import ConvertOptions
     from ...planning.plan import PaddedSource, Plan
 
 
@@ -44,6 +45,15 @@ def plan_of(converter: Converter, x: Any) -> Plan:
     return plan_of_spec(task, converter.spec_of(x))
 
 
+def _with_dtype(dtype: DType, task: ConvertOptions) -> ConvertOptions:
+    return task._replace(dtype=dtype)
+
+
+# Transforms for `Converter.with_options`, which keeps their results.
+_WITH_DTYPE = {
+    name: partial(_with_dtype, np.dtype(name))
+    for name in ("int32", "uint32", "float32", "complex64")
+}
 _ALIGNMENT = 64  # bytes; JAX copies arrays with another alignment
 
 
@@ -185,6 +195,25 @@ class JaxMixin:
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, which need no memory."""
         return self.namespace.shape(x), self.namespace.dtype(x)
+
+    def narrowed(self, converter: Converter, x: Any) -> Converter:
+        """Return the Converter to the dtype that the settings of JAX allow for the result.
+
+        Without x64, JAX allocates 32-bit results. All steps after this one plan for them.
+        """
+        task = converter.options
+        source = self.namespace.dtype(x)
+        asked = task.target_dtype(source, None)
+        dtype = self.namespace.width(asked)
+        if dtype == asked:
+            return converter
+        if can_cast(source, asked, task.casting) and not can_cast(source, dtype, task.casting):
+            raise DtypeError(
+                f"jax has no {asked} with its current settings, and {source} to {dtype} is not "
+                f'allowed by casting="{task.casting}"; set jax_enable_x64, or use '
+                'casting="same_kind"'
+            )
+        return converter.with_options(_WITH_DTYPE[dtype.name])
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
         """Return copies of the samples at validated positions."""

@@ -31,7 +31,7 @@ from ...converter import Converter, plan_of_spec
 from ...kernels.cpu import xla_params as words
 from ...kernels.cpu.params import LINE
 from ...memory import Array, data_pointer
-from ...spec import CPU, ArraySpec, as_dtype, dtype_kind
+from ...spec import CPU, ArraySpec, as_dtype
 from ...threads import pool
 from ...threads.limits import get_num_threads
 from ..symbolic import ArrayNamespace, convert_symbolic
@@ -46,10 +46,19 @@ if TYPE_CHECKING:
 KNOWN_VERSIONS = {(0, minor) for minor in range(4)}
 # XLA fuses smaller conversions with other operations, which takes less time than a call.
 FEWEST_BYTES = 512 << 10  # read and written
-MINIMUM_ALIGNMENT = 16  # bytes; of all arrays of XLA on the CPU
+# XLA's numbers of the dtypes that kernels convert (XLA_FFI_DataType). XLA packs several items of
+# other dtypes, such as int4, into a byte; and the derivative of a cast of complex numbers to the
+# real part is not linear.
+TYPE_NUMBERS = {
+    "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8,
+    "uint64": 9, "float16": 10, "float32": 11, "float64": 12, "bfloat16": 16, "float8_e5m2": 19,
+    "float8_e4m3fn": 20, "float8_e4m3b11fnuz": 23, "float8_e5m2fnuz": 24, "float8_e4m3fnuz": 25,
+    "float8_e4m3": 28, "float8_e3m4": 29, "float8_e8m0fnu": 33,
+}  # fmt: skip
 HUGE_BYTES = 4 << 20  # outputs for which huge pages are requested
 # XLA fuses these with other operations, and is not slower.
 FUSED = {"view", "copy", "cast"}
+FAILED_PRECONDITION = 9  # XLA_FFI_Error_Code
 
 # The state of the thread pool, 0 in a forked child, which has no workers.
 _board = np.zeros(1, np.int64)
@@ -80,8 +89,8 @@ def supports(task: ConvertOptions, plan: Plan, x: Any) -> bool:
         return False
     if not plan.is_one_pass or plan.kernel in FUSED or plan.bytes_moved < FEWEST_BYTES:
         return False
-    if "c" in (dtype_kind(plan.source.dtype), dtype_kind(plan.target.dtype)):
-        return False  # the derivative of a cast to the real part is not linear in complex numbers
+    if not {plan.source.dtype.name, plan.target.dtype.name} <= TYPE_NUMBERS.keys():
+        return False
     return version() is not None and not any(_sharded_axes(x))
 
 
@@ -141,7 +150,7 @@ class KernelPrimitive:
         move, dtype = converter.options.check_and_infer_dtype(x.shape, as_dtype(x.dtype))
         return x.update(
             shape=move.target_shape,
-            dtype=self._namespace.width(dtype),
+            dtype=dtype,
             weak_type=False,
             sharding=x.sharding.update(spec=[None] * len(move.target_shape)),  # not along any axis
         )
@@ -212,24 +221,26 @@ def register(converter: Converter, plan: Plan) -> ForeignFunction:
 
         threads = converter.options.threads or get_num_threads()
         program = Program(plan, threads)
-        jobs = [program.prepare(alignment) for alignment in (LINE, MINIMUM_ALIGNMENT)]
+        jobs = [program.prepare(alignment) for alignment in (LINE, words.MINIMUM_ALIGNMENT)]
         content: list[Any] = [fingerprint(), version(), program.offsets, threads]
-        content += [plan.target.nbytes, *((job.kernel.spec, job.params, job.units) for job in jobs)]
+        content += [(spec.dtype.name, spec.size) for spec in (plan.source, plan.target)]
+        content += [(job.kernel.spec, job.params, job.units) for job in jobs]
         name = f"layoutkit_{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
         if name in _registered:
             return _registered[name]
-        block = _make_block(program, jobs, threads)
+        block, error = _make_block(program, jobs, threads), _make_error(plan)
+        block[words.ERROR] = data_pointer(error[0])
         address = link_bound(name, load(KernelSpec("xla", ())).address, data_pointer(block))
         jax = import_module("jax")
         capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-        _registered[name] = ForeignFunction(name, address, (program, jobs, block))
+        _registered[name] = ForeignFunction(name, address, (program, jobs, block, error))
         return _registered[name]
 
 
 def _make_block(program: Program, jobs: Sequence[Job], threads: int) -> Array:
     """Return the block of the kernel "xla"; it refers to the words of both jobs, which follow."""
-    target = program.plan.target
+    source, target = program.plan.source, program.plan.target
     job_words = np.frombuffer(b"".join(job.words for job in jobs), np.int64)
     block = np.concatenate([np.zeros(words.WORDS, np.int64), job_words])
     major, minor = version() or (0, 0)
@@ -242,7 +253,21 @@ def _make_block(program: Program, jobs: Sequence[Job], threads: int) -> Array:
     block[words.JOB_UNALIGNED] = data_pointer(block[words.WORDS + len(job_words) // 2 :])
     block[[words.SRC_OFFSET, words.DST_OFFSET]] = program.offsets
     block[words.NBYTES] = target.nbytes
+    block[[words.SRC_TYPE, words.SRC_COUNT]] = TYPE_NUMBERS[source.dtype.name], source.size
+    block[[words.DST_TYPE, words.DST_COUNT]] = TYPE_NUMBERS[target.dtype.name], target.size
     if target.nbytes >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         block[words.MADVISE] = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
         block[words.ADVICE] = mmap.MADV_HUGEPAGE
     return block
+
+
+def _make_error(plan: Plan) -> tuple[Array, Array]:
+    """Return the words of XLA_FFI_Error_Create_Args for unplanned arrays, and the text."""
+    source, target = (f"{spec.size} items of {spec.dtype}" for spec in (plan.source, plan.target))
+    message = np.frombuffer(
+        f"this conversion of layoutkit is planned for {source} to {target}, but XLA passed other "
+        "arrays, and nothing was written; trace and compile the function again in this "
+        "process\0".encode(),
+        np.uint8,
+    )
+    return np.array([28, 0, data_pointer(message), FAILED_PRECONDITION], np.int64), message
