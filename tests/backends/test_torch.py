@@ -18,6 +18,7 @@ from layoutkit import (
     ShapeError,
     accumulate,
     buffers,
+    collate,
     convert,
 )
 from reference import reference_convert
@@ -86,6 +87,32 @@ def test_dtypes_of_torch_are_names_of_dtypes():
 def test_a_dtype_that_torch_lacks():
     with pytest.raises(DtypeError, match="torch has no dtype float8_e3m4"):
         convert(tensor(), "bhwc->bchw", dtype="float8_e3m4")
+
+
+PACKED = [
+    name for name in ("uint4", "int4", "int2", "uint1", "float4_e2m1fn_x2") if hasattr(torch, name)
+]
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: convert(x, "bhwc->bchw"),
+        lambda x: convert(x, "bhwc->bhwc"),
+        lambda x: convert(x.to("meta"), "bhwc->bchw"),
+        lambda x: torch.func.vmap(lambda x: convert(x, "hwc->chw"))(x),
+        lambda x: collate([*x], "hwc->bchw"),
+        lambda x: accumulate([(x, "bhwc")], "bchw"),
+        lambda x: convert(x.view(torch.uint8), "bhwc->bchw", dtype=str(x.dtype)[6:]),
+    ],
+    ids=["moved", "kept", "meta", "mapped", "collated", "summed", "asked for"],
+)
+def test_packed_elements_are_an_error(name, use):
+    x = torch.zeros(2, 4, 6, 4, dtype=torch.uint8).view(getattr(torch, name))
+    with pytest.raises(DtypeError, match=f"{name} are packed into bytes|'{name}' is not a dtype"):
+        use(x)
+    assert convert(x.view(torch.uint8), "bhwc->bchw").shape == (2, 4, 4, 6)
 
 
 # ---- memory ------------------------------------------------------------------------------

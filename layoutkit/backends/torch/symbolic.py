@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -34,6 +35,7 @@ class Torch(ArrayNamespace):
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless torch has the dtype."""
+        check_whole_bytes(dtype.name)
         if not isinstance(getattr(self.xp, dtype.name, None), self.xp.dtype):
             raise DtypeError(f"torch has no dtype {dtype}; use one that it has")
 
@@ -143,4 +145,21 @@ def options_from_json(
     return {**json.loads(options_json), **dict(zip(names, sizes, strict=True))}
 
 
-_named_dtype = lru_cache(maxsize=64)(as_dtype)
+# Dtypes of torch for packed elements, such as uint4 and float4_e2m1fn_x2. NumPy's dtypes of these
+# names have one element per byte.
+_PACKED = re.compile(r"u?int[1-7]|.*x\d")
+
+
+def check_whole_bytes(name: str) -> None:
+    """Raise DtypeError if the elements of a dtype of torch are packed into bytes."""
+    if _PACKED.fullmatch(name):
+        raise DtypeError(
+            f"elements of torch.{name} are packed into bytes and cannot be moved one by one; pass "
+            "x.view(torch.uint8), or a dtype= of whole bytes"
+        )
+
+
+@lru_cache(maxsize=64)
+def _named_dtype(name: str) -> DType:
+    check_whole_bytes(name)
+    return as_dtype(name)
