@@ -29,6 +29,7 @@ from .._utils.files import name_in_errors, replace_atomically, resolve_links
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
 from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is_image_name
+from ..data.io.filesystem import has_wildcards
 from ..errors import ArgumentError, DataError
 from ..images import Decoder
 from ..layout.pattern import parse_pattern
@@ -175,7 +176,6 @@ _INDEX_KINDS = (
     *(suffix[1:] for suffix in TABLE_DELIMITERS),
     *CONTAINER_KINDS.values(),
 )
-_GLOB_CHARACTERS = set("*?[{")  # characters of a glob, which names several files
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _open_index(request: BatchesRequest) -> Index:
     source = request.source
     (partition, partitions) = request.partition
     has_kind = container_kind(source) is not None or is_image_name(source)
-    is_glob = has_kind and _GLOB_CHARACTERS & set(source)
+    is_glob = has_kind and (has_wildcards(source) or "{" in source)
     if "://" not in source and not is_glob and not Path(source).exists():
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from glob import glob
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from .. import buffers
 from ..backends.dispatch import as_array
 from ..data.formats import ARRAY_READERS, array_reader, lowercase_suffix
+from ..data.io.filesystem import expand_pattern
 from ..data.io.npy import StoredArray
 from ..data.io.zarr import convert_store_errors, is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
@@ -174,11 +174,7 @@ def sources_label(sources: Sequence[str]) -> str:
 def _expand_source(source: str) -> list[Path]:
     """Return the files of a folder, glob or file; raise ArgumentError if no path matches."""
     path = Path(source)
-    if path.is_file():
-        return [path]
-    # Unlike Path.glob, glob.glob allows absolute patterns.
-    matches = glob(source, recursive=True)  # noqa: PTH207
-    paths = path.iterdir() if path.is_dir() else map(Path, matches)
+    paths = path.iterdir() if path.is_dir() else map(Path, expand_pattern(source))
     files = sorted(file for file in paths if not file.is_dir())
     if not files and not path.is_dir():
         raise ArgumentError(f"{source}: no such file or folder, and no file matches it as a glob")

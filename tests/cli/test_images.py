@@ -173,6 +173,28 @@ def test_a_glob(tmp_path, folder):
     np.testing.assert_array_equal(result, np.stack([_pixels(0, 3), _pixels(1, 3)]))
 
 
+@pytest.mark.parametrize(
+    ("source", "seeds"),
+    [
+        ("b[1].png", [1]),
+        ("b*.png", [3]),
+        ("b?.png", [3, 0]),
+        ("[b]1.png", [0]),
+        ("b*[[]*", [1, 2]),
+        ("", [3, 0, 1, 2]),
+    ],
+)
+def test_an_existing_name_is_no_glob(tmp_path, folder, source, seeds):
+    odd = folder / "x[1]"
+    odd.mkdir()
+    for seed, name in enumerate(["b1.png", "b[1].png", "b[2].png", "b*.png"]):
+        _save(odd / name, _pixels(seed, 3))
+    result = _convert(f"{odd}/{source}", tmp_path)
+    np.testing.assert_array_equal(result, np.stack([_pixels(seed, 3) for seed in seeds]))
+    two = _convert(f"{odd}/{source}", tmp_path, "--skip-bad")
+    np.testing.assert_array_equal(two, result)
+
+
 def test_other_files_are_skipped_and_counted(tmp_path, folder, capsys):
     _save(folder / "a.png", _pixels(0, 3))
     (folder / "notes.txt").write_text("x")

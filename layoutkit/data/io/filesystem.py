@@ -13,6 +13,7 @@ decides how long it waits, and the deadline is checked between two chunks.
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import stat
@@ -277,6 +278,26 @@ def list_files(folder: str) -> list[str]:
         with convert_os_errors(folder), os.scandir(local) as entries:
             names = [entry.name for entry in entries if entry.is_file()]
     return sorted(name for name in names if name and name[0] not in "._")
+
+
+def has_wildcards(path: str) -> bool:
+    """Return True if `expand_pattern` may find other paths than this one."""
+    return any(character in path for character in "*?[")
+
+
+def expand_pattern(pattern: str) -> list[str]:
+    """Return the local paths that match a pattern, sorted: `*`, `?`, `[ab]`, and `**` for folders.
+
+    A path that exists stands for itself only, whatever its characters; so do the existing folders
+    at the beginning of a pattern.
+    """
+    if os.path.lexists(pattern):
+        return [pattern]
+    folder = os.path.dirname(pattern)  # noqa: PTH120  # keeps the spelling of the path
+    while folder and not os.path.isdir(folder):  # noqa: PTH112
+        folder = os.path.dirname(folder)  # noqa: PTH120
+    rest = pattern[len(folder) :]
+    return sorted(glob.glob(glob.escape(folder) + rest, recursive=True))  # noqa: PTH207
 
 
 def exists(path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +12,11 @@ from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
 from ..formats import FIELD_PAIRS, is_dataframe, is_image_name
-from ..io.filesystem import is_url
+from ..io.filesystem import expand_pattern, has_wildcards, is_url
 from ..records import Record
 from .arrays import field_pair, split_labels
 from .base import Index, Partition
 
-_WILDCARDS = "*?["
 # Columns of a data frame, in the order in which they are looked for.
 _PATH_COLUMNS = ("filename", "path", "file", "filepath", "image")
 _LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
@@ -59,7 +57,7 @@ def is_file_list(source: Any) -> bool:
     A list of text is a list of paths if the first one exists or has the suffix of an image.
     """
     if isinstance(source, str):
-        exists = _is_glob(source) or is_url(source) or os.path.isfile(source)  # noqa: PTH113
+        exists = has_wildcards(source) or is_url(source) or os.path.isfile(source)  # noqa: PTH113
         return is_image_name(source) and exists
     if is_dataframe(source):
         return len(source.shape) == 2 and _path_column(source) is not None
@@ -75,15 +73,11 @@ def is_file_list(source: Any) -> bool:
     return isinstance(first, str) and (is_image_name(first) or os.path.isfile(first))  # noqa: PTH113
 
 
-def _is_glob(path: str) -> bool:
-    return any(character in path for character in _WILDCARDS)
-
-
 def _paths_and_labels(source: Any) -> tuple[list[str], Any]:
     """Return the paths, and labels or targets as an array; DataError if they do not match."""
     y = None
     if isinstance(source, str):
-        paths: Any = _expand(source) if _is_glob(source) else [source]
+        paths: Any = _expand(source) if has_wildcards(source) else [source]
     elif is_dataframe(source):
         paths, y = _columns(source)
     elif isinstance(source, Mapping):
@@ -104,8 +98,8 @@ def _paths_and_labels(source: Any) -> tuple[list[str], Any]:
 
 
 def _expand(pattern: str) -> list[str]:
-    """Return the files that a glob names, sorted; `**` stands for folders at any depth."""
-    paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))  # noqa: PTH207, PTH113
+    """Return the files that match a pattern, sorted."""
+    paths = [path for path in expand_pattern(pattern) if os.path.isfile(path)]  # noqa: PTH113
     if not paths:
         raise DataError(f"{pattern} names no file; correct it, or give a folder")
     return paths

@@ -7,7 +7,6 @@ braces in a path.
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -21,7 +20,14 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
-from ..io.filesystem import is_url, join_path, list_files, local_path
+from ..io.filesystem import (
+    expand_pattern,
+    has_wildcards,
+    is_url,
+    join_path,
+    list_files,
+    local_path,
+)
 from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
 from ..records import Label, Record, records_of
@@ -473,11 +479,13 @@ def _matching(path: str) -> list[str]:
         if not set("*[") & set(name):  # a question mark begins the query of a URL
             return [path]
         folder = path.rpartition("/")[0]
-        paths = [join_path(folder, file) for file in list_files(folder) if fnmatchcase(file, name)]
+        files = list_files(folder)
+        names = [name] if name in files else [file for file in files if fnmatchcase(file, name)]
+        paths = [join_path(folder, file) for file in names]
     else:
-        if not set("*?[") & set(path):
+        if not has_wildcards(path):
             return [path]
-        paths = sorted(glob.glob(path.removeprefix("file://")))  # noqa: PTH207  # absolute ones, too
+        paths = expand_pattern(path.removeprefix("file://"))
     if not paths:
         raise DataError(f"{path} matches no file; check the path")
     return paths

@@ -43,6 +43,26 @@ def sample(key, image=b"J", suffix="jpg", **more):
     return [(f"{key}.{suffix}", image), *((f"{key}.{name}", data) for name, data in more.items())]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "images"),
+    [
+        ("s[1].tar", [b"1"]),
+        ("s*.tar", [b"2"]),
+        ("s?.tar", [b"2", b"0"]),
+        ("s{[1],*}.tar", [b"1", b"2"]),
+        ("{s[1],s[0-9],s1}.tar", [b"1", b"0", b"0"]),
+        ("*", [b"2", b"0", b"1"]),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_what_exists_is_meant_and_no_pattern(tmp_path, pattern, images, prefix):
+    odd = tmp_path / "x[1]"
+    odd.mkdir()
+    for number, name in enumerate(["s1", "s[1]", "s*"]):
+        (odd / f"{name}.tar").write_bytes(tar(sample("a", str(number).encode())))
+    assert read(open_index(f"{prefix}{odd}/{pattern}", kind="tar")) == images
+
+
 # ---- tar -------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Lists of files as sources."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,39 @@ def test_files_without_labels(source):
 @pytest.mark.parametrize("path", ["photos/1.png", Path("photos/1.png")])
 def test_one_file(path):
     assert [record.url for record in open_index(path)] == ["photos/1.png"]
+
+
+NAMES = ["a1", "a[1]", "a[!2]", "b*", "bc", "c?", "cd"]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        *((f"odd[1]/{name}.png", [name]) for name in NAMES),
+        ("odd[1]/a[0-9].png", ["a1"]),
+        ("odd[1]/b?.png", ["b*", "bc"]),
+        ("odd[1]/*.png", sorted(NAMES)),
+        ("*/a*1*.png", ["a1", "a[1]"]),
+        ("**/c*.png", ["c?", "cd"]),
+        ("./odd[1]//a1*.png", ["a1"]),
+        ("odd[[]1]/a[[]1].png", ["a[1]"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [os.path.abspath, Path])
+def test_what_exists_is_meant_and_no_pattern(source, names, kind):
+    for number, name in enumerate(NAMES):
+        save(Path(f"odd[1]/{name}.png"), noise(number, 8, 9, 3))
+        save(Path(f"odd1/d{name}.png"), noise(number, 8, 9, 3))
+    assert [Path(record.url).stem for record in open_index(kind(source))] == names
+    with sampled_batcher(kind(source), batch_size=9, size=(8, 9), sampler="sequential") as batches:
+        expected = [noise(NAMES.index(name), 8, 9, 3) for name in names]
+        np.testing.assert_array_equal(next(iter(batches)).input.input, expected)
+
+
+@pytest.mark.parametrize("source", ["a[1].png", "odd[1]/x*.png", "none[1]/*.png"])
+def test_a_pattern_that_matches_nothing(source):
+    with pytest.raises(DataError, match="names no file"):
+        open_index(source)
 
 
 @pytest.mark.parametrize(
