@@ -205,7 +205,9 @@ def _batches(arguments: argparse.Namespace) -> int:
 def _pack(arguments: argparse.Namespace) -> int:
     from .pack import PackRequest, pack
 
-    names = "list_only resize quality encoding pass_through shuffle seed parts workers max_pixels"
+    names = (
+        "root list_only resize quality encoding pass_through shuffle seed parts workers max_pixels"
+    )
     request_options = {name: getattr(arguments, name) for name in names.split()}
     pack(PackRequest(arguments.src, arguments.dst, **request_options))
     return 0

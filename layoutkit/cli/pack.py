@@ -46,6 +46,7 @@ _MAX_LABELS = 20  # labels that the summary lists
 class PackRequest:
     """The arguments of `layoutkit pack`.
 
+    root           the folder of the paths in a `.lst`; None: the folder of the list
     resize         length of the shorter edge in pixels
     quality        1 .. 100 for jpg; for png the compression level, 0 .. 9
     pass_through   pack the files unchanged instead of encoding them
@@ -53,6 +54,7 @@ class PackRequest:
 
     source: str
     target: Path
+    root: Path | None = None
     list_only: bool = False
     resize: int | None = None
     quality: int | None = None
@@ -84,6 +86,8 @@ class PackRequest:
             raise ArgumentError(f"--parts {self.parts}: the maximum is {_MAX_PARTS}")
         if self.seed and not self.shuffle:
             raise ArgumentError("--seed: applies only with --shuffle; give both")
+        if self.root is not None and not self.root.is_dir():
+            raise ArgumentError(f"--root {self.root}: no such folder; check the path")
         for target in self.targets:
             check_destination([self.source], target, ".rec")
 
@@ -175,9 +179,13 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
     """Return the images to pack, and the class names if labels are indices of classes."""
     source = Path(request.source)
     if source.is_dir():
+        if request.root is not None:
+            raise ArgumentError(
+                f"--root: is the folder of the paths in a .lst, but {source} is a folder; omit it"
+            )
         images, names = _entries_from_folders(request.source)
     elif source.is_file() and lowercase_suffix(request.source) == ".lst":
-        images = _entries_from_list(request.source)
+        images = _entries_from_list(request.source, request.root or source.parent)
         names = []
     elif source.exists():
         raise ArgumentError(
@@ -249,14 +257,12 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
     return [ImageEntry(Path(record.url), [ranks[record.label]]) for record in labelled], names
 
 
-def _entries_from_list(source: str) -> list[ImageEntry]:
-    """Return the images of a `.lst`, whose paths are relative to its folder."""
+def _entries_from_list(source: str, root: Path) -> list[ImageEntry]:
+    """Return the images of a `.lst`, whose paths are relative to `root`."""
     lines = read_image_list(source)
     values = np.split(lines.values, np.cumsum(lines.widths)[:-1]) if len(lines.widths) else []
     rows = zip(lines.paths, values, lines.ids.tolist(), strict=True)
-    return [
-        ImageEntry(Path(source).parent / path, labels.tolist(), id_) for path, labels, id_ in rows
-    ]
+    return [ImageEntry(root / path, labels.tolist(), id_) for path, labels, id_ in rows]
 
 
 def _make_payloads(

@@ -136,10 +136,12 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("src", metavar="SRC", help="a folder of labelled folders, or a .lst")
     add("dst", metavar="DST", type=Path, help="the .rec file to write or replace")
+    add("--root", type=Path, metavar="DIR", help="the folder of the paths in SRC, a .lst")
     add("--list", dest="list_only", action="store_true", help="write the .lst and nothing else")
     add("--resize", type=positive_int, metavar="N", help="pixels of the shorter edge, such as 256")
     add(
         "--encoding",
+        type=lambda text: text.removeprefix("."),  # im2rec has a dot
         choices=("jpg", "png", "npy"),
         help="format of the packed images (default: jpg)",
     )
@@ -160,12 +162,14 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--parts",
+        "--chunks",
         type=positive_int,
         default=1,
         metavar="N",
         help="split into N files of equal size",
     )
-    add("--workers", type=positive_int, metavar="N", help="threads that decode (default: up to 4)")
+    workers_help = "threads that decode (default: up to 4)"
+    add("--workers", "--num-thread", type=positive_int, metavar="N", help=workers_help)
     add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
 
 

@@ -84,6 +84,21 @@ def test_a_list_is_packed_as_it_says(photos, tmp_path):
     assert (photos / "a.lst").read_text() == before  # the packed list is unchanged
 
 
+def test_the_options_of_im2rec(photos, tmp_path):
+    """Write a list and pack its images from their folder, by the commands of docs/providers.md."""
+    assert run("pack", photos, tmp_path / "t.rec", "--list") == 0
+    (tmp_path / "lists").mkdir()
+    relative = (tmp_path / "t.lst").read_text().replace("photos/", "")
+    (tmp_path / "lists/a.lst").write_text(relative)
+    words = ["--root", photos, "--encoding", ".png", "--num-thread", "2", "--chunks", "2"]
+    assert run("pack", tmp_path / "lists/a.lst", tmp_path / "a.rec", *words) == 0
+    parts = [unpacked(tmp_path / f"a.part00{part}.rec") for part in range(2)]
+    for number, (_, _, data) in zip(ORDER, parts[0] + parts[1], strict=True):
+        np.testing.assert_array_equal(decoded(data), noise(number, 8, 9, 3))
+    first = (tmp_path / "a.part000.lst").read_text().splitlines()[0]
+    assert first == "0\t0\tphotos/ant/0.png"
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_parts_share_a_random_order(photos, tmp_path, workers):
     words = ["--pass-through", "--shuffle", "--seed", 3, "--parts", 3, "--workers", workers]
@@ -157,6 +172,8 @@ def test_a_list_alone_is_written(photos, tmp_path):
         (["--quality", "101"], "--quality 101: for jpg it is 1 to 100"),
         (["--encoding", "npy", "--quality", "1"], "npy has no quality"),
         (["--seed", "3"], "--seed: applies only with --shuffle"),
+        (["--root", "none"], "--root none: no such folder"),
+        (["--root", "."], "--root: is the folder of the paths in a .lst"),
         (["--parts", "257"], "--parts 257: the maximum is 256"),
         (["--parts", "0"], "--parts"),
     ],
