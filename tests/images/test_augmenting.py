@@ -201,6 +201,32 @@ def test_random_resized_crop_resizes_its_window():
         np.testing.assert_allclose(found, augmented.resize(part, 5, 6), atol=1)
 
 
+def test_random_resized_crops_include_the_padding():
+    """Compare with an image that is padded before, as MXNet does."""
+    options = {"dtype": "uint8", "random_resized_crop": True, "min_random_area": 0.3, "fill": 9}
+    pixels = noise(2, 20, 30, 3)
+    padded = np.full((28, 38, 3), 9, np.uint8)
+    padded[4:-4, 4:-4] = pixels
+    for position in range(5):
+        found = Augmenter((3, 5, 6), pad=4, **options)(pixels, position=position)
+        expected = Augmenter((3, 5, 6), **options)(padded, position=position)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("limits", [(36, 50, 50), (2, 0, 3), (180, 255, 255)])
+def test_changes_of_hue_lightness_and_saturation_are_drawn_like_mxnet(limits):
+    rng = np.random.default_rng(0)
+    found = np.array([color.random_shifts(ImageRng(0, 0, n), limits) for n in range(6000)])
+    for column, limit in zip(found.T, limits, strict=True):
+        u1, u2 = rng.random((2, 6000))
+        expected = np.trunc((u1 + 4 * u2) / 5 * 2 * limit - limit)
+        grid = np.linspace(-limit, limit, 9)
+        shares = [(values[:, None] <= grid).mean(0) for values in (column, expected)]
+        assert np.abs(shares[0] - shares[1]).max() < 2 * 1.95 / np.sqrt(6000)
+        assert abs(column).max() <= limit
+    assert np.abs(np.corrcoef(found[:, [0, 2]].T)[0, 1]) < 0.08
+
+
 def test_square_crops_of_random_size_are_resized():
     augment = Augmenter((1, 4, 4), dtype="uint8", min_crop_size=3, max_crop_size=7)
     grey = noise(3, 9, 12, 1)

@@ -231,7 +231,8 @@ class Augmenter(Options):
     brightness, contrast, saturation : float
         Largest relative change of each, in either direction, applied in random order.
     random_h, random_l, random_s : int
-        Largest random change of hue (0 to 180, wraps around), lightness and saturation.
+        Largest random change of hue (0 to 180, wraps around), lightness and saturation, drawn like
+        MXNet: the whole part of ``limit * (2 * (u1 + 4 * u2) / 5 - 1)`` for uniform u1 and u2.
     pca_noise : float
         Standard deviation of a random color that is added, in principal components of the colors of
         natural images.
@@ -360,8 +361,9 @@ class Augmenter(Options):
         if self.resize is not None:
             pixels = self._resize(pixels, geometry.shorter_side_size(*image[1:], self.resize), rng)
         if self.random_resized_crop:
-            window = geometry.random_resized_window(self, rng, *pixels.shape[:2])
-            pixels = window.extract(pixels, self.fill)
+            sides = [side + 2 * self.pad for side in pixels.shape[:2]]
+            window = geometry.random_resized_window(self, rng, *sides)
+            pixels = self._extract_padded(window, pixels)
             return self._resize(pixels, (self.height, self.width), rng)
         if self.rotate is not None and self.rotate % 90 == 0:
             pixels = rotate_quarters(pixels, self.rotate)
@@ -375,14 +377,17 @@ class Augmenter(Options):
         method = interpolation_for(self.inter_method, rng, pixels.shape[:2], size)
         return resize_pixels(pixels, size, method)
 
+    def _extract_padded(self, window: geometry.Window, pixels: Array) -> Array:
+        """Return the pixels of a window of the padded image."""
+        inside = window._replace(top=window.top - self.pad, left=window.left - self.pad)
+        return inside.extract(pixels, self.fill)
+
     def _crop(self, pixels: Array, rng: ImageRng) -> Array:
         """Return the cropped pixels, padded where the window extends beyond the image."""
         height = pixels.shape[0] + 2 * self.pad
         width = pixels.shape[1] + 2 * self.pad
         window = geometry.crop_window(self, rng, height, width)
-        if self.pad:
-            window = window._replace(top=window.top - self.pad, left=window.left - self.pad)
-        crop = window.extract(pixels, self.fill)
+        crop = self._extract_padded(window, pixels)
         if self.max_crop_size is None:
             return crop
         return self._resize(crop, (self.height, self.width), rng)

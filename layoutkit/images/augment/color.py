@@ -42,13 +42,24 @@ def adjust_colors(pixels: Array, options: Options, rng: ImageRng) -> Array:
             changed = adjust(changed, rng.uniform(slot, 1 - limit, 1 + limit))
     limits = options.random_h, options.random_l, options.random_s
     if any(limits):
-        slots = Slot.HUE, Slot.LIGHTNESS, Slot.HLS_SATURATION
-        hls = [rng.integer(slot, -limit, limit) for slot, limit in zip(slots, limits, strict=True)]
-        changed = shift_hls(changed, *hls)
+        changed = shift_hls(changed, *random_shifts(rng, limits))
     if options.pca_noise:
         weights = [options.pca_noise * rng.normal(Slot.NOISE + 2 * i) for i in range(3)]
         changed = add_pca_noise(changed, weights)
     return np.concatenate([changed, alpha], axis=2) if alpha.size else changed
+
+
+def random_shifts(rng: ImageRng, limits: Sequence[int]) -> list[int]:
+    """Return changes of hue, lightness and saturation, of at most these limits.
+
+    As MXNet draws them: extreme changes are rare, and 0 is the most frequent one.
+    """
+    slots = Slot.HUE, Slot.LIGHTNESS, Slot.HLS_SATURATION
+    shifts = []
+    for number, (slot, limit) in enumerate(zip(slots, limits, strict=True)):
+        share = (rng.fraction(slot) + 4 * rng.fraction(Slot.HLS + number)) / 5
+        shifts.append(int(share * 2 * limit - limit))  # rounded towards 0
+    return shifts
 
 
 def adjust_brightness(pixels: Array, factor: float) -> Array:

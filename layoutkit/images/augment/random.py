@@ -23,6 +23,8 @@ _WORD_MASK = (1 << _WORD_BITS) - 1
 class Slot:
     """The slots of the random numbers. NOISE has six slots, TRY those of all tries of a crop.
 
+    HUE, LIGHTNESS and HLS_SATURATION have a second slot each, from HLS on.
+
     The first four are those that most images need, and one step of Philox.
     """
 
@@ -46,10 +48,11 @@ class Slot:
     LIFT = 17
     NOISE = 18
     TRY = 24
+    HLS = TRY + TRIES * DRAWS_PER_TRY
 
 
 _WORDS_PER_STEP = 4  # of Philox
-_WORD_COUNT = Slot.TRY + TRIES * DRAWS_PER_TRY
+_WORD_COUNT = Slot.HLS + 3
 _thread_state = threading.local()
 
 
@@ -105,8 +108,8 @@ class ImageRng:
 
     def crop_draws(self) -> Array:
         """Return the random numbers in [0, 1) of the tries of a crop."""
-        self._word(_WORD_COUNT - 1)
-        words = np.array(self._cached_words[Slot.TRY :], np.uint64)
+        self._word(Slot.HLS - 1)
+        words = np.array(self._cached_words[Slot.TRY : Slot.HLS], np.uint64)
         draws: Array = as_fractions(words)
         return draws.reshape(TRIES, DRAWS_PER_TRY)
 
