@@ -131,6 +131,7 @@ class Pool:
 
         Machine code calls it as `code(job.words, src, dst, state, count)`.
         """
+        self.load()  # another thread that starts workers may not have loaded them yet
         if count > self._ready:
             self._start(count)
         return self._run_address, self._state_address
