@@ -103,7 +103,7 @@ class Accumulator:
             raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
         self._layout = layout
         self._dtype = None if dtype is None else as_dtype(dtype)
-        self._patterns = [_pattern(part, layout) for part in layouts]
+        self._patterns = [_pattern(part, layout, sizes) for part in layouts]
         self._sizes = [_sizes_of(pattern, sizes) for pattern in self._patterns]
         _check_sizes(self._patterns, sizes)
         # The arguments except the parts, in types that operators of torch accept.
@@ -208,13 +208,13 @@ def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
         yield part[0], part[1]
 
 
-def _pattern(part: str, layout: str) -> Pattern:
+def _pattern(part: str, layout: str, sizes: Mapping[str, int]) -> Pattern:
     """Return the pattern of a part to the sum; raise for the layout alone if it is invalid."""
     for text in (layout, part):
         if not isinstance(text, str) or ARROW in text:
             parse_layout(text)
     try:
-        return parse_pattern(f"{part}{ARROW}{layout}")
+        return parse_pattern(f"{part}{ARROW}{layout}", sizes)
     except PatternError:
         parse_layout(layout)
         parse_layout(part)

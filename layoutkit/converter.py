@@ -535,7 +535,8 @@ def convert(
     pattern : str
         The layout of x, `->`, the layout of the result. An axis is one letter, or one name in a
         pattern with blanks: "batch height width c -> batch c height width". Parentheses fold axes,
-        `...` stands for axes that are kept in place, `1` is an axis of size 1 to remove or insert.
+        `...` stands for any number of axes, which keep their order, `1` or `()` is an axis of size
+        1 to remove or insert.
     dtype : dtype, optional
         The dtype of the result. Default: the dtype of `out`, else of x (float32 for an integer x
         with a formula).

@@ -249,7 +249,7 @@ def _legend_lines(example: _Example, width: float) -> list[str]:
 
 
 def _example(pattern: str, known: Mapping[str, int]) -> _Example:
-    parsed = parse_pattern(pattern)
+    parsed = parse_pattern(pattern, known)
     source = parsed.source
     target = parsed.target
     sizes = _drawn_sizes(source.letters, target.letters, known)
@@ -310,9 +310,10 @@ def notebook_html(text: str, pattern: str, move: Permutation | None = None) -> s
 
 
 def sizes_of(move: Permutation) -> dict[str, int]:
-    """Return the sizes of all axes; the axes of `...` are merged into one for the drawing."""
+    """Return the sizes of all axes, also by name; the axes of `...` are merged for the drawing."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     return {
+        **move.named_sizes,
         **sizes,
         DOTS: prod(size for axis, size in sizes.items() if move.source.name(axis) == "..."),
     }

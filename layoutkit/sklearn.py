@@ -19,7 +19,6 @@ from .backends.dispatch import as_array
 from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
-from .layout.pattern import parse_pattern
 from .memory import Array
 
 __all__ = ["Collate", "Convert"]
@@ -148,7 +147,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
     def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
         """Return X as an array; if it has two axes, check that its features are those of `fit`."""
-        left = parse_pattern(self.pattern).left
+        left = self._converter().options.pattern.left
         X = _stacked(X)  # noqa: N806
         is_2d = (
             left.ndim == 2 and not left.has_ellipsis

@@ -17,6 +17,7 @@ import numpy as np
 
 from .._utils.validation import type_name
 from ..errors import ArgumentError, PatternError
+from ..layout.parsing import is_one
 from ..memory import Array, as_numpy
 from .containers import Container
 from .registry import call_backend_hook
@@ -139,10 +140,9 @@ def _named(
         sizes_before |= {names[g]: -1 for g in source.groups if picks.letter in g and len(g) > 1}
     dims: list[str] = []
     for group in target.groups:
-        axis_names = (names.get(letter, target.name(letter)) for letter in group)
-        name = names.get(group) or "_".join(map(str, axis_names))
-        if name == "1":
-            name = f"dim_{len(dims)}"  # xarray's own default name
+        axes = [names.get(letter, target.name(letter)) for letter in group if not is_one(letter)]
+        # `dim_0` is xarray's own default name.
+        name = names.get(group) or "_".join(map(str, axes)) or f"dim_{len(dims)}"
         while name in dims:  # a letter may equal the name of a dimension
             name += "_"
         dims.append(name)

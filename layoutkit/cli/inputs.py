@@ -29,7 +29,7 @@ from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, Sha
 from ..images import Decoder, read
 from ..images.decode import pillow, upright_size
 from ..images.suffixes import IMAGE_SUFFIXES
-from ..layout.pattern import parse_pattern
+from ..layout.pattern import Pattern, parse_pattern
 from ..memory import Array
 from .crop import Crop
 from .outputs import NpyFile, is_npy, open_npy
@@ -327,18 +327,19 @@ def open_source(
 
     folder : the folder of temporary files
     """
+    pattern = parse_pattern(job.pattern, job.sizes)
     arrays = [source for source in sources if _is_array(source)]
     if not arrays:
         if len(sources) == 1:
             _check_format(sources[0], image_options.max_pixels)
-        _check_pattern(job.pattern)
+        _check_pattern(pattern)
         decoder = image_options.decoder("stretch")
         paths, skipped = find_images(sources)
         if skipped and not job.quiet:
             label = escape_controls(sources_label(sources))
             print(f"{label}: files skipped that are not images: {skipped}", file=sys.stderr)
         with open_images(paths, decoder, image_options, folder) as batch:
-            yield apply_windows(batch, job.pattern, None, image_options.flip)
+            yield apply_windows(batch, pattern, None, image_options.flip)
         return
     if len(sources) > 1:
         raise ArgumentError(
@@ -349,7 +350,7 @@ def open_source(
         raise ArgumentError(f"{option}: applies to images, but {arrays[0]} is an array; omit it")
     with _open_array(arrays[0]) as array:
         try:
-            source = apply_windows(array, job.pattern, image_options.crop, image_options.flip)
+            source = apply_windows(array, pattern, image_options.crop, image_options.flip)
         except ShapeError as error:
             raise ShapeError(f"{arrays[0]}: {error}") from None
         yield source
@@ -485,15 +486,15 @@ def _single_array(arrays: Any, source: str) -> Any:
     return next(iter(arrays.values()))
 
 
-def _check_pattern(pattern: str) -> None:
-    axes = parse_pattern(pattern).left.named
+def _check_pattern(pattern: Pattern) -> None:
+    axes = pattern.left.named
     matches = [
         len(names) == 1 and names[0] in allowed
         for names, allowed in zip(axes, _IMAGE_AXES, strict=False)
     ]
     if len(axes) != len(_IMAGE_AXES) or not all(matches):
         message = (
-            f"{pattern}: images are read as bhwc (batch, height, width, channel); "
+            f"{pattern.text}: images are read as bhwc (batch, height, width, channel); "
             "begin the pattern with bhwc->"
         )
         raise PatternError(message)

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from .. import buffers
 from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..layout.pattern import FEATURE, parse_pattern
+from ..layout.pattern import FEATURE, Pattern
 from ..memory import Array
-from ..spec import ArraySpec, DType, can_cast, dtype_kind, integer_bounds
+from ..spec import CPU, ArraySpec, DType, can_cast, dtype_kind, integer_bounds
 from .crop import Crop
 from .outputs import Destination, NpyFile, create_result, open_destination
 from .printing import escape_controls, format_bytes
@@ -102,8 +102,8 @@ def convert_to_file(source: SlabSource, name: str, destination: Destination, job
 
 def _resolve_result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
-    axes = parse_pattern(job.pattern).left
-    result = converter.resolve(ArraySpec(str(axes), source.shape, source.dtype))
+    axes = converter.options.pattern.left
+    result = converter.resolve(ArraySpec.of(axes, source.shape, source.dtype, CPU))
     if "casting" not in job.options:
         fix = "choose --casting saturate (clip) or same_kind (wrap)"
         check_sign(source.dtype, result.dtype, fix)
@@ -298,7 +298,9 @@ _HEIGHT_NAMES = ("h", "height")
 _WIDTH_NAMES = ("w", "width")
 
 
-def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: bool) -> SlabSource:
+def apply_windows(
+    source: SlabSource, pattern: Pattern, crop: Crop | None, flip: bool
+) -> SlabSource:
     """Return `source` with its images cropped, and then flipped along the width.
 
     Raises
@@ -310,7 +312,7 @@ def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: boo
     """
     if crop is None and not flip:
         return source
-    left = parse_pattern(pattern).left
+    left = pattern.left
     names = [group[0] if len(group) == 1 else "" for group in left.named]
     if left.has_ellipsis:
         dots = names.index("...")
@@ -322,8 +324,8 @@ def apply_windows(source: SlabSource, pattern: str, crop: Crop | None, flip: boo
     if (crop is not None and axis_names[0] is None) or axis_names[1] is None:
         option, axes = ("--flip", "w") if crop is None else ("--crop", "h and w")
         raise ArgumentError(
-            f"{option}: the left side of {pattern} has no separate axes {axes}; name them, as in "
-            "bhwc->bchw"
+            f"{option}: the left side of {pattern.text} has no separate axes {axes}; name them, "
+            "as in bhwc->bchw"
         )
     if len(names) != len(source.shape):
         return source  # the conversion raises an error for this rank

@@ -30,6 +30,7 @@ from ..data.io.npy import header_length, read_header
 from ..data.io.reader import RangeFile, Reader
 from ..data.io.zarr import MARK, convert_store_errors, is_store, open_store
 from ..errors import ArgumentError, DataError
+from ..layout.parsing import is_one
 from ..layout.pattern import Pattern
 from .streaming import FileJob, check_sign
 
@@ -173,7 +174,7 @@ def _dimension_names(pattern: Pattern, source_names: Sequence[str | None] | None
     }
     return [
         group_names.get(group)
-        or "_".join(group_names.get(letter) or target.name(letter) for letter in group)
+        or "_".join(group_names.get(x) or target.name(x) for x in group if not is_one(x))
         or "1"
         for group in target.groups
     ]

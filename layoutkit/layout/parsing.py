@@ -4,13 +4,20 @@ Inside a `Layout` an axis is one character: its letter, or, for a longer name, a
 Unicode's private use area, whose name the `Layout` has. So other modules only handle strings of
 axes. Parse errors show the position in the text.
 
-A text consists either of letters, one per axis, or of names. It consists of names if a side has at
-least two axes separated by blanks, and either one outside of parentheses has several letters or one
-inside of parentheses has a digit or `_` (`(h p1)`, never letters alone). The other side of a
-pattern then consists of names too.
+A text consists either of letters, one per axis, or of names. It consists of names if
+
+- a side has at least two axes separated by blanks, of which one outside of parentheses has several
+  letters. If all others are `1` and `...`, the other side has that name as well;
+- an axis inside of parentheses, separated by blanks, has a digit or `_`: `(h p1)`;
+- it has a word between blanks that is the name of a size which the caller gave;
+- it cannot be read as letters, both sides have the same words of several letters, and one of these
+  is in a fold beside others, or all have digits.
+
+The other side of a pattern then consists of names too.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from string import ascii_lowercase
@@ -49,13 +56,13 @@ class Layout:
 
     @property
     def ndim(self) -> int:
-        """The rank of an array in this layout: a fold counts as one axis, `...` as zero."""
-        return len(self.groups) - self.has_ellipsis
+        """The rank of an array in this layout: a fold counts as one axis, `...` alone as zero."""
+        return len(self.groups) - (DOTS in self.groups)
 
     @cached_property
     def has_ellipsis(self) -> bool:
         """True if the layout has `...`, which stands for any number of axes."""
-        return DOTS in self.groups
+        return DOTS in self.letters
 
     @cached_property
     def named(self) -> tuple[tuple[str, ...], ...]:
@@ -72,9 +79,11 @@ class Layout:
 
     def completed(self, count: int) -> "Layout":
         """Return the layout with `count` axes in place of `...`."""
-        staying = tuple(chr(STAYING + i) for i in range(count))
-        pos = self.groups.index(DOTS)
-        return Layout(self.groups[:pos] + staying + self.groups[pos + 1 :], self.names)
+        staying = "".join(chr(STAYING + i) for i in range(count))
+        groups: list[str] = []
+        for group in self.groups:
+            groups += staying if group == DOTS else [group.replace(DOTS, staying)]
+        return Layout(tuple(groups), self.names)
 
     @cached_property
     def _text(self) -> str:
@@ -82,15 +91,19 @@ class Layout:
 
     def to_text(self, separator: str = " ") -> str:
         """Return the text with `separator` between axes; a blank gives the notation of einops."""
-        shown = [
-            names[0] if len(names) == 1 else f"({separator.join(names)})" for names in self.named
-        ]
-        return separator.join(
-            name for i, name in enumerate(shown) if name != "..." or "..." not in shown[:i]
-        )
+        shown = []
+        for names in self.named:
+            fold = separator.join(_without_repeats([name for name in names if name != "1"]))
+            shown.append(names[0] if len(names) == 1 else f"({fold})")
+        return separator.join(_without_repeats(shown))
 
     def __str__(self) -> str:
         return self._text
+
+
+def _without_repeats(names: Sequence[str]) -> list[str]:
+    """Return the names with one `...` for all axes that it stands for."""
+    return [name for i, name in enumerate(names) if name != "..." or "..." not in names[:i]]
 
 
 def is_one(letter: str) -> bool:
@@ -107,6 +120,7 @@ _AXIS = {False: re.compile(r"[a-zA-Z]"), True: re.compile(r"[a-zA-Z]\w*|_\w+", r
 _SPECIAL = {False: re.compile(r"\.\.\.|…|1(?!1*[02-9])"), True: re.compile(r"\.\.\.|…|1(?!\w)")}
 _LONG_WORD = re.compile(r"[a-zA-Z_]\w+", re.ASCII)
 _NUMBERED = re.compile(r"[a-zA-Z_]\w*[\d_]\w*", re.ASCII)
+_NO_NAME = re.compile(r"(?:\.\.\.|…|1)+")
 _FOLDS = re.compile(r"\(([^()]*)\)")
 _BLANKS = re.compile(r"\s*")
 # Unicode arrows, and arrows of dashes of any length.
@@ -124,8 +138,8 @@ def parse_layout(text: str) -> Layout:
     'batch (height width) c'
 
     Single letters are case-insensitive: `NHWC` is `nhwc`. `...` stands for any number of axes, `1`
-    for an unnamed axis of size 1. Raises PatternError, with a caret at the position, for any other
-    text.
+    or `()` for an unnamed axis of size 1. Raises PatternError, with a caret at the position, for
+    any other text.
     """
     require_text(text, "a layout", "bhwc")
     return _parse_layout(text)
@@ -142,8 +156,11 @@ def with_batch_axis(layout: Layout) -> Layout:
     return Layout(tuple(group.replace("n", "b") for group in layout.groups), layout.names)
 
 
-def read_sides(text: str) -> tuple[Layout, Layout]:
-    """Return the two layouts of a pattern's text; raise PatternError if it cannot be parsed."""
+def read_sides(text: str, sizes: frozenset[str] = frozenset()) -> tuple[Layout, Layout]:
+    """Return the two layouts of a pattern's text; raise PatternError if it cannot be parsed.
+
+    `sizes` are names of axes whose sizes the caller gave.
+    """
     arrow = text.find(ARROW)
     if arrow < 0:
         raise _without_arrow(text)
@@ -151,16 +168,39 @@ def read_sides(text: str) -> tuple[Layout, Layout]:
     second = text.find(ARROW, end)
     if second >= 0:
         raise _parse_error(text, second, 'a second "->"', 'a pattern has one: "bhwc->bchw"')
-    sides = ((0, arrow), (end, len(text)))
-    in_names = any(_has_names(text[slice(*side)]) for side in sides)
+    parts = text[:arrow], text[end:]
+    left, right = map(_words, parts)
+    in_names = _has_names(*parts) or _has_names(*reversed(parts))
+    if in_names or any(len(name) > 1 and name in left | right for name in sizes):
+        return _parse_sides(text, arrow, True)
+    try:
+        return _parse_sides(text, arrow, False)
+    except PatternError as error:
+        if set(filter(_LONG_WORD.fullmatch, left)) != set(filter(_LONG_WORD.fullmatch, right)):
+            raise
+        in_folds = _has_word_in_fold(text, _LONG_WORD)
+        if not in_folds and not all(map(_NUMBERED.fullmatch, left | right)):
+            raise
+        try:
+            return _parse_sides(text, arrow, True)
+        except PatternError:
+            raise error from None
+
+
+def _parse_sides(text: str, arrow: int, in_names: bool) -> tuple[Layout, Layout]:
+    """Return the two layouts of a text with an arrow at a position, in names or in letters."""
     known: dict[str, str] = {}
+    sides = ((0, arrow), (arrow + len(ARROW), len(text)))
     left, right = (
         _SideParser(text, *side, in_names, known, ONES[i]).parse() for i, side in enumerate(sides)
     )
-    if left.has_ellipsis != right.has_ellipsis:
+    fold = next((group for group in left.groups if DOTS in group and group != DOTS), None)
+    if fold is not None or left.has_ellipsis != right.has_ellipsis:
         pos = re.search(r"\.\.\.|…", text).start()  # type: ignore[union-attr]
-        fix = '"..." are axes that stay: write it on both sides, or name the axes to fold them'
-        raise _parse_error(text, pos, '"..." is on one side only', fix)
+        fact, fix = '"..." is on one side only', "write it on both sides, or name the axes to fold"
+        if fold is not None:
+            fact, fix = '"..." inside a fold on the left', "fold it on the right only"
+        raise _parse_error(text, pos, fact, f'"..." are axes that stay in order: {fix}')
     return left, right
 
 
@@ -180,16 +220,28 @@ def require_text(text: object, arg_name: str, example: str) -> None:
 
 @lru_cache(maxsize=1024)
 def _parse_layout(text: str) -> Layout:
-    return _SideParser(text, 0, len(text), _has_names(text), {}, ONES[0]).parse()
+    return _SideParser(text, 0, len(text), _has_names(text, text), {}, ONES[0]).parse()
 
 
-def _has_names(side: str) -> bool:
-    """Return True if a side consists of names; see the module docstring."""
+def _words(side: str) -> set[str]:
+    """Return the words between blanks and parentheses."""
+    return set(re.split(r"[\s()]+", side.strip(" \t\n()")))
+
+
+def _has_names(side: str, other: str) -> bool:
+    """Return True if a side consists of names by its own words; see the module docstring."""
     chunks = _FOLDS.sub("()", side).split()
-    if len(chunks) > 1 and any(map(_LONG_WORD.fullmatch, chunks)):
-        return True
-    folds = (fold.split() for fold in _FOLDS.findall(side))
-    return any(len(fold) > 1 and any(map(_NUMBERED.fullmatch, fold)) for fold in folds)
+    long = [chunk for chunk in chunks if _LONG_WORD.fullmatch(chunk)]
+    if len(chunks) > 1 and long:
+        others = [chunk for chunk in chunks if not _NO_NAME.fullmatch(chunk)]
+        return len(others) > 1 or long[0] in _words(other)
+    return _has_word_in_fold(side, _NUMBERED)
+
+
+def _has_word_in_fold(text: str, word: re.Pattern[str]) -> bool:
+    """Return True if a fold of several words has one of a kind."""
+    folds = (fold.split() for fold in _FOLDS.findall(text))
+    return any(len(fold) > 1 and any(map(word.fullmatch, fold)) for fold in folds)
 
 
 class _SideParser:
@@ -226,16 +278,25 @@ class _SideParser:
 
     def parse_axis(self, pos: int) -> tuple[str, int]:
         """Return the axis at a position, and the position after it."""
-        special = _SPECIAL[self.in_names].match(self.text, pos, self.end)
-        if special is None:
+        special = self.special(pos)
+        if special == "":
             return self.parse_named(pos)
-        if special[0] == "1":
-            self.ones += 1
-            return chr(self.ones - 1), special.end()
+        if special == "1":
+            return self.next_one(), pos + 1
         if "..." in self.seen:
             raise _parse_error(self.text, pos, 'a second "..."', "write it once on each side")
         self.seen["..."] = DOTS
-        return DOTS, special.end()
+        return DOTS, pos + len(special)
+
+    def special(self, pos: int) -> str:
+        """Return the `...` or `1` at a position, "" if there is neither."""
+        match = _SPECIAL[self.in_names].match(self.text, pos, self.end)
+        return "" if match is None else match[0]
+
+    def next_one(self) -> str:
+        """Return the character of another axis of size 1."""
+        self.ones += 1
+        return chr(self.ones - 1)
 
     def parse_named(self, pos: int) -> tuple[str, int]:
         """Return the character of the letter or name at a position, and the position after it."""
@@ -259,21 +320,18 @@ class _SideParser:
             if self.text[pos] == "(":
                 fix = "folds do not nest: write b(hwc)"
                 raise _parse_error(self.text, pos, "a fold inside a fold", fix)
-            special = _SPECIAL[self.in_names].match(self.text, pos, self.end)
-            if special is not None:
-                fix = "inside of folds axes have names: write b(hwc)"
-                raise _parse_error(self.text, pos, f'"{special[0]}" inside a fold', fix)
-            letter, pos = self.parse_named(pos)
+            if self.special(pos) == "1":  # a factor of 1
+                pos = self.skip_blanks(pos + 1)
+                continue
+            letter, pos = self.parse_axis(pos)
             letters += letter
             pos = self.skip_blanks(pos)
         if pos >= self.end:
             raise _parse_error(
                 self.text, start, "this '(' is never closed", "write folds as b(hwc)"
             )
-        if not letters:
-            fix = "name at least one, such as b(hw); an axis of size 1 is written as 1"
-            raise _parse_error(self.text, start, "a fold without axes", fix)
-        return letters, pos + 1
+        # With an axis of size 1, `...` is a fold, also if it stands for one axis or for none.
+        return letters if letters not in ("", DOTS) else letters + self.next_one(), pos + 1
 
     def skip_blanks(self, pos: int) -> int:
         """Return the first position from `pos` on that is not a blank."""

@@ -21,7 +21,7 @@ from typing import Any, SupportsIndex, TypeAlias
 
 from .._utils.validation import as_int, is_symbolic_int
 from ..errors import ShapeError
-from .parsing import ARROW, ONES, STAYING, Layout, is_one, read_sides, require_text
+from .parsing import ARROW, DOTS, ONES, STAYING, Layout, is_one, read_sides, require_text
 
 FEATURE = "f"
 # Unnamed axes: those that `...` stands for, and those of size 1.
@@ -280,7 +280,8 @@ class Pattern:
         >>> parse_pattern("bchw->bf").reversed().text
         'b(chw)->bchw'
         """
-        return parse_pattern(_joined(self.target, self.source))
+        names = (name for _, name in (*self.target.names, *self.source.names))
+        return parse_pattern(_joined(self.target, self.source), names)
 
     def __str__(self) -> str:
         return _joined(self.left, self.right)
@@ -299,6 +300,21 @@ class Pattern:
             raise ShapeError(_rank_fact(self.left, ndim))
         staying = ndim - self.left.ndim
         return Pattern(self.left.completed(staying), self.right.completed(staying), self.text)
+
+    @property
+    def folds_ellipsis(self) -> bool:
+        """True if `...` is inside a fold on the right."""
+        return self.right.has_ellipsis and DOTS not in self.right.groups
+
+    def with_named_ellipsis(self, ndim: int) -> "Pattern":
+        """Return the pattern for arrays of rank `ndim`, with names `_0`, `_1`, ... for `...`.
+
+        >>> print(parse_pattern("b...->(b...)").with_named_ellipsis(3))
+        b _0 _1->(b _0 _1)
+        """
+        names = [f"_{i}" for i in range(ndim - self.left.ndim)]
+        text = f"{self.left.to_text()}{ARROW}{self.right.to_text()}"
+        return parse_pattern(text.replace("...", " ".join(names)), names)
 
     def with_outer_axis(self) -> "Pattern":
         """Return the pattern for arrays with one more axis, the first on both sides.
@@ -337,19 +353,24 @@ class Pattern:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
 
 
-def parse_pattern(text: str) -> Pattern:
+def parse_pattern(text: str, sizes: Iterable[str] = ()) -> Pattern:
     """Parse a pattern: two layouts with one `->` between them.
+
+    `sizes` are names of axes whose sizes the caller gave. If one of several letters is a word of
+    the pattern, the pattern consists of names.
 
     >>> pattern = parse_pattern("b h w c -> b (c h w)")
     >>> str(pattern.left), str(pattern.right)
     ('bhwc', 'b(chw)')
     >>> str(parse_pattern("batch height width c -> batch c (height width)").right)
     'batch c (height width)'
+    >>> str(parse_pattern("b (head d) -> (d head b)", {"head": 8}).right)
+    '(d head b)'
 
     Raises PatternError, with a caret at the position, for any other text.
     """
     require_text(text, "a pattern", "bhwc->bchw")
-    return _parse_pattern(text)
+    return _parse_pattern(text, frozenset(name for name in sizes if len(name) > 1))
 
 
 def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
@@ -400,8 +421,8 @@ def _joined(left: Layout, right: Layout) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parse_pattern(text: str) -> Pattern:
-    return Pattern(*read_sides(text), text)
+def _parse_pattern(text: str, names: frozenset[str]) -> Pattern:
+    return Pattern(*read_sides(text, names), text)
 
 
 @lru_cache(maxsize=1024)

@@ -34,6 +34,11 @@ def inverse_arguments(task: ConvertOptions, dtype: Any) -> tuple[str, dict[str, 
             "found in a result and there is no inverse; invert a Converter without pad_to=, and "
             "crop its result"
         )
+    if task.pattern.folds_ellipsis:
+        raise ArgumentError(
+            f'"{task.pattern.text}" folds "...", any number of axes, so there is no inverse; name '
+            "these axes"
+        )
     keywords: dict[str, Any] = dict(_sizes_of_source(task, task.sizes))
     formula = task.formula
     order = None if task.channels is None else inverse_permutation(task.channels)
@@ -55,6 +60,13 @@ def inverse_arguments(task: ConvertOptions, dtype: Any) -> tuple[str, dict[str, 
         if getattr(task, name) is not None:
             keywords[name] = getattr(task, name)
     return task.pattern.reversed().text, keywords
+
+
+def without_folded_ellipsis(task: ConvertOptions, ndim: int) -> ConvertOptions:
+    """Return the conversion of an x of rank `ndim` with names for a folded `...`, to reverse it."""
+    if not task.pattern.folds_ellipsis:
+        return task
+    return task._replace(pattern=task.pattern.with_named_ellipsis(ndim))
 
 
 def folded_sizes(task: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -121,23 +133,35 @@ class GradientConverters:
             raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         task = self._task
         if source is None:
-            converter = self._make(task.sizes, as_dtype(dtype) if fresh else None, None)
+            if task.pattern.folds_ellipsis:
+                raise ArgumentError(
+                    f'"{task.pattern.text}" folds "...", any number of axes; pass x: '
+                    "backward(grad, like=x)"
+                )
+            converter = self._make(task, task.sizes, as_dtype(dtype) if fresh else None, None)
             _check_folded_sizes(task, converter, shape)
             return converter
+        task = without_folded_ellipsis(task, len(source[0]))
         move = task.select_channels(source[0])[0]
         _check_shape(task, shape, move.target_shape, source[0])
         sizes = move.named_sizes
         target_device = None if device == source[2] else source[2]
         target_dtype = as_dtype(source[1] if dtype_kind(source[1]) in "fc" else dtype)
-        return self._make(sizes, target_dtype, target_device)
+        return self._make(task, sizes, target_dtype, target_device)
 
-    def _make(self, sizes: Mapping[str, int], dtype: DType | None, device: str | None) -> Converter:
+    def _make(
+        self,
+        task: ConvertOptions,
+        sizes: Mapping[str, int],
+        dtype: DType | None,
+        device: str | None,
+    ) -> Converter:
         """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
-        known = folded_sizes(self._task, sizes)
+        known = folded_sizes(task, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
         if back is None:
-            pattern, keywords = gradient_arguments(self._task, known, dtype, device)
+            pattern, keywords = gradient_arguments(task, known, dtype, device)
             back = cache_put(self._made, key, self._converter(pattern, **keywords))
         return back
 

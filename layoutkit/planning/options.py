@@ -200,7 +200,7 @@ def parse_options(
 ) -> ConvertOptions:
     """Return the checked options of user arguments. Does not check that the device exists."""
     check_casting(casting)
-    parsed = parse_pattern(pattern)
+    parsed = parse_pattern(pattern, sizes)
     target_dtype = None if dtype is None else as_dtype(dtype)
     if target_dtype is not None:
         check_supported_dtype(target_dtype)

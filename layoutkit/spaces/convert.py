@@ -45,7 +45,6 @@ from ..backends.symbolic import NUMPY, ArrayNamespace, Library
 from ..collator import Collator
 from ..converter import Converter
 from ..errors import DtypeError, LayoutkitError, SpaceError
-from ..layout.pattern import parse_pattern
 from ..spec import ArraySpec, DType, check_cast, dtype_kind
 from . import sparse
 
@@ -102,7 +101,7 @@ class Rearrange(ArrayConversion):
     ) -> None:
         super().__init__(dtype, casting)
         self._convert = Converter(pattern, dtype=dtype, casting=casting, **sizes)
-        self._pattern = parse_pattern(pattern)
+        self._pattern = self._convert.options.pattern
         self._sizes = sizes
 
     def batch_size(self, x: Any) -> int:

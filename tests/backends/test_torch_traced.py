@@ -463,6 +463,25 @@ def test_traced_formulas_and_sums_keep_the_digits_of_wide_dtypes(dtype):
     assert total[0].tolist() == [[-61.0, -1.0]]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sizes", "letters"),
+    [
+        ("b t (head k)->(head b) t k", {"head": 3}, ("bt(hk)->(hb)tk", {"h": 3})),
+        ("b...->(b...)", {}, ("bhw->(bhw)", {})),
+        ("b...c->c(b...)", {}, ("bhc->c(bh)", {})),
+    ],
+)
+def test_names_and_ellipsis_in_folds(pattern, sizes, letters):
+    x = torch.rand(2, 4, 12, dtype=torch.float64, requires_grad=True)
+    to = Converter(pattern, **sizes)
+    wanted = reference_convert(x.detach().numpy(), letters[0], **letters[1])
+    for run in (to, followed(to), lambda v: torch.vmap(to)(v[None])[0]):
+        y = run(x)
+        np.testing.assert_array_equal(y.detach().numpy(), wanted)
+        (grad,) = torch.autograd.grad((y * y).sum() / 2, x)
+        torch.testing.assert_close(grad, x)
+
+
 def test_mixed_parts_of_a_traced_sum():
     x = photos()
     array = np.ones((2, 3, 4, 5), np.float32)

@@ -61,12 +61,19 @@ def test_dimensions_and_coordinates_are_carried():
             {"time", "lat", "area", "band", "run"},
         ),
         ("bhwc->(bh)wc", {}, ("time_lat", "lon", "band"), {"band", "run"}),
+        ("bhwc->b(1hw)c1", {}, ("time", "lat_lon", "band", "dim_3"), {"time", "band", "run"}),
     ],
 )
 def test_what_is_folded_has_the_names_that_it_is_made_of(pattern, sizes, dims, coords):
     y = convert(scene(), pattern, **sizes)
     assert (y.dims, set(y.coords), y.name, y.attrs) == (dims, coords, "scene", {"sensor": "x"})
     np.testing.assert_array_equal(y.values, reference_convert(VALUES, pattern, **sizes))
+
+
+def test_what_is_folded_by_an_ellipsis_has_the_names_that_it_is_made_of():
+    y = convert(scene(), "b...c->b(...)c")
+    assert (y.dims, set(y.coords)) == (("time", "lat_lon", "band"), {"time", "band", "run"})
+    np.testing.assert_array_equal(y.values, VALUES.reshape(y.shape))
 
 
 def test_a_dimension_that_is_dropped_leaves_its_coordinate():

@@ -25,7 +25,13 @@ from ...accumulation import Accumulator
 from ...converter import Converter
 from ...layout.pattern import parse_pattern
 from ...normalize import Bounds
-from ...planning.gradient import channel_scatter, folded_sizes, gradient_arguments, without_channels
+from ...planning.gradient import (
+    channel_scatter,
+    folded_sizes,
+    gradient_arguments,
+    without_channels,
+    without_folded_ellipsis,
+)
 from ...planning.options import ConvertOptions, parse_options
 from ...spec import DType, dtype_kind
 from ..gradients import mask_clipped_grad, scatter_channel_grad
@@ -78,7 +84,8 @@ def _map_convert(
     info: Any, axes: Any, x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]
 ) -> tuple[Any, int]:
     source, target = (
-        str(side) for side in (parse_pattern(pattern).source, parse_pattern(pattern).target)
+        str(side)
+        for side in (parse_pattern(pattern, names).source, parse_pattern(pattern, names).target)
     )
     batch_pattern = (
         f"{_with_batch_axis(source, source + target)}->{_with_batch_axis(target, source + target)}"
@@ -166,6 +173,7 @@ def _gradient(task: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     """Return the gradient of x, for the gradient of the result, by the reverse conversion."""
     if dtype_kind(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
+    task = without_folded_ellipsis(task, len(x.shape))
     selection = channel_scatter(
         task, (tuple(grad.shape), _namespace.dtype(grad), ""), (x.shape, x.dtype, "")
     )
