@@ -40,6 +40,9 @@ Steps = Callable[[int, int], Iterator[tuple[T, int]]]
 class Epochs(ABC, Generic[T]):
     """An iterable of items, epoch by epoch, that resumes from a state."""
 
+    # Keys that a state has only if their value is known.
+    _extra_keys: tuple[str, ...] = ()
+
     def __init__(self, epoch: int) -> None:
         self._epoch = check_int("epoch", epoch)
         self._position = 0
@@ -94,8 +97,8 @@ class Epochs(ABC, Generic[T]):
     def _end(self, epoch: int) -> int | None:
         """Return the position after the last item of an epoch; None if it is unknown."""
 
-    def _resume_info(self, position: int) -> dict[str, int]:
-        """Return further integers of a state."""
+    def _resume_info(self, position: int) -> Mapping[str, int | str]:
+        """Return further integers and texts of a state."""
         return {}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
@@ -128,8 +131,9 @@ class Epochs(ABC, Generic[T]):
         own = self.state_dict()
         if not isinstance(state, Mapping):
             raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
-        optional = {"partition"} & set(own)  # states of earlier versions do not have the key
-        if set(state) | optional != set(own):
+        # States of earlier versions do not have the key partition.
+        optional = {"partition"} & set(own) | {*self._extra_keys}
+        if set(state) | optional != set(own) | optional:
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
         state = {**own, **state}
@@ -142,8 +146,11 @@ class Epochs(ABC, Generic[T]):
                 f"this state is of another {name}: {wrong}; load it where it was made, "
                 "or on an object made with the same arguments"
             )
-        for mark in self._resume_info(0):
-            check_int(mark, state[mark])
+        for key in own.keys() - compared - {"partition"}:
+            if isinstance(own[key], str):
+                _check_text(key, state[key])
+            else:
+                check_int(key, state[key])
         partition = state.get("partition", own.get("partition"))
         if "partition" in own and not _PARTITION.fullmatch(str(partition)):
             raise DataError(f"partition={partition!r}; it must be text such as '0 of 1'")
@@ -220,6 +227,11 @@ class EpochIterator(Iterator[T]):
 def _is_equal(value: Any, own: int | str) -> bool:
     """Return True if a value of a state equals this object's; False for arrays."""
     return isinstance(value, str | Integral) and bool(value == own)
+
+
+def _check_text(key: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise DataError(f"{key}={value!r} of a state is not text; load what state_dict() returned")
 
 
 def _is_busy(error: BaseException) -> bool:

@@ -3,7 +3,8 @@
 loader.py        `sampled_batcher`, the public function
 config.py        validation of its arguments: `LoaderConfig`
 batcher.py       `Batcher` and `EpochPass`: epochs, states, logging of dropped records
-pending.py       a batch that is being made, and the checks that its records fit together
+pending.py       a batch that is being made
+signature.py     the shape and dtype that all records of a run share
 chunk.py         records that one thread reads and processes, and the source they come from
 worker_pool.py   the threads that process chunks
 collate.py       batches of results of any size: crops, flips and a Collator

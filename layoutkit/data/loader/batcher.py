@@ -32,7 +32,9 @@ from .batch import Batch, Dropped, LoaderStats
 from .chunk import Numbers, describe_error, describe_record
 from .collate import Ragged
 from .config import LoaderConfig
+from .distributed import Shard
 from .pending import PendingBatch
+from .signature import RunSpec
 from .worker_pool import WorkerPool, wait_or_run
 
 
@@ -60,6 +62,7 @@ class EpochPass:
         self.dropped_at_end: list[Dropped] = []  # records dropped after the last batch
         self._place = position
         self._num_begun = self._num_yielded = marks.get("batch", 0)
+        self.run = position.run if isinstance(position, Position) else RunSpec()
         self._pending: deque[PendingBatch] = deque()
         self._latest: PendingBatch | None = None
         self._lock = threading.Lock()
@@ -86,6 +89,8 @@ class EpochPass:
         start = perf_counter()
         if self._pool is not None:
             self._pool.check_process()
+        if self._decides_spec and self._config.shard is not None and self._config.shard.rank:
+            self._read_spec(self._config.shard)
         self._begin_batches(num_requested=1)
         if not self._pending:
             if self._failure is not None:
@@ -94,6 +99,8 @@ class EpochPass:
         pending = self._pending[0]
         wait_or_run(pending, self._pool)
         pending.stats["wait"] = perf_counter() - start
+        if self._decides_spec:
+            self.run = pending.run
         batch, position = self._batch(pending), self._end_of(pending)
         with self._lock:
             self._pending.popleft()
@@ -112,6 +119,8 @@ class EpochPass:
                 prefetch_map, num_requested
             ):
                 if self._config.refill and self._latest and not self._latest.ready:
+                    return
+                if self._decides_spec and self._pending:
                     return
                 try:
                     self._begin()
@@ -139,7 +148,7 @@ class EpochPass:
         dims = config.dims(self._num_begun)
         refill = self._refill if config.refill else None
         pending = self._latest = PendingBatch(
-            config.pipeline, start, numbers, dims, refill, self._epoch
+            config.pipeline, start, numbers, dims, refill, self._epoch, self.run
         )
         self._place = self._end_of(pending)
         self._num_begun += 1
@@ -147,6 +156,27 @@ class EpochPass:
         if self._pool is not None:
             pending.on_ready = self._begin_batches if config.refill else None
             self._pool.submit(pending)
+
+    @property
+    def _decides_spec(self) -> bool:
+        """True if the next batch decides what all records of the run share."""
+        return self._config.has_one_spec and self.run.target is None
+
+    def _read_spec(self, shard: Shard) -> None:
+        """Read the records of rank 0, so that all ranks decide in the same way."""
+        config = self._config
+        start, stop = shard._replace(rank=0).own_range(
+            self._place, self.size or 0, config.batch_size, self._makes_full_batches
+        )
+        numbers = self._take(start, stop)
+        if not len(numbers[0]):
+            return
+        dims = config.dims(self._num_begun)
+        pending = PendingBatch(config.pipeline, start, numbers, dims, None, self._epoch)
+        if self._pool is not None:
+            self._pool.submit(pending)
+        wait_or_run(pending, self._pool)
+        self.run = pending.run
 
     @property
     def _makes_full_batches(self) -> bool:
@@ -230,33 +260,50 @@ class EpochPass:
         return None if ranks is None else view_factories.labels(ranks)
 
 
+_UNKNOWN = RunSpec()
+
+
 class Position(int):
     """A position in an epoch with the counts up to it: one object, so that they always agree.
 
     batches : int    number of batches yielded in this epoch
     dropped : int    number of dropped records
     order : Order    for part files: it knows the start of the file that contains the position
+    run : RunSpec    the shapes and dtypes that the records of the run share
     """
 
     batches: int
     dropped: int
     order: Order | None
+    run: RunSpec
 
     def __new__(  # noqa: D102  # see the class
-        cls, position: int = 0, batches: int = 0, dropped: int = 0, order: Order | None = None
+        cls,
+        position: int = 0,
+        batches: int = 0,
+        dropped: int = 0,
+        order: Order | None = None,
+        run: RunSpec = _UNKNOWN,
     ) -> Position:
         self = super().__new__(cls, position)
-        self.batches, self.dropped, self.order = batches, dropped, order
+        self.batches, self.dropped, self.order, self.run = batches, dropped, order, run
         return self
 
-    def advance(self, batch: Batch, position: int, order: Order) -> Position:
+    def advance(self, batch: Batch, position: int, order: Order, run: RunSpec) -> Position:
         """Return the position after one more batch."""
-        return Position(position, self.batches + 1, self.dropped + len(batch.dropped), order)
+        dropped = self.dropped + len(batch.dropped)
+        return Position(position, self.batches + 1, dropped, order, run)
 
 
 def as_position(position: int) -> Position:
     """Return a position as a Position; it is an int only while a Batcher is constructed."""
     return position if isinstance(position, Position) else Position(position)
+
+
+def _or_start(position: int) -> Position:
+    """Return a Position, without counts at the start of an epoch."""
+    place = as_position(position)
+    return place if place else Position(run=place.run)
 
 
 _log = logging.getLogger("layoutkit.data")
@@ -439,20 +486,20 @@ class Batcher(Epochs[Batch]):
 
     def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
         """Move to a position; the number of dropped records is kept until the next loop starts."""
-        position = (
-            position if isinstance(position, Position) else Position(position, dropped=self.dropped)
-        )
+        if not isinstance(position, Position):
+            latest = as_position(self._position)
+            position = Position(position, dropped=latest.dropped, run=latest.run)
         super()._seek(epoch, position, loaded=loaded)
 
     def _steps(self, epoch: int, position: int) -> Generator[tuple[Batch, int], None, Position]:
-        position = as_position(position) if position else Position()
+        position = _or_start(position)
         marks = {**self._resume_info(position), "position": position} if position else {}
         stats = self._stats = LoaderStats(threads=self._config.num_workers)
         began = resumed = perf_counter()
         run = EpochPass(self._config, self._worker_pool(), epoch, position, marks)
         with run, progress_bar(self._config, run.size, position) as bar:
             for batch, end in checked_batches(run, from_start=not position):
-                before, position = position, position.advance(batch, end, run.orders[0])
+                before, position = position, position.advance(batch, end, run.orders[0], run.run)
                 # Interruptible calls come first: until the yield, the state excludes this batch.
                 log_dropped(batch.dropped)
                 if bar is not None:
@@ -466,7 +513,7 @@ class Batcher(Epochs[Batch]):
                 stats.consumer += resumed - ready
                 stats.elapsed = resumed - began
             log_dropped(run.dropped_at_end)
-        return Position(0, dropped=position.dropped + len(run.dropped_at_end))
+        return Position(0, dropped=position.dropped + len(run.dropped_at_end), run=run.run)
 
     def _worker_pool(self) -> WorkerPool | None:
         """Return the running pool, starting it if necessary; None with num_workers=0."""
@@ -496,12 +543,15 @@ class Batcher(Epochs[Batch]):
             return config.sources[0].order(epoch).size
         return None if config.refill else config.max_batches * config.batch_size
 
-    def _resume_info(self, position: int) -> dict[str, int]:
-        position = as_position(position) if position else Position()
+    _extra_keys = ("spec",)
+
+    def _resume_info(self, position: int) -> dict[str, int | str]:
+        position = _or_start(position)
         # The state is equal on all shards, but each of them drops other records.
         dropped = position.dropped if self._config.shard is None else 0
         counted = {"batch": position.batches, "dropped": dropped}
-        return {**counted, **self._part_marks(position)}
+        spec = {"spec": position.run.to_text()} if position.run.target is not None else {}
+        return {**counted, **self._part_marks(position), **spec}
 
     def _part_marks(self, position: Position) -> dict[str, int]:
         """Return the marks that locate a position in part files without opening earlier files."""
@@ -518,4 +568,5 @@ class Batcher(Epochs[Batch]):
         order = (
             source.order(epoch, state) if source.in_parts else None
         )  # raises now for invalid marks
-        return Position(position, state["batch"], state["dropped"], order)
+        run = RunSpec.from_text(state["spec"]) if "spec" in state else RunSpec()
+        return Position(position, state["batch"], state["dropped"], order, run)

@@ -42,8 +42,8 @@ class BatchStep(Protocol):
     def spec_key(self, x: Array) -> Any:
         """Return what `sample_spec` depends on: samples with equal keys have equal specs."""
 
-    def sample_spec(self, x: Array, first: Any) -> Any:
-        """Return the spec of a sample; raise if it differs from `first`, the first sample's."""
+    def sample_spec(self, x: Array, common: Any) -> Any:
+        """Return the spec of a sample; raise if it differs from the `common` spec of the run."""
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
         """Return the batch of samples with equal specs."""
@@ -87,14 +87,13 @@ class CollateStep(BatchStep):
         """The axes by rank whose sizes decide whether a sample can be collated."""
         return {}
 
-    def sample_spec(self, x: Array, first: SampleSpec | None) -> SampleSpec:
+    def sample_spec(self, x: Array, common: SampleSpec | None) -> SampleSpec:
         """Return the spec of a sample.
 
         Raises
         ------
         ShapeError, DtypeError
-            The spec differs from `first`, that of the batch's first sample, or the sample cannot
-            be collated.
+            The spec differs from `common`, that of the run, or the sample cannot be collated.
         """
         options = self.collator.windows
         axes = options.completed(x.ndim)
@@ -103,12 +102,12 @@ class CollateStep(BatchStep):
         sizes = select_channel_sizes(options, axes, shapes)[0].tolist()
         uncut = zip(sizes, axes.cropped_names, strict=True)
         spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
-        if first is not None and spec != first:
-            raise _mismatch_error(spec, first, axes.sample.to_text(""))
+        if common is not None and spec != common:
+            raise _mismatch_error(spec, common, axes.sample.to_text(""))
         if options.fill is None and options.resize is None:
             for name, axis in axes.places().items():
                 self._check_inside(name, sizes[axis], window[axis])
-        if first is None:
+        if common is None:
             make_batch_layout(options, axes, 1, window, x.dtype, None, supports_float16)
         return spec
 
@@ -163,10 +162,10 @@ class MultiCollateStep(BatchStep):
         """Return the keys of all steps."""
         return tuple([step.spec_key(x) for step in self.steps])
 
-    def sample_spec(self, x: Array, first: Any) -> Any:
-        """Return the specs of all steps; raise if one differs from that of the first sample."""
-        firsts = first or (None,) * len(self.steps)
-        return tuple([step.sample_spec(x, f) for step, f in zip(self.steps, firsts, strict=True)])
+    def sample_spec(self, x: Array, common: Any) -> Any:
+        """Return the specs of all steps; raise if one differs from that of the run."""
+        specs = common or (None,) * len(self.steps)
+        return tuple([step.sample_spec(x, s) for step, s in zip(self.steps, specs, strict=True)])
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
         """Return the batch of each step."""
@@ -233,24 +232,24 @@ class RaggedStep(BatchStep):
         """Return the spec of a sample, without checks."""
         return SampleSpec(x.dtype, x.shape[1:] if x.ndim else None)
 
-    def sample_spec(self, x: Array, first: SampleSpec | None) -> SampleSpec:
+    def sample_spec(self, x: Array, common: SampleSpec | None) -> SampleSpec:
         """Return the spec of a sample.
 
         Raises
         ------
         ShapeError, DtypeError
-            The sample has no axis, or its spec differs from `first`, that of the first sample.
+            The sample has no axis, or its spec differs from `common`, that of the run.
         """
         spec = self.spec_key(x)
         if spec.sizes is None:
             raise ShapeError("the result is a number, which has no length; return an array")
-        if first is not None and spec.dtype != first.dtype:
-            raise _dtype_error(spec, first)
-        if first is not None and spec.sizes != first.sizes:
-            shape = ("any", *(first.sizes or ()))
+        if common is not None and spec.dtype != common.dtype:
+            raise _dtype_error(spec, common)
+        if common is not None and spec.sizes != common.sizes:
+            shape = ("any", *(common.sizes or ()))
             raise ShapeError(
-                f"the result has shape {x.shape}, but the first of this batch has {_sizes(shape)}; "
-                "return arrays that differ in the first axis only"
+                f"the result has shape {x.shape}, but most of the first batch have {_sizes(shape)}"
+                "; return arrays that differ in the first axis only"
             )
         return spec
 
@@ -265,19 +264,19 @@ class RaggedStep(BatchStep):
         return Ragged.of(list(array[rows]))
 
 
-def _mismatch_error(spec: SampleSpec, first: SampleSpec, layout: str) -> Exception:
-    if spec.dtype != first.dtype:
-        return _dtype_error(spec, first)
-    uncut = [tuple("any" if n is None else n for n in s.sizes or ()) for s in (spec, first)]
+def _mismatch_error(spec: SampleSpec, common: SampleSpec, layout: str) -> Exception:
+    if spec.dtype != common.dtype:
+        return _dtype_error(spec, common)
+    uncut = [tuple("any" if n is None else n for n in s.sizes or ()) for s in (spec, common)]
     return ShapeError(
-        f"the result has sizes {_sizes(uncut[0])} in {layout}, but the first of this batch has "
+        f"the result has sizes {_sizes(uncut[0])} in {layout}, but most of the first batch have "
         f"{_sizes(uncut[1])}; return one size for all, or give the Collator a window"
     )
 
 
-def _dtype_error(spec: SampleSpec, first: SampleSpec) -> DtypeError:
+def _dtype_error(spec: SampleSpec, common: SampleSpec) -> DtypeError:
     return DtypeError(
-        f"the result has dtype {spec.dtype}, but the first of this batch has {first.dtype}; "
+        f"the result has dtype {spec.dtype}, but most of the first batch have {common.dtype}; "
         "return one dtype for all"
     )
 

@@ -431,6 +431,16 @@ class LoaderConfig:
         return self.max_batches is not None
 
     @property
+    def has_one_spec(self) -> bool:
+        """True if the first batch decides the shape and dtype of all records.
+
+        Batches of one record, and those of a sampler by length, decide for themselves.
+        """
+        is_by_length = any(source.sampler.plan.base == "even_sequences" for source in self.sources)
+        has_equal_rows = self.pipeline.processor is None and self.sources[0].direct
+        return self.batch_size > 1 and not is_by_length and not has_equal_rows
+
+    @property
     def identity(self) -> dict[str, int | str]:
         """The entries of a state that must be equal for loading it."""
         plans = [source.sampler.plan for source in self.sources]

@@ -100,7 +100,7 @@ def sampled_batcher(
     batch_dims : callable, optional
         Returns the shape of a record in batch k of the epoch.
     dtype : dtype, optional
-        By default float32 if the shape is specified, else the dtype of a batch's first record.
+        By default float32 if the shape is specified, else that of most records of the first batch.
     layout : str or (str, str), optional
         The layout of the rows of a batch, or of the rows and the targets. By default `b` for one
         axis, `bf` for two.

@@ -2,7 +2,7 @@
 
 Any number of threads may process chunks of any length, in any order, and it makes no difference:
 the row of a result, and the shape and dtype of the batch, depend on positions in the epoch only.
-Results are checked in the order of records against the first one that is kept.
+Results are checked in the order of records against the signature of the run.
 """
 
 from __future__ import annotations
@@ -10,153 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ...buffers import empty
-from ...errors import DataError, LayoutkitError, ShapeError
+from ...errors import DataError
 from ...memory import Array
-from ...spec import DType, can_cast, check_supported_dtype
 from ..records import Record
 from .chunk import Numbers, RecordChunk, RecordPipeline, describe_error, describe_record
 from .collate import BatchStep
-
-_DTYPE = np.dtype("float32")  # if the shape of records is specified but not the dtype
-
-
-class BatchSignature:
-    """The properties that all records of a batch share.
-
-    shape, dtype : of a record; None until the first one is kept, if not specified
-    targeted     : shape and dtype of a target; False if records have no target, None if unknown
-    """
-
-    def __init__(
-        self,
-        dims: tuple[int, ...] | None,
-        dtype: DType | None,
-        collate_step: BatchStep | None = None,
-    ) -> None:
-        self._requested_dtype = dtype
-        self.shape = dims
-        self.dtype: DType | None = dtype or (None if dims is None else _DTYPE)
-        self._collate_step = collate_step
-        self._sample_spec: Any = None  # of collated results
-        self._known_specs: set[Any] = set()  # keys of samples that match it
-        self.target_spec: tuple[tuple[int, ...], DType] | Literal[False] | None = None
-
-    def check_chunk(self, chunk: RecordChunk) -> None:
-        """Fail the records whose shape, dtype or target differs from the first one's."""
-        if self._collate_step is None:
-            self._check_shapes(chunk)
-        else:
-            self._check_samples(chunk, self._collate_step)
-        self._check_targets(chunk)
-
-    def _check_shapes(self, chunk: RecordChunk) -> None:
-        if chunk.is_preallocated or len(chunk.failed) == chunk.count:
-            return
-        block: Any = chunk.block
-        if self.shape is None:
-            row = next(row for row in range(chunk.count) if row not in chunk.failed)
-            first = chunk.irregular.get(row, block[row])
-            self.shape, self.dtype = first.shape, self._requested_dtype or first.dtype
-        if not chunk.irregular and self._matches(block[0]):
-            return
-        for row in range(chunk.count):
-            if row not in chunk.failed and not self._matches(
-                result := chunk.irregular.get(row, block[row])
-            ):
-                chunk.failed[row] = ShapeError(
-                    f"the result has shape {result.shape} and dtype {result.dtype}, but the first "
-                    f"of this batch has {self.shape} and {self.dtype}; resize it in the processor"
-                )
-
-    def _matches(self, result: Array) -> bool:
-        same = result.shape == self.shape
-        return same and can_cast(result.dtype, self.dtype, "same_kind")  # type: ignore[arg-type]
-
-    def _check_samples(self, chunk: RecordChunk, collate_step: BatchStep) -> None:
-        array = chunk.pipeline.sources[0].source_array if chunk.is_from_source else None
-        for row in kept_rows(chunk):
-            x = chunk.irregular[row] if array is None else array[0]
-            try:
-                key = collate_step.spec_key(x)
-                if key not in self._known_specs:
-                    self._sample_spec = collate_step.sample_spec(x, self._sample_spec)
-                    self._known_specs.add(key)
-            except LayoutkitError as error:
-                chunk.failed[row] = error
-
-    def _check_targets(self, chunk: RecordChunk) -> None:
-        kept = kept_rows(chunk)
-        if not chunk.targets and not isinstance(self.target_spec, tuple):
-            self.target_spec = False if kept else self.target_spec
-            return
-        chunk.target_block = _stack_if_alike([chunk.targets.get(row) for row in kept])
-        if chunk.target_block is not None and self._matches_target(chunk.target_block[0]):
-            return
-        chunk.target_block = None
-        for row in kept:
-            if row not in chunk.targets and not self.target_spec:
-                self.target_spec = False
-                continue
-            try:
-                chunk.targets[row] = self._as_target(row, chunk)
-            except (LayoutkitError, ValueError, TypeError) as error:
-                chunk.failed[row] = error
-
-    def _matches_target(self, target: Array) -> bool:
-        """Return True if a target matches that of the batch's first record, or is the first one."""
-        if self.target_spec is None:
-            self.target_spec = target.shape, target.dtype
-        if self.target_spec is False:
-            return False
-        shape, dtype = self.target_spec
-        return target.shape == shape and can_cast(target.dtype, dtype, "same_kind")
-
-    def _as_target(self, row: int, chunk: RecordChunk) -> Array:
-        """Return the target of a record as an array; raise if it differs from the first one's."""
-        if self.target_spec is False or row not in chunk.targets:
-            raise DataError(
-                "only some records of this batch have a target; return one for all or for none"
-            )
-        target = np.asarray(chunk.targets[row])
-        check_supported_dtype(target.dtype)
-        if not self._matches_target(target):
-            raise ShapeError(
-                f"the target has shape {target.shape} and dtype {target.dtype}, but the first of "
-                f"this batch differs: {self.target_spec}"
-            )
-        return target
-
-
-def kept_rows(chunk: RecordChunk) -> Sequence[int]:
-    """Return the rows of a chunk that did not fail."""
-    if not chunk.failed:
-        return range(chunk.count)
-    return [row for row in range(chunk.count) if row not in chunk.failed]
-
-
-def _stack_if_alike(values: list[Any]) -> Array | None:
-    """Return the values as one array, if each alone is an array of the same shape and dtype.
-
-    Return None otherwise, if they are not numbers, or if this quick check cannot decide.
-    """
-    types = set(map(type, values))
-    cls = next(iter(types), None)
-    is_numeric = cls is np.ndarray or (cls and issubclass(cls, int | float | np.number))
-    if len(types) != 1 or not is_numeric:
-        return None
-    if cls is np.ndarray and len({(value.shape, value.dtype) for value in values}) > 1:
-        return None
-    array = np.array(values)
-    same = array.dtype == np.asarray(values[0]).dtype
-    return (
-        array if same and not array.dtype.hasobject else None
-    )  # object dtype: ints beyond 64 bits
-
+from .signature import BatchSignature, RunSpec, kept_rows
 
 # Called with a position in the epoch, the number of missing records, and the number of consecutive
 # failures. Returns the records from that position on: as many, or fewer at the epoch's end.
@@ -182,6 +46,8 @@ class PendingBatch:
         Supplies records in place of dropped ones.
     epoch : int
         Random values depend on it.
+    run : RunSpec, optional
+        The shapes and dtypes of all records of the run, if they are known.
     """
 
     def __init__(
@@ -192,6 +58,7 @@ class PendingBatch:
         dims: tuple[int, ...] | None,
         refill: Refill | None = None,
         epoch: int = 0,
+        run: RunSpec | None = None,
     ) -> None:
         self.pipeline, self.start, self.dims, self.epoch = pipeline, start, dims, epoch
         self.numbers: list[Any] = list(numbers[:1])  # of the first source, one item per round
@@ -210,7 +77,7 @@ class PendingBatch:
         self._chunks: list[RecordChunk] = []
         self._num_checked = 0
         self._num_failed_in_row = 0  # consecutive failed records
-        self._signature = BatchSignature(dims, pipeline.dtype, pipeline.collate_step)
+        self._signature = BatchSignature(dims, pipeline.dtype, pipeline.collate_step, run)
         self._is_one_block = True  # all results are in the block of the first round
         self._block: Array | None = None  # the rows of a round, if their shape is known
         self._begin(0, numbers)
@@ -306,6 +173,11 @@ class PendingBatch:
         self._begin(taken, numbers)
         return True
 
+    @property
+    def run(self) -> RunSpec:
+        """The shapes and dtypes that the records of the run share, if this batch is the first."""
+        return self._signature.run
+
     # -- their results ---------------------------------------------------------------------
 
     @property
@@ -330,10 +202,11 @@ class PendingBatch:
     def _check_chunks(self) -> None:
         """Add up the statistics of a round's chunks, and fail records that do not match."""
         self._chunks.sort(key=lambda chunk: chunk.first)
-        for chunk in self._chunks[self._num_checked :]:
+        chunks = self._chunks[self._num_checked :]
+        self._signature.check_chunks(chunks)
+        for chunk in chunks:
             self.stats["get"] += chunk.get_seconds
             self.stats["process"] += chunk.process_seconds
-            self._signature.check_chunk(chunk)
             self.failed.update((chunk.first + row, error) for row, error in chunk.failed.items())
         # Remove chunks without results: a refill may need many rounds until it finds one.
         self._chunks = [chunk for chunk in self._chunks if len(chunk.failed) < chunk.count]
@@ -365,9 +238,9 @@ class PendingBatch:
             self._collate(self.pipeline.collate_step)
         elif self._signature.shape is not None:
             self.input = self._concatenate_chunks(count)
-        if isinstance(self._signature.target_spec, tuple):
-            shape, dtype = self._signature.target_spec
-            self.target = empty((count, *shape), dtype)
+        target = self._signature.target
+        if target:
+            self.target = empty((count, *(target.sizes or ())), target.dtype)  # type: ignore[arg-type]
             start = 0
             for chunk in self._chunks:
                 rows = kept_rows(chunk)

@@ -214,7 +214,7 @@ def test_the_error_for_a_missing_file_names_it_once(tmp_path, suffix, braces):
     if suffix == "safetensors":
         pytest.importorskip("safetensors", reason="it reads the file")
     name = "wd-{9..11}" if braces and suffix in ("tar", "rec", "tfrecord") else "wd-9"
-    with pytest.raises(DataError, match="cannot be read: No such file or directory$") as error:
+    with pytest.raises(DataError, match=r"cannot be read: No such file or directory$") as error:
         open_index(tmp_path / f"{name}.{suffix}")
     assert str(error.value).count("wd-9") == 1
 
