@@ -364,3 +364,30 @@ def test_a_reader_returns_new_memory_and_checks_its_arguments():
         Reader()(pixels[..., :2])
     with pytest.raises(DataError, match="cannot be read as an image"):
         Reader((2, 2))(b"\xff\xd8\xff")
+
+
+# ---- the filters of Pillow ---------------------------------------------------------------
+
+PILLOW = {"bilinear": 2, "bicubic": 3, "lanczos": 1}
+
+
+@pytest.mark.parametrize("kind", ["noise", "edges", "photograph"])
+@pytest.mark.parametrize("name", PILLOW)
+def test_bytes_are_as_near_to_pillows_as_the_docstring_says(name, kind):
+    """Pillow resizes floats without limits between its passes."""
+    rng = np.random.default_rng(5)
+    far = 0
+    for h, w, height, width in rng.integers(1, 60, (12, 4)).tolist():
+        pixels = rng.integers(0, 256, (h, w), np.uint8)
+        if kind == "edges":
+            pixels = pixels // 128 * 255
+        elif kind == "photograph":
+            small = Image.fromarray(pixels[: -(-h // 6), : -(-w // 6)].copy())
+            pixels = np.array(small.resize((w, h), 3))
+        found = fit(pixels, (height, width), "stretch", resize=name).astype(int)
+        image = Image.fromarray(pixels)
+        exact = np.asarray(image.convert("F").resize((width, height), PILLOW[name]))
+        assert abs(found - exact.clip(0, 255)).max() < 0.501
+        far = max(far, abs(found - np.asarray(image.resize((width, height), PILLOW[name]))).max())
+    limit = 1 if name == "bilinear" else 5 if kind == "photograph" else 70
+    assert far <= limit
