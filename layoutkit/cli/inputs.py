@@ -90,9 +90,8 @@ class ImageOptions:
         fit = self.fit or ("cover" if self.short_side is not None else default_fit)
         if self.fill is not None and fit != "pad":
             raise ArgumentError("--fill: applies only to padded images; give --fit pad, too")
-        fill = 0 if self.fill is None else self.fill
         resize = self.filter or "bilinear"
-        return Decoder(self.size, fit, fill, short_side=self.short_side, resize=resize)
+        return Decoder(self.size, fit, self.fill, short_side=self.short_side, resize=resize)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from ..planning.resize import (
     parse_resize,
     place_samples,
 )
+from ..spec import DType
 from .decode import decode_pixels, pillow
 
 LIBRARIES = ("opencv", "pillow")
@@ -41,7 +42,7 @@ def fit(
     size: Sequence[int],
     how: str = "cover",
     *,
-    fill: Any = 0,
+    fill: Any = None,
     short_side: int | None = None,
     resize: str = "bilinear",
     library: str | None = None,
@@ -65,8 +66,8 @@ def fit(
         "cover" scales the image until it covers the size and crops it centrally; "pad" scales it
         to lie inside the size, centered, and pads the rest (letterbox); "stretch" ignores the
         aspect ratio.
-    fill : number, or one for each channel
-        The value of the padding of "pad".
+    fill : number, or one for each channel, optional
+        With "pad": the value of the padding, by default 0.
     short_side : int, optional
         With "cover": scale the image until its shorter side has this size, and crop it centrally.
     resize : "nearest", "bilinear", "bicubic", "lanczos" or "area"
@@ -96,13 +97,11 @@ def fit(
     height, width = as_size(size)
     _check_filter(resize, library)
     placed = _place(pixels.shape[:2], (height, width), how, short_side)
-    fill_values = _fill_values(fill, pixels)
+    _check_fill(fill, how)
+    fill_values = _fill_values(0 if fill is None else fill, pixels)
     shape = (height, width, *pixels.shape[2:])
-    if out is not None and (out.shape, out.dtype) != (shape, pixels.dtype):
-        raise ShapeError(
-            f"out is {out.dtype} {out.shape}, but the result is {pixels.dtype} {shape}; give such "
-            "an array"
-        )
+    if out is not None:
+        _check_out(out, shape, pixels.dtype)
     if library is None:
         layout = "hwc" if pixels.ndim == 3 else "hw"
         options: dict[str, Any] = {"fit": how} if short_side is None else {"short_side": short_side}
@@ -154,6 +153,13 @@ def _resize_options(how: str, short_side: int | None) -> ResizeOptions:
     fit_mode = "stretch" if short_side is not None else how
     options = parse_resize("bilinear", True, fit_mode, short_side, None)
     return options or ResizeOptions("bilinear")
+
+
+def _check_fill(fill: Any, how: str) -> None:
+    if fill is not None and how != "pad":
+        raise ArgumentError(
+            f'fill={fill!r} is the padding of how="pad", and how is {how!r}; omit it, or give "pad"'
+        )
 
 
 def _check_filter(resize: str, library: str | None) -> None:
@@ -296,7 +302,7 @@ class Decoder:
 
     size: tuple[int, int]
     how: str = "cover"
-    fill: Any = 0
+    fill: Any = None
     library: str | None = None
     short_side: int | None = None
     resize: str = "bilinear"
@@ -305,6 +311,7 @@ class Decoder:
         object.__setattr__(self, "size", as_size(self.size))
         _resize_options(self.how, self.short_side)
         _check_filter(self.resize, self.library)
+        _check_fill(self.fill, self.how)
         if isinstance(self.fill, list | np.ndarray):
             object.__setattr__(self, "fill", tuple(np.asarray(self.fill).tolist()))
         pillow()
@@ -344,7 +351,7 @@ class Decoder:
         if self.short_side is not None:
             options = {"short_side": self.short_side}
         if self.how == "pad":
-            options["fill"] = self.fill
+            options["fill"] = 0 if self.fill is None else self.fill
         height, width = self.size
         return Collator("hwc->bhwc", h=height, w=width, resize=self.resize, **options)
 
@@ -375,8 +382,7 @@ class Reader:
     differ by a few units from those of a full decode.
 
     Called as ``reader(data, out=None)`` with a source that `read` takes, or decoded pixels. It
-    returns new memory and raises the errors of `read`. Readers with equal arguments compare equal;
-    they can be pickled.
+    raises the errors of `read`. Readers with equal arguments compare equal; they can be pickled.
     """
 
     min_size: tuple[int, int] | None = None
@@ -386,9 +392,20 @@ class Reader:
             object.__setattr__(self, "min_size", as_size(self.min_size, "min_size"))
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
-        """Return the pixels of an image, in memory that is not used again; ignore `out`."""
+        """Return the pixels of an image, in `out` or in memory that is not used again."""
         pixels = _decode(data, self.min_size)
-        return pixels.copy() if pixels is data else pixels
+        if out is None:
+            return pixels.copy() if pixels is data else pixels
+        _check_out(out, pixels.shape, pixels.dtype)
+        out[...] = pixels
+        return out
+
+
+def _check_out(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
+    if (out.shape, out.dtype) != (shape, dtype):
+        raise ShapeError(
+            f"out is {out.dtype} {out.shape}, but the result is {dtype} {shape}; give such an array"
+        )
 
 
 def _decode(data: Any, min_size: tuple[int, int] | None) -> Array:

@@ -307,8 +307,6 @@ CASTS_IN_ORDER = [{}, IMAGENET, {"dtype": "float64"}]  # NumPy casts in the last
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("formula", CASTS_IN_ORDER)
 def test_memory_is_in_the_order_that_is_asked_for(pattern, memory, way, formula):
-    if "1" in pattern and "resize" in way:
-        pytest.skip("axes that only the batch has are tested with resize= in test_resize.py")
     samples = [photo((9, 11, 3)), photo((10, 12, 3))]
     asked = {"h": 6, "w": 8, **way, **formula}
     batch = collate(samples, pattern, memory=memory, **asked)

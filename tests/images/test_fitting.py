@@ -175,7 +175,8 @@ def test_the_libraries_agree_in_smooth_images(how, size):
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(FIT_MODES))
 def test_sizes_and_places_of_any_shape(height, width, rows, columns, how):
     image = np.full((height, width, 3), 200, np.uint8)
-    found = fit(image, (rows, columns), how, fill=7)
+    fill = {"fill": 7} if how == "pad" else {}
+    found = fit(image, (rows, columns), how, **fill)
     assert found.shape == (rows, columns, 3)
     where = placement(image.shape, (rows, columns), how)
     if how != "pad":
@@ -260,8 +261,28 @@ def test_mistakes(arguments, error, words):
         fit(np.zeros(shape, np.uint8), *rest)
 
 
-@pytest.mark.parametrize("fill", [256, -1, 0.5, (1, 2), "white", None, np.nan])
-def test_fills_that_are_none(fill):
+@pytest.mark.parametrize("how", ["cover", "stretch"])
+@pytest.mark.parametrize("fill", [0, 7, (1, 2, 3)])
+def test_a_fill_that_is_not_used_is_refused(how, fill):
+    image = noise(3, 20, 30, 3)
+    with pytest.raises(ArgumentError, match='is the padding of how="pad"'):
+        fit(image, (8, 8), how, fill=fill)
+    with pytest.raises(ArgumentError, match='omit it, or give "pad"'):
+        Decoder((8, 8), how, fill=fill)
+
+
+def test_a_reader_writes_to_its_output():
+    pixels = noise(3, 20, 30, 3)
+    for data in (pixels, encoded(pixels)):
+        out = np.zeros_like(pixels)
+        assert Reader()(data, out) is out
+        np.testing.assert_array_equal(out, pixels)
+        with pytest.raises(ShapeError, match="give such an array"):
+            Reader()(data, out[:4])
+
+
+@pytest.mark.parametrize("fill", [256, -1, 0.5, (1, 2), "white", np.nan])
+def test_fills_that_are_invalid(fill):
     with pytest.raises(ArgumentError, match="fill is"):
         fit(np.zeros((4, 8, 3), np.uint8), (8, 8), "pad", fill=fill)
 
@@ -283,8 +304,9 @@ def test_other_dtypes_and_libraries(monkeypatch):
 @pytest.mark.parametrize("how", FIT_MODES)
 def test_a_decoder_reads_and_fits(how):
     data = encoded(noise(3, 20, 30, 3))
-    decoder = Decoder([8, 12], how, fill=9)
-    expected = fit(noise(3, 20, 30, 3), (8, 12), how, fill=9)
+    fill = {"fill": 9} if how == "pad" else {}
+    decoder = Decoder([8, 12], how, **fill)
+    expected = fit(noise(3, 20, 30, 3), (8, 12), how, **fill)
     np.testing.assert_array_equal(decoder(data), expected)
     out = np.zeros((8, 12, 3), np.uint8)
     assert decoder(data, out=out) is out

@@ -333,11 +333,13 @@ def check_collate(args: Arguments) -> None:
                 )
         return
     if args.collate == RAGGED:
-        for name in _NOT_FOR_RAGGED:
-            if getattr(args, name) is not None:
+        options = {name: getattr(args, name) for name in _NOT_FOR_RAGGED}
+        pair = args.layout if isinstance(args.layout, list | tuple) else (args.layout,)
+        for name, value in {**options, "layout": pair[0]}.items():
+            if value is not None:
                 raise DataError(
-                    f'collate="ragged" joins results as they are, so {name}='
-                    f"{getattr(args, name)!r} has no effect; convert results in the processor"
+                    f'collate="ragged" joins results as they are, so {name}={value!r} has no '
+                    "effect; convert results in the processor"
                 )
         return
     collators = _as_tuple(args.collate)
@@ -389,6 +391,7 @@ def collated_layout(collator: Collator) -> str:
 
 
 _MAX_WORKERS = 4
+CACHE_SIZE = 10 * 2**30  # bytes of files in `cache_dir`, by default
 # Bases of samplers whose order depends on the batch size.
 _SLICED = ("batchwise_shuffled_sequential", "random_slice")
 
@@ -646,6 +649,8 @@ def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | N
 def _make_reader(args: Arguments) -> Reader:
     size = check_int("cache_size", args.cache_size)
     folder = args.cache_dir
+    if folder is None and size != CACHE_SIZE:
+        raise DataError(f"cache_size={size} limits the folder cache_dir=; give that folder, too")
     if not isinstance(folder, str | os.PathLike | None):
         raise DataError(f"cache_dir={folder!r}; it must be the path of a folder, or None")
     cache = None if folder is None else DiskCache.at(folder, size)

@@ -10,7 +10,7 @@ from typing import Any, Never
 from ...collator import Collator
 from ...converter import Converter
 from .batcher import Batcher
-from .config import Arguments, check_names, make_config
+from .config import CACHE_SIZE, Arguments, check_names, make_config
 
 
 def sampled_batcher(
@@ -48,7 +48,7 @@ def sampled_batcher(
     num_workers: int | None = None,
     progress: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
-    cache_size: int = 10 * 2**30,
+    cache_size: int = CACHE_SIZE,
     max_record_bytes: int | None = None,
     **unknown: Never,
 ) -> Batcher:

@@ -121,13 +121,13 @@ def open_index(
         "index": _check_path("index", index),
         "list": _check_path("list", list),
     }
-    options |= {"columns": columns, "column": column, "label": label}
+    options |= {"columns": columns, "column": column, "label": label, "schemes": allowed or None}
     is_list = isinstance(source, builtins.list | tuple)
     if is_list:
         check_has_records(len(source), "the source", "the list is empty; give at least one source")
     if is_list and not (kind == "files" or (kind is None and _are_files(source))):
-        shared: Any = {"kind": kind, "partition": part, "partitions": number, "schemes": allowed}
-        return [open_index(item, **shared, **options) for item in source]
+        shared: Any = {"kind": kind, "partition": part, "partitions": number}
+        return [open_index(item, **shared, **{**options, "schemes": allowed}) for item in source]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path)
     if path is None and name not in ("tensor", "files"):
@@ -138,8 +138,6 @@ def open_index(
         if options[key] is not None:
             kinds = ", ".join(kind for kind, row in _OPENERS.items() if key in row.keywords)
             raise DataError(f"{key}= is for an index of kind {kinds}; {source!r} is {name}")
-    if opener is open_table:
-        kwargs["schemes"] = allowed
     return opener(source if path is None else path, name, Partition(part, number), **kwargs)
 
 
@@ -151,7 +149,7 @@ class _Opener(NamedTuple):
 
 
 _OPENERS = {
-    **{suffix[1:]: _Opener(open_table) for suffix in TABLE_DELIMITERS},
+    **{suffix[1:]: _Opener(open_table, ("schemes",)) for suffix in TABLE_DELIMITERS},
     "directory": _Opener(DirectoryIndex),
     "files": _Opener(FilesIndex),
     "parts": _Opener(PartsIndex),

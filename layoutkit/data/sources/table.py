@@ -71,9 +71,11 @@ class TableRows:
         self.label_of += codes
 
 
-def open_table(path: str, kind: str, partition: Partition, schemes: tuple[str, ...] = ()) -> Index:
+def open_table(
+    path: str, kind: str, partition: Partition, schemes: tuple[str, ...] | None = None
+) -> Index:
     """Open a csv or tsv file."""
-    naming = NamePolicy(path, schemes)
+    naming = NamePolicy(path, schemes or ())
     rows = _read(path, TABLE_DELIMITERS[f".{kind}"], naming)
     check_has_records(len(rows.filenames), path, "there is no row after the header")
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition)

@@ -451,6 +451,8 @@ def test_the_progress_bar_counts_records_and_drops(capfd):
         ({"prefetch": None}, DataError, "prefetch"),
         ({"num_workers": -1}, DataError, "num_workers"),
         ({"cache_size": "1G"}, DataError, "cache_size"),
+        ({"cache_size": 5}, DataError, "cache_size=5 limits the folder cache_dir="),
+        ({"layout": "bf", "collate": "ragged"}, DataError, "layout='bf' has no effect"),
         ({"progress": "yes"}, DataError, "progress"),
         ({"sampler": "even_sequences", "refill": True}, DataError, "refill"),
         ({"processor": None, "sources": [X, X]}, DataError, "processor"),

@@ -239,7 +239,14 @@ def test_a_list_that_does_not_fit_is_named(tmp_path, text, words):
 
 
 @pytest.mark.parametrize(
-    "options", [{"list": "x.lst", "kind": "raw"}, {"columns": {}}, {"column": "x"}, {"index": 3}]
+    "options",
+    [
+        {"list": "x.lst", "kind": "raw"},
+        {"columns": {}},
+        {"column": "x"},
+        {"index": 3},
+        {"schemes": ["s3"]},
+    ],
 )
 def test_options_of_other_kinds_are_refused(tmp_path, options):
     write_rec(tmp_path / "a.rec", images([1]))
