@@ -236,9 +236,12 @@ class Permutation:
 
     @property
     def is_identity(self) -> bool:
-        """True if an array of the source already has the target's shape and axis order."""
-        same = self.source_shape == self.target_shape
-        return same and self.permutation == tuple(range(len(self.axes)))
+        """True if an array of the source already has the target's axes, in order and folded alike.
+
+        Sizes are not compared: if they are symbols of a tracer, that would restrict them.
+        """
+        in_order = self.permutation == tuple(range(len(self.axes)))
+        return in_order and self.source.groups == self.target.groups
 
     def as_view(self, x: Any) -> Any:
         """Return the target as a view of `x`, a NumPy or CuPy array."""

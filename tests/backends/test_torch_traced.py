@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -399,6 +400,39 @@ def test_exported_programs_need_no_layoutkit(function, strict):
     file.seek(0)
     x = photos(3, 7) if function is not viewed else photos()
     torch.testing.assert_close(torch.export.load(file).module()(x), function(x))
+
+
+def dynamic(shape, axes, kind):
+    """Return the dynamic sizes of axes; a folded axis of 24 stays a multiple of 4."""
+    if kind == "auto":
+        return dict.fromkeys(axes, torch.export.Dim.AUTO)
+    sizes = {axis: torch.export.Dim(f"size{axis}") for axis in axes}
+    return {axis: 4 * size if shape[axis] == 24 else size for axis, size in sizes.items()}
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["auto", "named"])
+@pytest.mark.parametrize(
+    ("pattern", "shape", "sizes"),
+    [
+        ("bhwc->bchw", (2, 6, 8, 3), {}),
+        ("b(hw)c->bchw", (2, 24, 3), {"w": 4}),
+        ("b(hw)c->bh(wc)", (2, 24, 3), {"h": 4}),
+        ("bhwc->b(hwc)", (2, 6, 8, 3), {}),
+        ("bhwc->chwb", (2, 6, 8, 3), {}),
+        ("bhwc->bhwc", (2, 6, 8, 3), {}),
+    ],
+)
+def test_exported_programs_take_every_size_of_dynamic_axes(pattern, shape, sizes, kind, count):
+    """Sizes that equal those of other axes, too."""
+    converter = Converter(pattern, **sizes)
+    for axes in combinations(range(len(shape)), min(count, len(shape))):
+        program = torch.export.export(
+            Model(converter), (torch.rand(shape),), dynamic_shapes=(dynamic(shape, axes, kind),)
+        ).module()
+        for factor in (2, 3):
+            x = torch.rand([n * factor if i in axes else n for i, n in enumerate(shape)])
+            assert torch.equal(program(x), converter(x))
 
 
 @pytest.mark.filterwarnings("ignore")

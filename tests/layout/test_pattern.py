@@ -1,6 +1,6 @@
 """Layouts, patterns and moves: their meaning and their error messages."""
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from math import prod
 
 import numpy as np
@@ -484,3 +484,48 @@ def test_the_identity_pattern_keeps_as_many_axes_as_there_are_letters(ndim):
 def test_more_axes_than_letters_have_no_identity_pattern():
     with pytest.raises(ShapeError, match="27 axes has no layout"):
         identity_pattern(27)
+
+
+# --- moves that change nothing ----------------------------------------------------------
+
+
+class Symbol(int):
+    """A size of a traced array, which records a restriction if it is compared."""
+
+    def __eq__(self, other):
+        raise AssertionError("sizes are compared")
+
+    __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __eq__
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "sizes", "expected"),
+    [
+        ("bhwc->bhwc", (2, 3, 4, 5), {}, True),
+        ("b h w c -> b h w c", (2, 3, 4, 5), {}, True),
+        ("b(hw)c->b(hw)c", (2, 12, 5), {"h": 3}, True),
+        ("...->...", (2, 1, 5), {}, True),
+        ("bhwc->bchw", (2, 3, 3, 3), {}, False),
+        ("bhwc->chwb", (2, 3, 4, 5), {}, False),
+        ("bc->cb", (4, 4), {}, False),
+        ("b(hw)c->b(wh)c", (2, 12, 5), {"h": 3}, False),
+        ("b(hw)c->bh(wc)", (2, 12, 5), {"h": 3}, False),
+        ("bhwc->b(hwc)", (2, 3, 4, 5), {}, False),
+        ("b1c->bc", (2, 1, 5), {}, False),
+        ("b1c->b1c", (2, 1, 5), {}, False),  # the axis is removed and inserted
+        ("bc->b1c", (2, 5), {}, False),
+    ],
+)
+def test_identities_are_recognized_without_sizes(pattern, shape, sizes, expected):
+    parsed = parse_pattern(pattern).completed(len(shape))
+    move = parsed.resolve(shape, sizes)
+    assert move.is_identity == expected
+    symbolic = {
+        name: tuple(map(Symbol, getattr(move, name)))
+        for name in ("sizes", "target_sizes", "source_shape", "target_shape")
+    }
+    assert replace(move, **symbolic).is_identity == expected
+    if expected:
+        x = numbered(shape)
+        assert np.array_equal(apply(move, x), x)
