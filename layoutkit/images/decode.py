@@ -36,6 +36,7 @@ ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
 _ORIENTATION_TAG = 0x0112  # of EXIF
 _SWAPPED_ORIENTATIONS = range(5, 9)  # EXIF orientations that swap height and width
 _MAX_16_BIT = 65535
+_MAX_12_BIT = 4095
 _GRAY_16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _COLOR_16_BIT_MODES = ("RGB", "RGBX", "RGBA", "CMYK")  # raw modes of files, before ";16"
 _OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
@@ -64,8 +65,8 @@ def read(source: Any) -> Array:
     -------
     array
         New, writable memory. Alpha is dropped, not blended; gray, palette and CMYK become RGB, and
-        16-bit values v are rounded to v / 257. (Pillow keeps the high byte of 16-bit colors in SGI
-        and JPEG 2000 files, and so does this function.)
+        values v of 16 bits are rounded to v / 257, gray of 12 bits to v / 4095 * 255. (Pillow keeps
+        the high byte of 16-bit colors in SGI and JPEG 2000 files, and so does this function.)
 
     Raises
     ------
@@ -114,13 +115,14 @@ def shrink_factor(height: int, width: int, min_size: tuple[int, int] | None) -> 
     return next((shrink for shrink in (8, 4, 2) if spare >= shrink), 1)
 
 
-def _to_rgb(image: Image, alpha: bool) -> Image:
+def _to_rgb(image: Image, alpha: bool, white: int) -> Image:
     """Return an upright image in RGB; raise DataError if its gray values do not fit.
 
     alpha : add a fourth channel, which is 255 if the file does not have one.
+    white : the largest gray value of a file of more than 8 bits
     """
     if image.mode == "F" or image.mode in _GRAY_16_BIT_MODES:
-        image = _to_8_bit_gray(image)
+        image = _to_8_bit_gray(image, white)
     if alpha:
         return image.convert("RGBA")
     # Alpha is dropped; Pillow would warn about that if it is in a palette.
@@ -244,8 +246,8 @@ def _bomb_error(reason: str, fix: str = ALLOW_MORE) -> DataError:
     return DataError(f"{reason}, possibly a decompression bomb; {fix} if you trust it")
 
 
-def _to_8_bit_gray(image: Image) -> Image:
-    """Scale 0..65535 to 0..255 (Pillow itself would clip at 255)."""
+def _to_8_bit_gray(image: Image, white: int) -> Image:
+    """Scale 0..white to 0..255 (Pillow itself would clip at 255)."""
     values = np.asarray(image)
     if values.dtype.kind == "f":
         raise DataError(
@@ -257,12 +259,12 @@ def _to_8_bit_gray(image: Image) -> Image:
             f"its gray values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
             "save it with 8 or 16 bits"
         )
-    gray: Image = pillow().fromarray(_round_to_8_bits(values))
+    gray: Image = pillow().fromarray(_round_to_8_bits(values, white))
     return gray
 
 
-def _round_to_8_bits(values: Array) -> Array:
-    scaled: Array = np.rint(values / np.float32(_MAX_16_BIT / 255)).astype(np.uint8)
+def _round_to_8_bits(values: Array, white: int = _MAX_16_BIT) -> Array:
+    scaled: Array = np.rint(values / np.float32(white / 255)).astype(np.uint8)
     return scaled
 
 
@@ -291,15 +293,21 @@ def _load_upright(image: Image, tiles: list[Any], file: IO[bytes]) -> Image:
 
 def _low_byte_tile(tile: Any) -> Any:
     """Return the tile of Pillow that decodes the low bytes of 16-bit colors, or None for others."""
-    rawmode, *others = (tile.args,) if isinstance(tile.args, str) else tile.args or ("",)
-    mode, _, order = str(rawmode).partition(";16")
-    if rawmode == "LA;16B":
-        rawmode = "RGBA"
+    raw_mode = _raw_mode(tile)
+    mode, _, order = raw_mode.partition(";16")
+    if raw_mode == "LA;16B":
+        raw_mode = "RGBA"
     elif mode in _COLOR_16_BIT_MODES and order in _OTHER_BYTE_ORDERS:
-        rawmode = f"{mode};16{_OTHER_BYTE_ORDERS[order]}"
+        raw_mode = f"{mode};16{_OTHER_BYTE_ORDERS[order]}"
     else:
         return None
-    return tile._replace(args=rawmode if isinstance(tile.args, str) else (rawmode, *others))
+    return tile._replace(args=raw_mode if isinstance(tile[3], str) else (raw_mode, *tile[3][1:]))
+
+
+def _raw_mode(tile: Any) -> str:
+    """Return Pillow's name of a pixel format in a file; a tile is (codec, box, offset, args)."""
+    arguments = tile[3]
+    return str(arguments[0]) if isinstance(arguments, tuple) and arguments else str(arguments)
 
 
 _JPEG_START = b"\xff\xd8\xff"
@@ -436,7 +444,8 @@ def decode_pixels(
             shrink = shrink_factor(height, width, min_size)
             if shrink > 1:
                 image.draft(None, (image.width // shrink, image.height // shrink))
-            upright = _to_rgb(_load_upright(image, tiles, file), alpha=channels == 4)
+            white = _MAX_12_BIT if "I;12" in map(_raw_mode, tiles) else _MAX_16_BIT
+            upright = _to_rgb(_load_upright(image, tiles, file), channels == 4, white)
             return DecodedImage(_pixel_array(upright, channels), height, width)
 
 

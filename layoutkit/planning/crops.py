@@ -282,7 +282,7 @@ def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
         bounds[name] = float(low), float(high)
     if bounds["scale"][1] > 1:
         raise ArgumentError(f"crop={crop!r}: scale is a share of the area, of at most 1")
-    return RandomCrop(**bounds)
+    return RandomCrop(bounds["scale"], bounds["ratio"])
 
 
 def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, Any], ...]:

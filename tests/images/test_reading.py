@@ -203,6 +203,19 @@ def tiff16(values, order="<", compressed=False, orientation=1, cmyk=False):
     return start + data + struct.pack(f"{order}H", len(tags)) + entries + bytes(4)
 
 
+def tiff12(values, compressed):
+    """Return a TIFF of gray values of 12 bits, two of which are in three bytes."""
+    first, second = values[:, ::2], values[:, 1::2]
+    three = np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], 2)
+    data = three.astype(np.uint8).tobytes()
+    data = zlib.compress(data) if compressed else data
+    height, width = values.shape
+    sizes = {256: width, 257: height, 258: 12, 278: height, 279: len(data)}
+    tags = sizes | {259: 8 if compressed else 1, 262: 1, 273: 8, 277: 1}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
+    return struct.pack("<2sHI", b"II", 42, 8 + len(data)) + data + b"\x09\0" + entries + bytes(4)
+
+
 def as_bytes(values, order):
     return values.astype(f"{order}u2").reshape(len(values), -1).view(np.uint8)
 
@@ -240,6 +253,15 @@ def test_sixteen_bits_are_turned(compressed, orientation, tmp_path):
     path.write_bytes(tiff16(values, compressed=compressed, orientation=orientation))
     expected = TURNED[orientation](np.rint(values / 257).astype(np.uint8))
     check_all_ways(path, np.ascontiguousarray(expected))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_twelve_bits_are_rounded(compressed, tmp_path):
+    values = np.random.default_rng(0).integers(0, 4096, (24, 40))
+    path = tmp_path / "a.tif"
+    path.write_bytes(tiff12(values, compressed))
+    rounded = np.rint(values / 4095 * 255).astype(np.uint8)
+    check_all_ways(path, np.repeat(rounded[..., None], 3, 2))
 
 
 def test_sixteen_bits_of_cmyk_are_rounded():

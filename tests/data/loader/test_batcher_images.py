@@ -8,8 +8,9 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 
 from photographs import noise, save
+from record_files import image, tar, write_rec
 
-from layoutkit import ArgumentError, DataError, ShapeError
+from layoutkit import ArgumentError, Collator, DataError, ShapeError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.images import Decoder, fit, read
 
@@ -35,6 +36,46 @@ def test_images_of_one_size(photos, how):
     for pixels, name in zip(images, names, strict=True):
         np.testing.assert_array_equal(pixels, fit(read(name), (8, 12), how or "cover"))
     assert [rank for batch in found for rank in batch.target.input] == [0, 0, 0, 1, 1]
+
+
+TURNED = [("tif", 6, {}), ("tiff", 8, {"compression": "tiff_lzw"}), ("jpg", 5, {}), ("png", 7, {})]
+
+
+def as_source(kind, folder):
+    """Return a source of the files in folder/a, by name."""
+    paths = sorted((folder / "a").iterdir())
+    if kind == "tar":
+        (folder / "t.tar").write_bytes(tar([(path.name, path.read_bytes()) for path in paths]))
+        return folder / "t.tar"
+    if kind == "rec":
+        write_rec(folder / "t.rec", [image(path.read_bytes(), 0) for path in paths])
+        return folder / "t.rec"
+    if kind == "csv":
+        rows = "".join(f"a/{path.name}\n" for path in paths)
+        (folder / "t.csv").write_text(f"filename\n{rows}")
+        return folder / "t.csv"
+    return folder if kind == "folder" else paths
+
+
+@pytest.mark.parametrize("kind", ["folder", "list", "csv", "tar", "rec"])
+def test_every_source_gives_the_pixels_of_read(kind, tmp_path):
+    for number, (suffix, orientation, options) in enumerate(TURNED):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        path = tmp_path / f"a/{number}.{suffix}"
+        save(path, noise(number, 20, 40, 3), exif=exif, **options)
+    pixels = [read(path) for path in sorted((tmp_path / "a").iterdir())]
+    assert {x.shape for x in pixels} == {(40, 20, 3)}
+    source = as_source(kind, tmp_path)
+    order = {"batch_size": 4, "sampler": "sequential"}
+    with sampled_batcher(source, size=(8, 12), **order) as batches:
+        (batch,) = batches
+    expected = np.stack([fit(x, (8, 12)) for x in pixels])
+    np.testing.assert_array_equal(batch.input.input, expected)
+    whole = Collator("hwc->bhwc", h=40, w=20)
+    with sampled_batcher(source, collate=whole, **order) as batches:
+        (batch,) = batches
+    np.testing.assert_array_equal(batch.input.input, np.stack(pixels))
 
 
 @pytest.mark.parametrize("library", [None, "pillow"])
