@@ -2,7 +2,9 @@
 
 import inspect
 import logging
+import re
 import threading
+from pathlib import Path
 
 import augmented
 import numpy as np
@@ -14,7 +16,7 @@ pytest.importorskip("PIL")
 
 from photographs import encoded, noise
 
-from layoutkit import ArgumentError, DataError, DtypeError, PatternError
+from layoutkit import ArgumentError, DataError, DtypeError, LayoutkitError, PatternError
 from layoutkit.data import ImageRecordProvider, Provider, open_index
 from layoutkit.data.io.image_record import pack_image, read_mean, write_mean
 from layoutkit.data.recordio import RecordWriter
@@ -414,3 +416,31 @@ def test_a_mean_of_damaged_images_is_that_of_the_others(damaged, tmp_path):
     path, _ = damaged
     data, _ = real(epoch(path, mean_img=tmp_path / "mean.bin"))
     np.testing.assert_allclose(data.mean(axis=0), np.zeros(SHAPE), atol=1e-4)
+
+
+# Keywords that ImageRecordIter declares: image_iter_common.h and image_aug_default.cc of MXNet 1.9.
+MXNET = """
+    path_imglist path_imgrec path_imgidx aug_seq label_width data_shape preprocess_threads verbose
+    num_parts part_index device_id shuffle_chunk_size shuffle_chunk_seed seed_aug batch_size
+    round_batch shuffle seed mirror rand_mirror mean_img mean_r mean_g mean_b mean_a std_r std_g
+    std_b std_a scale max_random_contrast max_random_illumination prefetch_buffer ctx dtype resize
+    rand_crop random_resized_crop max_rotate_angle max_aspect_ratio min_aspect_ratio
+    max_shear_ratio max_crop_size min_crop_size max_random_scale min_random_scale max_random_area
+    min_random_area max_img_size min_img_size brightness contrast saturation pca_noise random_h
+    random_s random_l rotate rotate_list fill_value inter_method pad
+""".split()
+
+
+def test_the_page_says_which_keywords_of_mxnet_are_errors():
+    page = (Path(__file__).parents[3] / "docs/providers.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if "`aug_seq`" in line)
+    refused = set()
+    for name in MXNET:
+        try:
+            ImageRecordProvider("none.rec", (3, 4, 4), **{"batch_size": 2, name: 1})
+        except TypeError as error:
+            if "has no" in str(error):
+                refused.add(name)
+        except (LayoutkitError, OSError):
+            pass  # the value or the missing file
+    assert refused == set(re.findall("`([a-z_]+)`", row.split("|")[1]))
