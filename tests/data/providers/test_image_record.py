@@ -428,14 +428,14 @@ MXNET = """
     max_shear_ratio max_crop_size min_crop_size max_random_scale min_random_scale max_random_area
     min_random_area max_img_size min_img_size brightness contrast saturation pca_noise random_h
     random_s random_l rotate rotate_list fill_value inter_method pad
-""".split()
+"""
 
 
 def test_the_page_says_which_keywords_of_mxnet_are_errors():
     page = (Path(__file__).parents[3] / "docs/providers.md").read_text(encoding="utf-8")
     (row,) = (line for line in page.splitlines() if "`aug_seq`" in line)
     refused = set()
-    for name in MXNET:
+    for name in MXNET.split():
         try:
             ImageRecordProvider("none.rec", (3, 4, 4), **{"batch_size": 2, name: 1})
         except TypeError as error:
