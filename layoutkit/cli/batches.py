@@ -191,6 +191,8 @@ class BatchesRequest:
     seed: int
     epoch: int
     partition: tuple[int, int]
+    columns: Mapping[str, Any] | None
+    missing: str
     workers: int | None
     limit: int | None
     profile: bool
@@ -266,7 +268,13 @@ def _open_index(request: BatchesRequest) -> Index:
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if Path(source).exists() and not (Path(source).is_dir() or Path(source).is_file()):
         raise ArgumentError(f"{source}: is neither a folder nor a file; give one of these")
-    index: Index = open_index(source, partition=partition, partitions=partitions)
+    index: Index = open_index(
+        source,
+        partition=partition,
+        partitions=partitions,
+        columns=request.columns,
+        missing=-1 if request.missing == "-1" else request.missing,
+    )
     if index.kind not in _INDEX_KINDS:
         raise ArgumentError(
             f"{source}: images come from a folder or glob, from a "

@@ -24,6 +24,7 @@ from ..data.formats import is_image_name, lowercase_suffix
 from ..data.io.image_record import pack_image
 from ..data.io.reader import RangeFile
 from ..data.io.recordio import FrameError, record_span, scan_records
+from ..data.labels import order_classes
 from ..data.recordio import RecordAppender
 from ..data.sources.recordio import read_image_list
 from ..errors import ArgumentError, DataError
@@ -239,7 +240,7 @@ def _why_unlistable(path: Path, folder: Path) -> str:
 
 def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
     """Return the images in sub-folders, labelled with the sub-folder's index, and the names."""
-    index = open_index(source)
+    index = open_index(source, missing=-1)  # images without a label are reported one by one
     records = [record for record in index if is_image_name(record.url)]
     if len(records) < len(index):
         skipped = len(index) - len(records)
@@ -251,7 +252,7 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
         if record.label is None:
             _report_skipped(f"{record.url}: it is not in a labelled folder")
     # Folders without images are not counted.
-    names = sorted({record.label for record in records if record.label is not None})
+    names = order_classes(record.label for record in records if record.label is not None)
     ranks = {name: rank for rank, name in enumerate(names)}
     labelled = [record for record in records if record.label is not None]
     return [ImageEntry(Path(record.url), [ranks[record.label]]) for record in labelled], names

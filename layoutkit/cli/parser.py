@@ -83,6 +83,14 @@ def partition(text: str) -> tuple[int, int]:
     return _int(part), _int(parts)
 
 
+def columns(text: str) -> dict[str, str | None]:
+    """Return columns by what they are, such as image=photo,label=class; label= for no labels."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(equals and (name or key == "label") for key, equals, name in pairs):
+        raise ArgumentTypeError(f"{text!r} is not columns such as image=photo,label=class")
+    return {key: name or None for key, _, name in pairs}
+
+
 def shape(text: str) -> tuple[int, ...]:
     """Return a shape, such as 64,224,224,3."""
     parts = text.strip("() ").rstrip(",").split(",")
@@ -395,6 +403,10 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     )
     part_help = "read one of P parts, such as 0/4; p counts from 0"
     add("--partition", type=partition, default=(0, 1), metavar="p/P", help=part_help)
+    columns_help = "columns of images and labels, as in image=photo,label=class (label= for none)"
+    add("--columns", type=columns, metavar="image=NAME,label=NAME", help=columns_help)
+    missing_help = "drop images without a label, or give them the target -1 (default: an error)"
+    add("--missing", choices=("drop", "-1"), default="error", help=missing_help)
     add("--limit", type=positive_int, metavar="N", help="stop after N batches")
     profile_help = "also measure the speed if batches took no time, with one batch"
     add("--profile", action="store_true", help=profile_help)

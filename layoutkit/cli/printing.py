@@ -14,8 +14,10 @@ from typing import Any, TextIO
 
 # Keywords in messages of the library that have a command-line option; with or without a value.
 _KEYWORD = re.compile(
-    r"\b(casting|dtype|fill|fit|max_pixels|mean|scale|std|from_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
+    r"\b(casting|dtype|fill|fit|max_pixels|mean|missing|scale|std|from_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
 )
+
+_COLUMNS = re.compile(r"columns=\{'(\w+)': '([^']*)'\}")
 
 
 def escape_controls(text: object, keep: str = "") -> str:
@@ -40,6 +42,7 @@ def keywords_to_options(message: str) -> str:
         value = quoted if quoted is not None else plain
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
+    message = _COLUMNS.sub(r"--columns \1=\2", message)
     return _KEYWORD.sub(option, message)
 
 

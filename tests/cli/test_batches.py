@@ -12,6 +12,7 @@ from batches_of import forget_others, our_threads
 
 Image = pytest.importorskip("PIL.Image")
 
+from layoutkit import DataError
 from layoutkit.cli import main
 from layoutkit.cli.contactsheet import MAX_IMAGES, Caption, contact_sheet
 from layoutkit.data import Dataset, open_index, sampler
@@ -124,7 +125,27 @@ def test_images_without_labels_have_no_targets(tmp_path):
 
 def test_images_beside_labelled_folders_have_rank_minus_one(photos, tmp_path):
     _save(photos / "zebra.png", _noise(9))
-    assert _saved(photos, tmp_path)["target"].tolist() == [0, 0, 0, 1, 1, 2, 2, -1]
+    saved = _saved(photos, tmp_path, "--missing", "-1")
+    assert saved["target"].tolist() == [0, 0, 0, 1, 1, 2, 2, -1]
+    with pytest.raises(DataError, match="record 7 of the source has no label"):
+        open_index(tmp_path / "batches.npz")
+    assert open_index(tmp_path / "batches.npz", missing="drop").labels == [*COLOURS]
+    assert len(_saved(photos, tmp_path, "--missing", "drop")["target"]) == 7
+
+
+def test_an_image_beside_labelled_folders_is_an_error_with_a_cure(photos, capsys):
+    _save(photos / "zebra.png", _noise(9))
+    assert _run(photos) == 2
+    assert "give --missing drop to omit such records, or --missing -1" in capsys.readouterr().err
+
+
+def test_columns_of_a_table_are_given_by_name(photos, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("photo,class\nphotos/bee/3.png,2\nphotos/ant/0.png,10\n")
+    assert _run(tmp_path / "t.csv") == 2
+    assert "say which it is: --columns image=photo" in capsys.readouterr().err
+    saved = _saved(tmp_path / "t.csv", tmp_path, "--columns", "image=photo,label=class")
+    assert (saved["classes"].tolist(), saved["target"].tolist()) == (["2", "10"], [0, 1])
+    assert "classes" not in _saved(tmp_path / "t.csv", tmp_path, "--columns", "image=photo,label=")
 
 
 # ---- tables --------------------------------------------------------------------------------
@@ -315,7 +336,7 @@ def test_the_ceiling_is_measured_with_one_batch(photos, capsys):
 
 
 def test_records_per_second_are_of_those_that_came(photos, capsys):
-    (photos / "notes.txt").write_text("not an image")
+    (photos / "ant" / "notes.txt").write_text("not an image")
     assert _run(photos) == 0
     speed = capsys.readouterr().out.splitlines()[2].split()
     records = float(speed[0].replace(",", ""))

@@ -231,7 +231,7 @@ def test_other_names_and_folders_may_be_bytes(photos, tmp_path):
     assert (odd / "t.lst").read_text().splitlines()[0] == "0\t0\tphotos/ant/0.png"
     saved = tmp_path / "s.npz"
     words = "--size", "8x8", "--save", saved, "--preview", tmp_path / "s.png"
-    assert run("batches", odd / "photos", *words) == 0
+    assert run("batches", odd / "photos", "--missing", "-1", *words) == 0
     with np.load(saved) as arrays:
         assert str(odd) in arrays["name"][0]
 

@@ -14,6 +14,7 @@ import random
 import socket
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -173,17 +174,19 @@ def read_records_file(path):
     rec = path.with_suffix(".rec")
     listed = path.with_suffix(".lst")
     _every(
-        lambda: _read_index(rec),
+        lambda: _read_index(rec, missing=-1),
         lambda: _read_index(rec, kind="raw"),
-        lambda: _read_index(rec, list=listed if listed.exists() else None),
+        lambda: _read_index(rec, missing=-1, list=listed if listed.exists() else None),
         lambda: list(read_records(rec)),
     )
 
 
 def read_tar(path):
     _every(
-        lambda: _read_index(path),
-        lambda: _read_index(path, columns={"label": "json:n"}, partition=1, partitions=2),
+        lambda: _read_index(path, missing=-1),
+        lambda: _read_index(
+            path, missing=-1, columns={"label": "json:n"}, partition=1, partitions=2
+        ),
     )
 
 
@@ -279,10 +282,10 @@ READERS = {
     "images": read_images,
     "means": read_mean,
     "pages": read_page,
-    "parquet": _read_index,
+    "parquet": partial(_read_index, missing=-1),
     "records": read_records_file,
     "states": read_state,
-    "tables": _read_index,
+    "tables": partial(_read_index, missing=-1),
     "tar": read_tar,
     "tfrecord": _read_index,
 }

@@ -27,6 +27,7 @@ from ...memory import Array
 from ..errors import NoLength, NoSuchField, reject_unknown
 from ..formats import FIELD_PAIRS, frame_to_array, is_dataframe, open_arrays
 from ..io.npy import StoredArray
+from ..labels import Missing, check_missing, fill_missing
 from .indexing import expand_ellipsis, key_types
 from .stores import (
     ArrayLikeSource,
@@ -265,13 +266,13 @@ class SourceOptions(NamedTuple):
     layout: Any
     meta: Any
     read_only: bool | None
+    missing: Missing
 
 
-def source_options(layout: Any, meta: Any, read_only: Any) -> SourceOptions:
-    """Return the options, after checking that `read_only` is a bool or None."""
-    return SourceOptions(
-        layout, meta, None if read_only is None else check_bool("read_only", read_only)
-    )
+def source_options(layout: Any, meta: Any, read_only: Any, missing: Any) -> SourceOptions:
+    """Return the options, after checking `read_only` and `missing`."""
+    read_only = None if read_only is None else check_bool("read_only", read_only)
+    return SourceOptions(layout, meta, read_only, check_missing(missing))
 
 
 def make_state(cls: type[Any], source: Any, options: SourceOptions) -> SampleState:
@@ -324,13 +325,41 @@ def make_mapping_state(
         check_name(name)
     layout = options.layout or {}
     meta = options.meta or {}
+    kept = None
+    if cls._is_dataset:
+        sources, kept = _fill_targets(sources, options.missing)
     fields = {
         name: cls(source, layout=layout.get(name), meta=meta.get(name), read_only=options.read_only)
         for name, source in sources.items()
     }
     if cls._is_dataset:
         _check_pairs(fields)
+    if kept is not None:
+        count, rows = store_of(fields[next(iter(fields))]).num_samples(), kept.tolist()
+        fields = {
+            name: field[rows] if store_of(field).num_samples() == count else field
+            for name, field in fields.items()
+        }
     return SampleState(None, fields, locked=bool(options.read_only))
+
+
+def _fill_targets(
+    sources: Mapping[str, Any], missing: Missing
+) -> tuple[Mapping[str, Any], Array | None]:
+    """Return the sources with -1 for missing targets, and the samples to keep (None: all).
+
+    Targets in memory are checked here, those in files when their labels are read.
+    """
+    for pair in FIELD_PAIRS:
+        if {*pair} <= {*sources}:
+            target = sources[pair[1]]
+            values = target.to_numpy() if is_dataframe(target) else target
+            if not isinstance(values, np.ndarray):
+                continue
+            describe = "sample {} of the Dataset has no target".format
+            filled, kept = fill_missing(values, missing, describe)
+            return (sources if filled is values else {**sources, pair[1]: filled}), kept
+    return sources, None
 
 
 def _check_pairs(fields: Mapping[str, Sample]) -> None:
@@ -499,6 +528,9 @@ class Sample(FieldContainer):
     read_only : bool, optional
         By default, as the source; files are read-only. False makes a `.npy` file writable, and
         raises DataError for a source that cannot be written to. Selections inherit it.
+    missing : "error", "drop" or -1
+        Of a Dataset of a mapping: the handling of samples whose target (or y), an array of one
+        axis in memory, is NaN, None or the like: an error, omitted, or with the target -1.
     """
 
     __slots__ = ()
@@ -516,13 +548,19 @@ class Sample(FieldContainer):
         layout: Any = None,
         meta: Mapping[str, Any] | None = None,
         read_only: bool | None = None,
+        missing: str | int = "error",
         **unknown: Never,
     ) -> None:
         reject_unknown(type(self), unknown)
         check_mapping("meta", meta)
         check_mapping("fields", fields)
         cls = type(self)
-        options = source_options(layout, meta, read_only)
+        options = source_options(layout, meta, read_only, missing)
+        if missing != "error" and not (cls._is_dataset and isinstance(source, Mapping)):
+            raise DataError(
+                f"missing={missing!r} is for a Dataset of a mapping of an input and a target in "
+                "memory; for others give it to open_index or sampled_batcher"
+            )
         is_sample = isinstance(source, Sample)
         self._set(source._state_as(cls, options) if is_sample else make_state(cls, source, options))
         if fields:

@@ -19,7 +19,7 @@ from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import dtype_kind
 from ..errors import check_has_records
-from .filesystem import OpenFile, local_path, read_at
+from .filesystem import OpenFile, describe_encoding, local_path, read_at
 
 _BLOCK = 1 << 20
 _MAX_LINE = 1 << 26  # bytes
@@ -70,12 +70,15 @@ class CSVRows:
                 rows = np.loadtxt(lines, parsed_dtype(dtype), delimiter=",", comments=None, ndmin=2)
         if rows is None or rows.shape != (len(lines), width):
             self._check(lines, numbers, range(len(lines)), width, dtype)
-            line = self._line_number(numbers[0])
-            raise DataError(f"{self.path}: NumPy cannot parse line {line} or a later one")
+            raise DataError(f"{self.describe(numbers[0])} or a later one: NumPy cannot parse it")
         if rows.dtype.kind == "f":
             too_large = (np.abs(rows) > _max_value(dtype)).any(1)  # "inf" in the file, or overflow
             self._check(lines, numbers, np.flatnonzero(too_large), width, dtype)
         return rows
+
+    def describe(self, number: int) -> str:
+        """Return the file and line of a row."""
+        return f"{self.path}, line {self._line_number(number)}"
 
     def close(self) -> None:
         """Close the file after the reads in progress; the next read opens it again."""
@@ -109,12 +112,19 @@ class CSVRows:
     ) -> None:
         """Raise DataError for the first of `rows` that is not `width` numbers of `dtype`."""
         for row in rows:
-            error = _row_error(lines[row], width, dtype)
+            # Latin-1, one character a byte, for the offsets of rows; the text is UTF-8.
+            line = lines[row].encode("latin-1").decode(errors="replace")
+            error = _row_error(line, width, dtype)
             number = numbers[row]
             if error:
-                line = self._line_number(number)
                 hint = "; remove the header" if number == 0 and "not a number" in error else ""
-                raise DataError(f"{self.path}, line {line}: {error}{hint}")
+                raise self._encoding_error() or DataError(f"{self.describe(number)}: {error}{hint}")
+
+    def _encoding_error(self) -> DataError | None:
+        """Return the error for a file that is not UTF-8 text, None for others."""
+        file = self._open()
+        reason = describe_encoding(_read(file.descriptor, 0, min(8, self._state[0])))
+        return DataError(f"{self.path} {reason}") if reason else None
 
     def _line_number(self, number: Any) -> int:
         """Return the line number of a row in the file, counted from 1."""

@@ -255,6 +255,33 @@ def open_binary(path: str) -> Iterator[BinaryIO]:
             yield file
 
 
+_COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstandard",
+    b"PK\x03\x04": "zip",
+}
+
+
+def compression_of(head: bytes) -> str | None:
+    """Return the name of the compression of a file with these first bytes; None if it has none."""
+    return next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
+
+
+def describe_encoding(head: bytes) -> str | None:
+    """Return why a file with these first bytes is not UTF-8 text, and the cure; None if it may be.
+
+    The text is a clause that follows the name of the file.
+    """
+    name = compression_of(head)
+    if name is not None:
+        return f"is compressed ({name}); unpack it, as text is read from plain files"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head:
+        return "is UTF-16 or UTF-32 text, or not text; save it as UTF-8"
+    return None
+
+
 def read_all(path: str) -> io.BytesIO:
     """Return all bytes of a path or URL as a seekable file; DataError if it cannot be read.
 

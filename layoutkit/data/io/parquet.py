@@ -80,8 +80,18 @@ class RowGroups:
             scalar = column[row - int(shard.starts[group])]
             value = _value(scalar) if scalar.is_valid else None
         if value is None:
-            raise DataError(f"{shard.url}, row {row}: column {self._column} is null")
+            raise DataError(f"{shard.url}, row {row}: {self._describe_null(scalar)}")
         return value
+
+    def _describe_null(self, scalar: Any) -> str:
+        value = scalar.as_py()
+        path = value.get("path") if isinstance(value, dict) else None
+        if path is None:
+            return f"column {self._column} is null"
+        return (
+            f"column {self._column} has no bytes but the path {path!r}; open the files themselves: "
+            "open_index({'x': paths, 'y': labels})"
+        )
 
     def _read_group(self, shard: ParquetShard, group: int) -> Any:
         """Return the column of a row group; threads that need it at once share one read."""
@@ -132,6 +142,8 @@ def _value(scalar: Any) -> Any:
     """Return the value of a scalar: bytes, or an array of a fixed shape; None for null."""
     import pyarrow as pa
 
+    if isinstance(scalar, pa.DictionaryScalar):
+        scalar = scalar.value
     if isinstance(scalar, pa.StructScalar):
         scalar = scalar["bytes"]
     if isinstance(scalar, pa.FixedShapeTensorScalar):

@@ -43,6 +43,7 @@ class Arguments:
     """The arguments of `sampled_batcher`, which documents them, before validation."""
 
     sources: Any
+    missing: Any
     batch_size: Any
     sampler: Any
     num_batches: Any
@@ -477,7 +478,7 @@ def make_config(args: Arguments) -> LoaderConfig:
     dims = _parse_dims(args.input_dims, args.batch_dims)
     layouts = _row_layouts(args)
     _check_ranks(args.input_dims, layouts[0])
-    indexes = _open_indexes(args.sources)
+    indexes = _open_indexes(args.sources, args.missing)
     args = with_image_reader(args, indexes)
     _check_processor(args.processor, len(indexes))
     if len(indexes) > 1 and args.processor is None:
@@ -555,12 +556,23 @@ def _make_view_factories(
     )
 
 
-def _open_indexes(sources: Any) -> list[Index]:
+def _open_indexes(sources: Any, missing: Any) -> list[Index]:
     is_list = isinstance(sources, list | tuple)
     if is_list and any(isinstance(source, Index) for source in sources):
-        return [source if isinstance(source, Index) else open_index(source) for source in sources]
-    opened = sources if isinstance(sources, Index) else open_index(sources)
+        return [_open_or_take(source, missing) for source in sources]
+    opened = _open_or_take(sources, missing)
     return opened if isinstance(opened, list) else [opened]
+
+
+def _open_or_take(source: Any, missing: Any) -> Any:
+    if not isinstance(source, Index):
+        return open_index(source, missing=missing)
+    if missing != "error":
+        raise DataError(
+            f"missing={missing!r}, but the source is an Index, whose labels have been read; give "
+            "it to open_index"
+        )
+    return source
 
 
 def _parse_getters(getters: Any, indexes: Sequence[Index]) -> list[Any]:

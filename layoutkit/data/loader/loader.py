@@ -17,6 +17,7 @@ def sampled_batcher(
     sources: Any,
     *,
     batch_size: int,
+    missing: str | int = "error",
     sampler: Any = "linear",
     num_batches: int | None = None,
     drop_last: bool = False,
@@ -69,6 +70,8 @@ def sampled_batcher(
         The first source defines the number of records, their labels and targets.
     batch_size : int
         The number of records in a batch.
+    missing : "error", "drop" or -1
+        The handling of records without a label, as for `open_index`.
     sampler : str, Sampler, or a list with one for each source
         The order of the records: "sequential" (or "linear"), "shuffle" and others, see `sampler`.
         Other sources need as many records as the first, or a kind that draws.
@@ -159,12 +162,13 @@ def sampled_batcher(
     """
     check_names(unknown, [field.name for field in fields(Arguments)])
     args = Arguments(
-        sources=sources, batch_size=batch_size, sampler=sampler, num_batches=num_batches,
-        drop_last=drop_last, seed=seed, shard=shard, get=get, processor=processor, size=size,
-        fit=fit, input_dims=input_dims, batch_dims=batch_dims, dtype=dtype, layout=layout,
-        convert=convert, scale=scale, mean=mean, std=std, clip=clip, collate=collate,
-        offset=offset, flip=flip, crop=crop, on_error=on_error, refill=refill, timeout=timeout,
-        retries=retries, prefetch=prefetch, num_workers=num_workers, progress=progress,
-        cache_dir=cache_dir, cache_size=cache_size, max_record_bytes=max_record_bytes,
+        sources=sources, missing=missing, batch_size=batch_size, sampler=sampler,
+        num_batches=num_batches, drop_last=drop_last, seed=seed, shard=shard, get=get,
+        processor=processor, size=size, fit=fit, input_dims=input_dims, batch_dims=batch_dims,
+        dtype=dtype, layout=layout, convert=convert, scale=scale, mean=mean, std=std, clip=clip,
+        collate=collate, offset=offset, flip=flip, crop=crop, on_error=on_error, refill=refill,
+        timeout=timeout, retries=retries, prefetch=prefetch, num_workers=num_workers,
+        progress=progress, cache_dir=cache_dir, cache_size=cache_size,
+        max_record_bytes=max_record_bytes,
     )  # fmt: skip
     return Batcher(make_config(args), epoch)

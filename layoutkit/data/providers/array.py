@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Never
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...spaces.views import view_for_layout
 from ...spec import can_cast
 from ...views import DataView
 from ..errors import reject_unknown
+from ..labels import check_missing, fill_missing
 from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
 from .base import BaseProvider
 
@@ -166,6 +167,9 @@ class ArrayProvider(BaseProvider):
         Converts each batch: of all data, or of the named arrays.
     scale, mean, std, clip : optional
         In place of `convert`, the formula of its keywords, of all data in their layouts.
+    missing : "error", "drop" or -1
+        The handling of samples whose label (of one axis) is NaN, None or the like: an error,
+        omitted and counted in `skipped`, or with the label -1.
 
     Raises
     ------
@@ -189,10 +193,12 @@ class ArrayProvider(BaseProvider):
         mean: Any = None,
         std: Any = None,
         clip: Any = None,
+        missing: str | int = "error",
         **unknown: Never,
     ) -> None:
         reject_unknown(ArrayProvider, unknown)
         arrays, labels = _as_named(data, "data"), _as_named(label, "label")
+        labels, kept = _fill_missing(labels, missing)
         if convert is not None and not isinstance(convert, Mapping):
             convert = dict.fromkeys(arrays, convert)
         _check_names(arrays, labels, layout=layout, padding=padding, convert=convert)
@@ -204,8 +210,28 @@ class ArrayProvider(BaseProvider):
         targets = [make_field(*item, layouts, padding, convert) for item in labels.items()]
         super().__init__(
             fields, targets, _common_length(fields + targets),
-            batch_size=batch_size, shuffle=shuffle, seed=seed, tail=tail,
+            batch_size=batch_size, shuffle=shuffle, seed=seed, tail=tail, kept=kept,
         )  # fmt: skip
+
+
+def _fill_missing(labels: Mapping[str, Any], missing: Any) -> tuple[dict[str, Any], Array | None]:
+    """Return the labels with -1 for missing ones, and the samples that have all (None: all)."""
+    check_missing(missing)
+    filled: dict[str, Any] = {}
+    kept = None
+    for name, label in labels.items():
+        describe = partial("sample {1} of {0} has no label".format, name)
+        values = label.to_numpy() if hasattr(label, "to_numpy") else label
+        if isinstance(values, list | tuple):
+            values = (
+                np.array(values, object) if any(v is None for v in values) else np.asarray(values)
+            )
+        filled[name], own = fill_missing(values, missing, describe)
+        if filled[name] is values:
+            filled[name] = label  # of any library
+        if own is not None:
+            kept = own if kept is None else np.intersect1d(kept, own)
+    return filled, kept
 
 
 def _as_named(arrays: Any, name: str) -> dict[str, Any]:

@@ -137,14 +137,21 @@ class BaseProvider(Epochs[ProviderBatch]):
         tail: Any,
         partition: Partition | None = None,
         prefetch: Any = 0,
+        kept: Array | None = None,
     ) -> None:
-        """Validate the options. `samples`: size of the source; batch_size=None: a batch of all."""
+        """Validate the options.
+
+        `samples`: size of the source; `kept`: its samples with a label, None for all;
+        batch_size=None: a batch of all.
+        """
         super().__init__(0)
         self._data = tuple(data)
         self._label = tuple(label)
         self._partition = partition
         check_has_records(samples, type(self).__name__, "axis b of its arrays has size 0")
-        self._samples = (partition or _UNPARTITIONED).count(samples)
+        self._kept = kept
+        self._skipped = 0 if kept is None else samples - len(kept)
+        self._samples = (partition or _UNPARTITIONED).count(samples - self._skipped)
         self._size = self._samples if batch_size is None else check_int("batch_size", batch_size, 1)
         if self._size > _MAX_ROWS:
             raise DataError(
@@ -177,6 +184,11 @@ class BaseProvider(Epochs[ProviderBatch]):
     def dropped(self) -> int:
         """The number of samples dropped so far in this epoch because they could not be read."""
         return 0
+
+    @property
+    def skipped(self) -> int:
+        """The number of samples of the source that are omitted, such as those without a label."""
+        return self._skipped
 
     @property
     def provide_data(self) -> Named:
@@ -311,9 +323,9 @@ class BaseProvider(Epochs[ProviderBatch]):
         if self._shuffle:
             positions = self._permute(epoch, positions)
         result: Array = positions.view(np.int64)
-        return (
-            result if self._partition in (None, _UNPARTITIONED) else self._partition.place(result)
-        )
+        if self._partition not in (None, _UNPARTITIONED):
+            result = self._partition.place(result)
+        return result if self._kept is None else self._kept[result]
 
     def _batches_ordered_at_once(self) -> int:
         """Return the number of batches to order at once, a multiple of the group size."""

@@ -21,7 +21,9 @@ from ...spaces.views import view_for_layout
 from ...spec import DType, as_dtype
 from ...views import DataView
 from ..io.csv import CSVRows, parsed_dtype
+from ..labels import check_missing, fill_missing
 from ..loader.batch import ViewFactory, default_layout, result_layout
+from .array import make_field
 from .base import BaseProvider, as_partition, check_array_names, log_opened, translate_mxnet_kwargs
 
 
@@ -49,7 +51,7 @@ class CSVProvider(BaseProvider):
     data_shape : tuple of int
         The shape of a row, `(784,)` or `(1, 28, 28)`: its product is the numbers per line.
     label_csv : path, optional
-        The labels, with equally many rows. By default there is no label.
+        The labels, with equally many rows, read at once. By default there is no label.
     label_shape : tuple of int
         `()` and `(1,)`: a number a row, batches (b,); `(n,)`: n numbers, (b, n). Always float32.
     batch_size : int
@@ -71,6 +73,9 @@ class CSVProvider(BaseProvider):
         The number of batches that a thread reads ahead (`prefetch_buffer` is an alias).
     data_name, label_name : str
         Their names; `label_name=None` omits the label.
+    missing : "error", "drop" or -1
+        The handling of rows whose only label is nan: an error, omitted and counted in `skipped`,
+        or with the label -1.
     **others
         Keywords of MXNet's CSVIter under their own names; `silent` and `verbose` control
         the log line when the file is opened.
@@ -102,6 +107,7 @@ class CSVProvider(BaseProvider):
         prefetch: int = 0,
         data_name: str = "data",
         label_name: str | None = "softmax_label",
+        missing: str | int = "error",
         **others: Any,
     ) -> None:
         verbose, arguments = translate_mxnet_kwargs(
@@ -113,14 +119,16 @@ class CSVProvider(BaseProvider):
         label = _label_shape(label_shape)
         rows = CSVRows(fspath(data_csv))
         columns, labels = [_Column(rows, *spec)], []
+        check_missing(missing)
+        kept = None
         if label_csv is not None and label_name is not None:
             label_rows = CSVRows(fspath(label_csv))
             _check_as_many(rows, label_rows)
-            spec = _column_spec(label_name, label, None, np.dtype(np.float32))
-            labels = [_Column(label_rows, *spec)]
+            values, kept = _read_labels(label_rows, label, missing)
+            labels = [make_field(label_name, values, {}, 0, None)]
         super().__init__(
             columns, labels, len(rows), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, **arguments,
+            partition=partition, kept=kept, **arguments,
         )  # fmt: skip
         log_opened(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
 
@@ -161,6 +169,22 @@ class _Column:
     @cached_property
     def _view_factory(self) -> ViewFactory:
         return ViewFactory(self.layout, self.name)
+
+
+_ROWS_AT_ONCE = 1 << 16  # rows of labels whose text is in memory at once
+
+
+def _read_labels(rows: CSVRows, shape: tuple[int, ...], missing: Any) -> tuple[Array, Array | None]:
+    """Return all labels as float32, and the rows to keep (None: all)."""
+    width, dtype = prod(shape), np.dtype(np.float32)
+    starts = range(0, len(rows), _ROWS_AT_ONCE)
+    parts = [
+        rows.read(np.arange(start, min(start + _ROWS_AT_ONCE, len(rows))), width, dtype)
+        for start in starts
+    ]
+    rows.close()
+    values = np.concatenate(parts).reshape(len(rows), *shape)
+    return fill_missing(values, missing, lambda row: f"{rows.describe(row)} has no label")
 
 
 def _column_spec(

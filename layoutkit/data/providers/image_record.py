@@ -32,6 +32,7 @@ from ..io.filesystem import exists
 from ..io.image_record import extract_image, read_mean, unpack_image, write_mean
 from ..io.reader import Reader
 from ..io.recordio import unpack_frames
+from ..labels import check_missing
 from ..loader.batch import ViewFactory
 from ..loader.batcher import Position, as_position, checked_batches, log_dropped
 from ..loader.chunk import RecordPipeline, RecordSource, describe_error
@@ -161,10 +162,10 @@ def row_layout(layout: str) -> str:
     return str(Layout(tuple(group for group in parsed.groups if group != "b"), parsed.names))
 
 
-def open_records(path: Any, index: Any, listed: Any) -> RangedIndex:
+def open_records(path: Any, index: Any, listed: Any, missing: str | int) -> RangedIndex:
     """Return the index of image records; "" means no file, as in MXNet."""
     options: dict[str, Any] = {"index": index or None, "list": listed or None}
-    index_: RangedIndex = open_index(fspath(path), kind="image", **options)
+    index_: RangedIndex = open_index(fspath(path), kind="image", missing=missing, **options)
     return index_
 
 
@@ -398,6 +399,9 @@ class ImageRecordProvider(BaseProvider):
     mean_img : path or array, optional
         The mean image, (channels, height, width). If the file does not exist, it is computed from
         all images without random augmentation, and written.
+    missing : "error", "drop" or -1
+        The handling of records whose labels are NaN: an error, omitted and counted in `skipped`, or
+        with the label -1.
     **others
         Every option of `images.Augmenter`; `silent` and `verbose` control the log line
         when the file is opened.
@@ -433,6 +437,7 @@ class ImageRecordProvider(BaseProvider):
         label_name: str | None = "softmax_label",
         seed_aug: int | None = None,
         mean_img: Any = None,
+        missing: str | int = "error",
         **others: Any,
     ) -> None:
         options = {name: others.pop(name) for name in (*others,) if name in _OPTIONS}
@@ -445,7 +450,10 @@ class ImageRecordProvider(BaseProvider):
         row = row_layout(layout)
         common = {**options, "seed": seed if seed_aug is None else seed_aug}
         augment = Augmenter(data_shape, layout=row, dtype=dtype, **common)
-        index = open_records(path_imgrec, path_imgidx, path_imglist)
+        check_missing(missing)
+        index = open_records(
+            path_imgrec, path_imgidx, path_imglist, -1 if label_name is None else missing
+        )
         if isinstance(mean_img, str | PathLike):
             plain = augment.unaugmented()
             mean_img = (
@@ -461,6 +469,7 @@ class ImageRecordProvider(BaseProvider):
             [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **arguments,
         )  # fmt: skip
+        self._skipped = index.skipped
         self._position: int = Position()
         self._rows: ImageRows = rows
         self._strict, self._lazy_pool = strict, LazyWorkerPool(workers)

@@ -28,11 +28,13 @@ from ..formats import (
     CONTAINER_KINDS,
     TABLE_DELIMITERS,
     container_kind,
+    is_dataframe,
     is_image_name,
     lowercase_suffix,
 )
 from ..io.filesystem import is_url
 from ..io.zarr import is_store
+from ..labels import check_missing
 from .arrays import open_tensor
 from .base import Groups, Index, Partition, check_schemes, group_by_code
 from .directory import DirectoryIndex
@@ -40,7 +42,7 @@ from .files import FilesIndex, is_file_list
 from .parquet import open_parquet
 from .partfiles import PartsIndex
 from .recordio import open_record_file
-from .table import open_table
+from .table import is_file_frame, open_frame, open_table
 from .tfrecord import open_tfrecord
 from .webdataset import open_tar
 
@@ -57,8 +59,7 @@ def open_index(
     index: str | os.PathLike[str] | None = None,
     list: str | os.PathLike[str] | None = None,  # noqa: A002  # MXNet's name of the file
     columns: Mapping[str, Any] | None = None,
-    column: str | None = None,
-    label: str | None = None,
+    missing: str | int = "error",
     **unknown: Never,
 ) -> Any:
     """Open a source of records.
@@ -80,8 +81,8 @@ def open_index(
         of positions in it. A single array may have any name.
 
         Files of one record each, such as images: a list of paths, a glob ("photos/*.jpg"), one
-        path, ``{"x": paths, "y": labels}``, or a data frame with a column filename, path, file,
-        filepath or image, and a column label. A list of other sources gives a list of Indexes.
+        path, ``{"x": paths, "y": labels}``, or a data frame with the columns of a csv file. A list
+        of other sources gives a list of Indexes.
     kind : str, optional
         The kind of the source, if its name does not tell: "csv", "tsv", "directory", "parts",
         "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or "tfrecord". "image" and
@@ -98,13 +99,19 @@ def open_index(
     list : path, optional
         A .lst whose labels replace those of a .rec, matched by the ids of its records.
     columns : mapping, optional
+        For a table, a data frame or a .parquet: the column of files or images, and the column or
+        columns of labels (None: no labels), as in ``{"image": "photo", "label": "class"}``. By
+        default the one column filename, file_name, file, path, filepath or image, and the columns
+        label, label1, label2, ... Records of a .parquet are bytes or lists of a fixed size.
+
         For a .tar: the members that are the image and the label, by their suffixes, as in
         ``{"image": ("jpg", "png"), "label": "json:class"}``. By default the first of jpg, jpeg,
-        png, webp, npy and the other suffixes that `images.read` decodes, and an integer in cls,
-        or else the text in txt.
-    column, label : str, optional
-        For a .parquet: the column of bytes or fixed-size lists, by default "image", and the column
-        of labels, by default "label" if it exists.
+        png, webp, npy and the other suffixes that `images.read` decodes, and a number or word in
+        cls, or else the text in txt.
+    missing : "error", "drop" or -1
+        The handling of records without a label (None, NaN, NaT, pandas.NA, empty text, no member
+        cls) where others have one: an error, omitted and counted in `skipped`, or with the target
+        -1, which is no class.
 
     Raises
     ------
@@ -121,7 +128,8 @@ def open_index(
         "index": _check_path("index", index),
         "list": _check_path("list", list),
     }
-    options |= {"columns": columns, "column": column, "label": label, "schemes": allowed or None}
+    options |= {"columns": columns, "schemes": allowed or None}
+    options["missing"] = check_missing(missing)
     is_list = isinstance(source, builtins.list | tuple)
     if is_list:
         check_has_records(len(source), "the source", "the list is empty; give at least one source")
@@ -129,13 +137,13 @@ def open_index(
         shared: Any = {"kind": kind, "partition": part, "partitions": number}
         return [open_index(item, **shared, **{**options, "schemes": allowed}) for item in source]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    name = _check_kind(kind) or _guess_kind(source, path)
+    name = _check_kind(kind) or _guess_kind(source, path, columns)
     if path is None and name not in ("tensor", "files"):
         raise DataError(f"kind={kind!r} takes a path or URL, not a {type_name(source)}")
     opener, keywords = _OPENERS[name]
     kwargs = {key: value for key, value in options.items() if key in keywords}
     for key in options.keys() - kwargs.keys():
-        if options[key] is not None:
+        if options[key] not in (None, "error"):
             kinds = ", ".join(kind for kind, row in _OPENERS.items() if key in row.keywords)
             raise DataError(f"{key}= is for an index of kind {kinds}; {source!r} is {name}")
     return opener(source if path is None else path, name, Partition(part, number), **kwargs)
@@ -148,17 +156,28 @@ class _Opener(NamedTuple):
     keywords: tuple[str, ...] = ()
 
 
+def _open_files(source: Any, kind: str, partition: Partition, **options: Any) -> Index:
+    if is_dataframe(source):
+        return open_frame(source, kind, partition, **options)
+    if options.pop("columns") is not None:
+        raise DataError("columns= names columns of a table; give a list of files without it")
+    return FilesIndex(source, kind, partition, **options)
+
+
 _OPENERS = {
-    **{suffix[1:]: _Opener(open_table, ("schemes",)) for suffix in TABLE_DELIMITERS},
-    "directory": _Opener(DirectoryIndex),
-    "files": _Opener(FilesIndex),
+    **{
+        suffix[1:]: _Opener(open_table, ("columns", "missing", "schemes"))
+        for suffix in TABLE_DELIMITERS
+    },
+    "directory": _Opener(DirectoryIndex, ("missing",)),
+    "files": _Opener(_open_files, ("columns", "missing")),
     "parts": _Opener(PartsIndex),
-    "tensor": _Opener(open_tensor),
-    "zarr": _Opener(open_tensor),
-    "image": _Opener(open_record_file, ("index", "list")),
+    "tensor": _Opener(open_tensor, ("missing",)),
+    "zarr": _Opener(open_tensor, ("missing",)),
+    "image": _Opener(open_record_file, ("index", "list", "missing")),
     "raw": _Opener(open_record_file, ("index", "list")),
-    "tar": _Opener(open_tar, ("columns",)),
-    "parquet": _Opener(open_parquet, ("column", "label")),
+    "tar": _Opener(open_tar, ("columns", "missing")),
+    "parquet": _Opener(open_parquet, ("columns", "missing")),
     "tfrecord": _Opener(open_tfrecord),
 }
 
@@ -186,9 +205,10 @@ def _is_path(source: Any) -> bool:
     return isinstance(source, str | os.PathLike)
 
 
-def _guess_kind(source: Any, path: str | None) -> str:
+def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
     if path is None:
-        return "files" if is_file_list(source) else "tensor"
+        are_files = is_file_list(source) or is_file_frame(source, columns)
+        return "files" if are_files else "tensor"
     kind = _source_kind(path)
     if kind is not None:
         return kind

@@ -22,48 +22,60 @@ from ..formats import (
 )
 from ..io.npy import StoredArray
 from ..io.zarr import ChunkedArray, read_zarr
+from ..labels import Labels, Missing, read_labels, select_labelled
 from ..records import Record, records_of
 from .base import Index, Partition
 
 
-def open_tensor(source: Any, kind: str, partition: Partition) -> Index:
+def open_tensor(source: Any, kind: str, partition: Partition, missing: Missing = "error") -> Index:
     """Open an array, a mapping of x and y, a Dataset, or a file of arrays."""
     loaded = source
     if isinstance(source, str):
         loaded = read_zarr(source) if kind == "zarr" else open_arrays(source)
     name = source if isinstance(source, str) else "the source"
-    x, y, classes = _parts(loaded, name)
+    x, labels = _parts(loaded, name)
     check_has_records(_count(x), name, "the size of its first axis, which counts records, is 0")
-    return TensorIndex(x, y, kind, partition, classes)
+    return TensorIndex(x, labels, kind, partition, missing)
 
 
 class TensorIndex(Index):
-    """The records along the first axis of x; y contains their labels or targets.
-
-    With `classes`, y contains positions in them.
-    """
+    """The records along the first axis of x, with their labels or targets."""
 
     def __init__(
-        self, x: Any, y: Any, kind: str, partition: Partition, classes: Any = None
+        self, x: Any, labels: Labels, kind: str, partition: Partition, missing: Missing
     ) -> None:
+        kept = select_labelled(
+            labels.without, missing, lambda row: f"record {row} of the source has no label"
+        )
+        if kept is not None:
+            self.skipped = _count(x) - len(kept)
+            labels = labels.chosen(kept)
+            if isinstance(x, np.ndarray):
+                x, kept = x[kept], None
+        self._kept = kept  # the rows of x that are records, None for all
         self._partition = partition
         self._x = x
-        self._count = partition.count(_count(x))
-        labels, codes, self._y = split_labels(y, classes)
-        own_codes = None if codes is None else codes[partition.rows]
-        super().__init__(kind, None, labels, own_codes)
+        self._y = labels.targets
+        self._count = partition.count(_count(x) if kept is None else len(kept))
+        own = None if labels.codes is None else labels.codes[partition.rows]
+        super().__init__(kind, None, labels.names, own)
         if isinstance(x, ChunkedArray):
             self.chunk_window = x.slab, x.window
 
     def __len__(self) -> int:
         return self._count
 
+    def _place(self, numbers: Any) -> Any:
+        """Return the row of x of a record; also for arrays."""
+        places = self._partition.place(numbers)
+        return places if self._kept is None else self._kept[places]
+
     def record(self, number: int) -> Record:
         """Return a row of x, as a view if possible, with its label."""
         code = -1 if self._codes is None else int(self._codes[number])
         label = None if code < 0 else self.labels[code]
         return Record(
-            array=_row(self._x, self._partition.place(number)),
+            array=_row(self._x, int(self._place(number))),
             label=label,
             labels=() if code < 0 else (self.labels[code],),
             position=number,
@@ -71,7 +83,7 @@ class TensorIndex(Index):
 
     def records(self, numbers: Array) -> list[Record]:
         """Return records column by column, several times faster than record by record."""
-        places = self._partition.place(numbers).tolist()
+        places = self._place(numbers).tolist()
         names = [*self.labels, None]
         codes = [-1] * len(numbers) if self._codes is None else self._codes[numbers].tolist()
         x = self._x
@@ -124,42 +136,59 @@ def _row(array: Any, place: int) -> Any:
     return row() if callable(row) else np.asarray(row)
 
 
-def split_labels(y: Any, classes: Any = None) -> tuple[list[Any], Array | None, Any]:
-    """Return (sorted labels, label codes of the records, None), or ([], None, y) for targets.
+def labels_of(y: Any, name: str, classes: Any = None) -> Labels:
+    """Return the labels of records: classes, or targets if y is numbers that are no classes.
 
-    The labels are `classes`, and the codes are y, if there are classes.
+    With `classes`, y contains positions in them, or -1 for no label.
     """
     if y is None:
-        return [], None, None
+        return Labels([])
     if classes is not None:
-        return (*_classes_and_codes(y, _read_array(classes)), None)
-    if not _are_labels(y):
-        return [], None, y
-    labels, codes = np.unique(_read_array(y), return_inverse=True)
-    return labels.tolist(), codes, None
+        return _labels_in_classes(read_array(_as_array(y, name)), _as_array(classes, "classes"))
+    values = _single_values(y, name)
+    labels = Labels([]) if values is None else read_labels(values, name)
+    is_target = values is None or labels.targets is values
+    # Targets remain what they are: rows, or lazy arrays.
+    return Labels([], None, _as_array(y, name)) if is_target else labels
 
 
-def _classes_and_codes(y: Any, classes: Array) -> tuple[list[Any], Array]:
-    """Return the labels and the codes; raise DataError unless the codes are -1 or positions."""
-    codes = _read_array(y)
+_LABEL_KINDS = "biufcUSTOmM"  # of dtypes whose elements can be labels
+
+
+def _single_values(y: Any, name: str) -> Any:
+    """Return the values of y, an array or list, if there is one for each record, else None."""
+    if isinstance(y, list | tuple):
+        are_rows = any(isinstance(value, list | tuple) or np.ndim(value) for value in y)
+        return None if are_rows else list(y)
+    if hasattr(y, "to_pylist"):  # a column of pyarrow
+        return _single_values(y.to_pylist(), name)
+    if hasattr(y, "_iter_fields"):
+        head = y[:0]()
+        return None if isinstance(head, list) or head.ndim != 1 else np.asarray(y())
+    if len(getattr(y, "shape", ())) != 1:
+        return None
+    if isinstance(y, np.ma.MaskedArray):
+        values = y.data.astype(object)
+        values[np.ma.getmaskarray(y)] = None
+        y = values
+    elif hasattr(y, "to_numpy"):  # a column of a data frame, or an extension array of pandas
+        y = np.asarray(y.to_numpy())
+    elif getattr(getattr(y, "dtype", None), "kind", "") != "O":
+        y = _as_array(y, name)
+    values = read_array(y)
+    return values if values.dtype.kind in _LABEL_KINDS else None
+
+
+def _labels_in_classes(codes: Array, classes: Any) -> Labels:
+    """Return the labels; raise DataError unless the codes are -1 or positions of classes."""
+    names = read_array(classes).tolist()
     is_valid = codes.ndim == 1 and codes.dtype.kind in "iu"
-    if not is_valid or (codes.size and not -1 <= codes.min() <= codes.max() < len(classes)):
+    if not is_valid or (codes.size and not -1 <= codes.min() <= codes.max() < len(names)):
         raise DataError(
-            f"there are {len(classes)} classes, but the target does not consist of their positions "
-            f"0 to {len(classes) - 1}; correct it, or remove the classes"
+            f"there are {len(names)} classes, but the target does not consist of their positions "
+            f"0 to {len(names) - 1}; correct it, or remove the classes"
         )
-    return classes.tolist(), codes
-
-
-def _are_labels(y: Any) -> bool:
-    """Return True if y has one integer or string per record; reads elements only of objects."""
-    labels = y[:0]() if hasattr(y, "_iter_fields") else y
-    if isinstance(labels, list):  # rows that may differ in length
-        return False
-    dtype_kind = getattr(getattr(labels, "dtype", None), "kind", "")
-    if len(labels.shape) != 1 or dtype_kind != "O":
-        return len(labels.shape) == 1 and dtype_kind in [*"iuUST"]
-    return _are_strings(_read_array(y))
+    return Labels(names, codes, None, codes < 0)
 
 
 def _count(array: Any) -> int:
@@ -167,28 +196,31 @@ def _count(array: Any) -> int:
     return len(array) if hasattr(array, "_iter_fields") else int(array.shape[0])
 
 
-def _read_array(array: Any) -> Array:
+def read_array(array: Any) -> Array:
     """Return all elements as a NumPy array."""
     return np.asarray(array() if hasattr(array, "_iter_fields") else array[:])
 
 
-def _parts(loaded: Any, name: str) -> tuple[Any, Any, Any]:
-    """Return input, target and classes of a source; DataError if they do not match."""
+def _parts(loaded: Any, name: str) -> tuple[Any, Labels]:
+    """Return the input and the labels of a source; DataError if they do not match."""
     if hasattr(loaded, "_iter_fields"):  # a Dataset
         loaded = _fields(loaded)
     if not isinstance(loaded, Mapping):
-        return _as_array(loaded, name), None, None
+        return _as_array(loaded, name), Labels([])
     x_name, y_name = field_pair(loaded, name, _SAVED_NAMES)
     x = _as_array(loaded[x_name], x_name)
-    y, classes = (
-        None if loaded.get(key) is None else _as_array(loaded[key], key)
-        for key in (y_name, "classes")
-    )
-    if y is not None and _count(x) != _count(y):
+    labels = labels_of(loaded.get(y_name), y_name, loaded.get("classes"))
+    check_lengths(x_name, _count(x), y_name, labels)
+    return x, labels
+
+
+def check_lengths(x_name: str, count: int, y_name: str, labels: Labels) -> None:
+    """Raise DataError unless there are as many labels as records, or none."""
+    own = labels.targets if labels.codes is None else labels.codes
+    if own is not None and _count(own) != count:
         raise DataError(
-            f"{x_name} has {_count(x)} records and {y_name} {_count(y)}; they must be as many"
+            f"{x_name} has {count} records and {y_name} {_count(own)}; give one label per record"
         )
-    return x, y, classes
 
 
 # Arrays besides input and target in the files that `layoutkit batches --save` writes.

@@ -81,12 +81,16 @@ class Index(Sequence[Record]):
     url_prefix : str
         The prefix of relative file names; None for arrays.
     labels : list
-        The sorted labels of all partitions, also those without records in this one; the `classes`
-        of a file of arrays in their order.
+        The labels of all partitions, also those without records in this one, in order: whole
+        numbers, also as text, as numbers, other names as text; the `classes` of a file of arrays
+        in their own order.
     label_index : dict
         The rank of each label in `labels`.
     partition : (part, parts)
         The part of the source's records that this index contains.
+    skipped : int
+        The number of records of the whole source that are omitted, such as those without a label
+        if `missing="drop"`.
     """
 
     skipped = 0  # records of the whole source that are omitted
@@ -132,7 +136,7 @@ class Index(Sequence[Record]):
 
     def ranks(self, numbers: Array) -> Array | None:
         """Return the ranks of the records' labels, -1 for no label; None without any labels."""
-        if not self.labels or self._codes is None:
+        if self._codes is None:
             return None
         ranks: Array = self._codes[numbers]
         return ranks

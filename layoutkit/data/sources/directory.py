@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import DataError
 from ..errors import check_has_records
 from ..io.filesystem import convert_os_errors, is_url, join_path
+from ..labels import Missing, order_classes, select_labelled
 from ..records import Record
 from .base import Index, Partition
 
@@ -18,18 +19,31 @@ from .base import Index, Partition
 class DirectoryIndex(Index):
     """The files in a folder and below it, sorted by name at each level, without hidden ones."""
 
-    def __init__(self, folder: str, kind: str, partition: Partition) -> None:
+    def __init__(
+        self, folder: str, kind: str, partition: Partition, missing: Missing = "error"
+    ) -> None:
         if is_url(folder) or not Path(folder).is_dir():
             raise DataError(f"{folder} is not a local folder; kind='parts' takes folders at URLs")
         with convert_os_errors(folder):
             paths = list(_walk(folder, "", ()))
         check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
-        labels = sorted({path.partition("/")[0] for path in paths if "/" in path})
+        labels = order_classes(path.partition("/")[0] for path in paths if "/" in path)
         ranks = {label: rank for rank, label in enumerate(labels)}
+        codes = np.array([ranks[path.partition("/")[0]] if "/" in path else -1 for path in paths])
+        kept = select_labelled(
+            codes < 0 if labels else None,
+            missing,
+            lambda row: (
+                f"{join_path(folder, paths[row])} is in no labelled folder and has no label"
+            ),
+        )
+        if kept is not None:
+            self.skipped = len(paths) - len(kept)
+            paths = [paths[row] for row in kept.tolist()]
+            codes = codes[kept]
         self._partition = partition
         self._paths = paths[partition.rows]
-        codes = [ranks[path.partition("/")[0]] if "/" in path else -1 for path in self._paths]
-        super().__init__(kind, folder, labels, np.array(codes, dtype=np.int64))
+        super().__init__(kind, folder, labels, codes[partition.rows] if labels else None)
 
     def __len__(self) -> int:
         return len(self._paths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any
@@ -14,20 +14,30 @@ from ...memory import Array
 from ..io.filesystem import local_path, parent_folder
 from ..io.parquet import ParquetShard, RowGroups, open_shard, read_column
 from ..io.reader import Reader
+from ..labels import (
+    FILE_COLUMNS,
+    Columns,
+    Missing,
+    check_columns,
+    find_columns,
+    is_missing,
+    rank_classes,
+)
 from ..records import Record
 from .base import Partition
 from .ranged import LabelColumns, RangedIndex, RecordColumns, Versions, expand_shards, label_columns
 
-_IMAGE = "image"
-_LABEL = "label"
-
 
 def open_parquet(
-    path: str, kind: str, partition: Partition, column: str | None = None, label: str | None = None
+    path: str,
+    kind: str,
+    partition: Partition,
+    columns: Mapping[str, Any] | None = None,
+    missing: Missing = "error",
 ) -> RangedIndex:
     """Open a Parquet file, or several by wildcards or braces."""
     files = expand_shards(path)
-    index = ParquetIndex(kind, files, partition, column or _IMAGE, label)
+    index = ParquetIndex(kind, files, partition, columns, missing)
     if all(local_path(file) is not None for file in files):
         len(index)  # loads local files now, so that their errors are raised here
     return index
@@ -37,11 +47,16 @@ class ParquetIndex(RangedIndex):
     """Rows of Parquet files. Only pyarrow knows their location, so records have no offset."""
 
     def __init__(
-        self, kind: str, files: list[str], partition: Partition, column: str, label: str | None
+        self,
+        kind: str,
+        files: list[str],
+        partition: Partition,
+        columns: Mapping[str, Any] | None,
+        missing: Missing,
     ) -> None:
         self._files = files
-        self._column = column
-        self._label = label
+        self._given_columns = check_columns(columns)
+        self._missing = missing
         load = self._columns
         super().__init__(
             kind, parent_folder(files[0]), partition, load, _no_byte_range, _no_byte_range
@@ -49,27 +64,39 @@ class ParquetIndex(RangedIndex):
 
     def getter(self, reader: Reader) -> Callable[[Record], Any]:
         """Return a function that reads a row's bytes or array; row groups are cached."""
-        return partial(self._row, RowGroups(self._column, reader))
+        return partial(self._row, RowGroups(self._field.name, reader))
 
     @property
     def has_images(self) -> bool:  # type: ignore[override]
         """True if rows are bytes rather than arrays."""
-        return _content_kind(self._shards[0].schema.field(self._column).type) == "bytes"
+        return _content_kind(self._field.type) == "bytes"
 
     def _extents(self, numbers: Array) -> tuple[Any, Any]:
         return repeat(None), repeat(None)
 
     @cached_property
     def _shards(self) -> list[ParquetShard]:
-        shards = [open_shard(file) for file in self._files]
-        for shard in shards:
-            _check(shard, self._column, self._label)
-            if shard.schema.field(self._column) != shards[0].schema.field(self._column):
+        return [open_shard(file) for file in self._files]
+
+    @cached_property
+    def _found(self) -> list[Columns]:
+        """The columns of each file; all have records of one type."""
+        shards = self._shards
+        found = [_find(shard, self._given_columns) for shard in shards]
+        first = shards[0].schema.field(found[0].image)
+        for shard, columns in zip(shards, found, strict=True):
+            own = shard.schema.field(columns.image)
+            if own != first:
                 raise DataError(
-                    f"{shard.url}: {self._column} is {shard.schema.field(self._column).type}, but "
-                    f"{shards[0].schema.field(self._column).type} in {shards[0].url}"
+                    f"{shard.url}: {own.name} is {own.type}, but {first.name} is {first.type} in "
+                    f"{shards[0].url}"
                 )
-        return shards
+        return found
+
+    @property
+    def _field(self) -> Any:
+        """The column of the records."""
+        return self._shards[0].schema.field(self._found[0].image)
 
     @cached_property
     def _starts(self) -> Array:
@@ -82,21 +109,46 @@ class ParquetIndex(RangedIndex):
         file = None
         if len(shards) > 1:
             file = np.repeat(np.arange(len(shards), dtype=np.int32), [s.rows for s in shards])
+        rows, labels = self._labels()
+        if rows is not None:
+            count = len(rows)
+            file = None if file is None else file[rows]
         unknown = np.broadcast_to(np.int64(-1), count)
-        columns = RecordColumns(self._files, file, unknown, unknown, None, *self._labels())
-        return columns._replace(found="the number of rows is 0")
+        columns = RecordColumns(self._files, file, unknown, unknown, rows, *labels)
+        columns = columns._replace(found="the number of rows is 0")
+        return columns.labelled(self._missing, partial(self._describe_unlabelled, rows))
 
-    def _labels(self) -> LabelColumns:
-        name = self._label or _LABEL
-        if name not in self._shards[0].schema.names:
-            return LabelColumns()
-        values = [value for shard in self._shards for value in read_column(shard, name)]
+    def _labels(self) -> tuple[Array | None, LabelColumns]:
+        """Return the row of each record, None if it is a record's number, and the labels."""
+        pairs = zip(self._shards, self._found, strict=True)
+        names = [[shard.schema.names[place] for place in own.labels] for shard, own in pairs]
+        if not any(names):
+            return None, LabelColumns()
+        if len({*map(len, names)}) > 1:
+            raise DataError(
+                f"{self._files[0]} and the files after it differ in their columns of labels; give "
+                "files of one schema, or columns={'label': ...}"
+            )
+        values = [
+            row
+            for shard, own in zip(self._shards, names, strict=True)
+            for row in zip(*(read_column(shard, name) for name in own), strict=True)
+        ]
+        rows = None
+        if len(names[0]) == 1:
+            flat = [value for (value,) in values]
+        else:
+            rows, flat = _records_of_rows(values)
         try:
-            return label_columns(values)
+            return rows, label_columns(flat, is_labelled=True)
         except ValueError as error:
-            row, text = error.args
-            shard, row = self._locate(row)
-            raise DataError(f"{shard.url}, row {row}: in {name}, {text}") from error
+            place, text = error.args
+            shard, row = self._locate(place if rows is None else rows[place])
+            raise DataError(f"{shard.url}, row {row}: in {names[0][0]}, {text}") from error
+
+    def _describe_unlabelled(self, rows: Array | None, number: int) -> str:
+        shard, row = self._locate(number if rows is None else int(rows[number]))
+        return f"{shard.url}, row {row} has no label"
 
     def _row(self, groups: RowGroups, record: Record) -> Any:
         return groups.row(*self._locate(record.position or 0))
@@ -107,24 +159,43 @@ class ParquetIndex(RangedIndex):
         return self._shards[number], row - int(self._starts[number])
 
 
-def _check(shard: ParquetShard, column: str, label: str | None) -> None:
-    """Raise DataError if a column is missing, or cannot hold records."""
-    for option, name in (("column", column), ("label", label)):
-        if name is not None and name not in shard.schema.names:
-            names = ", ".join(shard.schema.names) or "none"
-            raise DataError(f"{shard.url} has no column {name}; give {option}= one of {names}")
-    dtype = shard.schema.field(column).type
-    if _content_kind(dtype) is None:
+def _records_of_rows(rows: list[tuple[Any, ...]]) -> tuple[Array | None, list[Any]]:
+    """Return the row and label of each record of rows with several labels: one for each label.
+
+    Labels that are no classes are the target of their row: the rows are then None.
+    """
+    present = [[value for value in row if not is_missing(value)] for row in rows]
+    if rank_classes([*{value for row in present for value in row}]) is None:
+        return None, [list(row) if own else None for row, own in zip(rows, present, strict=True)]
+    labels = [own or [None] for own in present]
+    numbers = np.repeat(np.arange(len(rows)), [*map(len, labels)])
+    return numbers, [label for own in labels for label in own]
+
+
+def _find(shard: ParquetShard, given: Mapping[str, Any]) -> Columns:
+    """Return the columns of records and labels; raise DataError if one cannot hold records."""
+    schema = shard.schema
+    content = [field.name for field in schema if _content_kind(field.type) is not None]
+    has_file_column = any(name in FILE_COLUMNS for name in content)
+    found = find_columns(
+        schema.names, given, shard.url, content=content if has_file_column else None
+    )
+    field = schema.field(found.image)
+    if _content_kind(field.type) is None:
         raise DataError(
-            f"{shard.url}: {column} is {dtype}; records are of bytes, of a struct with bytes, or "
-            "of lists of a fixed size"
+            f"{shard.url}: {field.name} is {field.type}; records are of bytes, of a struct with "
+            "bytes, or of lists of a fixed size; where a column has the paths of files, open the "
+            "data frame: open_index(pandas.read_parquet(...))"
         )
+    return found
 
 
 def _content_kind(dtype: Any) -> str | None:
     """Return "bytes" or "array" for the type of a column; None for other types."""
     from pyarrow import types
 
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
     if types.is_struct(dtype):
         names = [dtype.field(number).name for number in range(dtype.num_fields)]
         dtype = dtype.field(names.index("bytes")).type if "bytes" in names else None

@@ -1,8 +1,8 @@
 """RangedIndex, the base class of containers: records that are byte ranges in files, with labels.
 
 `RecordColumns` holds the locations and labels of all records; the module of each container format
-fills it. `NumberLabels` and `label_columns` store labels; `expand_shards` expands wildcards and
-braces in a path.
+fills it. `NumberLabels` and `label_columns` store labels, which `data/labels.py` reads;
+`expand_shards` expands wildcards and braces in a path.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ..io.filesystem import (
 )
 from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
+from ..labels import Missing, is_missing, read_labels, select_labelled
 from ..records import Label, Record, records_of
 from .base import Index, Partition
 
@@ -60,7 +61,12 @@ class NumberLabels:
         if self.width is not None:
             self._values = self._values.reshape(len(widths), self.width)
 
-    def chosen(self, rows: slice) -> NumberLabels:
+    def fill_missing(self, number: float) -> None:
+        """Set the label of records without labels."""
+        if self._without:
+            self._values[sorted(self._without)] = number
+
+    def chosen(self, rows: slice | Array) -> NumberLabels:
         """Return the labels of some records, with the width and are_classes of all records."""
         part = object.__new__(NumberLabels)
         part.width = self.width
@@ -70,7 +76,7 @@ class NumberLabels:
         if self._starts is None:
             part._values = self._values[rows].copy()
             if self._without:
-                places = enumerate(range(len(self._values))[rows])
+                places = enumerate(np.arange(len(self._values))[rows].tolist())
                 part._without = frozenset(n for n, place in places if place in self._without)
             return part
         starts = self._starts[:-1][rows]
@@ -162,8 +168,9 @@ class RecordColumns(NamedTuple):
     files            the files; `file` is each record's index in them, None if there is one file
     offsets, lengths int64; length -1 where no record can be read
     positions        positions in the whole source; None if no record is omitted
-    names, codes     sorted class labels, and the rank of each record's label; -1 for no label
+    names, codes     class labels in order, and the rank of each record's label; -1 for no label
     numbers          all labels, if they are numbers
+    unlabelled       True for records without a label; None if the source has no labels
     skipped          the number of omitted records
     found            the text about a source without records: what it has, and what selects some
     """
@@ -176,22 +183,35 @@ class RecordColumns(NamedTuple):
     names: Sequence[Label] = ()
     codes: Array | None = None
     numbers: NumberLabels | None = None
+    unlabelled: Array | None = None
     skipped: int = 0
     found: str = ""
 
-    def chosen(self, partition: Partition) -> RecordColumns:
-        """Return copies of a partition's columns."""
-        if partition.parts == 1:
-            return self
-        rows: dict[str, Any] = {}
+    def chosen(self, rows: slice | Array) -> RecordColumns:
+        """Return copies of the columns with some records."""
+        chosen: dict[str, Any] = {}
         for name in ("file", "offsets", "lengths", "positions", "codes"):
             column = getattr(self, name)
-            rows[name] = None if column is None else column[partition.rows].copy()
+            chosen[name] = None if column is None else column[rows].copy()
         if self.positions is None:
-            rows["positions"] = np.arange(len(self.offsets))[partition.rows].copy()
+            chosen["positions"] = np.arange(len(self.offsets))[rows].copy()
         if self.numbers is not None:
-            rows["numbers"] = self.numbers.chosen(partition.rows)
-        return self._replace(**rows)
+            chosen["numbers"] = self.numbers.chosen(rows)
+        return self._replace(**chosen)
+
+    def labelled(self, missing: Missing, describe: Callable[[int], str]) -> RecordColumns:
+        """Return the columns with records without a label omitted, or with the target -1.
+
+        Raise DataError if there are any, unless `missing` allows them. `describe` returns a clause
+        about a record.
+        """
+        kept = select_labelled(self.unlabelled, missing, describe)
+        if self.numbers is not None and self.unlabelled is not None and missing == -1:
+            self.numbers.fill_missing(-1)
+        if kept is None:
+            return self._replace(unlabelled=None)
+        skipped = self.skipped + len(self.offsets) - len(kept)
+        return self.chosen(kept)._replace(unlabelled=None, skipped=skipped)
 
 
 # The versions of the remote files of a source, by URL; filled while they are read.
@@ -241,7 +261,7 @@ class RangedIndex(Index):
 
     @property
     def skipped(self) -> int:  # type: ignore[override]
-        """The number of records of the whole source that are omitted, as they are empty."""
+        """The number of records of the whole source that are omitted: empty, or without a label."""
         return self._data_columns.skipped
 
     @property
@@ -324,7 +344,7 @@ class RangedIndex(Index):
         first, *rest = columns.files
         name = f"{first} and {len(rest)} other files" if rest else first
         check_has_records(len(columns.offsets), name, columns.found)
-        return columns.chosen(self._partition)
+        return columns if self._partition.parts == 1 else columns.chosen(self._partition.rows)
 
     def file_version(self, url: str) -> FileVersion | None:
         """Return the version that a remote file had when its records were located."""
@@ -376,51 +396,51 @@ class LabelColumns(NamedTuple):
     names: Sequence[Label] = ()
     codes: Array | None = None
     numbers: NumberLabels | None = None
+    unlabelled: Array | None = None
 
 
-def label_columns(values: Sequence[Any]) -> LabelColumns:
-    """Return the columns for labels: per record an integer, a string, numbers, or None.
+def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColumns:
+    """Return the columns for labels: per record a number, text, a list of numbers, or None.
 
-    Raises ValueError with the position and text for the first label of another type than before.
+    If there is none, records are without a label if the source `is_labelled`.
+
+    Raises ValueError with the position and text for the first value that is not a label, or a list
+    beside single labels.
     """
-    common: str | None = None
-    for place, value in enumerate(values):
-        noun = _label_noun(value)
-        if noun is None and value is not None:
+    missing = np.fromiter(map(is_missing, values), bool, len(values))
+    present = np.flatnonzero(~missing).tolist()
+    if not present:
+        codes = np.full(len(values), -1, np.int32)
+        return LabelColumns((), codes, None, missing) if is_labelled else LabelColumns()
+    are_lists = isinstance(values[present[0]], list)
+    for place in present:
+        value = values[place]
+        if isinstance(value, dict) or (isinstance(value, list) and not _are_numbers(value)):
             raise ValueError(
                 place, f"{value!r} is not a label; it must be a number, a word or numbers"
             )
-        if noun is not None and common not in (None, noun):
-            raise ValueError(place, f"{value!r} is not a {common}, as the labels before it are")
-        common = common or noun
-    if common is None:
-        return LabelColumns()
-    if common == "number":
-        numbers = _numbers(values)
-        if numbers is not None:
-            return LabelColumns(*numbers.classes(), numbers)
-    names = sorted({value for value in values if value is not None})
-    ranks = {name: rank for rank, name in enumerate(names)}
-    codes = [-1 if value is None else ranks[value] for value in values]
-    return LabelColumns(names, np.array(codes, np.int32))
+        if isinstance(value, list) is not are_lists:
+            noun = "list of numbers" if are_lists else "single label"
+            raise ValueError(place, f"{value!r} is not a {noun}, as the labels before it are")
+    if are_lists:
+        rows = [values[place] for place in present]
+        widths = np.zeros(len(values), np.int64)
+        widths[present] = [*map(len, rows)]
+        numbers = NumberLabels(widths, np.array([x for row in rows for x in row], np.float32))
+        return LabelColumns(*numbers.classes(), numbers, missing)
+    names, ranks, targets, _ = read_labels(values, "the labels")
+    if ranks is None:
+        flat = targets[present]
+    elif all(isinstance(name, int) and abs(name) <= _EXACT for name in names):
+        flat = np.array(names, np.float32)[ranks[present]]
+    else:
+        return LabelColumns(names, ranks.astype(np.int32), None, missing)
+    numbers = NumberLabels((~missing).astype(np.int64), flat)
+    return LabelColumns(*numbers.classes(), numbers, missing)
 
 
-def _numbers(values: Sequence[Any]) -> NumberLabels | None:
-    """Return number labels; None if float32 cannot represent an integer among them."""
-    rows = [() if v is None else v if isinstance(v, list) else (v,) for v in values]
-    flat = [number for row in rows for number in row]
-    if all(isinstance(v, int | None) for v in values) and any(abs(v) > _EXACT for v in flat):
-        return None
-    return NumberLabels(np.array([*map(len, rows)], np.int64), np.array(flat, np.float32))
-
-
-def _label_noun(value: Any) -> str | None:
-    """Return "word" for a string, "number" for a number or several; None for other values."""
-    if isinstance(value, str):
-        return "word"
-    items = value if isinstance(value, list) else [value]
-    are_numbers = all(isinstance(item, int | float) for item in items)
-    return "number" if are_numbers and items else None
+def _are_numbers(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, int | float) for value in values)
 
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -27,6 +27,7 @@ from ..io.recordio import (
     spans_at,
     unpack_frames,
 )
+from ..labels import Missing
 from .base import Partition
 from .ranged import (
     NumberLabels,
@@ -118,9 +119,9 @@ class ImageList(NamedTuple):
 def read_image_list(path: str) -> ImageList:
     """Read a `.lst`: id, one label or more, and a path per line, separated by tabs.
 
-    Raises DataError for an invalid line.
+    Raises DataError for an invalid line, and for an id that an earlier line has.
     """
-    ids: list[int] = []
+    ids: dict[int, int] = {}  # and their lines
     widths: list[int] = []
     values: list[float] = []
     paths: list[str] = []
@@ -132,7 +133,11 @@ def read_image_list(path: str) -> ImageList:
                     continue
                 if len(cells) < 3:
                     raise ValueError(f"{len(cells)} columns; it has an id, labels and a path")
-                ids.append(_id(cells[0]))
+                id_ = _id(cells[0])
+                if ids.setdefault(id_, number) != number:
+                    raise ValueError(
+                        f"the id {id_} is that of line {ids[id_]}, too; give each line its own"
+                    )
                 labels = [_label(cell) for cell in cells[1:-1]]
             except ValueError as error:
                 raise DataError(f"{path}, line {number}: {error}") from error
@@ -140,7 +145,7 @@ def read_image_list(path: str) -> ImageList:
             values += labels
             paths.append(cells[-1])
     array: Any = np.array(values, np.float32)
-    return ImageList(np.array(ids, np.uint64), np.array(widths, np.int64), array, paths)
+    return ImageList(np.array([*ids], np.uint64), np.array(widths, np.int64), array, paths)
 
 
 def _id(cell: str) -> int:
@@ -165,6 +170,7 @@ def open_record_file(
     partition: Partition,
     index: str | None = None,
     list: str | None = None,  # noqa: A002  # the keyword of `open_index`
+    missing: Missing = "error",
 ) -> RangedIndex:
     """Open a RecordIO file, or several by wildcards or braces."""
     files = expand_shards(path)
@@ -172,7 +178,7 @@ def open_record_file(
         raise DataError(f"{path} is {len(files)} files, and index={index} is of one; leave it out")
     if list is not None and kind != "image":
         raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
-    load = partial(_columns, files, kind, index, list)
+    load = partial(_columns, files, kind, index, list, missing)
     unwrap = _unwrap_image if kind == "image" else unpack_frames
     result = RangedIndex(kind, parent_folder(files[0]), partition, load, unwrap, _record_error)
     if all(local_path(file) is not None for file in files):
@@ -181,21 +187,24 @@ def open_record_file(
 
 
 def _columns(
-    files: list[str], kind: str, index: str | None, lst: str | None, versions: Versions
+    files: list[str],
+    kind: str,
+    index: str | None,
+    lst: str | None,
+    missing: Missing,
+    versions: Versions,
 ) -> RecordColumns:
     labels = None if lst is None else (lst, _by_id(read_image_list(lst)))
     parts = [_part(file, kind, index, labels, versions) for file in files]
-    columns = zip(*(part.spans for part in parts), strict=True)
-    spans = Spans(*(np.concatenate(column) for column in columns))
+    spans = Spans(*map(np.concatenate, zip(*(part.spans for part in parts), strict=True)))
     counts = [len(part.spans.offsets) for part in parts]
     file = None if len(files) == 1 else np.repeat(np.arange(len(files), dtype=np.int32), counts)
     if kind == "raw":
         return RecordColumns(files, file, *spans, found=_NO_LINES)
     kept = np.concatenate([part.kept for part in parts])
-    numbers = NumberLabels(
-        np.concatenate([part.widths[part.kept] for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )
+    widths = np.concatenate([part.widths[part.kept] for part in parts])
+    widths, values, unlabelled = _without_nan(widths, np.concatenate([p.values for p in parts]))
+    numbers = NumberLabels(widths, values)
     names, codes = numbers.classes()
     positions = None if kept.all() else np.flatnonzero(kept)
     if positions is not None:
@@ -203,7 +212,25 @@ def _columns(
         file = None if file is None else file[kept]
     skipped = len(kept) - int(kept.sum())
     found = f"the images of all {skipped} records are empty" if skipped else _NO_LINES
-    return RecordColumns(files, file, *spans, positions, names, codes, numbers, skipped, found)
+    columns = RecordColumns(
+        files, file, *spans, positions, names, codes, numbers, unlabelled, skipped, found
+    )
+    return columns.labelled(missing, partial(_describe_unlabelled, columns))
+
+
+def _describe_unlabelled(columns: RecordColumns, row: int) -> str:
+    path = columns.files[0 if columns.file is None else columns.file[row]]
+    return f"{path}: the record at byte {columns.offsets[row]} has no label: it is NaN"
+
+
+def _without_nan(widths: Array, values: Array) -> tuple[Array, Array, Array | None]:
+    """Return widths and values without the labels of records that have only NaN, and a mask."""
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return widths, values, None
+    row_of = np.repeat(np.arange(len(widths)), widths)
+    unlabelled = (widths > 0) & (np.bincount(row_of[gaps], minlength=len(widths)) == widths)
+    return np.where(unlabelled, 0, widths), values[~unlabelled[row_of]], unlabelled
 
 
 class _Part(NamedTuple):
@@ -289,12 +316,8 @@ def _split_headers(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tupl
 
 
 def _by_id(lines: ImageList) -> ImageList:
-    """Return the lines of a list sorted by id; the last one of several with an equal id."""
+    """Return the lines of a list sorted by id."""
     order = np.argsort(lines.ids, kind="stable")
-    ids = lines.ids[order]
-    last = np.ones(len(ids), bool)
-    last[:-1] = ids[1:] != ids[:-1]
-    order = order[last]
     starts = (np.cumsum(lines.widths) - lines.widths)[order]
     values = lines.values[concatenated_ranges(starts, lines.widths[order])]
     return ImageList(lines.ids[order], lines.widths[order], values, [])

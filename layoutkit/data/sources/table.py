@@ -1,4 +1,4 @@
-"""A csv or tsv file: a row per file or part of a file, with any number of labels.
+"""A csv or tsv file, or a data frame: a row per file or part of a file, with any number of labels.
 
 The files that it names are not opened.
 """
@@ -9,7 +9,7 @@ import csv
 import io
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -20,10 +20,19 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
-from ..formats import TABLE_DELIMITERS
-from ..io.filesystem import exists, join_path, open_binary, parent_folder
+from ..formats import TABLE_DELIMITERS, is_dataframe
+from ..io.filesystem import describe_encoding, exists, join_path, open_binary, parent_folder
+from ..labels import (
+    FILE_COLUMNS,
+    Missing,
+    find_columns,
+    is_missing,
+    rank_classes,
+    select_labelled,
+)
 from ..records import Record, records_of
 from .base import Index, NamePolicy, Partition
+from .files import as_path
 
 
 class TableColumns(NamedTuple):
@@ -40,45 +49,87 @@ class TableColumns(NamedTuple):
 class TableRows:
     """The rows of a table by column, and its records: one per label of a row."""
 
+    source: str  # the name of the table in messages
+    has_labels: bool = False
+    is_text: bool = True  # cells are text, also where they mean numbers
     filenames: list[str] = field(default_factory=list)
     offsets: list[int | None] = field(default_factory=list)
     lengths: list[int | None] = field(default_factory=list)
     row_of: list[int] = field(default_factory=list)
     label_of: list[int] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)
+    labels: dict[Any, int] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    naming: NamePolicy = field(kw_only=True)
+    unlabelled: str = ""  # the name of the first row without a label
 
-    def add(self, cells: list[str], columns: TableColumns) -> None:
-        """Append a row; ValueError if it is invalid."""
-        name = cells[columns.filename]
-        if not name:
-            raise ValueError("the file name is empty")
-        self.naming.check(name)
-        offset = _number(cells, columns.offset, "offset")
-        length = _number(cells, columns.length, "length")
-        labels = [cells[column] for column in columns.labels if cells[column]]
+    def add(self, name: str, offset: int | None, length: int | None, labels: list[Any]) -> bool:
+        """Append a row: a file and labels; return True if it has a label."""
         row = len(self.filenames)
         known = self.labels
-        codes = [known.setdefault(label, len(known)) for label in labels] or [-1]
+        codes = []
+        for label in labels:
+            if label in known:
+                codes.append(known[label])
+            elif not is_missing(label):
+                codes.append(known.setdefault(label, len(known)))
         # One string for all rows of a file: less memory, and look-ups hit the CPU cache.
         self.filenames.append(self.names.setdefault(name, name))
-        if columns.offset is not None:
-            self.offsets.append(offset)
-        if columns.length is not None:
-            self.lengths.append(length)
-        self.row_of += [row] * len(codes)
-        self.label_of += codes
+        self.offsets.append(offset)
+        self.lengths.append(length)
+        self.row_of += [row] * (len(codes) or 1)
+        self.label_of += codes or [-1]
+        return bool(codes)
 
 
 def open_table(
-    path: str, kind: str, partition: Partition, schemes: tuple[str, ...] | None = None
+    path: str,
+    kind: str,
+    partition: Partition,
+    schemes: tuple[str, ...] | None = None,
+    columns: Mapping[str, Any] | None = None,
+    missing: Missing = "error",
 ) -> Index:
     """Open a csv or tsv file."""
     naming = NamePolicy(path, schemes or ())
-    rows = _read(path, TABLE_DELIMITERS[f".{kind}"], naming)
+    rows = _read(path, TABLE_DELIMITERS[f".{kind}"], naming, columns)
     check_has_records(len(rows.filenames), path, "there is no row after the header")
-    return TableIndex(kind, _prefix(path, kind, naming), rows, partition)
+    return TableIndex(kind, _prefix(path, kind, naming), rows, partition, missing)
+
+
+def open_frame(
+    frame: Any,
+    kind: str,
+    partition: Partition,
+    columns: Mapping[str, Any] | None = None,
+    missing: Missing = "error",
+) -> Index:
+    """Open a data frame with a column of paths, which are relative to the current folder."""
+    names = [str(name).strip() for name in frame.columns]
+    found = _find(names, columns, "the data frame")
+    check_has_records(frame.shape[0], "the data frame", "there is no row")
+    used = (found.filename, found.offset, found.length, *found.labels)
+    cells = {place: _cells_of(frame[frame.columns[place]]) for place in used if place is not None}
+    rows = TableRows("the data frame", bool(found.labels), is_text=False)
+    for number in range(frame.shape[0]):
+        row = {place: column[number] for place, column in cells.items()}
+        name = as_path(row[found.filename], number)
+        labels = [row[place] for place in found.labels]
+        if not rows.add(name, *_span(row, found), labels) and not rows.unlabelled:
+            rows.unlabelled = f"row {number} of the data frame"
+    return TableIndex(kind, None, rows, partition, missing)
+
+
+def _cells_of(column: Any) -> list[Any]:
+    values = np.asarray(column.to_numpy())
+    # Items of NumPy for dates, as `tolist` makes numbers of them.
+    return [*values] if values.dtype.kind in "mM" else values.tolist()
+
+
+def is_file_frame(source: Any, columns: Any) -> bool:
+    """Return True for a data frame whose rows are files: it has a column of paths."""
+    if not is_dataframe(source) or len(source.shape) != 2:
+        return False
+    names = {str(name).strip() for name in getattr(source, "columns", ())}
+    return columns is not None or not names.isdisjoint(FILE_COLUMNS)
 
 
 class TableIndex(Index):
@@ -88,23 +139,55 @@ class TableIndex(Index):
     partitions.
     """
 
-    def __init__(self, kind: str, prefix: str, rows: TableRows, partition: Partition) -> None:
-        labels = sorted(rows.labels)
-        ranks = np.empty(len(labels) + 1, np.int64)
-        ranks[[rows.labels[label] for label in labels]] = np.arange(len(labels))
-        ranks[-1] = -1
-        self._partition = partition
-        self._filenames = rows.filenames
-        self._offsets = _compact(rows.offsets)
-        self._lengths = _compact(rows.lengths)
+    def __init__(
+        self,
+        kind: str,
+        prefix: str | None,
+        rows: TableRows,
+        partition: Partition,
+        missing: Missing,
+    ) -> None:
         row_of = np.array(rows.row_of, np.int64)
-        starts = np.searchsorted(row_of, np.arange(len(rows.filenames) + 1))
+        label_of = np.array(rows.label_of, np.int64)
+        kept = self._select(rows, row_of, label_of, missing)
+        filenames, offsets, lengths = rows.filenames, rows.offsets, rows.lengths
+        if kept is not None:
+            self.skipped = len(filenames) - len(kept)
+            filenames = [filenames[row] for row in kept.tolist()]
+            offsets = [offsets[row] for row in kept.tolist()]
+            lengths = [lengths[row] for row in kept.tolist()]
+            row_of, label_of = row_of[label_of >= 0], label_of[label_of >= 0]
+            row_of = np.cumsum(np.diff(row_of, prepend=row_of[:1]) > 0)
+        ranked = rank_classes([*rows.labels], rows.is_text)
+        self._targets: Array | None = None
+        if ranked is None:
+            row_of, self._targets = _targets(rows, row_of, label_of)
+            ranked, label_of = ([], np.zeros(0, np.int64)), np.full(len(row_of), -1)
+        labels, ranks = ranked
+        codes = np.append(ranks, -1)[label_of]
+        self._partition = partition
+        self._filenames = filenames
+        self._offsets = _compact(offsets)
+        self._lengths = _compact(lengths)
         self._row_of = _to_array(row_of)
-        self._row_starts = _to_array(starts)
-        codes = ranks[np.array(rows.label_of, np.int64)]
+        self._row_starts = _to_array(np.searchsorted(row_of, np.arange(len(filenames) + 1)))
         self._all_codes = _to_array(codes)
-        self._count = partition.count(len(rows.row_of))
-        super().__init__(kind, prefix, labels, codes[partition.rows])
+        self._count = partition.count(len(row_of))
+        is_classified = rows.has_labels and self._targets is None
+        super().__init__(kind, prefix, labels, codes[partition.rows] if is_classified else None)
+
+    @staticmethod
+    def _select(rows: TableRows, row_of: Array, label_of: Array, missing: Missing) -> Array | None:
+        """Return the rows to keep, None for all."""
+        if not rows.has_labels:
+            return None
+        without = np.zeros(len(rows.filenames), bool)
+        without[row_of[label_of < 0]] = True
+        return select_labelled(without, missing, lambda _: f"{rows.unlabelled} has no label")
+
+    def targets(self, numbers: Array) -> Array | None:
+        """Return the labels as float32, if they are numbers that are no classes."""
+        return None if self._targets is None else self._targets[self._partition.place(numbers)]
 
     def __len__(self) -> int:
         return self._count
@@ -167,25 +250,62 @@ class TableIndex(Index):
         return tuple(self.labels[code] for code in self._all_codes[first:end])
 
 
-def _read(path: str, delimiter: str, naming: NamePolicy) -> TableRows:
-    rows = TableRows(naming=naming)
+def _targets(rows: TableRows, row_of: Array, label_of: Array) -> tuple[Array, Array]:
+    """Return the row of each record, and the float32 targets: a number, or one per column."""
+    values = np.append(np.array([*map(float, rows.labels)], np.float32), np.float32(-1))[label_of]
+    widths = np.bincount(row_of)
+    width = int(widths.max(initial=1))
+    if width == 1:
+        return row_of, values
+    if (widths != width).any():
+        raise DataError(
+            f"{rows.source} has numbers as labels, {width} in some rows and fewer in others; give "
+            "as many in every row, or one column: columns={'label': ...}"
+        )
+    return np.arange(len(widths)), values.reshape(-1, width)
+
+
+def _read(
+    path: str, delimiter: str, naming: NamePolicy, given: Mapping[str, Any] | None
+) -> TableRows:
     with open_binary(path) as file:
         # utf-8-sig: a byte order mark is not part of the first column's name.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         try:
-            columns = _columns(next(_nonblank(reader), None))
+            header = [name.strip() for name in next(_nonblank(reader), ())]
+            columns = _find(header, given, "the header row")
+            rows = TableRows(path, bool(columns.labels))
             for cells in _nonblank(reader):
-                rows.add(_pad_row(cells, columns), columns)
-        except UnicodeDecodeError as error:  # in a block of many lines
-            raise DataError(
-                f"{path}, line {_first_invalid_line(path)}: it is not UTF-8 text"
-            ) from error
+                _add(rows, _pad_row(cells, columns), columns, naming, reader.line_num)
         except (ValueError, csv.Error) as error:
-            line = max(reader.line_num, 1)
-            raise DataError(f"{path}, line {line}: {error}") from error
+            raise _row_error(path, error, max(reader.line_num, 1)) from error
         text.detach()
     return rows
+
+
+def _add(
+    rows: TableRows, cells: list[str], columns: TableColumns, naming: NamePolicy, line: int
+) -> None:
+    """Append a row of text; ValueError if it is invalid."""
+    name = cells[columns.filename]
+    if not name:
+        raise ValueError("the file name is empty")
+    naming.check(name)
+    labels = [cells[place] for place in columns.labels]
+    if not rows.add(name, *_span(cells, columns), labels) and not rows.unlabelled:
+        rows.unlabelled = f"{rows.source}, line {line}"
+
+
+def _row_error(path: str, error: Exception, line: int) -> DataError:
+    """Return the error for a file that is not text, or else for a line."""
+    with open_binary(path) as file:
+        reason = describe_encoding(file.read(8))
+    if reason:
+        return DataError(f"{path} {reason}")
+    if isinstance(error, UnicodeDecodeError):  # in a block of many lines
+        line, error = _first_invalid_line(path), ValueError("it is not UTF-8 text")
+    return DataError(f"{path}, line {line}: {error}")
 
 
 def _first_invalid_line(path: str) -> int:
@@ -203,22 +323,14 @@ def _nonblank(reader: Any) -> Iterator[list[str]]:
     return (cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
 
 
-def _columns(header: list[str] | None) -> TableColumns:
-    names = [name.strip() for name in header or ()]
-    if "filename" not in names:
-        text = ", ".join(names) or "an empty file"
-        raise ValueError(f"the header row needs a column filename; found {text}")
-    unique = {name: [pos for pos, n in enumerate(names) if n == name] for name in _UNIQUE}
-    for name, columns in unique.items():
-        if len(columns) > 1:
-            raise ValueError(f"the header row has {len(columns)} columns {name}; it may have one")
-    offset, length = (next(iter(unique[name]), None) for name in ("offset", "length"))
-    labels = tuple(pos for pos, name in enumerate(names) if name.startswith("label"))
-    return TableColumns(len(names), names.index("filename"), offset, length, labels)
-
-
 _MAX = (1 << 63) - 1
-_UNIQUE = ("filename", "offset", "length")
+_SPAN = ("offset", "length")
+
+
+def _find(names: list[str], given: Mapping[str, Any] | None, source: str) -> TableColumns:
+    found = find_columns(names, given, source, known=_SPAN)
+    offset, length = (names.index(name) if name in names else None for name in _SPAN)
+    return TableColumns(len(names), found.image, offset, length, found.labels)
 
 
 def _pad_row(cells: list[str], columns: TableColumns) -> list[str]:
@@ -229,17 +341,29 @@ def _pad_row(cells: list[str], columns: TableColumns) -> list[str]:
     return cells + [""] * missing if missing else cells
 
 
-def _number(cells: list[str], column: int | None, name: str) -> int | None:
-    if column is None or not cells[column]:
+def _span(cells: Any, columns: TableColumns) -> tuple[int | None, int | None]:
+    """Return the offset and the length in a row; None for a missing one."""
+    offset = None if columns.offset is None else _number(cells[columns.offset], "offset")
+    length = None if columns.length is None else _number(cells[columns.length], "length")
+    return offset, length
+
+
+def _number(cell: Any, noun: str) -> int | None:
+    """Return the number of bytes in a cell; None if it is empty."""
+    if cell == "" or is_missing(cell):
         return None
-    digits = cells[column].strip()
+    if isinstance(cell, float) and cell.is_integer():  # of a data frame with missing values
+        cell = int(cell)
+    digits = str(cell).strip()
     if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX:
-        raise ValueError(f"{name} {cells[column]!r} is not a number of bytes")
+        raise DataError(f"{noun} {cell!r} is not a number of bytes")
     return int(digits)
 
 
 def _compact(numbers: list[int | None]) -> array[int]:
-    """Return numbers in 8 bytes each; -1 for None."""
+    """Return numbers in 8 bytes each, -1 for None; none if all are None."""
+    if all(number is None for number in numbers):
+        return array("q")
     return array("q", [-1 if number is None else number for number in numbers])
 
 

@@ -24,8 +24,9 @@ import numpy as np
 
 from ...errors import DataError
 from ...images.suffixes import IMAGE_SUFFIXES
-from ..io.filesystem import local_path, parent_folder
+from ..io.filesystem import compression_of, local_path, parent_folder
 from ..io.reader import RangeFile
+from ..labels import Missing, check_columns, parse_label
 from .base import Partition
 from .ranged import (
     LabelColumns,
@@ -45,21 +46,19 @@ _MAX_LABEL = 1 << 24  # bytes of a member that is a label, and of an extended he
 _MAX_READS = 200  # between two members: a hundred extended headers
 _MAX_MEMBER = 1 << 62  # bytes, so that offsets fit int64
 _BUFFER = 1 << 13  # bytes read with a header of a local archive: enough to include a label
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstandard",
-}
 
 
 def open_tar(
-    path: str, kind: str, partition: Partition, columns: Mapping[str, Any] | None = None
+    path: str,
+    kind: str,
+    partition: Partition,
+    columns: Mapping[str, Any] | None = None,
+    missing: Missing = "error",
 ) -> RangedIndex:
     """Open a tar archive, or several by wildcards or braces."""
     spec = _parse_columns(columns)
     files = expand_shards(path)
-    load = partial(_columns, files, spec)
+    load = partial(_columns, files, spec, missing)
     index = RangedIndex(kind, parent_folder(files[0]), partition, load, _unchanged, _record_error)
     if all(local_path(file) is not None for file in files):
         len(index)  # loads local files now, so that their errors are raised here
@@ -95,18 +94,12 @@ class _ColumnSpec:
             if not isinstance(value, dict) or self.key not in value:
                 raise ValueError(f"it has no {self.key!r}")
             return value[self.key]
-        return int(text) if suffix == "cls" else text
+        return parse_label(text) if suffix == "cls" else text
 
 
 def _parse_columns(columns: Any) -> _ColumnSpec:
     """Return the spec for the `columns` option; DataError if it is invalid."""
-    if columns is None:
-        return _ColumnSpec(_IMAGES, None)
-    if not isinstance(columns, Mapping) or not {*columns} <= {"image", "label"}:
-        raise DataError(
-            f"columns={columns!r}; it is a mapping of image, label or both to suffixes of members, "
-            "as in {'image': ('jpg', 'png'), 'label': 'cls'}"
-        )
+    columns = check_columns(columns)
     images = columns.get("image", _IMAGES)
     label = columns.get("label")
     images = tuple(images) if isinstance(images, list | tuple) else (images,)
@@ -140,6 +133,7 @@ class _Samples:
     without_image: list[_Piece] = field(default_factory=list)
     dotted: set[str] = field(default_factory=set)  # suffixes with dots of samples with an image
     suffixes: Counter[str] = field(default_factory=Counter)  # of all members; "" for none
+    errors: dict[int, str] = field(default_factory=dict)  # clauses about members that are no labels
 
 
 @dataclass
@@ -150,6 +144,7 @@ class _Sample:
     names: dict[str, str] = field(default_factory=dict)  # of the members, by suffix
     image: tuple[int, int, int] | None = None  # rank of the suffix, offset, size
     labels: dict[str, Any] = field(default_factory=dict)
+    error: str = ""  # a clause about a member that is no label
     broken: bool = False
 
 
@@ -166,7 +161,9 @@ class _Piece(NamedTuple):
     has_label: bool
 
 
-def _columns(files: list[str], spec: _ColumnSpec, versions: Versions) -> RecordColumns:
+def _columns(
+    files: list[str], spec: _ColumnSpec, missing: Missing, versions: Versions
+) -> RecordColumns:
     samples = _Samples()
     skipped = array("q")
     position = 0
@@ -190,7 +187,10 @@ def _columns(files: list[str], spec: _ColumnSpec, versions: Versions) -> RecordC
     lengths = np.array(samples.lengths, np.int64)
     labels = _labels(samples, files, spec)
     found = _describe_members(samples.suffixes)
-    return RecordColumns(files, column, offsets, lengths, positions, *labels, len(skipped), found)
+    columns = RecordColumns(
+        files, column, offsets, lengths, positions, *labels, len(skipped), found
+    )
+    return columns.labelled(missing, partial(_describe_unlabelled, samples, files))
 
 
 def _example(sample: _Sample, spec: _ColumnSpec) -> str:
@@ -213,6 +213,8 @@ def _add(samples: _Samples, number: int, sample: _Sample, spec: _ColumnSpec) -> 
     samples.files.append(number)
     samples.offsets.append(offset)
     samples.lengths.append(-1 if sample.broken else size)
+    if sample.error:
+        samples.errors[len(samples.labels)] = sample.error
     samples.labels.append(sample.labels.get(first))
     samples.names.append(sample.names.get(spec.image[rank], ""))
     samples.dotted.update(suffix for suffix in sample.names if "." in suffix)
@@ -289,12 +291,23 @@ def _labels(samples: _Samples, files: list[str], spec: _ColumnSpec) -> LabelColu
     if samples.others and all(value is None for value in values):
         values = samples.others
     try:
-        return label_columns(values)
+        columns = label_columns(values, spec.label is not None or bool(samples.errors))
     except ValueError as error:
         index, text = error.args
-        key, _ = _key_and_suffix(samples.names[index])
-        location = f"{files[samples.files[index]]}, sample {key}"
-        raise DataError(f"{location}: the label {text}") from error
+        raise DataError(f"{_name(samples, files, index)}: the label {text}") from error
+    if columns.unlabelled is None:
+        return columns
+    readable = np.array(samples.lengths, np.int64) >= 0  # reading others is an error by itself
+    return columns._replace(unlabelled=columns.unlabelled & readable)
+
+
+def _name(samples: _Samples, files: list[str], index: int) -> str:
+    key, _ = _key_and_suffix(samples.names[index])
+    return f"{files[samples.files[index]]}, sample {key}"
+
+
+def _describe_unlabelled(samples: _Samples, files: list[str], index: int) -> str:
+    return samples.errors.get(index) or f"{_name(samples, files, index)} has no label"
 
 
 def _samples(
@@ -342,7 +355,8 @@ def _take(
         return
     name = f"{path}, {sample.names[suffix]}"
     if extent.size > _MAX_LABEL:
-        raise DataError(f"{name}: {extent.size} bytes are not a label; the maximum is {_MAX_LABEL}")
+        sample.error = f"{name} is not a label: it has {extent.size} bytes"
+        return
     stream.seek(extent.offset)
     data = stream.read(extent.size)
     if len(data) < extent.size or not extent.is_whole:
@@ -351,7 +365,7 @@ def _take(
     try:
         sample.labels[suffix] = spec.value(suffix, data)
     except (ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
-        raise DataError(f"{name} is not a label: {error}") from error
+        sample.error = f"{name} is not a label: {error}"
 
 
 # ---- Members ----------------------------------------------------------------------------------
@@ -445,13 +459,12 @@ def _key_and_suffix(name: str) -> tuple[str, str]:
 
 def _check_uncompressed(file: RangeFile) -> None:
     """Raise DataError for a compressed archive, as its members are not byte ranges."""
-    head = file.read_at(0, 8)
-    for magic, name in _COMPRESSED.items():
-        if head.startswith(magic):
-            raise DataError(
-                f"{file.url} is compressed ({name}), so that members cannot be read one by one; "
-                "unpack it to a plain .tar; compression makes images hardly smaller"
-            )
+    name = compression_of(file.read_at(0, 8))
+    if name is not None:
+        raise DataError(
+            f"{file.url} is compressed ({name}), so that members cannot be read one by one; "
+            "unpack it to a plain .tar; compression makes images hardly smaller"
+        )
 
 
 def _unchanged(data: bytes, url: str, offset: int) -> bytes:

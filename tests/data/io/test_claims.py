@@ -92,7 +92,7 @@ def test_a_label_of_more_than_16_mib_is_named(tmp_path):
     path = tmp_path / "a.tar"
     path.write_bytes(GOOD + tar_header(b"a.cls", b"%011o\0" % ((1 << 24) + 1)))
     os.truncate(path, 1 << 25)  # a file with a hole
-    with pytest.raises(DataError, match=r"a\.cls: 16777217 bytes are not a label"):
+    with pytest.raises(DataError, match=r"a\.cls is not a label: it has 16777217 bytes"):
         open_index(str(path))
 
 

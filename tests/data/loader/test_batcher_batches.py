@@ -204,7 +204,7 @@ def test_an_empty_batch_has_no_rows_or_no_input():
 def test_labels_are_ranks_and_unlabelled_records_minus_one(tmp_path):
     path = tmp_path / "i.csv"
     path.write_text("filename,label1,label2\na,dog,cat\nb,,\nc,emu,\n")
-    index = open_index(path)
+    index = open_index(path, missing=-1)
     with sampled_batcher(index, batch_size=9, get=lambda r: np.zeros(2)) as batches:
         [batch] = batches
     assert batch.label == ["dog", "cat", None, "emu"]
@@ -480,7 +480,9 @@ def test_wrong_arguments_are_refused_at_the_call(options, error, words):
 def test_many_records_at_once_are_those_one_by_one(tmp_path, rows, partition):
     (tmp_path / "i.csv").write_text("\n".join(rows))
     indexes = [
-        open_index(tmp_path / "i.csv", partition=partition, partitions=2, schemes=["c"]),
+        open_index(
+            tmp_path / "i.csv", partition=partition, partitions=2, schemes=["c"], missing=-1
+        ),
         open_index({"x": X, "y": np.arange(7) % 3}, partition=partition, partitions=2),
         open_index(X[:, 0, 0], partition=partition, partitions=2),
     ]

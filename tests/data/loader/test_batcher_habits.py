@@ -224,7 +224,7 @@ def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
         ("pin_memory", "device="),
         ("num_shards", "shard=(rank, world)"),
         ("bach_dims", "did you mean batch_dims=?"),
-        ("whatsoever", "there are sources, batch_size"),
+        ("whatsoever", "there are sources, missing, batch_size"),
     ],
 )
 def test_arguments_of_others_are_translated(name, says):

@@ -37,7 +37,10 @@ def source(request, tmp_path):
 
 
 def of(source, partition, partitions):
-    return open_index(source[0], kind=source[1], partition=partition, partitions=partitions)
+    options = {"missing": -1} if source[1] == "directory" else {}  # it has files beside folders
+    return open_index(
+        source[0], kind=source[1], partition=partition, partitions=partitions, **options
+    )
 
 
 @pytest.mark.parametrize("partitions", COUNTS)

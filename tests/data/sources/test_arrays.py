@@ -109,7 +109,7 @@ def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "error", "says"),
     [
-        ({"x": X, "y": [1, 2]}, DataError, "x has 4 records and y 2"),
+        ({"x": X, "y": [1, 2]}, DataError, "x has 4 records and y 2; give one label per record"),
         ({"y": [1, 2]}, DataError, "has y; an index takes x"),
         ({"x": X, "z": X}, DataError, "has x, z"),
         (np.float32(1), ShapeError, "no axes"),
@@ -135,8 +135,12 @@ def test_labels_as_objects_as_pandas_keeps_strings():
 def test_arrays_that_lose_something_or_hold_anything(wrong):
     with pytest.raises(DataError, match=r"masked array|numbers or strings"):
         open_index(wrong)
-    with pytest.raises(DataError, match=r"masked array|numbers or strings"):
-        open_index({"x": np.zeros(len(wrong)), "y": wrong})
+
+
+@pytest.mark.parametrize("wrong", [np.ma.array(X, mask=X > 3), [{}, 1, 2, 3], [[1], [2, 3], [], 4]])
+def test_labels_that_are_nothing_of_the_kind(wrong):
+    with pytest.raises(DataError, match=r"masked array|numbers or strings|y is not an array"):
+        open_index({"x": X, "y": wrong})
 
 
 def test_datasets_as_labels_and_as_targets():

@@ -19,7 +19,6 @@ from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io import crc32c as checksums
 from layoutkit.data.io import parquet as parquetfiles
 from layoutkit.data.io.reader import Reader
-from layoutkit.data.sources.base import Partition
 from layoutkit.data.sources.ranged import (
     NumberLabels,
     RecordColumns,
@@ -81,7 +80,7 @@ def test_neighbours_with_one_key_are_a_sample(tmp_path):
         *sample("x", b"no label"),
     ]
     (tmp_path / "s.tar").write_bytes(tar(members))
-    index = open_index(tmp_path / "s.tar")
+    index = open_index(tmp_path / "s.tar", missing=-1)
     expected = [b"one", b"two", b"three" * 300, b"same name", b"same key", b"no label"]
     assert read(index) == expected
     assert [record.label for record in index] == [7, 3, 7, 3, 4, None]
@@ -113,7 +112,7 @@ def test_columns_say_which_members_count(tmp_path, columns, images, labels):
         *sample("2", b"j2", txt=b"ant", json=second),
     ]
     (tmp_path / "s.tar").write_bytes(tar(members))
-    index = open_index(tmp_path / "s.tar", columns=columns)
+    index = open_index(tmp_path / "s.tar", columns=columns, missing=-1)
     assert read(index) == images
     assert [record.label for record in index] == labels
     if columns and "half" in columns.get("label", ""):
@@ -152,12 +151,12 @@ def test_columns_that_make_no_sense_are_refused(tmp_path, columns, words):
 @pytest.mark.parametrize(
     ("member", "columns", "words"),
     [
-        (("2.cls", b"bee"), None, r"s\.tar, 2\.cls is not a label"),
+        (("2.cls", b"\xff"), None, r"s\.tar, 2\.cls is not a label"),
         (("2.txt", b"\xff"), None, r"s\.tar, 2\.txt is not a label"),
         (("2.json", b"{"), {"label": "json:a"}, r"2\.json is not a label"),
         (("2.json", b"[]"), {"label": "json:a"}, "it has no 'a'"),
         (("2.json", b'{"a": {}}'), {"label": "json:a"}, r"s\.tar, sample 2: the label {}"),
-        (("2.json", b'{"a": "word"}'), {"label": "json:a"}, "'word' is not a number"),
+        (("2.json", b'{"a": [1]}'), {"label": "json:a"}, r"\[1\] is not a single label"),
         (("2.json", b"[" * 10_000), {"label": "json:a"}, r"2\.json is not a label"),
     ],
 )
@@ -288,11 +287,11 @@ def test_a_partition_keeps_no_columns_of_the_whole():
     """A view of a column would keep the whole column in memory."""
     column = np.arange(9)
     whole = RecordColumns(["a.rec"], column, column, column, column, [0], column)
-    part = whole.chosen(Partition(1, 3))
+    part = whole.chosen(slice(1, None, 3))
     for kept in (part.file, part.offsets, part.lengths, part.positions, part.codes):
         assert kept.tolist() == [1, 4, 7]
         assert not np.shares_memory(kept, column)
-    part = whole._replace(positions=None, file=None).chosen(Partition(1, 3))
+    part = whole._replace(positions=None, file=None).chosen(slice(1, None, 3))
     assert (part.file, part.positions.tolist(), part.positions.base) == (None, [1, 4, 7], None)
 
 
@@ -399,7 +398,7 @@ def test_images_as_a_hub_keeps_them_are_read(tmp_path, parquet):
     images[5] = {"bytes": None, "path": "5.jpg"}
     labels = [n % 3 for n in range(9)] + [None]
     write_parquet(parquet, tmp_path / "a.parquet", image=images, label=labels)
-    index = open_index(tmp_path / "a.parquet")
+    index = open_index(tmp_path / "a.parquet", missing=-1)
     assert (index.kind, index.labels) == ("parquet", [0, 1, 2])
     assert read(index) == [None if n in (4, 5) else b"%d" % n for n in range(10)]
     assert [record.label for record in index] == labels
@@ -431,7 +430,7 @@ def test_arrays_of_one_shape_are_rows(tmp_path, parquet):
     words = ["bee", "ant"] * 5
     for column in (nested, tensor):
         write_parquet(parquet, tmp_path / "a.parquet", x=column, word=words)
-        index = open_index(tmp_path / "a.parquet", column="x", label="word")
+        index = open_index(tmp_path / "a.parquet", columns={"image": "x", "label": "word"})
         assert index.labels == ["ant", "bee"]
         with sampled_batcher(index, batch_size=4, sampler="shuffle", layout="bhw") as batcher:
             for batch in batcher:
@@ -510,16 +509,16 @@ def test_a_child_has_locks_and_a_cache_of_its_own_for_row_groups(parquet):
 def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
     path = tmp_path / "a.parquet"
     write_parquet(parquet, path, image=[b"a"], number=[1], words=["a"], lists=[[1]])
-    with pytest.raises(DataError, match="no column photo; give column= one of image, number"):
-        open_index(path, column="photo")
-    with pytest.raises(DataError, match="no column class; give label="):
-        open_index(path, label="class")
+    with pytest.raises(DataError, match="no column 'photo', but it needs one; found image, number"):
+        open_index(path, columns={"image": "photo", "label": None})
+    with pytest.raises(DataError, match="no column 'class', but it needs one; found image, number"):
+        open_index(path, columns={"label": "class"})
     for column in ("number", "words", "lists"):
         with pytest.raises(DataError, match=f"{column} is "):
-            open_index(path, column=column)
+            open_index(path, columns={"image": column, "label": None})
     write_parquet(parquet, tmp_path / "b.parquet", image=[{"bytes": b"a"}])
     with pytest.raises(DataError, match=r"b\.parquet: image is struct.* in .*a\.parquet"):
-        open_index(tmp_path / "*.parquet")
+        open_index(tmp_path / "*.parquet", columns={"label": None})
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
         open_index(path)

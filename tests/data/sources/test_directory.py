@@ -15,7 +15,7 @@ def filled(root, *paths):
 
 def test_first_level_folders_are_labels(tmp_path):
     root = filled(tmp_path, "cats/cat2", "cats/cat1", "dogs/dog1", "unlabeled2", "unlabeled1")
-    index = open_index(root)
+    index = open_index(root, missing=-1)
     assert [(r.url, r.label, r.labels) for r in index] == [
         (f"{root}/cats/cat1", "cats", ("cats",)),
         (f"{root}/cats/cat2", "cats", ("cats",)),
@@ -35,15 +35,15 @@ def test_first_level_folders_are_labels(tmp_path):
 def test_order_is_by_path_name_by_name(tmp_path):
     # As strings a.b/x comes before a/y, because a dot comes before a slash.
     root = filled(tmp_path, "a/y", "a.b/x", "a/b/c", "B/z", "a0", "b/2", "b/10")
-    paths = [r.url.removeprefix(f"{root}/") for r in open_index(root)]
+    paths = [r.url.removeprefix(f"{root}/") for r in open_index(root, missing=-1)]
     assert paths == ["B/z", "a/b/c", "a/y", "a.b/x", "a0", "b/10", "b/2"]
     assert paths == sorted(paths, key=lambda path: path.split("/"))
-    assert open_index(root).item_count("a") == 2  # all below it
+    assert open_index(root, missing="drop").item_count("a") == 2  # all below it
 
 
 def test_hidden_names_are_skipped(tmp_path):
     root = filled(tmp_path, ".git/x", "a/.DS_Store", "a/b/.c/d", ".e", "a/f", "_g")
-    assert [r.url for r in open_index(f"{root}/")] == [f"{root}/_g", f"{root}/a/f"]
+    assert [r.url for r in open_index(f"{root}/", missing=-1)] == [f"{root}/_g", f"{root}/a/f"]
 
 
 def test_links(tmp_path):

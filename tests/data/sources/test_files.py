@@ -89,8 +89,7 @@ def test_a_pattern_that_matches_nothing(source):
         lambda: {"x": PATHS, "y": LABELS},
         lambda: {"x": np.array(PATHS), "y": np.array(LABELS)},
         lambda: frame(filename=PATHS, label=LABELS),
-        lambda: frame(size=range(COUNT), path=PATHS, target=LABELS),
-        lambda: frame(kind=LABELS, image=PATHS),
+        lambda: frame(size=range(COUNT), path=PATHS, label=LABELS),
     ],
 )
 def test_files_with_labels(make):
@@ -135,7 +134,7 @@ def test_other_lists_are_what_they_were():
 @pytest.mark.parametrize(
     ("source", "match"),
     [
-        ({"x": PATHS, "y": LABELS[1:]}, "5 files and 4 labels; give one label for each file"),
+        ({"x": PATHS, "y": LABELS[1:]}, "x has 5 records and y 4; give one label per record"),
         ({"x": PATHS, "z": LABELS}, "has x, z; an index takes x"),
         ("photos/*.jpg", r"photos/\*.jpg names no file"),
         ("photos/9.png", "there is no such file"),

@@ -206,9 +206,7 @@ def test_headers_in_several_parts_are_read(tmp_path, with_index):
 
 def test_a_list_gives_the_labels(tmp_path, with_index):
     write_rec(tmp_path / "a.rec", [*images([[9, 9], 8, 7]), image(b"", 1, 3)], with_index)
-    lines = (
-        "\ufeff100\t3\tx.jpg\n101\t1\ta\tb.jpg\n\n102\t1\tz.jpg\r\n77\t0\tn.jpg\n100\t2\tlast.jpg\n"
-    )
+    lines = "\ufeff100\t2\tx.jpg\n101\t1\ta\tb.jpg\n\n102\t1\tz.jpg\r\n77\t0\tn.jpg\n"
     (tmp_path / "a.lst").write_text(lines.replace("\ta\t", "\t"))
     index = open_index(tmp_path / "a.rec", list=tmp_path / "a.lst")
     assert [record.label for record in index] == [2, 1, 1]
@@ -229,6 +227,7 @@ def test_a_list_gives_the_labels(tmp_path, with_index):
         ("100\t1_0\tx\n", "line 1: '1_0' is not a label"),
         ("x\t1\tx\n", "line 1: 'x' is not an id"),
         ("-1\t1\tx\n", "line 1: '-1' is not an id"),
+        ("100\t1\tx\n\n101\t1\tx\n100\t1\ty\n", "line 4: the id 100 is that of line 1, too"),
     ],
 )
 def test_a_list_that_does_not_fit_is_named(tmp_path, text, words):
@@ -243,7 +242,7 @@ def test_a_list_that_does_not_fit_is_named(tmp_path, text, words):
     [
         {"list": "x.lst", "kind": "raw"},
         {"columns": {}},
-        {"column": "x"},
+        {"missing": "drop", "kind": "raw"},
         {"index": 3},
         {"schemes": ["s3"]},
     ],
@@ -464,7 +463,7 @@ def test_whatever_is_in_a_file_nothing_but_records_fail(tmp_path_factory, data):
         content[place:end] = data.draw(st.sampled_from([b"", b"\0", b"\xff" * 4, MAGIC, bytes(8)]))
     path.write_bytes(content)
     kind = data.draw(st.sampled_from(["image", "raw"]))
-    index = open_index(path, kind=kind)
+    index = open_index(path, kind=kind, missing="error" if kind == "raw" else -1)
     read(index)
     index.ranks(np.arange(len(index)))
     index.targets(np.arange(len(index)))

@@ -98,7 +98,8 @@ def test_real_csv(tmp_path):
         "é,c.jpg,3,é\r\n"
         ",d.jpg\r\n"
     )
-    index = open_index(written(tmp_path, text))
+    columns = {"label": ["label_b", "label_a"]}
+    index = open_index(written(tmp_path, text), columns=columns, missing=-1)
     assert rows_of(index) == [
         ("a.jpg", "x, y"),
         ('b "2".jpg', "two\nlines"),
@@ -119,7 +120,7 @@ def test_rows_without_labels_are_records_and_duplicates_stay(tmp_path):
     index = open_index(written(tmp_path, "filename\na\nb\na\n"))
     assert rows_of(index) == [("a", None), ("b", None), ("a", None)]
     assert index.labels == []
-    mixed = open_index(written(tmp_path, "filename,label\na,X\nb,\na,X\n"))
+    mixed = open_index(written(tmp_path, "filename,label\na,X\nb,\na,X\n"), missing=-1)
     assert rows_of(mixed) == [("a", "X"), ("b", None), ("a", "X")]
     assert mixed.item_count("X") == 2
 
@@ -170,9 +171,9 @@ def test_a_meta_file_without_a_second_line(tmp_path):
     ("text", "line", "says"),
     [
         ("", 1, "filename"),
-        ("name,label\na,b\n", 1, "needs a column filename; found name, label"),
-        ("filename,filename\na,b\n", 1, "2 columns filename"),
-        ("filename,offset,offset\na,1,2\n", 1, "2 columns offset"),
+        ("name,label\na,b\n", 1, "no column of files .*; found name, label"),
+        ("filename,filename\na,b\n", 1, "2 columns 'filename'"),
+        ("filename,offset,offset\na,1,2\n", 1, "2 columns 'offset'"),
         ("filename,label\na,A\n\n,B\n", 4, "file name is empty"),
         ("filename,offset\na,1\nb,x\n", 3, "offset 'x' is not a number"),
         ("filename,offset\na,-1\n", 2, "offset '-1' is not a number"),
