@@ -115,6 +115,7 @@ class Collator:
         fit: str = "stretch",
         short_side: int | None = None,
         pad_before: Mapping[str, int] | None = None,
+        center: str = "round",
         dtype: Any = None,
         scale: Any = None,
         mean: Any = None,
@@ -140,6 +141,7 @@ class Collator:
             fit=fit,
             short_side=short_side,
             pad_before=pad_before,
+            center=center,
             dtype=dtype,
             scale=scale,
             mean=mean,
@@ -591,6 +593,7 @@ def collate(
     fit: str = "stretch",
     short_side: int | None = None,
     pad_before: Mapping[str, int] | None = None,
+    center: str = "round",
     antialias: bool = True,
     dtype: Any = None,
     scale: Any = None,
@@ -631,7 +634,7 @@ def collate(
         Default: all.
     offset : dict by axis, optional
         The start of the windows in their samples: an int, or one per sample. With `fill` a window
-        may extend outside of the sample. Default: centered.
+        may extend outside of the sample. Default: centered, as `center` says.
     flip : str or dict by axis, optional
         Axes along which the cropped windows are reversed: `"w"`, for all samples, or
         `{"w": [True, False, ...]}`.
@@ -654,6 +657,10 @@ def collate(
     short_side : int, optional
         With `resize`: scale samples so that their shorter side has this size, then take the
         central `sizes`.
+    center : "round" or "floor"
+        How half of an odd difference of sizes is rounded where a window, a crop or padding is
+        centered: to the nearest even number, as in torchvision, or down, as in transformers since
+        2025-09 and in ultralytics' letterbox.
     antialias : bool
         Whether the filter widens with the scale of samples that shrink, as in Pillow, or has a
         fixed width, as in OpenCV.
@@ -679,12 +686,13 @@ def collate(
     """
     if not _COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern), sizes)
-    resizing = {
+    placing = {
         "resize": resize,
         "antialias": antialias,
         "fit": fit,
         "short_side": short_side,
         "pad_before": pad_before,
+        "center": center,
     }
     if is_compiling():
         return batch_call_in_graph(
@@ -694,7 +702,7 @@ def collate(
             sizes,
             fill=fill,
             channels=channels,
-            **resizing,
+            **placing,
             dtype=dtype,
             scale=scale,
             mean=mean,
@@ -710,7 +718,7 @@ def collate(
     formula = {"scale": scale, "mean": mean, "std": std, "clip": clip}
     options: dict[str, Any] = {name: to_hashable(name, c) for name, c in formula.items()}
     options |= {"fill": _as_hashable(fill), "channels": _as_hashable(channels)}
-    options |= {"dtype": dtype, "casting": casting, "device": device, **resizing}
+    options |= {"dtype": dtype, "casting": casting, "device": device, **placing}
     options |= {"memory": memory, "threads": threads}
     try:
         collator = _cached(pattern, **options, **sizes)

@@ -147,6 +147,7 @@ class Converter:
         pad_to: Mapping[str, int] | None = None,
         pad_before: Mapping[str, int] | None = None,
         fill: Any = None,
+        center: str = "round",
         channels: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
@@ -166,6 +167,7 @@ class Converter:
                 pad_to=pad_to,
                 pad_before=pad_before,
                 fill=fill,
+                center=center,
                 channels=channels,
                 **sizes,
             )
@@ -462,7 +464,7 @@ def convert(
     std: Any = None, clip: Any = None, casting: str = ..., device: str | None = None,
     copy: bool | None = None, memory: str | None = None, threads: int | None = None,
     pad_to: Mapping[str, int] | None = None, pad_before: Mapping[str, int] | None = None,
-    fill: Any = None, channels: Sequence[int] | None = None, **sizes: int,
+    fill: Any = None, center: str = ..., channels: Sequence[int] | None = None, **sizes: int,
 ) -> _T: ...
 @overload
 def convert(
@@ -470,7 +472,7 @@ def convert(
     mean: Any = None, std: Any = None, clip: Any = None, casting: str = ..., device: None = None,
     copy: bool | None = None, memory: str | None = None, threads: int | None = None,
     pad_to: Mapping[str, int] | None = None, pad_before: Mapping[str, int] | None = None,
-    fill: Any = None, channels: Sequence[int] | None = None, **sizes: int,
+    fill: Any = None, center: str = ..., channels: Sequence[int] | None = None, **sizes: int,
 ) -> _A: ...
 @overload
 def convert(
@@ -478,7 +480,7 @@ def convert(
     mean: Any = None, std: Any = None, clip: Any = None, casting: str = ..., device: None = None,
     copy: bool | None = None, memory: str | None = None, threads: int | None = None,
     pad_to: Mapping[str, int] | None = None, pad_before: Mapping[str, int] | None = None,
-    fill: Any = None, channels: Sequence[int] | None = None, **sizes: int,
+    fill: Any = None, center: str = ..., channels: Sequence[int] | None = None, **sizes: int,
 ) -> Array: ...
 @overload
 def convert(
@@ -486,7 +488,7 @@ def convert(
     mean: Any = None, std: Any = None, clip: Any = None, casting: str = ...,
     device: str | None = None, copy: bool | None = None, memory: str | None = None,
     threads: int | None = None, pad_to: Mapping[str, int] | None = None,
-    pad_before: Mapping[str, int] | None = None, fill: Any = None,
+    pad_before: Mapping[str, int] | None = None, fill: Any = None, center: str = ...,
     channels: Sequence[int] | None = None, **sizes: int,
 ) -> Any: ...
 # fmt: on
@@ -511,6 +513,7 @@ def convert(
     pad_to: Mapping[str, int] | None = None,
     pad_before: Mapping[str, int] | None = None,
     fill: Any = None,
+    center: str = "round",
     channels: Sequence[int] | None = None,
     **sizes: int,
 ) -> Any:
@@ -568,6 +571,9 @@ def convert(
         Sizes of the padded result along these axes, such as `{"h": 640, "w": 640}`.
     pad_before : dict of int by axis, optional
         The position of x in the padded result. Default: x is centered.
+    center : "round" or "floor"
+        How half of an odd padding is rounded along centered axes: to the nearest even number, or
+        down.
     fill : number, or one number per channel, optional
         The value of the padding, in the units of x: the formula is applied to it. Default: 0.
     channels : list of int, optional
@@ -609,6 +615,7 @@ def convert(
             pad_to=pad_to,
             pad_before=pad_before,
             fill=fill,
+            center=center,
             channels=channels,
         )
     if device is not None:
@@ -628,6 +635,7 @@ def convert(
         pad_to,
         pad_before,
         fill,
+        center,
         channels,
     )
     try:
@@ -656,6 +664,7 @@ def _make(
     pad_to: Any,
     pad_before: Any,
     fill: Any,
+    center: Any,
     channels: Any,
     **sizes: int,
 ) -> Converter:
@@ -674,6 +683,7 @@ def _make(
         pad_to=pad_to,
         pad_before=pad_before,
         fill=fill,
+        center=center,
         channels=channels,
         **sizes,
     )

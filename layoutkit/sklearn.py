@@ -66,6 +66,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         pad_to: Mapping[str, int] | None = None,
         pad_before: Mapping[str, int] | None = None,
         fill: Any = None,
+        center: str = "round",
         channels: Sequence[int] | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
@@ -83,6 +84,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         self.pad_to = pad_to
         self.pad_before = pad_before
         self.fill = fill
+        self.center = center
         self.sizes = sizes
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803

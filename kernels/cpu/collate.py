@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from numba import uintp
 
+from ...planning.centering import halve_room
 from . import collate_params as t
 from .atomics import call_kernel
 from .copy import copy_bytes
@@ -24,6 +25,7 @@ from .walk import inline
 FAR = 1 << 60  # offsets are clamped to -FAR and FAR, so that sums fit 64 bits
 # Byte offsets of rank, sizes, strides and dtype in a NumPy array.
 NUMPY = (8 * 1, 8 * 2, 8 * 3, 8 * 5)
+centered_start = inline(halve_room)
 
 
 @inline
@@ -89,7 +91,7 @@ def write_window(sheet, number, row, start, sizes, strides):
             size = length
         elif i64_at(has_size, axis) == 0 and size != length:
             errors |= t.MISMATCH
-        begin = (size - length) >> 1
+        begin = centered_start(size - length, i64_at(sheet, t.IS_FLOOR))
         if i64_at(given_offsets, axis):
             offset = axis_value(given_offsets, offset_steps, axis, number)
             begin = min(max(offset, -FAR), FAR)

@@ -18,6 +18,7 @@ The caller writes the sheet; the kernel "windows" of collate.py writes rows and 
     MAY_PAD, COPY_ALL, COPY_BYTES   flags: windows may reach outside of samples; all windows are
                           copied first; and the bytes of a copy
     STEP                  bytes between samples in the output
+    IS_FLOOR              flag: windows without an offset are centered by "floor", not "round"
     TABLE, ROWS, STATES, ARENA      addresses of the results: entries, rows, states (the number of
                           the window's kind, or minus its error bits) and changed parameters
 
@@ -46,10 +47,10 @@ units, and the row of a window that must be copied first, or 0.
 (
     OBJECTS, DTYPE, STARTS, SIZES, STRIDES, FORM, OUT, END, KINDS, KNOWN, ERRORS, COPY_COUNT,
     COUNT, AXES, OBJECT_HEADER, CHANNEL, FIRST_CHANNEL, CHANNEL_STEP, MIN_CHANNELS, MAY_PAD,
-    COPY_ALL, COPY_BYTES, STEP, TABLE, ROWS, STATES, ARENA,
-) = range(27)  # fmt: skip
+    COPY_ALL, COPY_BYTES, STEP, IS_FLOOR, TABLE, ROWS, STATES, ARENA,
+) = range(28)  # fmt: skip
 PER_BATCH_WORDS = 12  # words that differ between batches
-SHEET_WORDS = 27
+SHEET_WORDS = 28
 OFFSETS, CORNER_STEPS, FLIPS, FLIP_STEPS, WINDOW, HAS_SIZE, COPY_STRIDES, AXIS_ARRAYS = range(8)
 
 CODE, PARAMETERS, WORDS, UNITS, SOURCE, OUTPUT, PATCHES, PATCH = range(8)

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._utils import fork
-from ...planning import epilogue
+from ...planning import centering, epilogue
 from . import object_cache
 
 NOTICE_SECONDS = 0.3  # shorter compilations need no notice
@@ -205,8 +205,10 @@ def fingerprint() -> str:
 
 @cache
 def sources() -> str:
-    """Return a digest of all compiled sources: this folder, and the planner's table of dtypes."""
-    digest = hashlib.sha256(Path(epilogue.__file__).read_bytes())
+    """Return a digest of all compiled sources: this folder, and the planner's modules it uses."""
+    digest = hashlib.sha256()
+    for module in (centering, epilogue):
+        digest.update(Path(module.__file__).read_bytes())
     for folder in _source_folders():
         for path in sorted(folder.glob("*.py")):
             digest.update(path.read_bytes())

@@ -604,7 +604,7 @@ def build_rows(dtype):
             for number_of_plane in range(planes):
                 index = rest // blocks * planes + number_of_plane
                 taps, step, shift = outer_taps(params, sample, index, outer)
-                fill = uintp(i64_at(params, t.FILL) + 4 * shift)
+                fill = uintp(i64_at(params, t.FILL) + i64_at(sample, 1) + 4 * shift)
                 y = result + uintp(number_of_plane * plane_bytes)
                 ahead = source_rows(params, sample, index, row)
                 if number_of_plane + 1 < planes:

@@ -36,6 +36,7 @@ class BlockLaunch:
     slots           the axes that have tap tables
     units           blocks per sample
     inner           elements of a source column
+    turned_fill     bytes from the fill values of a column to the values with flipped channels
     result_bytes    bytes of a block of resampled rows in a scratch area
     """
 
@@ -45,6 +46,7 @@ class BlockLaunch:
     slots: tuple[str, ...]
     units: int
     inner: int
+    turned_fill: int
     result_bytes: int
     keep: tuple[Array, ...] = field(repr=False)  # arrays that `params` points to
 
@@ -108,6 +110,8 @@ def prepare_blocks(
     conversion = np.frombuffer(launch.params, np.uint8)
     groups, inner = _groups(sizes, roles, pattern.source, channels, source_channels)
     pixels, fill_steps = _fill_columns(sizes, roles, pattern.source, fill)
+    turned = _fill_columns(sizes, roles, pattern.source, fill[::-1])[0]
+    pixels = np.concatenate([pixels, turned])
     words = [0] * t.WORDS
     words[t.BLOCKS], words[t.PLANES] = -(-rows // lanes), prod(sizes[x] for x in planes)
     words[t.UNITS] = words[t.BLOCKS] * prod(sizes[x] for x in outer)
@@ -131,6 +135,7 @@ def prepare_blocks(
         (*outer, *planes, roles.rows, roles.columns),
         words[t.UNITS],
         inner,
+        turned.nbytes,
         size,
         (pixels, conversion),
     )

@@ -19,8 +19,9 @@ UNITS to WORDS, which are followed by
 
 Its call block, passed as the source, has the address of the first scratch area, the bytes of an
 area, and the number of areas; then one flag per area; then the number of source elements of a block
-of columns that fit the area; then one row per sample: the address of the first element, and the
-address of the tap table and the stride of every outer axis, of the rows, and of the columns.
+of columns that fit the area; then one row per sample: the address of the first element, the bytes
+from FILL to the fill values of the sample, and the address of the tap table and the stride of every
+outer axis, of the rows, and of the columns.
 """
 
 REQUEST = 7  # words of a request to the kernel "taps"
@@ -43,7 +44,7 @@ POSITION = 2  # words of a position
     COLUMNS,  # of the result
     INNER,  # elements of a source column
     INNER_OUT,  # elements of a result column
-    FILL,  # the address of the fill values of a column
+    FILL,  # the address of the fill values of a column, then of one with flipped channels
     GROUPS, LAUNCHES,  # their numbers
     WORDS,
 ) = range(15)  # fmt: skip
@@ -52,7 +53,7 @@ GROUP = 2  # words of a group
 LAUNCH = 5  # words of a launch
 
 AREAS = 3  # words of the call block before the flags
-SAMPLE = 1  # words of a sample before its axes
+SAMPLE = 2  # words of a sample before its axes
 
 VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded together
 WIDE = 4  # vectors of a row that are resampled together

@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, FEW ? 8 : 5)
         Line line = {};
         line.sample = tile.sample(row), line.is_inside = true;
         const Sample &sample = sample_at(params, table, line.sample);
-        line.src = sample.src;
+        line.src = sample.src, line.fill = line.sample * params.sample.src;
         if (R_AXIS != AXES) line.go(table, sample, params.tile[R], tile.start[R] + row);
 #pragma unroll
         for (int i = 0; i < OTHERS; ++i) line.go(table, sample, params.other[i], tile.other[i]);

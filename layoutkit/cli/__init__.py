@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -155,7 +156,10 @@ def _convert(arguments: argparse.Namespace) -> int:
         )
     destination = parse_destination(arguments.dst)
     check_destination(arguments.src, destination)
-    windows = {"crop": arguments.crop, "flip": arguments.flip}
+    crop = arguments.crop
+    if crop is not None and arguments.center is not None:
+        crop = replace(crop, center=arguments.center)
+    windows = {"crop": crop, "flip": arguments.flip}
     image_options = _image_options(arguments, skip_bad=arguments.skip_bad, **windows)
     with open_source(arguments.src, job, image_options, staging_folder(destination)) as source:
         convert_to_file(source, sources_label(arguments.src), destination, job)
@@ -165,7 +169,17 @@ def _convert(arguments: argparse.Namespace) -> int:
 def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
     from .zarr import convert_to_store
 
-    for name in ("chunk", "crop", "flip", "resize", "fit", "fill", "short_side", "filter"):
+    for name in (
+        "chunk",
+        "crop",
+        "flip",
+        "resize",
+        "fit",
+        "fill",
+        "short_side",
+        "filter",
+        "center",
+    ):
         if getattr(arguments, name):
             option = name.replace("_", "-")
             raise ArgumentError(f"--{option}: does not apply to zarr stores; convert to .npy first")
@@ -185,6 +199,7 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
         arguments.short_side,
         arguments.filter,
         max_pixels=arguments.max_pixels,
+        center=arguments.center,
         **options,
     )
 

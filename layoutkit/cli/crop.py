@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..memory import Array
+from ..planning.centering import DEFAULT_CENTERING, centered_start
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,18 @@ class Crop:
     size : (height, width)
     offset : (top, left); None: in the middle, unless there is a seed
     seed : seed of a random offset, together with the index of the image
+    center : the rounding of half of an odd margin in the middle
     """
 
     size: tuple[int, int]
     offset: tuple[int, int] | None = None
     seed: int | None = None
+    center: str = DEFAULT_CENTERING
+
+    @property
+    def is_centered(self) -> bool:
+        """True if the window is in the middle of every image."""
+        return self.offset is self.seed is None
 
     def offset_for(self, number: int, height: int, width: int) -> tuple[int, int]:
         """Return the window's offset in an image; raise ShapeError if it does not fit."""
@@ -37,7 +45,9 @@ class Crop:
         if self.seed is not None:
             draw = np.random.default_rng([self.seed, number])
             return tuple(int(draw.integers(0, margin + 1)) for margin in margins)  # type: ignore[return-value]
-        return offsets if self.offset is not None else (margins[0] // 2, margins[1] // 2)
+        if self.offset is not None:
+            return offsets
+        return tuple(centered_start(margin, self.center) for margin in margins)  # type: ignore[return-value]
 
     def crop_image(self, pixels: Array, number: int) -> Array:
         """Return the window of one image, whose first axes are height and width."""

@@ -31,6 +31,7 @@ from ..images.decode import pillow, upright_size
 from ..images.suffixes import IMAGE_SUFFIXES
 from ..layout.pattern import Pattern, parse_pattern
 from ..memory import Array
+from ..planning.centering import DEFAULT_CENTERING
 from .crop import Crop
 from .outputs import NpyFile, is_npy, open_npy
 from .printing import escape_controls, keywords_to_options
@@ -50,6 +51,7 @@ class ImageOptions:
     skip_bad : skip images that cannot be read, with a message
     max_pixels : limit for one image; default: Pillow's limit
     crop, flip : the window of every image, and whether the window is mirrored left to right
+    center : how `fit` and a centered crop round half of an odd difference; None: "round"
     """
 
     size: tuple[int, int] | None = None
@@ -61,6 +63,7 @@ class ImageOptions:
     max_pixels: int | None = None
     crop: Crop | None = None
     flip: bool = False
+    center: str | None = None
 
     @property
     def options(self) -> list[str]:
@@ -73,13 +76,18 @@ class ImageOptions:
             "--filter": self.filter,
             "--skip-bad": self.skip_bad or None,
             "--max-pixels": self.max_pixels,
+            "--center": None if self._has_centered_crop else self.center,
         }
         return [name for name, value in values.items() if value is not None]
+
+    @property
+    def _has_centered_crop(self) -> bool:
+        return self.crop is not None and self.crop.is_centered
 
     def decoder(self, default_fit: str) -> Decoder | None:
         """Return a decoder that resizes images to `size`, or None without a size."""
         if self.size is None:
-            resized = {"--fit", "--fill", "--short-side", "--filter"}
+            resized = {"--fit", "--fill", "--short-side", "--filter", "--center"}
             for name in sorted(resized & {*self.options}):
                 raise ArgumentError(
                     f"{name}: applies only to resized images; give --resize HxW, too"
@@ -91,7 +99,17 @@ class ImageOptions:
         if self.fill is not None and fit != "pad":
             raise ArgumentError("--fill: applies only to padded images; give --fit pad, too")
         resize = self.filter or "bilinear"
-        return Decoder(self.size, fit, self.fill, short_side=self.short_side, resize=resize)
+        center = self.center or DEFAULT_CENTERING
+        if fit == "stretch" and self.center is not None:
+            if not self._has_centered_crop:
+                raise ArgumentError(
+                    "--center: nothing is centered; give --fit cover, --fit pad, --short-side or "
+                    "--crop HxW, or omit it"
+                )
+            center = DEFAULT_CENTERING  # of the crop only
+        return Decoder(
+            self.size, fit, self.fill, short_side=self.short_side, resize=resize, center=center
+        )
 
 
 @dataclass(frozen=True)

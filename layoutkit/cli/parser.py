@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import ArgumentError
+from ..planning.centering import CENTERINGS
 from ..planning.resize import FILTERS
 from ..spec import CASTINGS
 from ..watch.report import MIN_BYTES
@@ -434,6 +435,8 @@ def _add_image_options(
     add("--short-side", type=positive_int, metavar="N", help=short_help)
     add("--filter", choices=FILTERS, help="filter that resizes (default: bilinear)")
     add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
+    center_help = "how half of an odd difference of sizes is rounded (default: round, half to even)"
+    add("--center", choices=CENTERINGS, help=center_help)
     add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
     return group
 

@@ -156,6 +156,7 @@ class CollateProgram:
         args.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.cropped_names]
         args.of_axes(t.COPY_STRIDES)[:] = contiguous_strides(layout.window, self._source)
         head[t.STEP] = layout.step
+        head[t.IS_FLOOR] = options.center == "floor"
         head[t.COPY_BYTES] = prod(layout.window) * self._source.itemsize
         head[t.MAY_PAD] = options.fill is not None
         head[t.COPY_ALL] = self._copies_channels

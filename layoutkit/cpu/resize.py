@@ -64,6 +64,7 @@ class PlacedSamples(NamedTuple):
     lengths, strides    of the samples
     begins, sizes, scaled, firsts    the placement (planning/resize.py)
     reversed    flags of axes that are flipped
+    turns_fill  flags of samples whose channels, and therefore fill values, are flipped
     copies      the copied samples, if any
     """
 
@@ -78,6 +79,7 @@ class PlacedSamples(NamedTuple):
     scaled: Array
     firsts: Array
     reversed: Array
+    turns_fill: Array
     copies: tuple[Array, ...] = ()
 
 
@@ -233,6 +235,7 @@ class ResizeProgram:
             channels = int(fields["lengths"][0, column])
         order = self._order(fields["strides"][0], fields["lengths"][0])
         selects = options.channels is not None
+        fields["turns_fill"] = fields["reversed"][:, [*map(letters.index, self._channel)]].any(1)
         samples = PlacedSamples(order, channels, selects, starts=places.starts, **fields)  # type: ignore[arg-type]  # all but copies
         is_copied = self._moved is None and self._must_copy(samples)
         return self._copied(samples) if is_copied else samples
@@ -329,7 +332,7 @@ class ResizeProgram:
             inside.append(slice(first, last))
             part.append(slice(begin + first, begin + last))
         if any(s != slice(0, size) for s, size in zip(inside, sizes, strict=True)):
-            copy[...] = self._pixel()
+            copy[...] = self._pixel(samples.turns_fill[number])
         flips = samples.reversed[number].tolist()
         axes = [a for a, y in enumerate(letters) if flips[a] and y not in self._resized]
         copy[tuple(inside)] = np.flip(x[tuple(part)], tuple(axes))
@@ -355,16 +358,19 @@ class ResizeProgram:
             window = window.take(nearest.clip(0, size - 1), axis)
             if not is_inside.all():
                 shape = [-1 if y == letter else 1 for y in self._sizes]
-                np.copyto(window, self._pixel(), where=~is_inside.reshape(shape))
+                pixel = self._pixel(samples.turns_fill[number])
+                np.copyto(window, pixel, where=~is_inside.reshape(shape))
         return window.reshape(self.frame.window)
 
     def _fill(self) -> Array:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""
         return fill_array_of(self._options, self._axes, self.frame.window, self._source)
 
-    def _pixel(self) -> Array:
-        """Return the fill values as an array with the axes of a sample."""
-        return self._fill().reshape([-1 if x == self._channel else 1 for x in self._sizes])
+    def _pixel(self, is_turned: bool) -> Array:
+        """Return the fill values as an array with the axes of a sample, or of a flipped one."""
+        fill = self._fill()
+        along = [-1 if x == self._channel else 1 for x in self._sizes]
+        return (fill[::-1] if is_turned else fill).reshape(along if len(fill) > 1 else 1)
 
     # -- execution -------------------------------------------------------------------------
 
@@ -432,6 +438,7 @@ class ResizeProgram:
         threads = min(threads, units)
         grain = max(1, units // (SHARES * threads))
         table = np.zeros((self._count, t.SAMPLE + 2 * len(launch.slots)), np.int64)
+        table[:, 1] = samples.turns_fill * launch.turned_fill
         table[:, t.SAMPLE :: 2] = tables.addresses
         for slot, letter in enumerate(launch.slots):
             if letter:

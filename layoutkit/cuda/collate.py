@@ -468,7 +468,8 @@ def _prepare_launch(
         epilogue = epilogue or Epilogue("f4", "f4")
     item = f"m{source.itemsize}" if epilogue is None else epilogue.source
     table = _Table()
-    fill_offset = table.add(fill.tobytes())
+    fills = _fill_of_samples(axes, placed, fill)
+    fill_offset = table.add(fills.tobytes())
     letters = _letters_of(
         axes, placed.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
@@ -485,9 +486,10 @@ def _prepare_launch(
         for letter in letters
     ]
     step = written.steps[written.letter]
+    fill_step = len(fill) if len(fills) > len(fill) else 0
     launch, packed = prepare_collate(
         window,
-        WindowAxis(len(samples.addresses), step, int(written.letter == written.coef)),
+        WindowAxis(len(samples.addresses), step, int(written.letter == written.coef), fill_step),
         SampleTable(
             source.itemsize,
             starts - base,
@@ -506,6 +508,14 @@ def _prepare_launch(
     )
     table.add(packed)
     return launch, table.array(), base
+
+
+def _fill_of_samples(axes: SampleAxes, placed: PlacedWindows, fill: Array) -> Array:
+    """Return the fill values in the order of windows: of all samples, or those of each in turn."""
+    channel = axes.places().get(CHANNEL)
+    if len(fill) == 1 or channel is None or not placed.flips[:, channel].any():
+        return fill
+    return np.where(placed.flips[:, channel, None], fill[::-1], fill).ravel()
 
 
 def _sides(

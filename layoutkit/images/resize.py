@@ -20,6 +20,7 @@ from ..backends.dispatch import as_array
 from ..collator import Collator, collate
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
+from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.resize import (
     FIT_MODES,
     Placement,
@@ -44,6 +45,7 @@ def fit(
     *,
     fill: Any = None,
     short_side: int | None = None,
+    center: str = "round",
     resize: str = "bilinear",
     library: str | None = None,
     out: Array | None = None,
@@ -70,6 +72,8 @@ def fit(
         With "pad": the value of the padding, by default 0.
     short_side : int, optional
         With "cover": scale the image until its shorter side has this size, and crop it centrally.
+    center : "round" or "floor"
+        How half of an odd difference of sizes is rounded: to the nearest even number, or down.
     resize : "nearest", "bilinear", "bicubic", "lanczos" or "area"
         The filter of `collate`, which resizes the image. Bytes of "bilinear" are within 1 of
         Pillow's. Pillow limits those of "bicubic" and "lanczos" to 0..255 after the rows, before
@@ -96,7 +100,7 @@ def fit(
     pixels = _check_image(image)
     height, width = as_size(size)
     _check_filter(resize, library)
-    placed = _place(pixels.shape[:2], (height, width), how, short_side)
+    placed = _place(pixels.shape[:2], (height, width), how, short_side, center)
     _check_fill(fill, how)
     fill_values = _fill_values(0 if fill is None else fill, pixels)
     shape = (height, width, *pixels.shape[2:])
@@ -105,6 +109,7 @@ def fit(
     if library is None:
         layout = "hwc" if pixels.ndim == 3 else "hw"
         options: dict[str, Any] = {"fit": how} if short_side is None else {"short_side": short_side}
+        options["center"] = center
         if how == "pad":
             options["fill"] = fill_values
         pattern = f"{layout}->b{layout}"
@@ -123,28 +128,39 @@ def fit(
 
 
 def placement(
-    shape: Sequence[int], size: Sequence[int], how: str = "cover", *, short_side: int | None = None
+    shape: Sequence[int],
+    size: Sequence[int],
+    how: str = "cover",
+    *,
+    short_side: int | None = None,
+    center: str = "round",
 ) -> Placement:
     """Return the placement in the result of `fit` of an image of shape (height, width, ...).
 
     `Placement.to_image` maps boxes detected in the result back to the image. Raises the errors of
     `fit` for an invalid argument.
     """
-    return _place(as_size(shape[:2], "shape"), as_size(size), how, short_side).placement(0, 1)
+    sides = as_size(shape[:2], "shape"), as_size(size)
+    return _place(*sides, how, short_side, center).placement(0, 1)
 
 
 def _place(
-    shape: Sequence[int], size: tuple[int, int], how: str, short_side: int | None
+    shape: Sequence[int], size: tuple[int, int], how: str, short_side: int | None, center: str
 ) -> Placements:
     """Return the placement of an image of (height, width) in a result of `size`."""
-    options = _resize_options(how, short_side)
-    may_fill = how == "pad"
-    return place_samples(options, ("h", "w"), np.array([shape], np.int64), size, {}, {}, may_fill)
+    options = _resize_options(how, short_side, center)
+    sizes = np.array([shape], np.int64)
+    return place_samples(options, ("h", "w"), sizes, size, {}, {}, how == "pad", center)
 
 
-def _resize_options(how: str, short_side: int | None) -> ResizeOptions:
+def _resize_options(how: str, short_side: int | None, center: str) -> ResizeOptions:
     """Return the options of a method of `fit`; raise ArgumentError if they are invalid."""
     check_choice("how", how, FIT_MODES, ArgumentError)
+    check_choice("center", center, CENTERINGS, ArgumentError)
+    if how == "stretch" and center != DEFAULT_CENTERING:
+        raise ArgumentError(
+            f'center={center!r}, but how="stretch" neither crops nor pads; remove center'
+        )
     if short_side is not None and how != "cover":
         raise ArgumentError(
             f"short_side={short_side!r} and how={how!r} both say how the image is scaled; remove "
@@ -306,10 +322,11 @@ class Decoder:
     library: str | None = None
     short_side: int | None = None
     resize: str = "bilinear"
+    center: str = "round"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
-        _resize_options(self.how, self.short_side)
+        _resize_options(self.how, self.short_side, self.center)
         _check_filter(self.resize, self.library)
         _check_fill(self.fill, self.how)
         if isinstance(self.fill, list | np.ndarray):
@@ -331,6 +348,7 @@ class Decoder:
             self.how,
             fill=self.fill,
             short_side=self.short_side,
+            center=self.center,
             resize=self.resize,
             library=self.library,
             out=into,
@@ -353,7 +371,8 @@ class Decoder:
         if self.how == "pad":
             options["fill"] = 0 if self.fill is None else self.fill
         height, width = self.size
-        return Collator("hwc->bhwc", h=height, w=width, resize=self.resize, **options)
+        sizes = {"h": height, "w": width}
+        return Collator("hwc->bhwc", **sizes, resize=self.resize, center=self.center, **options)
 
     @property
     def min_size(self) -> tuple[int, int]:

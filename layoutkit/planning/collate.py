@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .._utils import late
-from .._utils.validation import as_int, type_name
+from .._utils.validation import as_int, check_choice, type_name
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout
 from ..layout.pattern import Pattern, Permutation, axis_name, check_rank, parse_pattern
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
+from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
 from .channels import parse_channels
 from .crops import RANDOM, CropArgs, CropAxes, CropOptions, parse_crops
 from .keywords import check_sizes
@@ -49,6 +50,7 @@ class CollateOptions(NamedTuple):
     resize      how samples are resized to the size of windows; None: they are only cropped
     crops       where windows are, unless a call says it
     key         the item of samples of several items; None: the first of the pattern's rank
+    center      where windows, crops and scaled samples are without an offset: see centering.py
     """
 
     options: ConvertOptions
@@ -59,6 +61,7 @@ class CollateOptions(NamedTuple):
     resize: ResizeOptions | None = None
     crops: CropOptions = CropOptions()
     key: int | str | None = None
+    center: str = DEFAULT_CENTERING
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
@@ -71,6 +74,8 @@ class CollateOptions(NamedTuple):
             keywords |= self.resize.keywords()
         if self.key is not None:
             keywords["key"] = self.key
+        if self.center != DEFAULT_CENTERING:
+            keywords["center"] = self.center
         return keywords | self.crops.keywords() | self.options.keywords()
 
     def asked(self) -> tuple[Any, ...]:
@@ -162,6 +167,7 @@ def parse_collate_options(
     crop: Any = None,
     seed: Any = 0,
     key: Any = None,
+    center: Any = DEFAULT_CENTERING,
     dtype: Any = None,
     scale: Any = None,
     mean: Any = None,
@@ -202,6 +208,7 @@ def parse_collate_options(
     resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
     if resizing is not None:
         _check_resized_axes(task)
+    _check_center(center, stacked, task)
     options = CollateOptions(
         task._replace(pattern=stacked),
         letter,
@@ -210,6 +217,7 @@ def parse_collate_options(
         channel_order,
         resizing,
         key=key,
+        center=center,
     )
     if seed == 0 and offset is flip is crop is None:
         return options
@@ -217,9 +225,24 @@ def parse_collate_options(
     return options._replace(crops=parse_crops(crop_axes, offset, flip, crop, seed))
 
 
+def _single_axes(pattern: Pattern) -> list[str]:
+    """Return the names of the axes of samples that are not folded."""
+    return [names[0] for names in pattern.source.named if len(names) == 1]
+
+
+def _check_center(center: Any, pattern: Pattern, task: ConvertOptions) -> None:
+    """Raise unless `center` is a rule, and there is a window that another rule may move."""
+    check_choice("center", center, CENTERINGS, ArgumentError)
+    if center != DEFAULT_CENTERING and not {*_single_axes(pattern)} & {*task.sizes}:
+        raise ArgumentError(
+            f'center={center!r}, but "{pattern.text}" has no window that could be centered; give '
+            "its size, as in h=224, w=224, or omit center"
+        )
+
+
 def _check_resized_axes(task: ConvertOptions) -> None:
     """Raise unless there is a size for an axis that can be resized, and none for channels."""
-    single = [names[0] for names in task.pattern.source.named if len(names) == 1]
+    single = _single_axes(task.pattern)
     if CHANNEL in single and CHANNEL in task.sizes:
         raise ArgumentError(
             f"c={task.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
@@ -424,7 +447,8 @@ def resolve_crops(
 ) -> CropPlacement:
     """Return the start and flips of every window; axes without an offset are center-cropped."""
     offsets, flips = parse_offset_and_flip(options, axes.places(), args, count)
-    begins = np.array(np.broadcast_to((shapes - window) >> 1, (count, len(window))))
+    centered = centered_start(shapes - window, options.center)
+    begins = np.array(np.broadcast_to(centered, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
     for axis, values in offsets.items():
         begins[:, axis] = np.clip(values, -_FAR, _FAR)
@@ -455,6 +479,7 @@ def place_resized(
         parse_per_sample("crop", args.crop, columns, count),
         parse_per_sample("offset", args.offset, columns, count),
         options.fill is not None or resize.fit == "pad",
+        options.center,
     )
 
 

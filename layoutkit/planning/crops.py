@@ -19,6 +19,7 @@ from ..errors import ArgumentError
 from ..layout.pattern import axis_name
 from ..memory import Array
 from ..normalize import CHANNEL
+from .centering import centered_start
 
 RANDOM = "random"  # marks a value that is drawn for each sample
 TRIES = 10  # crops that are drawn for a sample before the central one is taken
@@ -87,7 +88,7 @@ class RandomCrop(NamedTuple):
         extents = extents.astype(np.int64)
         spare = sizes - extents
         offsets = (draws[rows, first, 3:] * (spare + 1)).astype(np.int64)
-        return np.where(is_drawn, offsets, spare // 2), extents
+        return np.where(is_drawn, offsets, centered_start(spare, "floor")), extents
 
     def _central_sizes(self, sizes: Array) -> Array:
         low, high = self.fallback_ratio or self.ratio

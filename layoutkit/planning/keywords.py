@@ -16,11 +16,12 @@ from ..layout.pattern import Pattern, axis_name
 
 _CONVERT = (
     "dtype", "scale", "mean", "std", "clip", "casting", "device", "copy", "memory", "threads",
-    "pad_to", "pad_before", "fill", "channels",
+    "pad_to", "pad_before", "fill", "center", "channels",
 )  # fmt: skip
 _COLLATE = (
     "offset", "flip", "crop", "fill", "channels", "resize", "antialias", "fit", "short_side",
-    "pad_before", "dtype", "scale", "mean", "std", "clip", "casting", "device", "memory", "threads",
+    "pad_before", "center", "dtype", "scale", "mean", "std", "clip", "casting", "device", "memory",
+    "threads",
 )  # fmt: skip
 KEYWORDS: dict[str, tuple[str, ...]] = {
     "convert": (*_CONVERT, "out"),

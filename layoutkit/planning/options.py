@@ -24,6 +24,7 @@ from ..spec import (
     dtype_kind,
     normalize_device,
 )
+from .centering import DEFAULT_CENTERING
 from .channels import ChannelSelection, parse_channels, resolve_selection
 from .keywords import check_sizes
 from .padding import Padding, parse_padding
@@ -195,6 +196,7 @@ def parse_options(
     pad_to: Any = None,
     pad_before: Any = None,
     fill: Any = None,
+    center: Any = DEFAULT_CENTERING,
     channels: Any = None,
     **sizes: int,
 ) -> ConvertOptions:
@@ -206,7 +208,7 @@ def parse_options(
         check_supported_dtype(target_dtype)
     formula = make_normalization(scale, mean, std, clip)
     canonical_device = None if device is None else normalize_device(device)
-    canvas = parse_padding(pad_to, pad_before, fill)
+    canvas = parse_padding(pad_to, pad_before, fill, center)
     if canvas is not None and copy is False:
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import as_int
+from .._utils.validation import as_int, check_choice
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import Permutation, axis_name
 from ..memory import Array
 from ..normalize import shorten
 from ..spec import DType, dtype_kind, integer_bounds
+from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
 
 Window = tuple[slice, ...]
 
@@ -31,6 +32,7 @@ class Padding:
     sizes: tuple[tuple[str, int], ...]
     pad_before: tuple[tuple[str, int], ...] = ()  # axes not listed: x is centered
     fill: tuple[float, ...] = (0,)  # ints are exact in 64-bit dtypes
+    center: str = DEFAULT_CENTERING
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of this padding."""
@@ -39,6 +41,8 @@ class Padding:
             keywords["pad_before"] = dict(self.pad_before)
         if self.fill != (0,):
             keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
+        if self.center != DEFAULT_CENTERING:
+            keywords["center"] = self.center
         return keywords
 
     def place(self, move: Permutation) -> PaddedRegion:
@@ -59,7 +63,8 @@ class Padding:
                 axes = ", ".join(letters)
                 raise ShapeError(f"pad_to has {name}={size}, but the axes are {axes}; name these")
             letter = letters[name]
-            begins[letter] = _start_of_x(name, sizes[letter], size, pad_before.get(name))
+            before = pad_before.get(name)
+            begins[letter] = _start_of_x(name, sizes[letter], size, before, self.center)
             full[letter] = size
         folds = (prod(full[letter] for letter in group) for group in move.target.groups)
         window = tuple(slice(begins[n], begins[n] + size) for n, size in sizes.items())
@@ -129,16 +134,18 @@ def fill_region_for(paint: Array, border: Window) -> Window:
     return tuple(part if size > 1 else slice(None) for part, size in pairs)
 
 
-def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Padding | None:
-    """Return the padding of three keyword arguments, None without `pad_to`.
+def parse_padding(pad_to: Any, pad_before: Any, fill: Any, center: Any) -> Padding | None:
+    """Return the padding of four keyword arguments, None without `pad_to`.
 
     Raises
     ------
     ArgumentError
-        An argument is malformed, or `pad_before` or `fill` is given without `pad_to`.
+        An argument is malformed, or another one is given without `pad_to`.
     """
+    check_choice("center", center, CENTERINGS, ArgumentError)
     if pad_to is None:
-        for name, value in (("pad_before", pad_before), ("fill", fill)):
+        rule = None if center == DEFAULT_CENTERING else center
+        for name, value in (("pad_before", pad_before), ("fill", fill), ("center", rule)):
             if value is not None:
                 raise ArgumentError(
                     f"{name}={value!r} needs pad_to=, the size of the padded result; give it too, "
@@ -154,10 +161,10 @@ def parse_padding(pad_to: Any, pad_before: Any, fill: Any) -> Padding | None:
             raise ArgumentError(
                 f"pad_before has {name}, but pad_to does not; give its size there too"
             )
-    return Padding(sizes, begins, fill_values(fill))
+    return Padding(sizes, begins, fill_values(fill), center)
 
 
-def _start_of_x(name: str, size: int, full: int, pad_before: int | None) -> int:
+def _start_of_x(name: str, size: int, full: int, pad_before: int | None, center: str) -> int:
     """Return the number of elements before x along an axis."""
     if size > full:
         raise ShapeError(
@@ -169,7 +176,7 @@ def _start_of_x(name: str, size: int, full: int, pad_before: int | None) -> int:
             f"pad_before has {name}={pad_before}, after which {size} of {full} do not fit; give at "
             f"most {full - size}"
         )
-    return (full - size) // 2 if pad_before is None else pad_before
+    return centered_start(full - size, center) if pad_before is None else pad_before  # type: ignore[no-any-return]  # of an int
 
 
 def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:

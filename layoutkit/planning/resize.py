@@ -19,6 +19,7 @@ from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError, ShapeError
 from ..layout.pattern import axis_name
 from ..memory import Array
+from .centering import centered_start
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
@@ -184,6 +185,7 @@ def place_samples(
     crops: Mapping[int, Array],
     offsets: Mapping[int, Array],
     may_fill: bool,
+    center: str,
 ) -> Placements:
     """Return the placement of samples in their windows.
 
@@ -194,6 +196,7 @@ def place_samples(
     crops, offsets : the sizes and first positions of crops, by index of the axis: one, or one
         per sample. Other axes: the whole sample, and centered crops
     may_fill : whether there are values for positions outside of samples
+    center : the rule of centering.py
 
     Raises
     ------
@@ -203,7 +206,7 @@ def place_samples(
     extents = sizes.copy()
     for axis, values in crops.items():
         extents[:, axis] = values
-    begins = (sizes - extents) >> 1
+    begins = centered_start(sizes - extents, center)
     for axis, values in offsets.items():
         begins[:, axis] = values
     _check_crops(names, sizes, begins, extents, may_fill)
@@ -214,18 +217,16 @@ def place_samples(
         shorter = extents.min(1, keepdims=True)
         scaled = extents * options.short_side // shorter
         _check_covered(names, scaled, target, options.short_side, may_fill)
-        room = scaled - target
-        # Half of the room, rounded half to even; half of the padding, rounded down.
-        firsts = np.where(room >= 0, np.rint(room / 2).astype(np.int64), -(-room >> 1))
+        firsts = centered_start(scaled - target, center)
     elif options.fit == "cover":
         scale = (target / extents).max(1, keepdims=True)
         parts = np.clip(np.rint(target / scale).astype(np.int64), 1, extents)
-        begins = begins + ((extents - parts) >> 1)
+        begins = begins + centered_start(extents - parts, center)
         extents = parts
     elif options.fit == "pad":
         scale = (target / extents).min(1, keepdims=True)
         scaled = np.clip(np.rint(extents * scale).astype(np.int64), 1, target)
-        firsts = -((target - scaled) >> 1)
+        firsts = centered_start(scaled - target, center)
         for name, before in options.pad_before:
             axis = _axis_index(name, names)
             firsts[:, axis] = -before
@@ -253,16 +254,15 @@ def _check_crops(
             f"sample {number} has {'size' if is_sample else 'a crop of'} "
             f"{extents[number, axis]} along {names[axis]}; a resized part has at least one position"
         )
-    outside = (begins < 0) | (begins + extents > sizes)
     if may_fill:
-        # A crop beside its sample would have fill values only, which is a mistake.
-        outside = (begins >= sizes) | (begins + extents <= 0)
+        return
+    outside = (begins < 0) | (begins + extents > sizes)
     for number, axis in np.argwhere(outside)[:1].tolist():
         begin, extent = begins[number, axis], extents[number, axis]
-        fix = "give another crop or offset" + ("" if may_fill else ", or fill=0 to pad")
         raise ShapeError(
             f"sample {number} has size {sizes[number, axis]} along {names[axis]}, but its crop of "
-            f"{extent} goes from {begin} to {begin + extent}; {fix}"
+            f"{extent} goes from {begin} to {begin + extent}; give another crop or offset, or "
+            "fill=0 to pad"
         )
 
 

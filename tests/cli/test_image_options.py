@@ -80,8 +80,8 @@ def test_windows_of_images_of_any_size(folder, capsys, skip):
     actual = np.load("out.npy")
     for pixels, path in zip(actual, sorted(folder.glob("*.png")), strict=True):
         full = read(str(path))
-        top = (full.shape[0] - 20) // 2
-        left = (full.shape[1] - 24) // 2
+        top = round((full.shape[0] - 20) / 2)
+        left = round((full.shape[1] - 24) / 2)
         expected = full[top : top + 20, left : left + 24][:, ::-1]
         np.testing.assert_array_equal(pixels, expected)
 

@@ -70,7 +70,7 @@ def window_of(x, layout, sizes, offset, flip, fill, channels, number):
     for axis, size in zip(layout, x.shape, strict=True):
         wide = sizes.get(axis, size)
         shape.append(wide)
-        begins.append(at(offset[axis], number) if axis in offset else (size - wide) // 2)
+        begins.append(at(offset[axis], number) if axis in offset else round((size - wide) / 2))
     made = np.zeros(shape, x.dtype)
     if fill is not None:
         along = [-1 if axis == "c" else 1 for axis in layout]

@@ -173,6 +173,35 @@ def test_a_flipped_result_is_the_mirrored_one():
         assert_same(collate([x], "hwc->bhwc", flip=flip, **keywords), np.flip(plain, axes))
 
 
+FILLED = {
+    "padded": {"fit": "pad"},
+    "scaled": {"short_side": 6},
+    "cropped": {"crop": {"h": [15, 9]}, "offset": {"h": -4}},
+    "outside": {"crop": {"w": 3}, "offset": {"w": [40, -3]}},
+}
+
+
+@pytest.mark.parametrize("how", FILLED)
+@pytest.mark.parametrize("layout", ["hwc", "chw", "hcw"])
+def test_fill_values_are_flipped_with_their_channels(layout, how):
+    """Compare samples with and without a flip with the flipped result."""
+    photos = [photo((7, 9, 3)), photo((8, 5, 3))]
+    samples = [x.transpose(["hwc".index(axis) for axis in layout]) for x in photos]
+    keywords = {"h": 12, "w": 11, "fill": (100, 150, 200), **FILLED[how]}
+    calls = {name: keywords.pop(name) for name in ("crop", "offset") if name in keywords}
+    for name in ("nearest", "bilinear"):
+        for channels in (None, (2, 0, 1, 0)):
+            collator = Collator(f"{layout}->bchw", resize=name, channels=channels, **keywords)
+            plain = collator(samples, **calls)
+            for flags in ([True, False], [True, True]):
+                flipped = collator(samples, flip={"c": flags, "w": True}, **calls)
+                expected = [
+                    x[::-1, :, ::-1] if flag else x[..., ::-1]
+                    for x, flag in zip(plain, flags, strict=True)
+                ]
+                assert_same(flipped, np.stack(expected))
+
+
 def test_a_size_that_stays_is_moved_unchanged():
     x = photo((20, 30, 3))
     for name in FILTERS:

@@ -35,7 +35,12 @@ WINDOWS = {
     "corners": ({"h": 6, "w": 8}, {"offset": {"h": [0, 2, 3], "w": 1}}),
     "flips": ({"h": 6}, {"flip": {"w": [True, False, True], "h": True, "c": True}}),
     "fill": ({"h": 12, "w": 8, "fill": 7}, {"offset": {"w": [-2, 4, -30]}}),
+    "floor": ({"h": 6, "w": 14, "fill": 7, "center": "floor"}, {}),
     "pixel": ({"h": 6, "w": 14, "fill": (1, 2, 3)}, {"flip": "w", "offset": {"h": [4, -1, 0]}}),
+    "turned": (
+        {"h": 6, "w": 14, "fill": (1, 2, 3)},
+        {"flip": {"c": [True, False, True]}, "offset": {"h": [4, -1, 0]}},
+    ),
     "channels": ({"h": 6, "w": 8, "channels": (2, 0, 0, 1)}, {"flip": {"c": [True, False, True]}}),
     "all": (
         {"h": 6, "w": 12, "channels": (2, 1, 0), "fill": (9, 8, 7)},

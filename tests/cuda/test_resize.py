@@ -39,6 +39,8 @@ def test_random_collations(gpu, first):
         {"fit": "pad", "fill": (1, 2, 3)},
         {"short_side": 22, "channels": (2, 0)},
         {"crop": {"h": 30}, "offset": {"h": -4}, "fill": 9, "flip": {"w": True, "c": True}},
+        {"fit": "pad", "fill": (1, 2, 3), "flip": "c", "center": "floor"},
+        {"crop": {"h": 9}, "offset": {"h": 90}, "fill": (1, 2, 3), "flip": "c"},
     ],
 )
 def test_windows_are_those_of_the_cpu(gpu, filter_name, options):
@@ -51,6 +53,16 @@ def test_windows_are_those_of_the_cpu(gpu, filter_name, options):
     out = gpu.array(np.zeros_like(expected))
     assert collator([gpu.array(x) for x in PHOTOS], out=out) is out
     assert_same(values_of(out), values_of(found))
+
+
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->chwb", "chw->bhwc"])
+def test_fill_values_are_flipped_with_their_channels(gpu, pattern):
+    photos = [x if pattern[0] == "h" else x.transpose(2, 0, 1) for x in PHOTOS]
+    calls = {"flip": {"c": [True, False, True]}}
+    for name in ("nearest", "bilinear"):
+        collator = Collator(pattern, resize=name, **SIZES, fit="pad", fill=(1, 2, 3), dtype="f4")
+        found = collator([gpu.array(x) for x in photos], **calls)
+        np.testing.assert_allclose(values_of(found), collator(photos, **calls), rtol=0, atol=1e-4)
 
 
 def test_a_collator_takes_samples_of_several_dtypes(gpu):

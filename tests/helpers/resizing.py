@@ -65,22 +65,29 @@ def along(matrix, x, axis):
     return np.moveaxis(np.tensordot(matrix, x, (1, axis)), 0, axis)
 
 
-def placed(length, *, crop=None, offset=None):
+def middle(room, center="round"):
+    """Return the first position of a part in the middle of a whole that is larger by `room`."""
+    if center == "floor":
+        return abs(room) // 2 if room >= 0 else -(abs(room) // 2)
+    return round(room / 2)  # half to even
+
+
+def placed(length, center, *, crop=None, offset=None):
     """Return the first position and the size of a crop."""
     extent = length if crop is None else crop
-    return ((length - extent) // 2 if offset is None else offset), extent
+    return (middle(length - extent, center) if offset is None else offset), extent
 
 
 def window(
     x, sizes, name, *, antialias=True, fit="stretch", short_side=None, pad_before=None, crop=None,
-    offset=None, flip=(), fill=0.0,
+    offset=None, flip=(), fill=0.0, center="round",
 ):  # fmt: skip
     """Return the float64 window of a sample; `sizes` and all other arguments are by axis number.
 
     `fill` is broadcast with the sample.
     """
     crop, offset, pad_before = crop or {}, offset or {}, pad_before or {}
-    parts = {a: placed(x.shape[a], crop=crop.get(a), offset=offset.get(a)) for a in sizes}
+    parts = {a: placed(x.shape[a], center, crop=crop.get(a), offset=offset.get(a)) for a in sizes}
     extents = {a: extent for a, (_, extent) in parts.items()}
     scaled = dict(sizes)
     firsts = dict.fromkeys(sizes, 0)
@@ -89,19 +96,18 @@ def window(
         least = min(extents.values())
         scaled = {a: extents[a] * short_side // least for a in sizes}
         for a, n in sizes.items():
-            room = scaled[a] - n
-            firsts[a] = round(room / 2) if room >= 0 else -(-room // 2)
+            firsts[a] = middle(scaled[a] - n, center)
     elif fit == "cover":
         scale = max(n / extents[a] for a, n in sizes.items())
         for a, n in sizes.items():
             part = min(extents[a], max(1, round(n / scale)))
-            begins[a] += (extents[a] - part) // 2
+            begins[a] += middle(extents[a] - part, center)
             extents[a] = part
     elif fit == "pad":
         scale = min(n / extents[a] for a, n in sizes.items())
         for a, n in sizes.items():
             scaled[a] = min(n, max(1, round(extents[a] * scale)))
-            firsts[a] = -pad_before.get(a, (n - scaled[a]) // 2)
+            firsts[a] = -pad_before.get(a, middle(n - scaled[a], center))
     y = x.astype(np.result_type(x.dtype, np.float64) if x.dtype.kind == "c" else np.float64)
     one = [1 if a in sizes else n for a, n in enumerate(x.shape)]
     fill = np.broadcast_to(np.asarray(fill, np.float64), one)
@@ -180,6 +186,7 @@ class Case:
         self.sizes |= {name: 1 for name in self.resized if name == self.dropped}
         self.folds = {folded[0]: 2} if folded else {}
         self.axes = list(self._groups())
+        self.options = {}
         self.draw_options()
         channels = 1 if self.dropped == "c" else int(rng.integers(1, 8))
         single = {"1", self.dropped}
@@ -192,6 +199,9 @@ class Case:
         if "c" in self.axes and self.dropped != "c" and rng.integers(3) == 0:
             self.channels = tuple(rng.integers(0, channels, rng.integers(1, 5)).tolist())
             self.options["channels"] = self.channels
+        if self.fill is not None and "c" in self.axes and rng.integers(2):
+            self.fill = rng.integers(0, 2, channels).tolist()  # also representable as bool
+        self.options |= {} if self.fill is None else {"fill": self.fill}
         self.samples = [self.draw_sample() for _ in range(rng.integers(1, 5))]
         self.draw_call()
         self.draw_formula(channels)
@@ -206,12 +216,11 @@ class Case:
     def draw_options(self):
         rng = self.rng
         self.fill = int(rng.integers(2)) if rng.integers(3) == 0 else None
-        self.fitting = {}
+        self.fitting = {} if rng.integers(2) else {"center": "floor"}
         if len(self.resized) > 1 and rng.integers(3) == 0:
             self.fitting["fit"] = str(rng.choice(["cover", "pad"]))
         elif self.fill is not None and rng.integers(3) == 0:
             self.fitting["short_side"] = int(rng.integers(1, 60))
-        self.options = {} if self.fill is None else {"fill": self.fill}
 
     def draw_sample(self):
         rng = self.rng
@@ -291,12 +300,18 @@ class Case:
             sizes = {self.axes.index(name): size for name, size in self.sizes.items()}
             placed_window = window(
                 x, sizes, self.filter, antialias=self.antialias, **self.fitting, **own,
-                fill=self.fill or 0,
+                fill=self.fill_of_sample(),
             )  # fmt: skip
             if self.channels is not None:
                 placed_window = placed_window.take(self.channels, self.axes.index("c"))
             windows.append(np.flip(placed_window, flips))
         return np.stack(windows)
+
+    def fill_of_sample(self):
+        """Return the fill values, along the axis of channels if there are several."""
+        if not isinstance(self.fill, list):
+            return self.fill or 0
+        return np.reshape(self.fill, [-1 if name == "c" else 1 for name in self.axes])
 
     def check(self):
         """Compare a batch with the definition."""

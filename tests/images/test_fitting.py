@@ -217,10 +217,10 @@ def test_cover_places_the_window_that_is_shown():
     """The scales of both axes differ, as the window has whole pixels."""
     where = placement((7, 20), (3, 4))
     assert where.scale == (3 / 7, 4 / 9)
-    window = where.to_fitted([5, 0, 14, 7])
+    window = where.to_fitted([6, 0, 15, 7])
     np.testing.assert_allclose(window, [0, 0, 4, 3], atol=1e-12)
     where = placement((20, 7), (4, 3))
-    window = where.to_fitted([0, 5, 7, 14])
+    window = where.to_fitted([0, 6, 7, 15])
     np.testing.assert_allclose(window, [0, 0, 3, 4], atol=1e-12)
 
 

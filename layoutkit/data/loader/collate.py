@@ -16,6 +16,7 @@ from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
+from ...planning.centering import centered_start
 from ...planning.collate import make_batch_layout, select_channel_sizes
 from ...planning.crops import CropOptions, SourcePositions
 from ...spec import DType
@@ -138,7 +139,8 @@ class CollateStep(BatchStep):
 
     def _check_inside(self, name: str, size: int, window: int) -> None:
         begin = dict(self.crops.offset).get(name)
-        begin = begin if isinstance(begin, int) else (size - window) // 2
+        if not isinstance(begin, int):
+            begin = centered_start(size - window, self.collator.windows.center)
         if begin < 0 or begin + window > size:
             raise ShapeError(
                 f"the result has size {size} along {name}, but its window of {window} goes from "

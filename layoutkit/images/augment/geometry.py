@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import ArgumentError, ShapeError
 from ...memory import Array
+from ...planning.centering import centered_start
 from ...planning.crops import RandomCrop
 from ..resize import opencv
 from .options import ANY, AUTO, NO_LIMIT, Options
@@ -163,7 +164,7 @@ def _crop_offset(
     name: str, fixed: int | None, last: int, is_random: bool, rng: ImageRng, use: int
 ) -> int:
     if fixed is None:
-        return rng.integer(use, 0, last) if is_random else last // 2
+        return rng.integer(use, 0, last) if is_random else centered_start(last, "floor")
     if fixed > last:
         raise ShapeError(
             f"{name}={fixed}, but the largest possible value for this image is {last}; pass that "
