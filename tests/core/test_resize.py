@@ -112,6 +112,27 @@ def test_floats_without_antialias_are_those_of_opencv(shape, size):
         np.testing.assert_allclose(made, expected, rtol=0, atol=1e-4 * np.abs(x).max())
 
 
+def test_areas_are_those_of_opencv_where_no_side_grows():
+    cv2 = pytest.importorskip("cv2")
+    x = photo((40, 37), "float32")
+    for height, width in ((n, 1 + n * 23 % 37) for n in range(1, 41)):
+        made = collate([x], "hw->bhw", h=height, w=width, resize="area")[0]
+        expected = cv2.resize(x, (width, height), interpolation=cv2.INTER_AREA)
+        np.testing.assert_allclose(made, expected, rtol=0, atol=1e-4 * np.abs(x).max())
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 50), (61, 10), (52, 52)])
+def test_areas_are_exact_means_where_a_side_grows(height, width):
+    """One of 20 to 52 is where OpenCV takes the pixel before the right one."""
+    x = photo((30, 20), "float32")
+    made = collate([x], "hw->bhw", h=height, w=width, resize="area")[0]
+    rows, columns = (
+        resizing.weights("area", True, 30, height),
+        resizing.weights("area", True, 20, width),
+    )
+    np.testing.assert_allclose(made, rows @ x @ columns.T, rtol=0, atol=1e-3)
+
+
 def test_the_shorter_side_is_that_of_torchvision():
     """Resize(20) of 33 x 50 gives 20 x 30, and CenterCrop(16, 24) begins at 2 and 3."""
     x = photo((33, 50, 3), "float32")
