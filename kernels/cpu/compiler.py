@@ -208,7 +208,7 @@ def sources() -> str:
     """Return a digest of all compiled sources: this folder, and the planner's modules it uses."""
     digest = hashlib.sha256()
     for module in (centering, epilogue):
-        digest.update(Path(module.__file__).read_bytes())
+        digest.update(Path(str(module.__file__)).read_bytes())
     for folder in _source_folders():
         for path in sorted(folder.glob("*.py")):
             digest.update(path.read_bytes())

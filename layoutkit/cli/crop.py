@@ -29,7 +29,7 @@ class Crop:
     @property
     def is_centered(self) -> bool:
         """True if the window is in the middle of every image."""
-        return self.offset is self.seed is None
+        return self.offset is None and self.seed is None
 
     def offset_for(self, number: int, height: int, width: int) -> tuple[int, int]:
         """Return the window's offset in an image; raise ShapeError if it does not fit."""
@@ -47,7 +47,8 @@ class Crop:
             return tuple(int(draw.integers(0, margin + 1)) for margin in margins)  # type: ignore[return-value]
         if self.offset is not None:
             return offsets
-        return tuple(centered_start(margin, self.center) for margin in margins)  # type: ignore[return-value]
+        top, left = (centered_start(margin, self.center) for margin in margins)
+        return top, left
 
     def crop_image(self, pixels: Array, number: int) -> Array:
         """Return the window of one image, whose first axes are height and width."""

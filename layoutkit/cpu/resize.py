@@ -235,8 +235,11 @@ class ResizeProgram:
             channels = int(fields["lengths"][0, column])
         order = self._order(fields["strides"][0], fields["lengths"][0])
         selects = options.channels is not None
-        fields["turns_fill"] = fields["reversed"][:, [*map(letters.index, self._channel)]].any(1)
-        samples = PlacedSamples(order, channels, selects, starts=places.starts, **fields)  # type: ignore[arg-type]  # all but copies
+        channel = [letters.index(x) for x in self._channel]
+        turns_fill = np.any(fields["reversed"][:, channel], axis=1)
+        samples = PlacedSamples(
+            order, channels, selects, starts=places.starts, **fields, turns_fill=turns_fill
+        )  # type: ignore[arg-type]  # all but copies
         is_copied = self._moved is None and self._must_copy(samples)
         return self._copied(samples) if is_copied else samples
 

@@ -371,8 +371,8 @@ class Decoder:
         if self.how == "pad":
             options["fill"] = 0 if self.fill is None else self.fill
         height, width = self.size
-        sizes = {"h": height, "w": width}
-        return Collator("hwc->bhwc", **sizes, resize=self.resize, center=self.center, **options)
+        options |= {"h": height, "w": width, "center": self.center}
+        return Collator("hwc->bhwc", resize=self.resize, **options)
 
     @property
     def min_size(self) -> tuple[int, int]:

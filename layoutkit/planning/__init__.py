@@ -1,7 +1,7 @@
 """Plan conversions, batches and sums from shapes, strides and dtypes, without touching an array.
 
 options       the checked options of a Converter
-centering     where the center of windows and padding is: `center=`
+centering     the rules that center windows and padding: `center=`
 padding       the region of a padded result that x fills: `pad_to=`, `pad_before=`, `fill=`
 channels      the channel selection of `channels=`
 loops         the loops around a conversion or a sum, simplified

@@ -1,4 +1,4 @@
-"""Where the center of something is: of windows, crops, scaled images and padding alike.
+"""The rules of centering, for windows, crops, scaled images and padding alike.
 
 The room is the size of the whole minus the size of its centered part. It is negative where a window
 is larger than its sample; half of it is then minus the padding before the sample.

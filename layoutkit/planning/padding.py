@@ -176,7 +176,7 @@ def _start_of_x(name: str, size: int, full: int, pad_before: int | None, center:
             f"pad_before has {name}={pad_before}, after which {size} of {full} do not fit; give at "
             f"most {full - size}"
         )
-    return centered_start(full - size, center) if pad_before is None else pad_before  # type: ignore[no-any-return]  # of an int
+    return centered_start(full - size, center) if pad_before is None else pad_before
 
 
 def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
