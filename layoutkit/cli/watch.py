@@ -44,5 +44,6 @@ def watch(arguments: argparse.Namespace) -> int:
         for path, text in ((arguments.json, report.to_json()), (arguments.html, report.to_html())):
             if path:
                 with replace_atomically(Path(path)) as file:
-                    file.write(text.encode())
+                    # A file name may have bytes that are not UTF-8.
+                    file.write(text.encode(errors="backslashreplace"))
     return code

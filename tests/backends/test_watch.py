@@ -1,6 +1,7 @@
 """`layoutkit.torch.watch`: the reported copies, their places, and suggested replacements."""
 
 import json
+import os
 from itertools import permutations
 
 import numpy as np
@@ -248,6 +249,17 @@ def test_the_command_reports_after_an_error(tmp_path, capsys, ending, code):
     script.write_text(SCRIPT + ending)
     assert main(["watch", str(script)]) == code
     assert "train.py:5 in <module>" in capsys.readouterr().out
+
+
+def test_the_name_of_a_program_may_be_bytes(tmp_path, capsys):
+    script = tmp_path / os.fsdecode(b"\xff.py")
+    script.write_text(SCRIPT)
+    words = ["--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html")]
+    assert main(["watch", *words, str(script)]) == 0
+    (copy,) = json.loads((tmp_path / "a.json").read_text())["copies"]
+    assert "\udcff.py" in copy["place"]
+    assert r"\udcff.py" in (tmp_path / "a.html").read_text()
+    assert capsys.readouterr().err == ""
 
 
 def test_what_the_command_refuses(tmp_path, capsys):
