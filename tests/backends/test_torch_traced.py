@@ -20,6 +20,7 @@ from layoutkit import (
     ImageView,
     ShapeError,
     accumulate,
+    collate,
     convert,
 )
 from layoutkit.accumulation import Accumulator
@@ -371,6 +372,45 @@ def test_tangents_are_carried():
             total = accumulate([(forward_ad.make_dual(x, way), "bhwc")], "bchw")
             moved = way.permute(0, 3, 1, 2)
             torch.testing.assert_close(forward_ad.unpack_dual(total).tangent, moved)
+
+
+# ---- batched gradients -------------------------------------------------------------------
+
+FUNCTIONS = [
+    Converter("bhwc->bchw", **FORMULA),
+    Converter("bhwc->bf", std=2.0),
+    Converter("bhwc->bchw", clip=(0.2, 0.8)),
+    Converter("bhwc->bchw", channels=(2, 2, 0)),
+    Converter("bhwc->bchw", pad_to={"h": 7}),
+    Converter("bhwc->bchw", memory="bhwc"),
+    lambda x: UNFOLD(FOLD(x)),
+    lambda x: accumulate([(x, "bhwc"), (2 * x, "bhwc")], "bchw"),
+    lambda x: collate(list(x), "hwc->bchw", h=2, w=2),
+    lambda x: collate(list(x), "hwc->bchw", h=2, w=3, resize="bilinear"),
+    lambda x: ImageView("bhwc", x).forward_get("bchw"),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_batched_gradients_are_those_of_one_at_a_time(function):
+    x = photos(1, 3, dtype=torch.float64, requires_grad=True)
+    y = function(x)
+    grads = torch.rand(3, *y.shape, dtype=torch.float64)
+    (batched,) = torch.autograd.grad(y, x, grads, is_grads_batched=True, retain_graph=True)
+    single = [torch.autograd.grad(y, x, grad, retain_graph=True)[0] for grad in grads]
+    torch.testing.assert_close(batched, torch.stack(single))
+    jacobians = [
+        torch.autograd.functional.jacobian(function, x.detach(), vectorize=vectorize)
+        for vectorize in (False, True)
+    ]
+    torch.testing.assert_close(*jacobians)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_gradients_pass_batched_checks(function):
+    x = photos(1, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(function, (x,), check_batched_grad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, (x,), check_batched_grad=True, fast_mode=True)
 
 
 # ---- exported programs -------------------------------------------------------------------

@@ -70,6 +70,8 @@ class Torch(ArrayNamespace):
 
     def unfold(self, x: Any, move: Permutation, given_sizes: Collection[str] = ()) -> Any:
         """Return x unfolded by group; torch infers the first size not in `given_sizes`."""
+        if self._is_batched_gradient(x):
+            return super().unfold(x, move)
         # Then a graph does not hold a size that may differ in the next batch.
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         groups = list(enumerate(move.source.groups))
@@ -85,6 +87,8 @@ class Torch(ArrayNamespace):
 
     def fold(self, x: Any, move: Permutation) -> Any:
         """Return x permuted, with axes of size 1 removed and inserted, and folded."""
+        if self._is_batched_gradient(x):
+            return super().fold(x, move)
         if move.permutation != tuple(range(len(move.axes))):
             x = x.permute(move.permutation)
         for _ in move.dropped:
@@ -96,6 +100,10 @@ class Torch(ArrayNamespace):
             if len(group) != 1:
                 x = x.flatten(position, position + len(group) - 1)
         return x
+
+    def _is_batched_gradient(self, x: Any) -> bool:
+        """Return True for a gradient of is_grads_batched=True, which can be reshaped only."""
+        return bool(self.xp._C._functorch.is_legacy_batchedtensor(x))
 
     def view(self, x: Any, move: Permutation, given_sizes: Collection[str]) -> Any:
         """Return a view of x with a move applied if no element has to move, else None."""

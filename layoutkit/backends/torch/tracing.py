@@ -49,7 +49,7 @@ def is_traced(x: Any) -> bool:
     return (
         has_active_dispatch_mode()
         or type(x).__torch_dispatch__ is not _own_dispatch
-        or _functorch.is_functorch_wrapped_tensor(x)
+        or _is_batched(x)
         or x.device.type == "meta"
     )
 
@@ -70,7 +70,13 @@ def _is_wrapped(x: Any) -> bool:
     """Return True if torch.func, or a class that is not a fake tensor, wraps the tensor."""
     has_dispatch = type(x).__torch_dispatch__ is not _own_dispatch
     is_fake = type(x).__module__.startswith(_FAKES)
-    return (has_dispatch and not is_fake) or bool(_functorch.is_functorch_wrapped_tensor(x))
+    return (has_dispatch and not is_fake) or _is_batched(x)
+
+
+def _is_batched(x: Any) -> bool:
+    """Return True if torch.func or the batched gradients of torch.autograd wrap the tensor."""
+    # Gradients with is_grads_batched=True are of an older class than those of torch.func.
+    return bool(_functorch.is_functorch_wrapped_tensor(x) or _functorch.is_legacy_batchedtensor(x))
 
 
 # ---- conversions and sums ----------------------------------------------------------------
