@@ -18,7 +18,7 @@ from .layout.pattern import Pattern, Permutation, axis_name, parse_pattern
 from .memory import Array, as_numpy, check_writable, layout_key
 from .planning.keywords import check_sizes
 from .planning.options import check_out
-from .spec import DType, as_dtype, can_cast, dtype_kind
+from .spec import DType, as_dtype, as_result_dtype, can_cast, dtype_kind
 
 if TYPE_CHECKING:
     from .cpu.accumulate import Run
@@ -71,7 +71,7 @@ def accumulate(
     layouts = tuple(part_layout for _, part_layout in pairs)
     if is_compiling():
         return sum_in_graph([array for array, _ in pairs], out, layouts, layout, dtype, sizes)
-    result_dtype = None if dtype is None else as_dtype(dtype)
+    result_dtype = None if dtype is None else as_result_dtype(dtype)
     try:
         accumulator = _cached(layouts, layout, result_dtype, **sizes)
     except LayoutkitError:
@@ -102,7 +102,7 @@ class Accumulator:
         if not layouts:
             raise ArgumentError("accumulate needs at least one (array, layout) pair; got none")
         self._layout = layout
-        self._dtype = None if dtype is None else as_dtype(dtype)
+        self._dtype = None if dtype is None else as_result_dtype(dtype)
         self._patterns = [_pattern(part, layout, sizes) for part in layouts]
         self._sizes = [_sizes_of(pattern, sizes) for pattern in self._patterns]
         _check_sizes(self._patterns, sizes)

@@ -35,7 +35,7 @@ from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
 from .layout.pattern import as_shape, parse_pattern
-from .memory import Array, check_writable
+from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
 from .planning.collate import (
     Collation,
@@ -421,13 +421,19 @@ class Collator:
         return "x" if self._options.whole else f"sample {i}"
 
     def _sources(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
-        """Return the SampleBatch of NumPy arrays."""
+        """Return the SampleBatch of NumPy arrays, which are resized in native byte order."""
+        is_swapped = self._options.resize is not None and not arrays[0].dtype.isnative
         if not self._options.whole:
-            return samples_of_arrays(arrays)
-        self._options.check_batch_rank(arrays[0].shape)
-        axes = self._options.completed(arrays[0].ndim - 1)
+            return samples_of_arrays([*map(in_native_order, arrays)] if is_swapped else arrays)
+        array = arrays[0]
+        self._options.check_batch_rank(array.shape)
+        axes = self._options.completed(array.ndim - 1)
         axis = axes.pattern.source.groups.index(self._options.letter)
-        return samples_of_array(arrays[0], axis, normalize_indices(indices, arrays[0].shape[axis]))
+        numbers = normalize_indices(indices, array.shape[axis])
+        if is_swapped:
+            array, numbers = in_native_order(array.take(numbers, axis)), np.arange(len(numbers))
+            return samples_of_array(array, axis, numbers)._replace(arrays=(array,))
+        return samples_of_array(array, axis, numbers)
 
     # -- batches ---------------------------------------------------------------------------
 

@@ -22,6 +22,12 @@ Array: TypeAlias = npt.NDArray[Any]
 MAX_WORK = 100_000
 
 
+def in_native_order(array: Array) -> Array:
+    """Return the array, or a copy of it in native byte order."""
+    dtype = array.dtype
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
 def as_numpy(x: Any, arg_name: str = "x") -> Array:
     """Return a base-class ndarray of the memory of `x`: `x` itself or a view of it.
 

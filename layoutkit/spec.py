@@ -74,8 +74,8 @@ DType: TypeAlias = np.dtype[Any]
 CASTINGS = ("safe", "same_kind", "unsafe", "saturate")
 
 _ACCEPTED = (
-    "bool, ints, floats, complex, bfloat16 and float8 (ml_dtypes), datetime64, timedelta64 "
-    "and structured dtypes"
+    "bool, ints, floats, complex, bfloat16 and float8 (ml_dtypes), datetime64, timedelta64, bytes "
+    "and text of a fixed length (S5, U5), void and structured dtypes"
 )
 _NUMERIC = "buifc"  # NumPy's same_kind allows casts to the right, not to the left.
 _MEANING = {
@@ -161,6 +161,11 @@ def as_dtype(dtype: object) -> DType:
 
     Raises DtypeError for anything else, and for None, which NumPy would take as float64.
     """
+    return _native(_read_dtype(dtype))
+
+
+def _read_dtype(dtype: object) -> DType:
+    """Return the NumPy dtype for anything that names one; raise DtypeError for anything else."""
     if dtype is None:
         raise DtypeError(f"None is not a dtype; give one of {_ACCEPTED}")
     if type(dtype).__module__ == "torch":
@@ -169,7 +174,26 @@ def as_dtype(dtype: object) -> DType:
         result: DType = np.dtype(dtype)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError):  # SyntaxError: text such as "f4,("
         result = _from_ml_dtypes(dtype)
-    return _native(result)
+    return result
+
+
+def as_result_dtype(dtype: object) -> DType:
+    """Return the dtype of results that `dtype=` asks for.
+
+    >>> as_result_dtype("int16")
+    dtype('int16')
+
+    Raises DtypeError for anything that `as_dtype` refuses, elements that cannot be moved, and for a
+    dtype whose byte order is not the machine's, in which results are.
+    """
+    result = _read_dtype(dtype)
+    check_supported_dtype(result)
+    if not result.isnative:
+        raise DtypeError(
+            f"dtype={str(result)!r} has another byte order than this machine, in which results "
+            f"are; give dtype={str(_native(result))!r}, or an out= of that byte order"
+        )
+    return result
 
 
 def check_supported_dtype(dtype: DType) -> None:
@@ -181,7 +205,8 @@ def check_supported_dtype(dtype: DType) -> None:
     layoutkit.errors.DtypeError: elements of dtype object cannot be moved; convert them first...
     """
     is_plain = dtype.kind in _NUMERIC + "Mm" or dtype.fields is not None or _is_ml(dtype)
-    if dtype.hasobject or not is_plain:
+    is_fixed = dtype.kind in "SUV" and dtype.itemsize > 0 and dtype.subdtype is None
+    if dtype.hasobject or not (is_plain or is_fixed):
         raise DtypeError(
             f"elements of dtype {dtype} cannot be moved; convert them first to one of {_ACCEPTED}"
         )
@@ -191,7 +216,7 @@ def dtype_kind(dtype: DType) -> str:
     """Return NumPy's `dtype.kind`, also for dtypes of ml_dtypes, whose `kind` is "V".
 
     "b" bool, "u" unsigned, "i" signed, "f" floating, "c" complex, "M" date, "m" time span,
-    "V" structured.
+    "S" bytes, "U" text, "V" void or structured.
 
     >>> [dtype_kind(as_dtype(name)) for name in ("uint8", "bfloat16", "int4")]
     ['u', 'f', 'i']
@@ -234,7 +259,7 @@ def can_cast(source: DType, target: DType, casting: str) -> bool:
     True
 
     "saturate" allows what "same_kind" does, and casts of real numbers to any other real dtype.
-    Dates and structured dtypes are never cast, except to the other byte order.
+    Dates, text, void and structured dtypes are never cast, except to the other byte order.
     Raises ArgumentError if `casting` is not a casting rule.
     """
     check_casting(casting)

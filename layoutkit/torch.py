@@ -25,12 +25,13 @@ import numpy as np
 
 from ._utils.validation import check_int, type_name
 from .backends.dispatch import as_array
-from .backends.items import Positioned
+from .backends.items import Positioned, join_items
 from .backends.torch import numpy_views_of
 from .backends.torch.tensors import concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, ShapeError
+from .memory import in_native_order
 from .watch.recorder import Recorder
 from .watch.report import MIN_BYTES, Report
 
@@ -260,7 +261,7 @@ def _as_tensor(sample: Any) -> Any:
     """Return an array as a tensor, without a copy if torch supports its memory."""
     if isinstance(sample, _torch.Tensor):
         return sample
-    array = as_array(sample, "sample")
+    array = in_native_order(as_array(sample, "sample"))
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy()  # torch supports neither
     return concrete_adapter(_nothing).from_numpy(array, _nothing)
@@ -342,11 +343,7 @@ class Feed:
             name: self.converter(item) if name == key else self._to_device(item)
             for name, item in items.items()
         }
-        if isinstance(batch, Mapping):
-            return items
-        if hasattr(batch, "_fields"):
-            return type(batch)(*items.values())
-        return type(batch)(items.values())
+        return join_items(batch, items)
 
     def _find_key(self, items: dict[Any, Any]) -> Any:
         """Return the key of the item to convert."""

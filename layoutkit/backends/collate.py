@@ -22,7 +22,7 @@ from ..cpu.resize import (
     nearest_positions,
 )
 from ..errors import ArgumentError
-from ..memory import Array
+from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
@@ -103,7 +103,8 @@ def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
     """Return a sample as an array of the library of `like`."""
     if type(adapter_for_any(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
-    return adapter.from_numpy(adapter_for_any(sample).to_numpy(sample, f"sample {number}"), like)
+    array = adapter_for_any(sample).to_numpy(sample, f"sample {number}")
+    return adapter.from_numpy(in_native_order(array), like)
 
 
 class _SymbolicWindows:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ class ItemColumns(NamedTuple):
         items = {
             key: batch if key == self.key else stack(values) for key, values in self.columns.items()
         }
-        return _like(self.first, items)
+        return join_items(self.first, items)
 
 
 def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns | None:
@@ -87,7 +88,7 @@ def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) ->
             return values
         columns = {key: [_items_of(value)[key] for value in values] for key in _items_of(first)}
         items = {key: stack_values(column, stack_arrays) for key, column in columns.items()}
-        return _like(first, items)
+        return join_items(first, items)
     if all(map(_is_image, values)):
         values = [as_array(value) for value in values]
     shapes = {None if isinstance(v, np.generic) else _shape_of(v) for v in values}
@@ -114,10 +115,20 @@ def _items_of(sample: Any) -> dict[Any, Any]:
     return dict(sample) if isinstance(sample, Mapping) else dict(enumerate(sample))
 
 
-def _like(sample: Any, items: dict[Any, Any]) -> Any:
-    """Return items in the structure of a sample."""
+def join_items(sample: Any, items: dict[Any, Any]) -> Any:
+    """Return items in the structure of a sample, such as a named tuple or an OrderedDict.
+
+    A mapping that cannot be copied or made from a dict becomes a dict.
+    """
     if isinstance(sample, Mapping):
-        return items
+        try:
+            if not isinstance(sample, MutableMapping):
+                return type(sample)(items)  # type: ignore[call-arg]
+            joined = copy(sample)  # with what else it has, such as a default factory
+            joined.update(items)
+        except TypeError:
+            return items
+        return joined
     if hasattr(sample, "_fields"):  # a named tuple
         return type(sample)(*items.values())
     return type(sample)(items.values())

@@ -88,7 +88,7 @@ class CollateProgram:
             # From the first address at which an element reaches into the output.
             first = dst + self._byte_span[0] - self._source.itemsize + 1
             span = first, dst + self._byte_span[1]
-        args, plan_table = self._fill_table(sources, crops, dst, span)
+        args, plan_table, sources = self._fill_table(sources, crops, dst, span)
         try:
             if args.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
                 for number, array in enumerate(sources.arrays):
@@ -104,17 +104,18 @@ class CollateProgram:
         """Return the distinct plans of the windows of a batch."""
         if self._is_empty:
             return []
-        args, plan_table = self._fill_table(sources, crops, LINE, (0, 0))
+        args, plan_table, _ = self._fill_table(sources, crops, LINE, (0, 0))
         return [plan_table.kinds[number].plan for number in dict.fromkeys(args.states.tolist())]
 
     # -- the table of windows --------------------------------------------------------------
 
     def _fill_table(
         self, sources: SampleBatch, crops: CropArgs, dst: int, span: tuple[int, int]
-    ) -> tuple[CollateArgs, WindowPlanTable]:
+    ) -> tuple[CollateArgs, WindowPlanTable, SampleBatch]:
         """Return the argument block of a batch, with its table, and the window plans.
 
-        Raises ShapeError or DtypeError if samples are invalid.
+        Also return the samples, which may have been copied: the caller keeps them alive. Raises
+        ShapeError or DtypeError if samples are invalid.
         """
         offsets, flips = parse_offset_and_flip(
             self._options, self._axis_indices, crops, self._count
@@ -128,7 +129,7 @@ class CollateProgram:
             write_table(b"", args.address, 0, 0, self._count)
             errors = args.head.item(t.ERRORS) & ~t.OVERLAPS_OUTPUT
             if not errors or (self._is_empty and errors == t.NO_PLAN):
-                return args, plan_table
+                return args, plan_table, sources
             if errors & (t.MISMATCH | t.OUT_OF_BOUNDS):
                 sources = self._check_samples(sources, args, errors)
             else:

@@ -213,7 +213,7 @@ class SampleBatch(NamedTuple):
     """The samples of a batch.
 
     shape     the shape of the first sample
-    arrays    the samples; empty if samples are parts of one array
+    arrays    the samples, or what else must stay alive; empty if samples are parts of one array
     places    the addresses of samples; None: the kernel reads them from `arrays`
     """
 
@@ -232,15 +232,25 @@ def samples_of_arrays(arrays: Sequence[Array]) -> SampleBatch:
 
 
 def with_addresses(sources: SampleBatch) -> SampleBatch:
-    """Return a SampleBatch with addresses; raise if the samples differ in rank or dtype."""
+    """Return a SampleBatch with addresses; raise if the samples differ in rank or dtype.
+
+    Samples in another byte order than the first are copied.
+    """
     if sources.places is not None:
         return sources
-    arrays = sources.arrays
+    dtype = sources.dtype
+    arrays = [
+        x.astype(dtype)
+        if x.dtype.isnative != dtype.isnative and x.dtype.newbyteorder() == dtype
+        else x
+        for x in sources.arrays
+    ]
     rank = len(sources.shape)
     check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
     shapes_and_strides = ([array.shape for array in arrays], [array.strides for array in arrays])
     rows = (np.array(lists, np.int64).reshape(len(arrays), rank) for lists in shapes_and_strides)
-    return sources._replace(places=SampleAddresses(np.array(addresses(arrays), np.int64), *rows))
+    places = SampleAddresses(np.array(addresses(arrays), np.int64), *rows)
+    return sources._replace(arrays=arrays, places=places)
 
 
 def samples_of_array(array: Array, axis: int, rows: Array) -> SampleBatch:

@@ -18,7 +18,7 @@ from .._utils.cache import Cache, cache_put
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import Permutation
 from ..normalize import CHANNEL, Bounds
-from ..spec import ArraySpec, DType, as_dtype, dtype_kind
+from ..spec import ArraySpec, DType, as_dtype, as_result_dtype, dtype_kind
 from .channels import ChannelSelection, inverse_permutation
 from .options import ConvertOptions
 
@@ -46,7 +46,7 @@ def inverse_arguments(task: ConvertOptions, dtype: Any) -> tuple[str, dict[str, 
         inverted = formula.inverse()
         keywords |= (inverted if order is None else inverted.with_channel_order(order)).keywords()
     if dtype is not None:
-        keywords |= {"dtype": as_dtype(dtype), "casting": "saturate"}
+        keywords |= {"dtype": as_result_dtype(dtype), "casting": "saturate"}
     elif task.casting != "same_kind":
         keywords["casting"] = task.casting
     if task.channels is not None:

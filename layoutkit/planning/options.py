@@ -17,7 +17,7 @@ from ..normalize import Normalization, make_normalization
 from ..spec import (
     ArraySpec,
     DType,
-    as_dtype,
+    as_result_dtype,
     check_cast,
     check_casting,
     check_supported_dtype,
@@ -203,9 +203,7 @@ def parse_options(
     """Return the checked options of user arguments. Does not check that the device exists."""
     check_casting(casting)
     parsed = parse_pattern(pattern, sizes)
-    target_dtype = None if dtype is None else as_dtype(dtype)
-    if target_dtype is not None:
-        check_supported_dtype(target_dtype)
+    target_dtype = None if dtype is None else as_result_dtype(dtype)
     formula = make_normalization(scale, mean, std, clip)
     canonical_device = None if device is None else normalize_device(device)
     canvas = parse_padding(pad_to, pad_before, fill, center)

@@ -21,7 +21,7 @@ from ..buffers import empty
 from ..errors import ArgumentError, BackwardError, DtypeError
 from ..memory import Array
 from ..normalize import Normalization
-from ..spec import CPU, DType, as_dtype, dtype_kind
+from ..spec import CPU, DType, as_dtype, as_result_dtype, dtype_kind
 from .plans import DEFAULT_OPTIONS, Conversion, ConversionCache, ConversionOptions
 
 ConversionGradient = tuple[Conversion, Any]
@@ -186,7 +186,7 @@ class BatchState:
             raise BackwardError("no gradient was put in this batch; call backward_put first")
         if dtype is None:
             return plans.gradient_dtype
-        sum_dtype = as_dtype(dtype)
+        sum_dtype = as_result_dtype(dtype)
         if dtype_kind(sum_dtype) not in "fc":
             raise DtypeError(f"dtype is {sum_dtype}; a sum of gradients is floating")
         return sum_dtype

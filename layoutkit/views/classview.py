@@ -18,7 +18,7 @@ from ..layout.parsing import parse_layout
 from ..layout.pattern import check_rank
 from ..memory import Array, as_numpy, check_writable
 from ..planning.options import check_out
-from ..spec import CPU, ArraySpec, DType, as_dtype, check_cast, dtype_kind
+from ..spec import CPU, ArraySpec, DType, as_dtype, as_result_dtype, check_cast, dtype_kind
 from .dataview import DataView
 from .plans import ConversionCache, ConversionOptions, ConverterLike
 
@@ -218,7 +218,7 @@ class ClassView(DataView):
 
     def _hot_array(self, layout: str, dtype: Any) -> Any:
         batch = self.batch
-        dtype_of_result = as_dtype(dtype)
+        dtype_of_result = as_result_dtype(dtype)
         if dtype_kind(dtype_of_result) not in "buifc":
             raise DtypeError(f"dtype is {dtype_of_result}; one_hot and many_hot make numbers")
         # Done on the CPU: labels are few.

@@ -28,6 +28,7 @@ from ..spec import (
     ArraySpec,
     DType,
     as_dtype,
+    as_result_dtype,
     can_cast,
     check_cast,
     check_supported_dtype,
@@ -237,10 +238,11 @@ class ConversionCache:
         )
         if is_base_layout and self._is_base_dtype(dtype, target_dtype):
             return self.base
+        if dtype is not None:
+            target_dtype = as_result_dtype(dtype)
         key = name, target_dtype, target_device, options
         conversion = self._conversions.get(key)
         if conversion is None:
-            check_supported_dtype(target_dtype)
             computed = self.dtype
             if formula is not None:
                 computed = formula.computed_dtype(computed, target_dtype)

@@ -5,6 +5,7 @@ import itertools
 import mmap
 import pickle
 import tracemalloc
+from math import prod
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from children import python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layoutkit import ArgumentError, Converter, convert
+from layoutkit import ArgumentError, Converter, collate, convert
 from layoutkit.kernels.cpu import launch, tiling
 from reference import reference_convert
 
@@ -187,6 +188,44 @@ def test_memory_mapped(tmp_path):
 def test_subclasses_become_plain_arrays():
     x = np.arange(6).reshape(2, 3).view(np.recarray)
     assert type(convert(x, "bc->cb")) is np.ndarray
+
+
+FIXED = ["S1", "S3", "S16", "S40", "U1", "U3", "V1", "V2", "V5", "V12", "V33", "M8[s]", "m8[ms]"]
+
+
+def elements(dtype, shape):
+    """Return random elements of any dtype of fixed size."""
+    count, item = prod(shape), np.dtype(dtype).itemsize
+    if np.dtype(dtype).kind == "U":
+        codes = np.random.default_rng(0).integers(97, 123, (count, item // 4), np.int32)
+        return codes.astype(np.dtype(dtype).str[0] + "i4").view(dtype).reshape(shape)
+    raw = np.random.default_rng(0).integers(1, 127, (count, item), np.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    "dtype", [*FIXED, ">U3", ">M8[s]", [("a", "S5"), ("b", "<i2")], [("a", ">i4"), ("b", "V3")]],
+    ids=str,
+)  # fmt: skip
+def test_every_element_of_fixed_size_is_moved(dtype):
+    x = elements(dtype, (2, 9, 5, 3))
+    moved = x.transpose(0, 3, 1, 2).astype(x.dtype.newbyteorder("="))
+    for pattern, wanted in [
+        ("bhwc->bchw", moved),
+        ("bhwc->b(chw)", moved.reshape(2, -1)),
+        ("bhwc->chwb", moved.transpose(1, 2, 3, 0)),
+    ]:
+        assert_same(convert(x, pattern, copy=True), np.ascontiguousarray(wanted))
+        out = np.zeros(wanted.shape, x.dtype)
+        np.testing.assert_array_equal(convert(x, pattern, out=out), wanted)
+    np.testing.assert_array_equal(convert(x, "bhwc->bchw", channels=(2, 0)), moved[:, [2, 0]])
+    padded = np.zeros((2, 3, 10, 5), moved.dtype)
+    padded[:, :, :9] = moved
+    to = {"pad_to": {"h": 10}, "pad_before": {"h": 0}}
+    np.testing.assert_array_equal(convert(x, "bhwc->bchw", **to), padded)
+    flips = {"h": 4, "w": 5, "offset": {"h": 2}, "flip": "w"}
+    wanted = moved[:, :, 2:6, ::-1]
+    np.testing.assert_array_equal(collate([*x], "hwc->bchw", **flips), wanted)
 
 
 def test_byte_order_of_the_result_is_native():

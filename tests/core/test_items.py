@@ -1,6 +1,8 @@
 """Samples of several items: a Collator as the collate_fn of labeled images."""
 
 import collections
+from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -54,6 +56,54 @@ def test_dicts_with_all_kinds_of_items():
     assert_same(batch["size"]["weight"], np.arange(4) / 2)
     assert batch["size"]["flags"][0].tolist() == [True] * 4
     assert batch["size"]["flags"][1] == [None] * 4
+
+
+class Frozen(Mapping):
+    """A mapping that can be made from a dict, and is not mutable."""
+
+    def __init__(self, items):
+        self.items_of_sample = dict(items)
+
+    def __getitem__(self, key):
+        return self.items_of_sample[key]
+
+    def __iter__(self):
+        return iter(self.items_of_sample)
+
+    def __len__(self):
+        return len(self.items_of_sample)
+
+
+class Odd(Frozen):
+    """A mapping that cannot be made from a dict."""
+
+    def __init__(self, image, label):
+        super().__init__({"image": image, "label": label})
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda x, i: {"image": x, "label": i}, dict),
+        (lambda x, i: OrderedDict(label=i, image=x), OrderedDict),
+        (lambda x, i: UserDict({"image": x, "label": i}), UserDict),
+        (lambda x, i: defaultdict(list, {"image": x, "label": i}), defaultdict),
+        (lambda x, i: Frozen({"image": x, "label": i}), Frozen),
+        (Odd, dict),
+    ],
+)
+def test_the_class_of_mappings_comes_back(make, kind):
+    samples = [make(x, i) for i, x in enumerate(PHOTOS)]
+    nested = [(x, make(x, i)) for i, x in enumerate(MASKS)]
+    for batch in (COLLATOR(samples), Collator("hw->bhw", key=0)(nested)[1]):
+        assert type(batch) is kind
+        assert list(batch) == list(samples[0])
+        assert batch["label"].tolist() == [0, 1, 2, 3]
+        assert len(batch["image"]) == 4
+    if kind is defaultdict:
+        assert batch["absent"] == []
+    assert samples[0]["label"] == 0  # unchanged
+    assert_same(COLLATOR(samples)["image"], COLLATOR(PHOTOS))
 
 
 @pytest.mark.parametrize(

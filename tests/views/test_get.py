@@ -178,7 +178,7 @@ def test_a_repeated_get_is_one_object_however_it_is_asked():
     view = ImageView("bhwc", IMAGES)
     first = view.forward_get("bchw", "float32")
     for layout in ("bchw", "b c h w", " bchw", "b(c)hw", np.str_("bchw")):
-        for dtype in ("float32", "f4", np.float32, np.dtype("f4"), "<f4", ">f4"):
+        for dtype in ("float32", "f4", np.float32, np.dtype("f4"), "<f4"):
             for device in (None, "cpu"):
                 assert view.forward_get(layout, dtype, device) is first
     flat = view.forward_get("bf")
@@ -449,8 +449,8 @@ def test_dtypes_and_devices_that_are_refused():
             view.forward_get("bchw", dtype)
         with refused(DtypeError, "is not allowed by casting", view):
             view.converter(None, dtype)
-    for dtype in ("nonsense", "O", "S3", 7):
-        with refused(DtypeError, "is not a dtype|cannot be moved", view):
+    for dtype in ("nonsense", "O", "S3", 7, ">f4"):
+        with refused(DtypeError, "is not a dtype|cannot be moved|only moved|byte order", view):
             view.forward_get("bhwc", dtype)
     for device in ("cuda:x", "gpu", 3):
         with refused(DeviceError, "is not a device", view):
@@ -470,7 +470,6 @@ def test_dtypes_and_devices_that_are_refused():
         ("bhwc", np.zeros((2, 3, 4, 5, 6)), ShapeError, "rank 4"),
         ("b", np.array(3.0), ShapeError, "rank 1"),
         ("b", np.array(["a"], object), DtypeError, "cannot be moved"),
-        ("b", np.array(["a"]), DtypeError, "cannot be moved"),
         ("b", [1.0, 2.0], ArgumentError, r"numpy.asarray\(array\)"),
         ("b", None, ArgumentError, "array is a NoneType"),
         (np.zeros(2), "b", ArgumentError, "array is a str"),

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..._utils.validation import check_int
 from ...errors import DataError
-from ...memory import Array
+from ...memory import Array, in_native_order
 from ...views import DataView
 from ..errors import NoLength
 from ..io.reader import Reader
@@ -255,7 +255,7 @@ class EpochPass:
         if targets is None:
             targets = source.targets(numbers)
         if targets is not None:
-            return view_factories.target(targets)
+            return view_factories.target(in_native_order(targets))
         ranks = source.ranks(numbers)
         return None if ranks is None else view_factories.labels(ranks)
 

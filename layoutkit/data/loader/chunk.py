@@ -18,7 +18,7 @@ from ..._utils.validation import type_name
 from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
 from ...errors import DataError, ShapeError
-from ...memory import Array
+from ...memory import Array, in_native_order
 from ...planning.crops import SourcePositions
 from ...spec import DType, can_cast, check_cast, check_supported_dtype
 from ..formats import container_kind
@@ -277,7 +277,7 @@ class RecordChunk:
             self.is_from_source = True  # the CollateStep reads them
             return True
         start = perf_counter()
-        rows = source.gathered(self.numbers[0])
+        rows = in_native_order(source.gathered(self.numbers[0]))
         dtype = self._dtype or pipeline.dtype or rows.dtype
         fits = self.block is None or rows.shape == self.block.shape
         if not fits or not can_cast(rows.dtype, dtype, "same_kind"):
@@ -309,6 +309,7 @@ class RecordChunk:
         """Copy a result into its row, or store it separately if it does not fit."""
         array = _as_array(value)
         check_supported_dtype(array.dtype)
+        array = in_native_order(array)
         if self.pipeline.collate_step is not None:
             # A copy, if the processor may use the memory for its next record.
             is_kept = self.pipeline.owns_results or type(value) is bytes
@@ -392,6 +393,8 @@ def _as_array(value: Any) -> Array:
         return np.frombuffer(value, np.uint8)
     if isinstance(value, np.ndarray) or get_adapter(value) is not None:
         return as_array(value, "the result")
+    if isinstance(value, str):
+        raise DataError("the result is text; return an array, or a number")
     try:
         return np.asarray(value)
     except ValueError:

@@ -19,7 +19,7 @@ from ...normalize import CHANNEL
 from ...planning.centering import centered_start
 from ...planning.collate import make_batch_layout, select_channel_sizes
 from ...planning.crops import CropOptions, SourcePositions
-from ...spec import DType
+from ...spec import DType, as_dtype
 from ..sources.base import normalize_index
 
 
@@ -202,11 +202,11 @@ class Ragged:
 
     @classmethod
     def of(cls, arrays: Sequence[Array]) -> Ragged:
-        """Return arrays of one dtype, equal but for their first axes, joined in new memory."""
+        """Return arrays of one dtype, equal but for their first axes, joined in native order."""
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=offsets[1:])
         first = arrays[0]
-        data = buffers.empty((int(offsets[-1]), *first.shape[1:]), first.dtype)
+        data = buffers.empty((int(offsets[-1]), *first.shape[1:]), as_dtype(first.dtype))
         np.concatenate(arrays, out=data)
         return cls(data, offsets)
 

@@ -23,7 +23,7 @@ from ...layout.parsing import parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
 from ...planning.crops import CropArgs, parse_crops
 from ...planning.resize import FIT_MODES
-from ...spec import as_dtype, check_supported_dtype
+from ...spec import as_dtype, as_result_dtype
 from ...threads.limits import get_num_threads
 from ..errors import NoSuchArgument, no_such_argument
 from ..formats import is_image_name
@@ -672,11 +672,7 @@ def _make_reader(args: Arguments) -> Reader:
 
 
 def _parse_dtype(dtype: Any) -> Any:
-    if dtype is None:
-        return None
-    dtype_ = as_dtype(dtype)
-    check_supported_dtype(dtype_)
-    return dtype_
+    return None if dtype is None else as_result_dtype(dtype)
 
 
 def _check_callable(name: str, value: Any) -> None:

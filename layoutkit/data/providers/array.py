@@ -15,7 +15,7 @@ from ...backends.indexing import take
 from ...converter import Converter
 from ...errors import DataError, DtypeError
 from ...layout.parsing import parse_layout, with_batch_axis
-from ...memory import Array
+from ...memory import Array, in_native_order
 from ...normalize import cached_normalization
 from ...spaces.views import view_for_layout
 from ...spec import can_cast
@@ -58,7 +58,7 @@ class Field:
     def rows(self, positions: Array, count: int) -> Array:
         """Return a copy of the rows at positions; rows from `count` on are padding."""
         if self.converter is None:
-            rows = take(self.array, self.axis, positions)
+            rows = in_native_order(take(self.array, self.axis, positions))
         else:
             rows = self.converter(self._select(positions))
             if np.may_share_memory(rows, self.array):  # the conversion was the identity

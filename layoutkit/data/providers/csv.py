@@ -18,7 +18,7 @@ from ...layout.parsing import parse_layout
 from ...layout.pattern import parse_pattern
 from ...memory import Array
 from ...spaces.views import view_for_layout
-from ...spec import DType, as_dtype
+from ...spec import DType, as_result_dtype
 from ...views import DataView
 from ..io.csv import CSVRows, parsed_dtype
 from ..labels import check_missing, fill_missing
@@ -115,7 +115,9 @@ class CSVProvider(BaseProvider):
         )
         check_array_names(data_name, label_name)
         partition = as_partition(part_index, num_parts)
-        spec = _column_spec(data_name, _shape("data_shape", data_shape), layout, as_dtype(dtype))
+        spec = _column_spec(
+            data_name, _shape("data_shape", data_shape), layout, as_result_dtype(dtype)
+        )
         label = _label_shape(label_shape)
         rows = CSVRows(fspath(data_csv))
         columns, labels = [_Column(rows, *spec)], []

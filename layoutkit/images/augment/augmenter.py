@@ -18,7 +18,7 @@ from ...converter import Converter
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
-from ...spec import as_dtype
+from ...spec import as_result_dtype
 from ..decode import DecodedImage, decode_pixels, pillow
 from . import geometry
 from .color import adjust_colors
@@ -149,7 +149,7 @@ def _formula_keywords(means: tuple[float, ...], stds: list[float] | None) -> dic
 
 
 def _check_dtype(dtype: Any) -> np.dtype[Any]:
-    result = as_dtype(dtype)
+    result = as_result_dtype(dtype)
     if result.name not in (*_FLOATS, *_INTEGERS):
         raise DtypeError(
             f"dtype {result} is not supported for images; use one of "

@@ -43,8 +43,32 @@ def first(source, **options):
 def test_arrays_come_as_they_are(dtype, processor):
     x = X.astype(dtype)
     batch = first(x, layout="bwc", processor=processor)
-    assert batch.input.dtype == x.dtype
+    assert batch.input.dtype == x.dtype.newbyteorder("=")
     np.testing.assert_array_equal(batch.input.input, x[:4])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"input_dims": (2, 3)},
+        {"processor": lambda x, out: (x, np.array([1, 2], ">i4"))},
+        {"processor": lambda x, out: x.astype(">u2")},
+        {"processor": lambda x, out: [x, x.astype("f4")][int(x[0, 0]) % 4 == 0]},
+    ],
+    ids=["plain", "dims", "targets", "processor", "mixed"],
+)
+def test_batches_are_in_native_order(tmp_path, options):
+    x, y = X.astype(">f4"), np.arange(14).reshape(7, 2).astype(">f8")
+    np.savez(tmp_path / "both.npz", x=x, y=y)
+    for source in ({"x": x, "y": y}, str(tmp_path / "both.npz")):
+        batch = first(source, layout="bwc", **options)
+        assert (batch.input.dtype.isnative, batch.target.dtype.isnative) == (True, True)
+        assert batch.target.input.dtype.isnative
+        np.testing.assert_array_equal(batch.input.input, X[:4])
+    with sampled_batcher({"x": x, "y": y}, batch_size=4, collate="ragged") as batches:
+        ragged = next(iter(batches))
+    assert (ragged.input.data.dtype.isnative, ragged.target.input.dtype.isnative) == (True, True)
 
 
 @pytest.mark.parametrize("get", [None, lambda record: record.array])
