@@ -41,6 +41,7 @@ from .planning.collate import (
     Collation,
     normalize_indices,
     parse_collate_options,
+    parse_per_sample,
     place_resized,
 )
 from .planning.crops import CropArgs, CropOptions, SourcePositions, as_positions
@@ -61,6 +62,14 @@ if TYPE_CHECKING:
     from .planning.options import ConvertOptions
 
 _Program: TypeAlias = CollateProgram | ResizeProgram
+
+
+# Arguments of `Collator.placement` in place of those that a Collator draws.
+_DRAWN_EXAMPLES = {
+    "offset": 'offset={"h": 0, "w": 0}',
+    "flip": 'flip={"w": True}',
+    "crop": 'crop={"h": 200, "w": 200}, offset={"h": 0, "w": 0}',
+}
 
 
 class Collator:
@@ -299,16 +308,19 @@ class Collator:
             frame = frame._replace(plan=plan)
         return Collation(frame, sources.count, tuple(plans), self._options.resize)
 
-    def placement(self, shape: Sequence[int], *, offset: Any = None, crop: Any = None) -> Placement:
+    def placement(
+        self, shape: Sequence[int], *, offset: Any = None, flip: Any = None, crop: Any = None
+    ) -> Placement:
         """Return the placement of a sample of `shape` in its window, to map points and boxes.
 
-        `offset` and `crop` are those of the call. The mapping does not include a flip.
+        `offset`, `flip` and `crop` are those of the call, or the fixed ones of this Collator.
 
         >>> letterbox = Collator("hwc->bchw", h=640, w=640, resize="bilinear", fit="pad")
         >>> letterbox.placement((480, 1280, 3))
         Placement(scale=(0.5, 0.5), top=200.0, left=0.0)
 
-        Raises ArgumentError unless h and w are resized, and the errors of a call.
+        Raises ArgumentError unless h and w are resized, or if this Collator draws an argument that
+        is not given; and the errors of a call.
         """
         options = self._options
         sizes = as_shape(shape)
@@ -325,15 +337,20 @@ class Collator:
                 f'placement needs resize= and sizes of h and w, and "{self.pattern}" resizes '
                 f"{', '.join(names) if options.resize else 'nothing'}"
             )
-        shapes = np.array([sizes], np.int64)
-        args = CropArgs(offset, crop=crop)
-        own = options.crops.without(args)._replace(flip=())
-        if own.is_random:
+        args = CropArgs(offset, flip, crop)
+        own = options.crops.without(args)
+        if own.random_args:
+            cures = [_DRAWN_EXAMPLES[name] for name in own.random_args]
             raise ArgumentError(
-                "placement of a random crop; give the crop= and offset= that were drawn"
+                f"{' and '.join(own.random_args)} of this Collator are drawn for each sample, so "
+                f"a placement needs those of the sample, as in {', '.join(cures)}"
             )
-        placed = place_resized(options, axes, shapes, args.completed(own.fixed()))[1]
-        return placed.placement(names.index("h"), names.index("w"))
+        args = args.completed(own.fixed())
+        placed = place_resized(options, axes, np.array([sizes], np.int64), args)[1]
+        flips = parse_per_sample("flip", args.flip, axes.places(), 1)
+        flags = [bool(np.any(flips.get(axes.places()[name], False))) for name in ("h", "w")]
+        window = [options.options.sizes[name] for name in ("h", "w")]
+        return placed.placement(names.index("h"), names.index("w"), window, flags)
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -395,14 +412,16 @@ class Collator:
             for i, x in enumerate(arrays)
         ]
         shapes = [tuple(x.shape) for x in arrays]
+        ndim = len(shapes[0]) - self._options.whole
         numbers = None if positions is None else as_positions(positions)
         if self._options.whole:
             self._options.check_batch_rank(shapes[0])
-            axes = self._options.completed(len(shapes[0]) - 1)
+            axes = self._options.completed(ndim)
             axis = axes.pattern.source.groups.index(self._options.letter)
             selected = normalize_indices(indices, shapes[0][axis])
             numbers = selected if numbers is None else numbers
-            shapes = [shapes[0][:axis] + shapes[0][axis + 1 :]] * len(selected)
+            shape = shapes[0][:axis] + shapes[0][axis + 1 :]
+            shapes = [shape] * len(selected)
         process: int | str = epoch
         if numbers is None:
             numbers = (next(self._calls) << 32) + np.arange(len(shapes))
@@ -412,8 +431,8 @@ class Collator:
             raise ShapeError(
                 f"positions has {len(numbers)} values for {len(shapes)} samples; give one for each"
             )
-        crop_axes = self._options.crop_axes(len(shapes[0]) if shapes else 0)
-        table = np.array(shapes, np.int64).reshape(len(shapes), -1)
+        crop_axes = self._options.crop_axes(ndim)
+        table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
         drawn = own.draw(crop_axes, table, SourcePositions(numbers), process)
         return arrays, args.completed(drawn)
 

@@ -123,10 +123,19 @@ class CropOptions(NamedTuple):
     seed: int = 0
 
     @property
+    def random_args(self) -> list[str]:
+        """Return the names of the arguments that are drawn."""
+        is_drawn = {
+            "offset": any(value == RANDOM for _, value in self.offset),
+            "flip": any(value == RANDOM for _, value in self.flip),
+            "crop": isinstance(self.crop, RandomCrop),
+        }
+        return [name for name, drawn in is_drawn.items() if drawn]
+
+    @property
     def is_random(self) -> bool:
         """Return True if anything is drawn."""
-        pairs = (*self.offset, *self.flip)
-        return isinstance(self.crop, RandomCrop) or any(value == RANDOM for _, value in pairs)
+        return bool(self.random_args)
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""

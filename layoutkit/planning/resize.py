@@ -58,8 +58,9 @@ class ResizeOptions(NamedTuple):
 class Placement(NamedTuple):
     """The scale and offset of an image in a result of another size.
 
-    scale : (float, float)    vertical and horizontal
-    top, left : float         offset in pixels of the result; negative where the image is cropped
+    scale : (float, float)    vertical and horizontal; negative along an axis that is flipped
+    top, left : float         the position of the image's point (0, 0) in pixels of the result;
+                              negative where the image is cropped
 
     The image's point (x, y) is at (x * scale[1] + left, y * scale[0] + top).
     """
@@ -68,14 +69,20 @@ class Placement(NamedTuple):
     top: float
     left: float
 
+    @property
+    def flip(self) -> tuple[bool, bool]:
+        """True along an axis that is flipped, vertical and horizontal."""
+        return self.scale[0] < 0, self.scale[1] < 0
+
     def to_fitted(self, points: Any) -> Array:
         """Map points or boxes of the image to the result.
+
+        A box of a flipped image has x1 <= x2 and y1 <= y2, too.
 
         points : array (..., 2) of x, y, or (..., 4) of x1, y1, x2, y2, in pixels
         """
         values, scale, offset = self._as_floats(points)
-        result: Array = values * scale + offset
-        return result
+        return self._with_ordered_corners(values * scale + offset)
 
     def to_image(self, points: Any) -> Array:
         """Map points or boxes of the result back to the image; the inverse of `to_fitted`.
@@ -85,8 +92,15 @@ class Placement(NamedTuple):
         [[10.0, 10.0, 20.0, 20.0]]
         """
         values, scale, offset = self._as_floats(points)
-        result: Array = (values - offset) / scale
-        return result
+        return self._with_ordered_corners((values - offset) / scale)
+
+    def _with_ordered_corners(self, values: Array) -> Array:
+        """Return points or boxes; exchange the corners of boxes along flipped axes."""
+        corners = np.arange(values.shape[-1])
+        for axis, is_flipped in enumerate(reversed(self.flip)):
+            if is_flipped and len(corners) == 4:
+                corners[[axis, axis + 2]] = corners[[axis + 2, axis]]
+        return values[..., corners]
 
     def _as_floats(self, points: Any) -> tuple[Array, Array, Array]:
         """Return the points as floats, and the scale and offset of each coordinate."""
@@ -114,12 +128,20 @@ class Placements(NamedTuple):
     scaled: Array
     firsts: Array
 
-    def placement(self, vertical: int, horizontal: int) -> Placement:
-        """Return the placement of the first sample, whose axes have these indices."""
+    def placement(
+        self, vertical: int, horizontal: int, window: Any = (0, 0), flips: Any = (False, False)
+    ) -> Placement:
+        """Return the placement of the first sample, whose axes have these indices.
+
+        window, flips    the size of the window along both axes, and whether it is flipped
+        """
         begins, sizes, scaled, firsts = (field[0, [vertical, horizontal]] for field in self)
         scale = scaled / sizes
-        top, left = (-begins * scale - firsts).tolist()
-        return Placement((float(scale[0]), float(scale[1])), top + 0.0, left + 0.0)
+        offset = -begins * scale - firsts
+        offset = np.where(flips, window - offset, offset)
+        scale = np.where(flips, -scale, scale)
+        top, left = (offset + 0.0).tolist()  # no -0.0
+        return Placement((float(scale[0]), float(scale[1])), top, left)
 
 
 def parse_resize(

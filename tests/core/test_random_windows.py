@@ -98,6 +98,28 @@ def test_positions_of_an_array_are_its_indices():
     assert_same(samples(list(images), positions=range(9)), batch)
 
 
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "...bhwc->...bchw", "hwcb->chwb"])
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"flip": "random"},
+        {"flip": {"c": "random", "h": True}},
+        {**SIZES, "offset": "random"},
+        {**RESIZED, "crop": "random", "flip": "random"},
+        {**RESIZED, "crop": {"h": 9}, "offset": "random", "fit": "pad"},
+    ],
+)
+def test_no_windows_are_drawn_of_no_samples(pattern, keywords):
+    sizes = {"b": 4, "h": 20, "w": 30, "c": 3}
+    x = np.zeros([sizes[axis] for axis in pattern.partition("->")[0] if axis != "."], np.uint8)
+    collator = Collator(pattern, **keywords)
+    for more in ({}, {"positions": []}):
+        made = collator(x, indices=[], **more)
+        expected = collator(x, indices=[2], positions=[0])
+        assert made.shape == tuple(0 if n == 1 else n for n in expected.shape)
+    assert collator.plan(x, indices=[]).samples == 0
+
+
 def test_calls_without_positions_draw_other_windows_reproducibly():
     def batches():
         collator = Collator("hwc->bchw", **SIZES, offset="random")

@@ -452,6 +452,51 @@ def test_points_of_samples_are_mapped_to_results(options, call, expected):
         assert made[40, 50] == pytest.approx(at - 0.5, abs=0.51)
 
 
+PLACED = [
+    {}, {"fit": "pad", "center": "floor"}, {"fit": "cover"}, {"short_side": 50}, {"short_side": 90},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", PLACED)
+@pytest.mark.parametrize("flip", ["h", "w", {"h": True, "w": True}, {"w": False}, "c"])
+@pytest.mark.parametrize("place", ["Collator", "call", "call in place of the Collator's"])
+def test_boxes_follow_flips(flip, options, place):
+    """Find a box in the result, where its placement says."""
+    box = [50, 40, 61, 53]
+    image = np.zeros((101, 140, 2), np.float32)
+    image[box[1] : box[3], box[0] : box[2]] = 1
+    own = {"Collator": flip, "call": None}.get(place, {"h": True, "w": "random"})
+    call = {} if place == "Collator" else {"flip": flip}
+    collator = Collator(
+        "hwc->bchw", h=64, w=60, resize="bilinear", fill=0, flip=own, antialias=False, **options
+    )
+    where = collator.placement(image.shape, **call)
+    rows, columns = np.nonzero(collator([image], **call)[0, 0] > 0.5)
+    found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    np.testing.assert_allclose(where.to_fitted(box), found, rtol=0, atol=0.75)
+    np.testing.assert_allclose(where.to_image(where.to_fitted(box)), box, atol=1e-9)
+    np.testing.assert_allclose(where.to_image(where.to_fitted([50, 40])), [50, 40], atol=1e-9)
+    is_flipped = {"h": "h" in str(flip), "w": "w" in str(flip) and flip != {"w": False}}
+    assert where.flip == tuple(is_flipped.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "cure"),
+    [
+        ({"flip": "random"}, {}, {"flip": {"w": True}}),
+        ({"flip": {"h": "random", "w": True}}, {"offset": {"h": 0}}, {"flip": {"h": False}}),
+        ({"crop": "random"}, {"flip": "w"}, {"crop": {"h": 9, "w": 9}, "offset": {"h": 0}}),
+        ({"crop": {"h": 9}, "offset": "random"}, {}, {"offset": {"h": 0}}),
+        ({"crop": "random", "flip": "random"}, {"flip": "h"}, {"crop": {"h": 9}}),
+    ],
+)
+def test_a_drawn_placement_needs_what_was_drawn(options, call, cure):
+    collator = Collator("hwc->bchw", h=8, w=8, resize="area", **options)
+    with pytest.raises(ArgumentError, match=r"drawn for each sample, so .* as in .*="):
+        collator.placement((20, 30, 3), **call)
+    assert collator.placement((20, 30, 3), **call | cure).scale
+
+
 def test_a_placement_is_of_a_shape():
     collator = Collator("hwc->bchw", h=8, w=8, resize="area")
     with pytest.raises(ShapeError, match=r"shape is \(480, 640\); pass image.shape, of the 3 axes"):
