@@ -21,6 +21,7 @@ from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, as_numpy
 from ..spec import CPU, DType
+from .dlpack import from_dlpack, to_dlpack
 from .indexing import take
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Adapter:
             device = f"{_DEVICES.get(device_type, f'DLPack device {device_type}')}:{ordinal}"
             raise device_error(arg_name, device, "move it to the CPU")
         try:
-            return np.from_dlpack(x)
+            return from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise memory_error(arg_name, x, "pass a numpy.ndarray of its data") from error
 
@@ -88,7 +89,7 @@ class Adapter:
         if namespace is None:
             return array
         try:
-            return namespace().from_dlpack(array)
+            return namespace().from_dlpack(to_dlpack(array))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DtypeError(
                 f"a {type_name(like)} cannot contain the result of dtype {array.dtype}; give a "

@@ -10,6 +10,7 @@ import numpy as np
 from ..memory import Array
 from .base import memory_error
 from .containers import Container
+from .dlpack import from_dlpack
 
 
 class OnnxRuntime(Container):
@@ -17,7 +18,7 @@ class OnnxRuntime(Container):
 
     def read(self, x: Any, arg_name: str) -> Any:
         """Return the array that shares its memory; read-only, as DLPack exports it."""
-        return np.from_dlpack(x) if x.is_tensor() else super().read(x, arg_name)
+        return from_dlpack(x) if x.is_tensor() else super().read(x, arg_name)
 
     def memory(self, out: Any) -> Array:
         """Return the writable array that shares its memory."""
