@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -229,11 +230,10 @@ SIXTEEN_BITS = {
 }
 
 
-@pytest.mark.parametrize("kind", SIXTEEN_BITS)
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("kind", "channels"), [("png", 2), *product(SIXTEEN_BITS, [1, 3, 4])]
+)  # Pillow reads two channels of 16 bits from PNG only
 def test_sixteen_bits_are_rounded(kind, channels, tmp_path):
-    if channels == 2 and kind != "png":
-        pytest.skip("Pillow has no mode for it")
     edges = np.array([0, 127, 128, 129, 255, 256, 384, 385, 386, 65278, 65279, 65407, 65535])
     values = np.random.default_rng(0).choice(edges, (24, 40, channels)).astype(np.uint16)
     path = tmp_path / "a.image"
