@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ._utils.cache import MAX_KEPT
+from ._utils.pickling import UncachedState
 from ._utils.validation import type_name
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .layout.pattern import Permutation, axis_name
@@ -260,7 +261,7 @@ _TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float3
 
 
 @dataclass(frozen=True)
-class Normalization:
+class Normalization(UncachedState):
     """The formula y = (clip(x) * scale - mean) / std; `mean` and `std` may be along `axis`."""
 
     scale: float = 1.0

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from string import ascii_lowercase
 
+from .._utils.pickling import UncachedState
 from ..errors import PatternError, ShapeError
 
 DOTS = "\ue000"  # `...` while the rank is unknown
@@ -32,7 +33,7 @@ NAMED = 0xE400
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(UncachedState):
     """The axes of an array, outermost first; `parse_layout` makes one from text.
 
     `groups` has one string for each axis of the array: a letter, or the letters of a fold. `names`

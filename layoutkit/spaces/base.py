@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.pickling import UncachedState
 from ..backends.registry import import_framework
 from ..backends.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError, SpaceError
@@ -34,7 +35,7 @@ from .validation import (
 from .views import SPACE_CLASSES, make_view
 
 
-class Space:
+class Space(UncachedState):
     """The shape and dtype of batches; the base class of all spaces.
 
     Spaces are immutable and hashable. Spaces of one class with equal fields compare equal, and

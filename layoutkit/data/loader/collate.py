@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ... import buffers
+from ..._utils.pickling import UncachedState
 from ...collator import Collator
 from ...cpu.program import supports_float16
 from ...errors import DtypeError, ShapeError
@@ -56,7 +57,7 @@ class BatchStep(Protocol):
 
 
 @dataclass(frozen=True)
-class CollateStep(BatchStep):
+class CollateStep(BatchStep, UncachedState):
     """The step that makes a batch of results, with windows at the places that `crops` says."""
 
     collator: Collator

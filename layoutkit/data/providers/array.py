@@ -10,6 +10,7 @@ from typing import Any, Never
 
 import numpy as np
 
+from ..._utils.pickling import UncachedState
 from ...backends.dispatch import as_array
 from ...backends.indexing import take
 from ...converter import Converter
@@ -27,7 +28,7 @@ from .base import BaseProvider
 
 
 @dataclass(frozen=True)
-class Field:
+class Field(UncachedState):
     """One array of a provider: its name, batch axis, conversion and padding.
 
     `converter` converts its rows; `layout` and `filling` describe the result.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.pickling import UncachedState
 from ..._utils.validation import as_int, check_int
 from ...converter import Converter
 from ...errors import DataError, PatternError
@@ -136,7 +137,7 @@ class CSVProvider(BaseProvider):
 
 
 @dataclass(frozen=True)
-class _Column:
+class _Column(UncachedState):
     """The rows of a file, each of one shape; `converter` converts them."""
 
     csv: CSVRows

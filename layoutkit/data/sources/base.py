@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from ..._utils.pickling import UncachedState
 from ...errors import DataError
 from ...memory import Array
 from ..errors import OutOfRange
@@ -65,7 +66,7 @@ def group_by_code(codes: Array, number: int) -> Groups:
     return Groups(members[np.count_nonzero(codes < 0) :], np.cumsum(counts) - counts, counts)
 
 
-class Index(Sequence[Record]):
+class Index(UncachedState, Sequence[Record]):
     """A source of records: their order and their labels.
 
     Returned by `open_index`. A sequence of `Record`: numbers count from 0, negative ones from the

@@ -46,6 +46,8 @@ def open_parquet(
 class ParquetIndex(RangedIndex):
     """Rows of Parquet files. Only pyarrow knows their location, so records have no offset."""
 
+    _pickled_caches = RangedIndex._pickled_caches | {"_shards", "_found", "_starts"}
+
     def __init__(
         self,
         kind: str,

@@ -234,6 +234,8 @@ class RangedIndex(Index):
     reading.
     """
 
+    _pickled_caches = frozenset({"_data_columns"})  # other processes need not read the files again
+
     def __init__(
         self,
         kind: str,

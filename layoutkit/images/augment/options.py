@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Real
 from typing import Any
 
+from ..._utils.pickling import UncachedState
 from ..._utils.validation import as_int, check_bool
 from ...errors import ArgumentError
 
@@ -20,7 +21,7 @@ _LETTERS = "rgba"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(UncachedState):
     """The keywords of `Augmenter`, which documents them, with their defaults.
 
     Options that MXNet turns off with a negative number become None then.
