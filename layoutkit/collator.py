@@ -507,7 +507,8 @@ class Collator:
                 if resize is None
                 else ResizeProgram(self._options, resize, *batch)
             )
-            cache_put(self._programs, window_key, program, PROGRAM_SIZE_ESTIMATE)
+            nbytes = PROGRAM_SIZE_ESTIMATE + program.nbytes
+            cache_put(self._programs, window_key, program, nbytes)
         return program
 
     def _check_samples(self, sources: SampleBatch) -> None:
@@ -700,9 +701,9 @@ def collate(
     array
         `out`, or a new contiguous array of the first sample's library. Without `resize` it is
         bitwise equal to `convert` of the stacked windows. Resized values are computed in float32
-        and not rounded before the formula; if the result has an integer dtype, they are rounded to
-        the nearest integer and limited to its range. Memory outside of samples is not read, and no
-        reference to a sample is kept after the call.
+        (float64 if samples are) and not rounded before the formula; if the result has an integer
+        dtype, they are rounded to the nearest integer and limited to its range. Memory outside of
+        samples is not read, and no reference to a sample is kept after the call.
 
     Raises
     ------

@@ -5,10 +5,12 @@ Python would need 100 us for 64 samples. The kernel also checks that every windo
 sample. It writes error bits to ERRORS, and Python raises the errors.
 
 The kernel "each" executes all entries as one job; each entry calls a kernel of engine.py. Windows
-that reach outside of their samples are first copied and padded. The parameter block of "each" has
-two words: the number of shares that the units of each entry are divided into (1 if windows are
-copied first), and the address of the arguments of the copies. Unit u is share u % shares of entry
-u // shares. The table is passed as the source. Consecutive shares of an entry run in one call.
+that reach outside of their samples are first copied and padded, and windows of certain positions of
+their samples (selected channels, the nearest pixels) are copied item by item. The parameter block
+of "each" has two words: the number of shares that the units of each entry are divided into (1 if
+windows are copied first), and the address of the arguments of the copies. Unit u is share
+u % shares of entry u // shares. The table is passed as the source. Consecutive shares of an entry
+run in one call.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ...planning.centering import halve_room
 from . import collate_params as t
 from .atomics import call_kernel
 from .copy import copy_bytes
-from .simd import i64_at, i64_put
+from .simd import i64_at, i64_put, move_item
 from .walk import inline
 
 FAR = 1 << 60  # offsets are clamped to -FAR and FAR, so that sums fit 64 bits
@@ -70,9 +72,12 @@ def write_window(sheet, number, row, start, sizes, strides):
     has_size = axis_words(sheet, t.HAS_SIZE)
     given_offsets = axis_words(sheet, t.OFFSETS)
     offset_steps = axis_words(sheet, t.CORNER_STEPS)
+    positions = axis_words(sheet, t.POSITIONS)
+    position_steps = axis_words(sheet, t.POSITION_STEPS)
     offsets = row + uintp(8 * t.ROW)
     lengths = offsets + uintp(8 * axes * t.SAMPLE_SIZES)
     src_strides = offsets + uintp(8 * axes * t.GAPS)
+    tables = offsets + uintp(8 * axes * t.TABLES)
     errors = 0
     low = start
     high = start
@@ -91,6 +96,10 @@ def write_window(sheet, number, row, start, sizes, strides):
             size = length
         elif i64_at(has_size, axis) == 0 and size != length:
             errors |= t.MISMATCH
+        table = i64_at(positions, axis)
+        if table:
+            table += number * i64_at(position_steps, axis)
+            size = length
         begin = centered_start(size - length, i64_at(sheet, t.IS_FLOOR))
         if i64_at(given_offsets, axis):
             offset = axis_value(given_offsets, offset_steps, axis, number)
@@ -100,6 +109,7 @@ def write_window(sheet, number, row, start, sizes, strides):
         i64_put(offsets, axis, begin)
         i64_put(lengths, axis, size)
         i64_put(src_strides, axis, stride)
+        i64_put(tables, axis, table)
     if low < i64_at(sheet, t.END) and high >= i64_at(sheet, t.OUT):
         i64_put(sheet, t.ERRORS, i64_at(sheet, t.ERRORS) | t.OVERLAPS_OUTPUT)
     i64_put(row, t.ORIGIN, start)
@@ -141,8 +151,10 @@ def find_plan(sheet, steps):
         matches = True
         for axis in range(axes):
             step = i64_at(steps, axis)
+            planned = i64_at(plan_strides, axis)
             least = i64_at(plan_strides, axes + axis)
-            if step != i64_at(plan_strides, axis) and (least < 0 or abs(step) < least):
+            is_similar = least >= 0 and abs(step) >= least and (step < 0) == (planned < 0)
+            if step != planned and not is_similar:
                 matches = False
         if matches:
             return plan, number
@@ -184,7 +196,7 @@ def build_crop_table():
 
     def kernel(params, sheet, dst, lo, hi):
         axes = i64_at(sheet, t.AXES)
-        row_bytes = 8 * (t.ROW + 4 * axes)
+        row_bytes = 8 * (t.ROW + t.ROW_ARRAYS * axes)
         steps_at = 8 * (t.ROW + t.WINDOW_STRIDES * axes)
         arena = uintp(i64_at(sheet, t.ARENA))
         last = uintp(0)
@@ -239,6 +251,33 @@ def build_crop_table():
     return kernel
 
 
+def copy_of_items(width):
+    """Build copy(src, stride, table, first, last, dst, fill, item), which copies items of a run.
+
+    Items `first` to `last` have the positions in `table`, or are neighbors. `width` is the size of
+    an item, or 0 if it is `item`.
+    """
+
+    @inline
+    def move(src, dst, item):
+        move_item(src, dst, width)
+
+    move = move if width else copy_bytes
+
+    @inline
+    def copy(src, stride, table, first, last, dst, fill, item):
+        for i in range(first, last):
+            to = dst + uintp(i * item)
+            pos = i64_at(table, i) if table else i
+            x = src + uintp(pos * stride) if pos >= 0 else fill + uintp(i * item)
+            move(x, to, item)
+
+    return copy
+
+
+copy_1, copy_2, copy_4, copy_8, copy_16, copy_any = map(copy_of_items, (1, 2, 4, 8, 16, 0))
+
+
 @inline
 def copy_run(copy, row, axis, item, src, dst, fill):
     """Copy one run of a window: fill values before the sample, the sample, fill values after it."""
@@ -247,20 +286,31 @@ def copy_run(copy, row, axis, item, src, dst, fill):
     begin = i64_at(offsets, axis)
     size = i64_at(offsets, axes * t.SAMPLE_SIZES + axis)
     stride = i64_at(offsets, axes * t.GAPS + axis)
+    table = uintp(i64_at(offsets, axes * t.TABLES + axis))
     width = i64_at(copy, t.COPY + axis)
     first = min(max(-begin, 0), width)
     last = min(max(size - begin, first), width)
-    is_listed = axis == i64_at(copy, t.C_CHANNEL)
     if first > 0:
         copy_bytes(fill, dst, first * item)
-    if stride == item and not is_listed:
-        inside = src + uintp((begin + first) * stride)
-        copy_bytes(inside, dst + uintp(first * item), (last - first) * item)
+    if table:
+        table += uintp(8 * begin)
     else:
-        selected = uintp(i64_at(copy, t.C_CHANNELS))
-        for i in range(first, last):
-            pos = i64_at(selected, i) if is_listed else begin + i
-            copy_bytes(src + uintp(pos * stride), dst + uintp(i * item), item)
+        src += uintp(begin * stride)
+    if stride == item and not table:
+        to = dst + uintp(first * item)
+        copy_bytes(src + uintp(first * item), to, (last - first) * item)
+    elif item == 1:
+        copy_1(src, stride, table, first, last, dst, fill, 1)
+    elif item == 2:
+        copy_2(src, stride, table, first, last, dst, fill, 2)
+    elif item == 4:
+        copy_4(src, stride, table, first, last, dst, fill, 4)
+    elif item == 8:
+        copy_8(src, stride, table, first, last, dst, fill, 8)
+    elif item == 16:
+        copy_16(src, stride, table, first, last, dst, fill, 16)
+    else:
+        copy_any(src, stride, table, first, last, dst, fill, item)
     if last < width:
         copy_bytes(fill + uintp(last * item), dst + uintp(last * item), (width - last) * item)
 
@@ -269,8 +319,8 @@ def copy_run(copy, row, axis, item, src, dst, fill):
 def fuse_axes(copy, row):
     """Fuse contiguous inner axes; return the number of other axes and the bytes of a fused item."""
     axes = i64_at(copy, t.C_AXES)
-    channel = i64_at(copy, t.C_CHANNEL)
     offsets = row + uintp(8 * t.ROW)
+    tables = offsets + uintp(8 * axes * t.TABLES)
     item = i64_at(copy, t.C_ITEM)
     left = axes
     while left > 0:
@@ -279,7 +329,8 @@ def fuse_axes(copy, row):
         is_whole = (
             i64_at(offsets, axis) == 0 and i64_at(offsets, axes * t.SAMPLE_SIZES + axis) == width
         )
-        if not is_whole or axis == channel or i64_at(offsets, axes * t.GAPS + axis) != item:
+        is_apart = i64_at(tables, axis) or i64_at(offsets, axes * t.GAPS + axis) != item
+        if not is_whole or is_apart:
             break
         item *= width
         left -= 1
@@ -290,11 +341,10 @@ def fuse_axes(copy, row):
 def copy_window(copy, row):
     """Copy the window of a row to its target, with padding."""
     axes = i64_at(copy, t.C_AXES)
-    channel = i64_at(copy, t.C_CHANNEL)
     offsets = row + uintp(8 * t.ROW)
+    tables = offsets + uintp(8 * axes * t.TABLES)
     origin = uintp(i64_at(row, t.ORIGIN))
     target = uintp(i64_at(row, t.TARGET))
-    selected = uintp(i64_at(copy, t.C_CHANNELS))
     fill = uintp(i64_at(copy, t.C_PAINT))
     left, item = fuse_axes(copy, row)
     if left == 0:
@@ -313,8 +363,9 @@ def copy_window(copy, row):
             pos = i64_at(offsets, axis) + rest % width
             if pos < 0 or pos >= i64_at(offsets, axes * t.SAMPLE_SIZES + axis):
                 is_inside = False
-            elif axis == channel:
-                pos = i64_at(selected, pos)
+            elif i64_at(tables, axis):
+                pos = i64_at(uintp(i64_at(tables, axis)), pos)
+                is_inside = is_inside and pos >= 0
             src += uintp(pos * i64_at(offsets, axes * t.GAPS + axis))
             rest //= width
         shift = uintp(number * nbytes)

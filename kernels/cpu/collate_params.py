@@ -27,18 +27,21 @@ followed by arrays of AXES words
     OFFSETS, CORNER_STEPS addresses of the windows' offsets (0: centered windows), and the bytes
                           between samples
     FLIPS, FLIP_STEPS     addresses of the flags for reversed windows, and the bytes between samples
+    POSITIONS, POSITION_STEPS       addresses of tables of the index in the sample of each position
+                          (-1: it is filled), for windows that are copied first (0: the positions
+                          are neighbors, from the offset on), and the bytes between samples
     WINDOW, HAS_SIZE, COPY_STRIDES  the size of a window, a flag for sizes that the caller
                           specified, and the byte strides of a copied window
 
 A *kind* is a window plan, for windows of certain strides: CODE, PARAMETERS, WORDS (the number of
 parameters), UNITS, SOURCE and OUTPUT offsets, PATCHES and PATCH (number and address); then for each
 axis the stride that it was planned for; then for each axis the minimum absolute value of other
-strides for which it is valid, or -1. A *patch* is the index of a parameter (-1: the source offset),
-an axis, and the bytes that the parameter grows by for each byte of stride.
+strides of the same sign for which it is valid, or -1. A *patch* is the index of a parameter (-1:
+the source offset), an axis, and the bytes that the parameter grows by for each byte of stride.
 
 A *row* describes one window: TARGET, the address of its copy; ORIGIN, the address of its sample;
-then, with AXES words each, WINDOW_OFFSETS, SAMPLE_SIZES, GAPS (the strides of the sample) and
-WINDOW_STRIDES.
+then, with AXES words each, WINDOW_OFFSETS, SAMPLE_SIZES, GAPS (the strides of the sample),
+WINDOW_STRIDES and TABLES (the addresses of its tables of positions, or 0).
 
 An *entry* is one launch: a kernel, its parameters, source, bytes from the output's first element,
 units, and the row of a window that must be copied first, or 0.
@@ -51,7 +54,10 @@ units, and the row of a window that must be copied first, or 0.
 ) = range(28)  # fmt: skip
 PER_BATCH_WORDS = 12  # words that differ between batches
 SHEET_WORDS = 28
-OFFSETS, CORNER_STEPS, FLIPS, FLIP_STEPS, WINDOW, HAS_SIZE, COPY_STRIDES, AXIS_ARRAYS = range(8)
+(
+    OFFSETS, CORNER_STEPS, FLIPS, FLIP_STEPS, POSITIONS, POSITION_STEPS, WINDOW, HAS_SIZE,
+    COPY_STRIDES, AXIS_ARRAYS,
+) = range(10)  # fmt: skip
 
 CODE, PARAMETERS, WORDS, UNITS, SOURCE, OUTPUT, PATCHES, PATCH = range(8)
 KIND = 8  # plus two words per axis
@@ -59,7 +65,7 @@ PATCH_WORDS = 3
 
 TARGET, ORIGIN = range(2)
 ROW = 2  # words before the arrays of AXES words
-WINDOW_OFFSETS, SAMPLE_SIZES, GAPS, WINDOW_STRIDES = range(4)
+WINDOW_OFFSETS, SAMPLE_SIZES, GAPS, WINDOW_STRIDES, TABLES, ROW_ARRAYS = range(6)
 
 E_CODE, E_PARAMETERS, E_SOURCE, E_OUTPUT, E_UNITS, E_COPY_ROW = range(6)
 ENTRY = 6
@@ -71,8 +77,7 @@ OUT_OF_BOUNDS = 2
 MISMATCH = 4
 OVERLAPS_OUTPUT = 8
 
-# Arguments of all copies: rank, bytes of an item, the address of a window of fill values, the
-# channel axis if channels are selected from a list (else -1), the address of the list; then the
+# Arguments of all copies: rank, bytes of an item, the address of a window of fill values; then the
 # size of the window along each axis.
-C_AXES, C_ITEM, C_PAINT, C_CHANNEL, C_CHANNELS = range(5)
-COPY = 5
+C_AXES, C_ITEM, C_PAINT = range(3)
+COPY = 3

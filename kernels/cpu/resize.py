@@ -5,8 +5,8 @@ that contribute to it, weighted, along contiguous memory. It transposes the sums
 that the block has VECTOR neighbors for each source element of a column, one per row. Each column of
 the result is then a weighted sum of source columns, again of full vectors, whatever the number of
 channels. Last, a conversion kernel (engine.py) applies the formula and moves the block into the
-output. All sums are of float32, in the order of the taps, so results do not depend on threads and
-blocks. CPUs with fused multiply-add round them once less.
+output. Sums are of float32, or of float64 for such samples, in the order of the taps, so results do
+not depend on threads and blocks. CPUs with fused multiply-add round them once less.
 
 resize_params.py describes the tables. The filters are those of Pillow and torch ("antialias"), of
 torch without antialias, and of OpenCV ("area"); planning/resize.py has the definition in NumPy.
@@ -15,16 +15,16 @@ torch without antialias, and of OpenCV ("area"); planning/resize.py has the defi
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import float32, types, uintp
+from numba import float32, float64, types, uintp
 from numba.extending import intrinsic
 
-from ...planning.epilogue import DTYPES
+from ...planning.epilogue import DTYPES, computation_dtype
 from . import resize_params as t
 from .accumulate import claim_area
 from .atomics import call_kernel, store_release
 from .casts import COMPUTED, call, cast, element_type, mangle
 from .epilogue import broadcast
-from .params import LINE
+from .params import LANE, LINE
 from .resize_params import VECTOR, WIDE
 from .simd import (
     I64,
@@ -40,70 +40,69 @@ from .simd import (
 )
 from .walk import inline
 
-F4 = COMPUTED["f4"]
-# Elements of a row that are summed before they are transposed. Few are best if the rows of a block
-# lie within NEAR_BYTES, whose pages fit the first TLB of a CPU; then the next block is prefetched.
-NEAR_SPAN = 64
-FAR_SPAN = 512
-NEAR_BYTES = 256 << 10
-# Bytes between rows of sums, no power of two: such rows evict each other from the L1 cache.
-NEAR_PITCH = 4 * NEAR_SPAN + LINE
-FAR_PITCH = 4 * FAR_SPAN + LINE
-BAND = VECTOR * FAR_PITCH
 SQUARES = 8 * VECTOR  # bytes of the offsets of a transposed square
-ZEROS = 4 * VECTOR * WIDE  # bytes of zeros behind them
-CONSTANTS = SQUARES + ZEROS
 
 
-@intrinsic
-def f4_put(typingctx, base, index, value):
-    """Write `value` to the index-th float32 from an address."""
+def float_access(name):
+    """Build at(base, index), put(base, index, value) and splat(dst, value) for floats of a dtype.
 
-    def codegen(context, b, signature, args):
-        pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 2)))
-        b.store(args[2], address(b, pointer, 0, F4)).align = 4
+    `splat` writes VECTOR copies.
+    """
+    type_ = COMPUTED[name]
+    number = float64 if name == "f8" else float32
+    item = DTYPES[name].item
+
+    def element(b, base, index):
+        return b.add(base, b.mul(index, ir.Constant(I64, item)))
+
+    def load(context, b, signature, args):
+        return vload(b, element(b, *args), 0, type_, item)
+
+    def store(context, b, signature, args):
+        base, index, value = args
+        b.store(value, address(b, element(b, base, index), 0, type_)).align = item
         return context.get_dummy_value()
 
-    return types.void(types.uintp, types.intp, types.float32), codegen
-
-
-@intrinsic
-def f4_at(typingctx, base, index):
-    """Load the index-th float32 from an address."""
-
-    def codegen(context, b, signature, args):
-        pointer = b.add(args[0], b.shl(args[1], ir.Constant(I64, 2)))
-        return vload(b, pointer, 0, F4, 4)
-
-    return types.float32(types.uintp, types.intp), codegen
-
-
-@intrinsic
-def splat_f4(typingctx, dst, value):
-    """Write VECTOR copies of a float32."""
-
-    def codegen(context, b, signature, args):
-        vstore(b, broadcast(b, args[1], ir.VectorType(F4, VECTOR)), args[0])
+    def fill(context, b, signature, args):
+        vstore(b, broadcast(b, args[1], ir.VectorType(type_, VECTOR)), args[0])
         return context.get_dummy_value()
 
-    return types.void(types.uintp, types.float32), codegen
+    @intrinsic
+    def at(typingctx, base, index):
+        return number(types.uintp, types.intp), load
+
+    @intrinsic
+    def put(typingctx, base, index, value):
+        return types.void(types.uintp, types.intp, number), store
+
+    @intrinsic
+    def splat(typingctx, dst, value):
+        return types.void(types.uintp, number), fill
+
+    return at, put, splat
+
+
+f4_put = float_access("f4")[1]
+f8_put = float_access("f8")[1]
 
 
 @intrinsic(prefer_literal=True)
-def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, lanes, vectors):
-    """Write the weighted sum of `count` >= 1 runs of `lanes` x `vectors` items, as float32.
+def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, summed, lanes, vectors):
+    """Write the weighted sum of `count` >= 1 runs of `lanes` x `vectors` items of `dtype`.
 
-    Run k begins at src + k * step. The sum begins with the values at `before`. `dtype`, `lanes` and
-    `vectors` are literals.
+    Run k begins at src + k * step. The sum begins with the values at `before`, and is of the dtype
+    `summed`. Arguments from `dtype` on are literals.
     """
-    name, n, width = dtype.literal_value, lanes.literal_value, vectors.literal_value
-    item = DTYPES[name].item
+    literals = (dtype, summed, lanes, vectors)
+    name, sum_name, n, width = (literal.literal_value for literal in literals)
+    item, sum_item = DTYPES[name].item, DTYPES[sum_name].item
+    type_ = COMPUTED[sum_name]
 
     def codegen(context, b, signature, args):
         source, stride, table, taps, start, target = args[:6]
         memory = ir.VectorType(element_type(name), n)
-        result = ir.VectorType(F4, n)
-        before = [vload(b, start, 4 * i * n, result) for i in range(width)]
+        result = ir.VectorType(type_, n)
+        before = [vload(b, start, sum_item * i * n, result) for i in range(width)]
         entry = b.block
         body = b.append_basic_block("tap")
         end = b.append_basic_block("tap.end")
@@ -111,12 +110,13 @@ def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, lanes, ve
         b.position_at_end(body)
         index, run = b.phi(I64), b.phi(I64)
         sums = [b.phi(result) for _ in range(width)]
-        weight = vload(b, b.add(table, b.shl(index, ir.Constant(I64, 2))), 0, F4, 4)
+        place = b.add(table, b.mul(index, ir.Constant(I64, sum_item)))
+        weight = vload(b, place, 0, type_, sum_item)
         weight = broadcast(b, weight, result)
         fused = "llvm.fmuladd." + mangle(result)
         more = []
         for i, total in enumerate(sums):
-            x = cast(b, vload(b, run, i * n * item, memory), name, "f4", False)
+            x = cast(b, vload(b, run, i * n * item, memory), name, sum_name, False)
             more.append(call(b, fused, result, x, weight, total))
         pairs = zip((index, run, *sums), (ir.Constant(I64, 0), source, *before), strict=True)
         following = b.add(index, ir.Constant(I64, 1)), b.add(run, stride), *more
@@ -126,11 +126,11 @@ def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, lanes, ve
         b.cbranch(b.icmp_signed("<", following[0], taps), body, end)
         b.position_at_end(end)
         for i, total in enumerate(more):
-            vstore(b, total, target, 4 * i * n)
+            vstore(b, total, target, sum_item * i * n)
         return context.get_dummy_value()
 
     pointers = types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.uintp
-    return types.void(*pointers, dtype, lanes, vectors), codegen
+    return types.void(*pointers, *literals), codegen
 
 
 # ---- tap tables --------------------------------------------------------------------------
@@ -215,7 +215,16 @@ def tap_range(kind, antialias, position, size, scaled):
 
 
 @inline
-def write_taps(table, pitch, count, index, position, size, scaled, kind, antialias):
+def put_weight(weights, index, value, is_double):
+    """Write a weight in the dtype of the sums."""
+    if is_double:
+        f8_put(weights, index, value)
+    else:
+        f4_put(weights, index, float32(value))
+
+
+@inline
+def write_taps(table, pitch, count, index, position, size, scaled, kind, antialias, is_double):
     """Write the taps and the weights of one position."""
     head = table + uintp(8 * (t.HEAD + t.POSITION * index))
     weights = table + uintp(8 * (t.HEAD + t.POSITION * count) + pitch * index)
@@ -226,7 +235,7 @@ def write_taps(table, pitch, count, index, position, size, scaled, kind, antiali
     if size == scaled or kind == t.NEAREST:
         i64_put(head, 0, (2 * position + 1) * size // (2 * scaled))
         i64_put(head, 1, 1)
-        f4_put(weights, 0, float32(1.0))
+        put_weight(weights, 0, 1.0, is_double)
         return
     is_area = kind == t.AREA
     if is_area:
@@ -255,7 +264,7 @@ def write_taps(table, pitch, count, index, position, size, scaled, kind, antiali
             start = min(start, tap)
             end = tap + 1
         if start < high:
-            f4_put(weights, tap - start, float32(weight / total))
+            put_weight(weights, tap - start, weight / total, is_double)
     i64_put(head, 0, start)
     i64_put(head, 1, end - start)
 
@@ -272,13 +281,16 @@ def build_taps():
             size = i64_at(request, t.T_SIZE)
             scaled = i64_at(request, t.T_SCALED)
             flags = i64_at(request, t.T_FLAGS)
+            kind = flags & t.FILTER_BITS
+            antialias = flags & t.ANTIALIAS != 0
+            is_double = flags & t.DOUBLE != 0
             i64_put(table, 0, pitch)
             for i in range(count):
                 index = count - 1 - i if flags & t.REVERSED else i
                 position = i + i64_at(request, t.T_FIRST)
-                kind = flags & t.FILTER_BITS
-                antialias = flags & t.ANTIALIAS != 0
-                write_taps(table, pitch, count, index, position, size, scaled, kind, antialias)
+                write_taps(
+                    table, pitch, count, index, position, size, scaled, kind, antialias, is_double
+                )
 
     return kernel
 
@@ -294,10 +306,17 @@ def taps_of(table, count, index):
 # ---- resampling --------------------------------------------------------------------------
 
 
-def build_columns(dtype):
+def build_columns(dtype, summed):
     """Build columns(...), which sums rows of the source and transposes the sums."""
     item = DTYPES[dtype].item
+    sum_item = DTYPES[summed].item
+    line = VECTOR * sum_item  # bytes of an element of all rows
     wide = VECTOR * WIDE
+    near_pitch, far_pitch = (t.band_pitch(span, sum_item) for span in (t.NEAR_SPAN, t.FAR_SPAN))
+    side = LANE // sum_item
+    # Vectors of a tile of VECTOR rows by VECTOR items.
+    depth, squares_beside = VECTOR // (4 * side), VECTOR // side
+    at, put, _ = float_access(summed)
 
     @inline
     def sum_row(x, stride, weights, count, before, move, y, n):
@@ -307,23 +326,22 @@ def build_columns(dtype):
         """
         i = 0
         while i + wide <= n:
-            to = y + uintp(4 * i)
+            to = y + uintp(sum_item * i)
             src = x + uintp(item * i)
-            sum_taps(
-                src, stride, weights, count, before + uintp(4 * i * move), to, dtype, VECTOR, WIDE
-            )
+            start = before + uintp(sum_item * i * move)
+            sum_taps(src, stride, weights, count, start, to, dtype, summed, VECTOR, WIDE)
             i += wide
         while i + VECTOR <= n:
-            to = y + uintp(4 * i)
+            to = y + uintp(sum_item * i)
             src = x + uintp(item * i)
-            sum_taps(
-                src, stride, weights, count, before + uintp(4 * i * move), to, dtype, VECTOR, 1
-            )
+            start = before + uintp(sum_item * i * move)
+            sum_taps(src, stride, weights, count, start, to, dtype, summed, VECTOR, 1)
             i += VECTOR
         while i < n:
-            to = y + uintp(4 * i)
+            to = y + uintp(sum_item * i)
             src = x + uintp(item * i)
-            sum_taps(src, stride, weights, count, before + uintp(4 * i * move), to, dtype, 1, 1)
+            start = before + uintp(sum_item * i * move)
+            sum_taps(src, stride, weights, count, start, to, dtype, summed, 1, 1)
             i += 1
 
     @inline
@@ -336,23 +354,23 @@ def build_columns(dtype):
         prefetched, since a CPU does not predict pieces of many rows.
         """
         next_rows, next_stride, next_count = ahead
-        is_near = next_count * abs(next_stride) <= NEAR_BYTES
-        span = NEAR_SPAN if is_near else FAR_SPAN
-        pitch = NEAR_PITCH if is_near else FAR_PITCH
+        is_near = next_count * abs(next_stride) <= t.NEAR_BYTES
+        span = t.NEAR_SPAN if is_near else t.FAR_SPAN
+        pitch = near_pitch if is_near else far_pitch
         zeros = squares + uintp(SQUARES)
-        scaled = outer + uintp(16 * taps)
+        scaled = outer + uintp(t.TAP * taps)
         width = min(span, n - n % VECTOR if n >= VECTOR else n)
         done = 0
         while done < n:
             pos = min(done, n - width)
             for tap in range(taps):
                 src = uintp(i64_at(outer, 2 * tap) + skip + pos * item)
-                factor = f4_at(outer, 4 * tap + 2)
+                factor = at(outer + uintp(t.TAP * tap + 8), 0)
                 for lane in range(lanes):
                     first, count, weights = taps_of(table, rows, row + lane)
                     if factor != 1.0:
                         for k in range(count):
-                            f4_put(scaled, k, f4_at(weights, k) * factor)
+                            put(scaled, k, at(weights, k) * factor)
                         weights = scaled
                     x = src + uintp(first * stride)
                     y = band + uintp(lane * pitch)
@@ -361,58 +379,69 @@ def build_columns(dtype):
                     elif count > 0:
                         sum_row(x, stride, weights, count, y, 1, y, width)
             for first in range(0, width, VECTOR):
-                x = band + uintp(4 * first)
-                y = area + uintp(LINE * (pos + first))
+                x = band + uintp(sum_item * first)
+                y = area + uintp(line * (pos + first))
                 if is_near:
-                    transpose_tile(x, x, y, squares, 0, 4, 4, 1, 4, 0, NEAR_PITCH)
+                    transpose_tile(
+                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, near_pitch
+                    )
                 else:
-                    transpose_tile(x, x, y, squares, 0, 4, 4, 1, 4, 0, FAR_PITCH)
+                    transpose_tile(
+                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch
+                    )
             for i in range(next_count if is_near else 0):
                 x = next_rows + uintp(i * next_stride + skip + pos * item)
-                for line in range(0, width * item, LINE):
-                    prefetch_line(x + uintp(line))
+                for ahead_of in range(0, width * item, LINE):
+                    prefetch_line(x + uintp(ahead_of))
             done = pos + width
 
     return columns
 
 
-def build_sum_columns(elements):
+def build_sum_columns(summed, elements):
     """Build sum_columns(...), which sums source columns for result columns `first` to `last`."""
+    line = VECTOR * DTYPES[summed].item
 
     @inline
     def sum_columns(params, table, first, last, low, area, zeros, result):
         """Write `elements` vectors of each column; `area` has the source columns from `low` on."""
         columns = i64_at(params, t.COLUMNS)
-        step = LINE * i64_at(params, t.INNER)
-        result_step = LINE * i64_at(params, t.INNER_OUT)
+        step = line * i64_at(params, t.INNER)
+        result_step = line * i64_at(params, t.INNER_OUT)
         for column in range(first, last):
             tap, count, weights = taps_of(table, columns, column)
             if count > 0:
                 src = area + uintp((tap - low) * step)
                 y = result + uintp(column * result_step)
-                sum_taps(src, step, weights, count, zeros, y, "f4", VECTOR, elements)
+                sum_taps(src, step, weights, count, zeros, y, summed, summed, VECTOR, elements)
 
     return sum_columns
 
 
-@inline
-def fill_columns(params, fill, first, last, result):
-    """Write fill values to columns of a block."""
-    inner = i64_at(params, t.INNER_OUT)
-    for column in range(first, last):
-        for element in range(inner):
-            to = result + uintp(LINE * (column * inner + element))
-            splat_f4(to, f4_at(fill, element))
+def build_fills(summed):
+    """Build fill_columns(...) and fill_row(...), which write fill values to parts of a block."""
+    line = VECTOR * DTYPES[summed].item
+    at, put, splat = float_access(summed)
 
+    @inline
+    def fill_columns(params, fill, first, last, result):
+        """Write fill values to columns of a block."""
+        inner = i64_at(params, t.INNER_OUT)
+        for column in range(first, last):
+            for element in range(inner):
+                to = result + uintp(line * (column * inner + element))
+                splat(to, at(fill, element))
 
-@inline
-def fill_row(params, fill, lane, result):
-    """Write fill values to one row of a block."""
-    inner = i64_at(params, t.INNER_OUT)
-    for column in range(i64_at(params, t.COLUMNS)):
-        for element in range(inner):
-            to = result + uintp(LINE * (column * inner + element))
-            f4_put(to, lane, f4_at(fill, element))
+    @inline
+    def fill_row(params, fill, lane, result):
+        """Write fill values to one row of a block."""
+        inner = i64_at(params, t.INNER_OUT)
+        for column in range(i64_at(params, t.COLUMNS)):
+            for element in range(inner):
+                to = result + uintp(line * (column * inner + element))
+                put(to, lane, at(fill, element))
+
+    return fill_columns, fill_row
 
 
 @inline
@@ -438,34 +467,38 @@ def block_columns(params, table, first, room):
     return low, high, column
 
 
-@inline
-def outer_taps(params, sample, rest, outer):
-    """Write offset and weight of each tap of the outer axes.
+def build_outer_taps(summed):
+    """Build outer_taps(...), which writes offset and weight of each tap of the outer axes."""
+    at, put, _ = float_access(summed)
 
-    Returns the number of taps, the offset in the output and the offset in the fill values.
-    """
-    taps = 1
-    i64_put(outer, 0, i64_at(sample, 0))
-    f4_put(outer, 2, float32(1.0))
-    to = 0
-    fill = 0
-    for axis in range(i64_at(params, t.AXES) - 1, -1, -1):
-        words = params + uintp(8 * (t.WORDS + t.AXIS * axis))
-        size = i64_at(words, 0)
-        index = rest % size
-        rest //= size
-        to += index * i64_at(words, 1)
-        fill += index * i64_at(words, 2)
-        table = uintp(i64_at(sample, t.SAMPLE + 2 * axis))
-        stride = i64_at(sample, t.SAMPLE + 2 * axis + 1)
-        first, count, weights = taps_of(table, size, index)
-        for tap in range(count - 1, -1, -1):
-            for k in range(taps - 1, -1, -1):
-                word = 2 * (tap * taps + k)
-                i64_put(outer, word, i64_at(outer, 2 * k) + (first + tap) * stride)
-                f4_put(outer, 2 * word + 2, f4_at(outer, 4 * k + 2) * f4_at(weights, tap))
-        taps *= count
-    return taps, to, fill
+    @inline
+    def outer_taps(params, sample, rest, outer):
+        """Return the number of taps, the offset in the output and the one in the fill values."""
+        taps = 1
+        i64_put(outer, 0, i64_at(sample, 0))
+        put(outer + uintp(8), 0, 1.0)
+        to = 0
+        fill = 0
+        for axis in range(i64_at(params, t.AXES) - 1, -1, -1):
+            words = params + uintp(8 * (t.WORDS + t.AXIS * axis))
+            size = i64_at(words, 0)
+            index = rest % size
+            rest //= size
+            to += index * i64_at(words, 1)
+            fill += index * i64_at(words, 2)
+            table = uintp(i64_at(sample, t.SAMPLE + 2 * axis))
+            stride = i64_at(sample, t.SAMPLE + 2 * axis + 1)
+            first, count, weights = taps_of(table, size, index)
+            for tap in range(count - 1, -1, -1):
+                for k in range(taps - 1, -1, -1):
+                    before = outer + uintp(t.TAP * k)
+                    after = outer + uintp(t.TAP * (tap * taps + k))
+                    i64_put(after, 0, i64_at(before, 0) + (first + tap) * stride)
+                    put(after + uintp(8), 0, at(before + uintp(8), 0) * at(weights, tap))
+            taps *= count
+        return taps, to, fill
+
+    return outer_taps
 
 
 @inline
@@ -492,10 +525,12 @@ def source_rows(params, sample, index, row):
     return uintp(address + low * stride), stride, high - low
 
 
-def build_planes(dtype):
+def build_planes(dtype, summed):
     """Build plane(...), which resamples one block of rows of one plane into `result`."""
-    columns = build_columns(dtype)
-    sum_1, sum_2, sum_3, sum_4 = map(build_sum_columns, range(1, 5))
+    line = VECTOR * DTYPES[summed].item
+    columns = build_columns(dtype, summed)
+    fill_columns, fill_row = build_fills(summed)
+    sum_1, sum_2, sum_3, sum_4 = (build_sum_columns(summed, n) for n in range(1, 5))
 
     @inline
     def plane(params, tables, row, outer, taps, fill, ahead, band, squares, area, room, result):
@@ -538,8 +573,8 @@ def build_planes(dtype):
             )
             done = 0
             for i in range(i64_at(params, t.GROUPS)):
-                x = area + uintp(LINE * i64_at(groups, t.GROUP * i))
-                y = result + uintp(LINE * done)
+                x = area + uintp(line * i64_at(groups, t.GROUP * i))
+                y = result + uintp(line * done)
                 elements = i64_at(groups, t.GROUP * i + 1)
                 if elements == 4:
                     sum_4(params, column_taps, column, last, low, x, zeros, y)
@@ -566,32 +601,39 @@ def build_planes(dtype):
 
 def build_rows(dtype):
     """Build the kernel "rows" for sources of a dtype; the call block is passed as the source."""
-    plane = build_planes(dtype)
+    summed = computation_dtype(dtype, dtype)
+    item = DTYPES[summed].item
+    line = VECTOR * item
+    zeros_bytes = item * VECTOR * WIDE  # after the offsets
+    constants_bytes = SQUARES + zeros_bytes
+    band_bytes = t.band_bytes(item)
+    plane = build_planes(dtype, summed)
+    outer_taps = build_outer_taps(summed)
 
     def kernel(params, call, dst, lo, hi):
-        band = stack(BAND)
-        squares = stack(CONSTANTS)
+        squares = stack(constants_bytes)
         for i in range(VECTOR):
-            i64_put(squares, i, LINE * i)
-        for i in range(ZEROS // 8):
+            i64_put(squares, i, line * i)
+        for i in range(zeros_bytes // 8):
             i64_put(squares, VECTOR + i, 0)
-        for i in range(BAND // 8):
-            i64_put(band, i, 0)
         number = claim_area(call)
-        area = uintp(i64_at(call, 0) + number * i64_at(call, 1))
+        band = uintp(i64_at(call, 0) + number * i64_at(call, 1))
+        for i in range(band_bytes // 8):
+            i64_put(band, i, 0)
+        area = band + uintp(band_bytes)
         units = i64_at(params, t.UNITS)
         blocks = i64_at(params, t.BLOCKS)
         planes = i64_at(params, t.PLANES)
         lanes = i64_at(params, t.LANES)
         axes = i64_at(params, t.AXES)
-        plane_bytes = LINE * i64_at(params, t.COLUMNS) * i64_at(params, t.INNER_OUT)
+        plane_bytes = line * i64_at(params, t.COLUMNS) * i64_at(params, t.INNER_OUT)
         launches = params + uintp(8 * (t.WORDS + t.AXIS * axes))
         launches += uintp(8 * t.GROUP * i64_at(params, t.GROUPS))
         after_flags = call + uintp(8 * (t.AREAS + i64_at(call, 2)))
         room = i64_at(after_flags, 0)
         samples = after_flags + uintp(8)
         row_words = t.SAMPLE + 2 * (axes + 2)
-        result = area + uintp(LINE * room)
+        result = area + uintp(line * room)
         outer = result + uintp(planes * plane_bytes)
         rows = i64_at(params, t.ROWS)
         for unit in range(lo, hi):
@@ -604,7 +646,7 @@ def build_rows(dtype):
             for number_of_plane in range(planes):
                 index = rest // blocks * planes + number_of_plane
                 taps, step, shift = outer_taps(params, sample, index, outer)
-                fill = uintp(i64_at(params, t.FILL) + i64_at(sample, 1) + 4 * shift)
+                fill = uintp(i64_at(params, t.FILL) + i64_at(sample, 1) + item * shift)
                 y = result + uintp(number_of_plane * plane_bytes)
                 ahead = source_rows(params, sample, index, row)
                 if number_of_plane + 1 < planes:

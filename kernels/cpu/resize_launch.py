@@ -23,9 +23,6 @@ from ...spec import CPU
 from . import resize_params as t
 from .compiler import KernelSpec, LoadedKernel, load
 from .launch import STREAM_BYTES, prepare
-from .params import LINE
-
-F4 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,8 @@ class BlockLaunch:
     units           blocks per sample
     inner           elements of a source column
     turned_fill     bytes from the fill values of a column to the values with flipped channels
-    result_bytes    bytes of a block of resampled rows in a scratch area
+    line            bytes of an element of all rows of a block
+    area_bytes      bytes of a scratch area for the band and a block of resampled rows
     """
 
     plan: Plan
@@ -47,7 +45,8 @@ class BlockLaunch:
     units: int
     inner: int
     turned_fill: int
-    result_bytes: int
+    line: int
+    area_bytes: int
     keep: tuple[Array, ...] = field(repr=False)  # arrays that `params` points to
 
 
@@ -69,7 +68,7 @@ def prepare_blocks(
     sizes : the size of the window along each axis of a sample, in the order of the left side
     channels : the channels of a sample that are selected from inner elements; None: all
     source_channels : the number of channels of a sample
-    fill : the fill values as float32: one, or one for each channel of the window
+    fill : the fill values in the dtype of sums: one, or one for each channel of the window
     source : the kernels' name of the dtype of samples
     alignment : a power of two, at most a cache line, that divides the output's address
     has_half : returns whether the CPU supports float16
@@ -81,19 +80,20 @@ def prepare_blocks(
     outer = [x for x in roles.outer if x not in planes]
     lanes = min(t.VECTOR, sizes.get(roles.rows, 1))
     block = dict.fromkeys(sizes, 1)
-    block_steps = dict.fromkeys(sizes, LINE)
-    size = LINE
+    line = t.VECTOR * fill.itemsize
+    block_steps = dict.fromkeys(sizes, line)
+    size = line
     for x in reversed((*planes, *roles.columns, *roles.inner)):
         block[x], block_steps[x] = sizes[x], size
         size *= sizes[x]
     if roles.rows:
-        block[roles.rows], block_steps[roles.rows] = lanes, F4.itemsize
+        block[roles.rows], block_steps[roles.rows] = lanes, fill.itemsize
     letters = Layout(tuple(sizes), pattern.source.names)
     plan = make_single_plan(
         layout.options._replace(pattern=Pattern(letters, pattern.target, pattern.text), sizes={}),
         tuple(block.values()),
         tuple(block_steps.values()),
-        F4,
+        fill.dtype,
         CPU,
         Part(tuple(block.get(x, 1) for x in targets), region.strides, region.dtype),
         has_half,
@@ -136,7 +136,8 @@ def prepare_blocks(
         words[t.UNITS],
         inner,
         turned.nbytes,
-        size,
+        line,
+        t.band_bytes(fill.itemsize) + size,
         (pixels, conversion),
     )
 

@@ -1,13 +1,14 @@
 """The layout of the tables of a batch of resized windows, in 64-bit words.
 
 A *tap table* has, for each position of the result along an axis, the source positions (taps) that
-contribute to it and their float32 weights. It begins with PITCH, the number of bytes between the
-weights of two positions; then, for each position, the first tap and the number of taps (0: the
-position is outside of the image and is filled); then the weights.
+contribute to it and their weights, in the dtype of the sums: float32, or float64 if the samples
+are. It begins with PITCH, the number of bytes between the weights of two positions; then, for each
+position, the first tap and the number of taps (0: the position is outside of the image and is
+filled); then the weights.
 
 The kernel "taps" writes tap tables. Its requests have the address of the table, PITCH, the number
 of positions of the table, the size of the source, the size that it is scaled to, the first scaled
-position of the table, and flags: the filter, ANTIALIAS and REVERSED.
+position of the table, and flags: the filter, ANTIALIAS, REVERSED, and DOUBLE for float64 weights.
 
 The kernel "rows" resamples blocks of result rows. Its parameter block begins with the words
 UNITS to WORDS, which are followed by
@@ -22,7 +23,13 @@ area, and the number of areas; then one flag per area; then the number of source
 of columns that fit the area; then one row per sample: the address of the first element, the bytes
 from FILL to the fill values of the sample, and the address of the tap table and the stride of every
 outer axis, of the rows, and of the columns.
+
+A scratch area has the band of summed rows (`band_bytes`), the block of source columns, the block of
+result rows, offset and weight (TAP bytes) of every tap of the outer axes, and the weights of the
+taps of a row.
 """
+
+from .params import LINE
 
 REQUEST = 7  # words of a request to the kernel "taps"
 T_TABLE, T_PITCH, T_COUNT, T_SIZE, T_SCALED, T_FIRST, T_FLAGS = range(REQUEST)
@@ -30,6 +37,7 @@ NEAREST, BILINEAR, BICUBIC, LANCZOS, AREA = range(5)
 FILTER_BITS = 7
 ANTIALIAS = 8
 REVERSED = 16
+DOUBLE = 32
 HEAD = 1  # words of a tap table before its positions
 POSITION = 2  # words of a position
 
@@ -57,3 +65,20 @@ SAMPLE = 2  # words of a sample before its axes
 
 VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded together
 WIDE = 4  # vectors of a row that are resampled together
+TAP = 16  # bytes of the offset and the weight of a tap of the outer axes
+
+# Elements of a row that are summed before they are transposed. Few are best if the rows of a block
+# lie within NEAR_BYTES, whose pages fit the first TLB of a CPU; then the next block is prefetched.
+NEAR_SPAN = 64
+FAR_SPAN = 512
+NEAR_BYTES = 256 << 10
+
+
+def band_pitch(span: int, item: int) -> int:
+    """Return the bytes between rows of sums: no power of two, whose rows evict each other."""
+    return span * item + LINE
+
+
+def band_bytes(item: int) -> int:
+    """Return the size of the band of a block's summed rows, of items of `item` bytes."""
+    return VECTOR * band_pitch(FAR_SPAN, item)

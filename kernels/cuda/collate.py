@@ -3,7 +3,8 @@
 The launch has a table in device memory: the samples, each with its address and its axes, as
 samples.cuh declares them, and what they refer to by offsets: tables of positions, fill values, and
 tap tables. A tap table has for every position the first tap and the number of taps, as int32, in
-the first half of 16 bytes, and then the float32 weights of the taps, in whole groups of four. What
+the first half of 16 bytes, and then the weights of the taps, in whole groups of four: float32, or
+float64 for samples of float64. What
 is compiled depends on the window, the batch and the order of the axes of the samples, not on their
 sizes.
 """
@@ -32,7 +33,7 @@ FEW_SUMS = 64  # the same if an axis is resized
 
 # Resized samples: a tile for each warp.
 SUM_THREADS = 128
-MOST_SUMS = 1856  # of lines that a warp has in shared memory
+MOST_SUMS = 1856  # of lines that a warp has in shared memory; half as many of float64 fit
 SHARED_BYTES = 48 << 10  # of a block
 MOST_SUMMED = 8  # channels of a thread
 SUM_LINES = 16, 8  # many, if there are tiles enough for all multiprocessors
@@ -143,9 +144,9 @@ def prepare_collate(
     window : the axes of a window; sums begin with the first resized one
     samples : the axis of the samples in the batch
     item : the kernels' name of the dtype of samples
-    epilogue : from the dtype of samples, or from float32 if they are resized
+    epilogue : from the dtype of samples, or from that of sums if they are resized
     target : the batch
-    is_float : whether samples are resized as float32
+    is_float : whether samples are resized as floats
     """
     nest = [*window, NO_AXIS, NO_AXIS, samples]
     is_summed = any(axis.is_resized for axis in window)
@@ -176,7 +177,7 @@ def prepare_collate(
         params += struct.pack("2Q", table.offset + len(packed), tiles)
         if nest[line].is_resized:
             packed += _reaches(table.heads[line], tile.lengths[1], len(table.starts))
-        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target))
+        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, epilogue))
         beside = [2]
     else:
         macros |= {"NEAREST": int(is_float), "REVERSED": int(_is_reversed(table, line))}
@@ -400,12 +401,13 @@ def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[in
     return [min(rows, MOST_LINES, room), line, part]
 
 
-def _room(tile: _Tile, taps: int, target: Side) -> int:
+def _room(tile: _Tile, taps: int, target: Side, epilogue: Epilogue | None) -> int:
     """Return the sums of lines that a warp has in shared memory beside its other data."""
     rows, line, part = tile.lengths
+    item = 8 if epilogue is not None and epilogue.source == "f8" else 4
     staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item
-    used = staged + rows * (64 + 24 * max(1, taps)) + 4 * WARP * MOST_SUMMED
-    return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // 4 // 64 * 64)
+    used = staged + rows * (64 + 24 * max(1, taps)) + item * WARP * MOST_SUMMED
+    return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // item // 64 * 64)
 
 
 def _even_part(length: int, most: int) -> int:

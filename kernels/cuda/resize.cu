@@ -10,8 +10,9 @@
 //      sums. It writes them, or, if neighbors of the batch belong to other threads (STAGED), puts
 //      them into shared memory, from where the warp writes words in the end.
 //
-// Lines that do not fit into shared memory go through it in parts. Sums are of float32, in the order
-// of the taps, the first resized axis first: results depend neither on the tile nor on other samples.
+// Lines that do not fit into shared memory go through it in parts. Sums are of the epilogue's source,
+// float32 or float64, in the order of the taps, the first resized axis first: results depend neither
+// on the tile nor on other samples.
 
 #include "samples.cuh"
 
@@ -50,23 +51,25 @@ struct Taps {
         first = head.item[0], count = head.item[1], weights = at + 16;
     }
 
-    INLINE float weight(const byte *table, int tap) const {
-        return get((const float *)(table + weights) + tap);
+    INLINE Source weight(const byte *table, int tap) const {
+        return get((const Source *)(table + weights) + tap);
     }
 
     // Return the weights of AHEAD taps.
-    INLINE Items<float, AHEAD> group(const byte *table, int tap) const {
-        Items<float, AHEAD> some;
-        some.template read<16>(table + weights + 4 * tap);
+    INLINE Items<Source, AHEAD> group(const byte *table, int tap) const {
+        Items<Source, AHEAD> some;
+        some.template read<16>(table + weights + sizeof(Source) * tap);
         return some;
     }
 };
 
-INLINE float add(float value, float weight, float sum) { return multiply_add(value, weight, sum); }
-INLINE float held(Item item) { return cast<f4, SAMPLE, false>(item); }
+INLINE Source add(Source value, Source weight, Source sum) {
+    return multiply_add(value, weight, sum);
+}
+INLINE Source held(Item item) { return cast<SOURCE, SAMPLE, false>(item); }
 
 // Return an item of a word as a float. Bytes are put into the mantissa of 2^23: two instructions.
-template <class Dtype, int COUNT> INLINE float held_of(const Items<Item, COUNT> &word, int i) {
+template <class Dtype, int COUNT> INLINE Source held_of(const Items<Item, COUNT> &word, int i) {
     constexpr bool IS_SHORT = is_same<Dtype, u2>;
     if constexpr (is_same<Dtype, u1> || IS_SHORT) {
         const unsigned four = reinterpret_cast<const unsigned *>(word.item)[i * BYTES / 4];
@@ -123,7 +126,7 @@ struct Summed : Line {
 struct Column {
     unsigned u, first;
     Taps taps;
-    Items<float, AHEAD> weights[KEPT];  // of the first taps
+    Items<Source, AHEAD> weights[KEPT];  // of the first taps
 
     INLINE Column(unsigned number) : u(number % TILE_U), first(number / TILE_U * BESIDE) {}
 
@@ -141,8 +144,8 @@ struct Column {
     INLINE Place place(unsigned row, int i) const { return Place(row, u, first + i); }
 
     // Add what is in shared memory: `count` positions from `begin` on. `values` are the first one's.
-    INLINE void add_taps(const byte *table, const float *values, int begin, int count,
-                         float (&sums)[BESIDE]) const {
+    INLINE void add_taps(const byte *table, const Source *values, int begin, int count,
+                         Source (&sums)[BESIDE]) const {
         const int before = taps.first - begin, high = smaller(taps.count, count - before);
         int tap = before < 0 ? -before : 0;
         values += before * PIXEL + (int)(IS_ORDERED ? 0 : first);
@@ -163,7 +166,7 @@ struct Column {
         for (; tap < high; ++tap) add_tap(values, tap, taps.weight(table, tap), sums);
     }
 
-    INLINE static void add_tap(const float *values, int tap, float weight, float (&sums)[BESIDE]) {
+    INLINE static void add_tap(const Source *values, int tap, Source weight, Source (&sums)[BESIDE]) {
 #pragma unroll
         for (int i = 0; i < BESIDE; ++i)
             sums[i] = add(get(values + tap * PIXEL + position(i)), weight, sums[i]);
@@ -176,19 +179,19 @@ struct Warp {
     const Pointers &pointers;
     const Tile &tile;
     const Summed *lines;
-    float *memory;           // for lines
-    float (*partial)[WARP];  // for the sums of columns between parts of lines
+    Source *memory;           // for lines
+    Source (*partial)[WARP];  // for the sums of columns between parts of lines
     Target *staged;
     const byte *table, *samples;
     unsigned lane;
 
     // Add the words of taps.
-    INLINE void add_words(const Summed &line, const byte *at, float (&values)[PER]) const {
+    INLINE void add_words(const Summed &line, const byte *at, Source (&values)[PER]) const {
         const int64 from = line.from[0];
         const int count = line.taps[0].count;
 #pragma unroll 1
         for (int tap = 0; tap < count; tap += AHEAD) {
-            const Items<float, AHEAD> weights = line.taps[0].group(table, tap);
+            const Items<Source, AHEAD> weights = line.taps[0].group(table, tap);
             Items<Item, PER> low[AHEAD] = {}, high[AHEAD] = {};
 #pragma unroll
             for (int n = 0; n < AHEAD; ++n) {
@@ -211,7 +214,7 @@ struct Warp {
 
     // Sum neighbors over the taps of the first LEVEL axes.
     template <int LEVEL>
-    INLINE void sum_words(const Summed &line, const byte *at, float (&values)[PER]) const {
+    INLINE void sum_words(const Summed &line, const byte *at, Source (&values)[PER]) const {
 #pragma unroll
         for (int i = 0; i < PER; ++i) values[i] = 0;
         if constexpr (LEVEL == 0) {
@@ -224,9 +227,9 @@ struct Warp {
             const Taps &taps = line.taps[LEVEL - 1];
 #pragma unroll 1
             for (int tap = 0; tap < taps.count; ++tap) {
-                float inner[PER];
+                Source inner[PER];
                 sum_words<LEVEL - 1>(line, at + tap * line.from[LEVEL - 1], inner);
-                const float weight = taps.weight(table, tap);
+                const Source weight = taps.weight(table, tap);
 #pragma unroll
                 for (int i = 0; i < PER; ++i) values[i] = add(inner[i], weight, values[i]);
             }
@@ -235,14 +238,14 @@ struct Warp {
 
     // Sum an item, which may lie outside of the sample, over the taps of the first LEVEL axes.
     template <int LEVEL>
-    INLINE float sum_item(const Summed &line, const Side *sides, int item, int64 offset,
+    INLINE Source sum_item(const Summed &line, const Side *sides, int item, int64 offset,
                           bool exists) const {
         if constexpr (LEVEL == 0) {
             return held(read_item(params, table, samples, line, item, offset, exists));
         } else {
             const Taps &taps = line.taps[LEVEL - 1];
             const Side &side = sides[LEVEL - 1];
-            float value = 0;
+            Source value = 0;
 #pragma unroll 1
             for (int tap = 0; tap < taps.count; ++tap) {
                 const int64 x = taps.first + tap;
@@ -271,13 +274,13 @@ struct Warp {
                 first = ceiling(first, PER) * PER;
                 end = first + (end > first ? (end - first) / PER * PER : 0);
             }
-            float *const sums = memory + r * pitch_of(columns);
+            Source *const sums = memory + r * pitch_of(columns);
             const byte *from = samples + line.first + skipped * BYTES;
 #pragma unroll 1
             for (int item = first + mine * PER; item < end; item += PER << shift) {
-                Items<float, PER> word;
+                Items<Source, PER> word;
                 sum_words<TAPS>(line, from + item * BYTES, word.item);
-                word.template write<smaller(16, PER * 4)>((byte *)(sums + item));
+                word.template write<smaller(16, PER * (int)sizeof(Source))>((byte *)(sums + item));
             }
             if (first == 0 && end >= count) continue;
             const Side *sides = sample_at(params, table, line.sample).side;
@@ -305,7 +308,7 @@ struct Warp {
         for (unsigned r = lane / COLUMNS; r < rows; r += ROWS) {
             const Summed &line = lines[above + r];
             if (R_AXIS == AXES) column.read(table, side(line.sample), place);
-            float sums[BESIDE];
+            Source sums[BESIDE];
 #pragma unroll
             for (int i = 0; i < BESIDE; ++i) sums[i] = begin ? partial[i][lane] : 0;
             column.add_taps(table, memory + r * pitch_of(columns), (int)line.low + begin, columns, sums);
@@ -362,9 +365,9 @@ constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED : 4;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     resize(const Params params, const Pointers pointers) {
-    __shared__ __align__(16) float memory[WARPS][ROOM];
+    __shared__ __align__(16) Source memory[WARPS][ROOM];
     __shared__ __align__(16) Target staged[WARPS][STAGE];
-    __shared__ float partial[WARPS][BESIDE][WARP];
+    __shared__ Source partial[WARPS][BESIDE][WARP];
     __shared__ Summed summed[WARPS][TILE_R];
     static_assert(sizeof(memory) + sizeof(staged) + sizeof(partial) + sizeof(summed) <= 48 << 10,
                   "a block has 48 KB of shared memory; see _room in collate.py");

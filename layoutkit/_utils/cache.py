@@ -7,7 +7,8 @@ may be many caches (one Converter has several).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
+from itertools import count
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -27,12 +28,17 @@ Value = TypeVar("Value")
 class Cache(dict[Any, Value]):
     """A dict whose values count against the byte limit of the process."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = next(_numbers)
 
 
-# A weak reference to the cache, the key and the bytes of every counted value, oldest first. Values
-# of a deleted cache are counted until they are the oldest.
-_order: deque[tuple[ref[Cache[Any]], Any, int]] = deque()
+_numbers = count()
+# A weak reference to the cache and the bytes of every counted value, oldest first, by the number of
+# the cache and the key. Values of a deleted cache are counted until they are the oldest.
+_order: OrderedDict[tuple[int, Any], tuple[ref[Cache[Any]], int]] = OrderedDict()
 _total = 0
 
 
@@ -53,12 +59,34 @@ def cache_put(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) 
     return kept
 
 
+def cache_replace(cache: Cache[Value], key: Any, value: Value, nbytes: int) -> None:
+    """Store a value in place of the one under a key."""
+    with fork.init_lock:
+        cache[key] = value
+        _count(cache, key, nbytes)
+
+
+def cache_clear(cache: Cache[Any]) -> None:
+    """Remove all values of a cache."""
+    with fork.init_lock:
+        for key in list(cache):
+            cache.pop(key, None)
+            _discount(cache, key)
+
+
 def _count(cache: Cache[Any], key: Any, nbytes: int) -> None:
     """Count a value, and remove the oldest values of all caches while the total is too large."""
     global _total
-    _order.append((ref(cache), key, nbytes))
+    _discount(cache, key)
+    _order[cache.number, key] = ref(cache), nbytes
     _total += nbytes
     while _total > _MAX_BYTES and len(_order) > _MIN_KEPT:
-        cache_ref, oldest, freed = _order.popleft()
+        (_, oldest), (cache_ref, freed) = _order.popitem(last=False)
         _total -= freed
         (cache_ref() or {}).pop(oldest, None)
+
+
+def _discount(cache: Cache[Any], key: Any) -> None:
+    """Subtract the bytes of the value under a key, if it is counted."""
+    global _total
+    _total -= _order.pop((cache.number, key), (None, 0))[1]

@@ -14,11 +14,9 @@ import numpy as np
 
 from .._utils.validation import type_name
 from ..cpu.resize import (
-    EXACT,
-    F4,
     axis_weights,
-    check_resizable,
     converted_options,
+    moves_items,
     nearest_positions,
 )
 from ..errors import ArgumentError
@@ -37,7 +35,7 @@ from ..planning.collate import (
 )
 from ..planning.crops import CropArgs
 from ..planning.options import ConvertOptions
-from ..planning.resize import ResizeOptions
+from ..planning.resize import ResizeOptions, summed_dtype
 from ..spec import DType
 from .base import Adapter
 from .dispatch import adapter_for_any
@@ -224,10 +222,9 @@ class _ResizedWindows(_SymbolicWindows):
             )
         self.namespace = namespace
         self.resize = resize
-        name = check_resizable(resize, self.dtype)
-        self.is_exact = name in EXACT
         self.is_nearest = resize.filter == "nearest"
-        self.computed = F4 if self.is_exact else self.dtype
+        is_moved = moves_items(resize, self.dtype)
+        self.computed = self.dtype if is_moved else summed_dtype(self.dtype)
 
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
         """Return the resized windows of samples of these shapes."""
@@ -243,12 +240,18 @@ class _ResizedWindows(_SymbolicWindows):
         batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
         self.task = converted_options(options, tuple(batch), self.dtype)
         result = []
+        nearest = nearest_positions(window, resized, placements, shapes) if self.is_nearest else {}
         for number, sample in enumerate(samples):
             x = self.namespace.to(self._select_channels(sample), self.computed)
             covered = np.ones((1,) * axes.sample.ndim)
             for column, axis in enumerate(resized):
-                place = [int(field[number, column]) for field in placements]
-                x, share = self._resampled(x, axis, window[axis], *place)
+                if self.is_nearest:
+                    positions = nearest[axis][number]
+                    share = positions >= 0
+                    x = self.namespace.take(x, axis, positions.clip(0).tolist())
+                else:
+                    place = [int(field[number, column]) for field in placements]
+                    x, share = self._resampled(x, axis, window[axis], *place)
                 covered = covered * self._along(axis, share)
             x = self._filled(x, 1 - covered, self._along(self.channel, fill))
             result.append(self._flipped(x, flips[number]))
@@ -266,12 +269,7 @@ class _ResizedWindows(_SymbolicWindows):
         The sum is less than 1 if a part of the weights is that of positions outside of x.
         """
         length = x.shape[axis]
-        if self.is_nearest:
-            positions, is_inside = nearest_positions(count, size, scaled, first)
-            positions = positions + begin
-            is_inside &= (positions >= 0) & (positions < length)
-            return self.namespace.take(x, axis, positions.clip(0, length - 1).tolist()), is_inside
-        weights = axis_weights(self.resize, count, size, scaled, first).astype(self.computed)
+        weights = axis_weights(self.resize, count, size, scaled, first, self.computed)
         low, high = max(begin, 0), min(begin + size, length)
         weights = weights[:, low - begin : high - begin]
         before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])

@@ -2,7 +2,8 @@
 
 The kernel "windows" of `kernels/cpu/collate.py` writes the table; windows of similar strides share
 a plan (`window_table.py`). The kernel "each" converts the windows of the table. A window that
-reaches outside of its sample is first copied and padded by the thread that converts it.
+reaches outside of its sample, or whose positions in the sample are listed, is first copied and
+padded by the thread that converts it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..planning.channels import as_slice
 from ..planning.collate import (
     BatchLayout,
     CollateOptions,
+    PerSampleArgs,
     SampleAxes,
     check_windows_inside,
     fill_array_of,
@@ -45,13 +47,17 @@ from .window_table import (
 )
 
 MAX_REUSED_BYTES = 4 << 20  # larger argument blocks, of thousands of samples, are not reused
+ARGUMENT_BYTES = 1 << 10  # of an argument block, for each sample, with changed parameters
 MAX_PLANS = 64  # cached window plans, or one per sample of a larger batch
 
 
 class CollateProgram:
     """The executable collation of a `BatchLayout`, for samples of one dtype.
 
-    Several threads may call it at once: a call changes only caches.
+    Several threads may call it at once: a call changes only caches. If `lists_positions`, the
+    positions of windows in their samples are listed along some axes (`positions`).
+
+    nbytes    the size of the memory that it keeps
     """
 
     def __init__(
@@ -62,6 +68,8 @@ class CollateProgram:
         window: tuple[int, ...],
         source: DType,
         out: Array | None,
+        *,
+        lists_positions: bool = False,
     ) -> None:
         self.frame = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._options = options
@@ -69,17 +77,30 @@ class CollateProgram:
         self._source = source
         self._count = count
         self._axis_indices = axes.places()
-        # Channels that are not evenly spaced are selected by copying each window.
-        self._copies_channels = options.channels is not None and as_slice(options.channels) is None
+        self._positions: PerSampleArgs = {}
+        if options.channels is not None and as_slice(options.channels) is None:
+            self._positions[self._axis_indices[CHANNEL]] = np.array(options.channels, np.int64)
+        self._copies_all = lists_positions or bool(self._positions)
         self._is_empty = 0 in self.frame.shape
         self._byte_span = _byte_span(self.frame)
         self._plan_tables: dict[int, WindowPlanTable] = {}  # by output alignment
         self._free_args: list[CollateArgs] = []
         self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
-        self._copies, self._kept_alive = self._copy_params()
+        self._copies, self._fill_window = self._copy_params()
+        self.nbytes = self._fill_window.nbytes + min(count * ARGUMENT_BYTES, MAX_REUSED_BYTES)
 
-    def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
-        """Return the converted windows of a batch, in `out` or new memory."""
+    def __call__(
+        self,
+        sources: SampleBatch,
+        crops: CropArgs,
+        out: Array | None,
+        positions: PerSampleArgs | None = None,
+    ) -> Array:
+        """Return the converted windows of a batch, in `out` or new memory.
+
+        `positions` by axis: the index in the sample of each position of the window, or -1 where it
+        is filled; int64, a row for each sample.
+        """
         span = 0, 0
         if out is None:
             out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
@@ -88,7 +109,7 @@ class CollateProgram:
             # From the first address at which an element reaches into the output.
             first = dst + self._byte_span[0] - self._source.itemsize + 1
             span = first, dst + self._byte_span[1]
-        args, plan_table, sources = self._fill_table(sources, crops, dst, span)
+        args, plan_table, sources = self._fill_table(sources, crops, positions, dst, span)
         try:
             if args.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
                 for number, array in enumerate(sources.arrays):
@@ -100,17 +121,24 @@ class CollateProgram:
                 self._free_args.append(args)
         return out
 
-    def plans(self, sources: SampleBatch, crops: CropArgs) -> list[Plan]:
+    def plans(
+        self, sources: SampleBatch, crops: CropArgs, positions: PerSampleArgs | None = None
+    ) -> list[Plan]:
         """Return the distinct plans of the windows of a batch."""
         if self._is_empty:
             return []
-        args, plan_table, _ = self._fill_table(sources, crops, LINE, (0, 0))
+        args, plan_table, _ = self._fill_table(sources, crops, positions, LINE, (0, 0))
         return [plan_table.kinds[number].plan for number in dict.fromkeys(args.states.tolist())]
 
     # -- the table of windows --------------------------------------------------------------
 
     def _fill_table(
-        self, sources: SampleBatch, crops: CropArgs, dst: int, span: tuple[int, int]
+        self,
+        sources: SampleBatch,
+        crops: CropArgs,
+        positions: PerSampleArgs | None,
+        dst: int,
+        span: tuple[int, int],
     ) -> tuple[CollateArgs, WindowPlanTable, SampleBatch]:
         """Return the argument block of a batch, with its table, and the window plans.
 
@@ -120,12 +148,14 @@ class CollateProgram:
         offsets, flips = parse_offset_and_flip(
             self._options, self._axis_indices, crops, self._count
         )
+        listed = self._positions if positions is None else self._positions | positions
+        values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: listed}
         alignment = self._alignment(dst)
         plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())
         write_table = _table_kernel()
         while True:
             args = self._new_args(plan_table)
-            args.describe(sources, plan_table, offsets, flips, span)
+            args.describe(sources, plan_table, values, span)
             write_table(b"", args.address, 0, 0, self._count)
             errors = args.head.item(t.ERRORS) & ~t.OVERLAPS_OUTPUT
             if not errors or (self._is_empty and errors == t.NO_PLAN):
@@ -160,7 +190,7 @@ class CollateProgram:
         head[t.IS_FLOOR] = options.center == "floor"
         head[t.COPY_BYTES] = prod(layout.window) * self._source.itemsize
         head[t.MAY_PAD] = options.fill is not None
-        head[t.COPY_ALL] = self._copies_channels
+        head[t.COPY_ALL] = self._copies_all
         head[t.CHANNEL] = -1
         if options.channels is not None:
             head[t.CHANNEL] = self._axis_indices[CHANNEL]
@@ -266,15 +296,11 @@ class CollateProgram:
         threads = self._options.options.threads
         return Job(kernel, params, rows * shares, grain, nbytes, threads)
 
-    def _copy_params(self) -> tuple[Array, Any]:
-        """Return the parameters of window copies, and the arrays that the parameters point to."""
+    def _copy_params(self) -> tuple[Array, Array]:
+        """Return the parameters of window copies, and the window of fill values they point to."""
         options = self._options
         axes = self._axes
         window = self.frame.window
-        channel = -1
-        channels = np.array(options.channels or (), np.int64)
-        if self._copies_channels:
-            channel = self._axis_indices[CHANNEL]
         fill_window = np.empty(0, self._source)
         if options.fill is not None:
             pixel = fill_array_of(options, axes, window, self._source)
@@ -282,14 +308,8 @@ class CollateProgram:
             along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
             fill_window = empty(window, self._source)
             fill_window.reshape(move.sizes)[...] = pixel.reshape(along if len(pixel) > 1 else 1)
-        head = (
-            len(window),
-            self._source.itemsize,
-            data_pointer(fill_window),
-            channel,
-            data_pointer(channels),
-        )
-        return np.array([*head, *window], np.int64), (fill_window, channels)
+        head = len(window), self._source.itemsize, data_pointer(fill_window)
+        return np.array([*head, *window], np.int64), fill_window
 
 
 def _byte_span(layout: BatchLayout) -> tuple[int, int]:

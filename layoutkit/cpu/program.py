@@ -21,10 +21,11 @@ from .._utils import fork
 from ..buffers import empty_with_address
 from ..kernels.cpu import direct_params as words
 from ..kernels.cpu.params import LINE
+from ..layout.parsing import identity_pattern
 from ..layout.pattern import Permutation
 from ..memory import HAS_KNOWN_HEADER, Array, data_pointer
 from ..planning.channels import ChannelSelection
-from ..planning.options import ConvertOptions
+from ..planning.options import ConvertOptions, parse_options
 from ..planning.padding import fill_region_for
 from ..planning.plan import (
     Plan,
@@ -282,6 +283,14 @@ def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> 
     opened = array.reshape(picks.whole(move).sizes)
     selected: Array = np.take(opened, picks.order, picks.axis(move))
     return selected.reshape(move.source_shape)
+
+
+def copy_array(source: Array, target: Array) -> None:
+    """Copy an array to another one of its shape and dtype with any strides, by kernels."""
+    options = parse_options(identity_pattern(source.ndim), copy=True)
+    layout = source.shape, source.strides, source.dtype
+    plan = make_single_plan(options, *layout, CPU, target, supports_float16)
+    Program(plan)(source, source, target)
 
 
 class TransposedViewProgram:

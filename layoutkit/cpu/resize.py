@@ -3,7 +3,9 @@
 The kernels of `kernels/cpu/resize.py` resample blocks of result rows into a scratch area of each
 thread, and call the conversion kernel of a block. The roles of the axes of a sample, which
 `planning/resize.py` describes, follow from the order of its memory. If the elements of a column are
-not contiguous, or crops reach outside of samples, the crops are copied first.
+not contiguous, crops reach outside of samples, or the resized axes are not in the order of the
+pattern, in which values are summed, the crops are copied first. Pixels of dtypes that are not
+averaged are moved by `collate.py`, from the nearest positions.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
 from .._utils import fork
-from ..buffers import empty, empty_with_address
+from .._utils.cache import Cache, cache_clear, cache_replace
+from ..buffers import add_clear_hook, empty, empty_with_address
 from ..errors import DtypeError
 from ..kernels.cpu import resize_params as t
 from ..kernels.cpu.caches import l2_cache_bytes
@@ -24,6 +28,7 @@ from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..planning.collate import (
     CollateOptions,
+    PerSampleArgs,
     SampleAxes,
     fill_array_of,
     make_batch_layout,
@@ -34,18 +39,24 @@ from ..planning.crops import CropArgs
 from ..planning.epilogue import is_supported_dtype, kernel_dtype_name
 from ..planning.options import ConvertOptions
 from ..planning.plan import Plan
-from ..planning.resize import FILTERS, AxisRoles, ResizeOptions, assign_roles
+from ..planning.resize import (
+    FILTERS,
+    AxisRoles,
+    Placements,
+    ResizeOptions,
+    assign_roles,
+    summed_dtype,
+)
 from ..spec import DType, dtype_kind
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .collate import CollateProgram
-from .program import supports_float16
-from .window_table import SampleBatch, samples_of_arrays, with_addresses
+from .program import copy_array, supports_float16
+from .window_table import SampleBatch, with_addresses
 
 if TYPE_CHECKING:
     from ..kernels.cpu.resize_launch import BlockLaunch
 
-F4 = np.dtype(np.float32)
 EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
 AVERAGED = (EXACT - {"b1"}) | {"f8"}
 RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
@@ -101,7 +112,8 @@ class TapTables(NamedTuple):
 class _Run(NamedTuple):
     """A job for samples of certain sizes, strides and crops, at any addresses.
 
-    key         what the job was prepared for; None: no other call can use it
+    key         the sizes, strides, alignment and threads that the job was prepared for; None: it
+                has crops or flips, which other calls do not have
     call        the call block (resize_params.py) without addresses
     shape       of the rows of samples at its end
     offsets     bytes from each sample to its crop
@@ -116,6 +128,11 @@ class _Run(NamedTuple):
     offsets: Array
     starts: Array | None
     keep: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the memory that the run keeps."""
+        return self.call.nbytes + sum(x.nbytes for x in self.keep if isinstance(x, np.ndarray))
 
     def __call__(self, sources: SampleBatch, dst: int) -> None:
         """Resample and convert a batch into the memory at `dst`."""
@@ -133,6 +150,8 @@ class ResizeProgram:
     """The executable collation of resized samples of one rank, window size and dtype.
 
     Several threads may call it at once: a call changes only caches.
+
+    nbytes    the size of the memory that it keeps for all batches
     """
 
     def __init__(
@@ -145,17 +164,23 @@ class ResizeProgram:
         source: DType,
         out: Array | None,
     ) -> None:
-        name = check_resizable(resize, source)
+        is_moved = moves_items(resize, source)
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._moved: CollateProgram | None = None
-        if resize.filter == "nearest" and name not in EXACT:
-            plain = options._replace(resize=None, channels=None)
-            self._moved = CollateProgram(plain, axes, count, window, source, out)
+        if is_moved:
+            fill = options.fill or ((0,) if resize.fit == "pad" else None)
+            plain = options._replace(resize=None, fill=fill)
+            batch = plain, axes, count, window, source, out
+            self._moved = CollateProgram(*batch, lists_positions=True)
             self.frame = self._moved.frame
         else:
             task = options_of_floats(options.options, checked.plan.target.dtype)
             floats = options._replace(options=task)
-            self.frame = make_batch_layout(floats, axes, count, window, F4, out, supports_float16)
+            summed = summed_dtype(source)
+            self.frame = make_batch_layout(
+                floats, axes, count, window, summed, out, supports_float16
+            )
+        self.nbytes = 0 if self._moved is None else self._moved.nbytes
         self._options = options
         self._resize = resize
         self._axes = axes
@@ -177,7 +202,9 @@ class ResizeProgram:
         )
         self._is_empty = 0 in self.frame.shape
         self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
-        self._last: _Run | None = None
+        self.last_run: Cache[_Run] = Cache()
+        with fork.init_lock:
+            _programs.add(self)
 
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
         """Return the resized windows of a batch, in `out` or new memory."""
@@ -185,7 +212,8 @@ class ResizeProgram:
             return empty(self.frame.shape, self.frame.dtype) if out is None else out
         sources = with_addresses(sources)
         if self._moved is not None:
-            return self._moved(samples_of_arrays(self._nearest(sources, crops)), CropArgs(), out)
+            flips = CropArgs(flip=crops.flip)
+            return self._moved(sources, flips, out, self._nearest(sources, crops))
         if out is None:
             out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
         else:
@@ -203,7 +231,8 @@ class ResizeProgram:
             return []
         sources = with_addresses(sources)
         if self._moved is not None:
-            return self._moved.plans(samples_of_arrays(self._nearest(sources, crops)), CropArgs())
+            flips = CropArgs(flip=crops.flip)
+            return self._moved.plans(sources, flips, self._nearest(sources, crops))
         samples = self._placed(sources, crops)
         return [] if self._is_empty else [self._launch(samples, LINE).plan]
 
@@ -238,10 +267,14 @@ class ResizeProgram:
         channel = [letters.index(x) for x in self._channel]
         turns_fill = np.any(fields["reversed"][:, channel], axis=1)
         samples = PlacedSamples(
-            order, channels, selects, starts=places.starts, **fields, turns_fill=turns_fill
-        )  # type: ignore[arg-type]  # all but copies
-        is_copied = self._moved is None and self._must_copy(samples)
-        return self._copied(samples) if is_copied else samples
+            order,
+            channels,
+            selects,
+            starts=places.starts,
+            **fields,  # type: ignore[arg-type]  # all but copies
+            turns_fill=turns_fill,
+        )
+        return self._copied(samples) if self._must_copy(samples) else samples
 
     @property
     def _may_fill(self) -> bool:
@@ -281,6 +314,8 @@ class ResizeProgram:
         """Return True if the kernels cannot read the samples where they are."""
         if self._is_empty:
             return False
+        if "".join(x for x in samples.order if x in self._resized) != self._resized:
+            return True
         begins, lengths = samples.begins, samples.lengths
         cropped = ["".join(self._sizes).index(x) for x in self._resized]
         outside = (begins < 0) | (begins + samples.sizes > lengths)
@@ -338,32 +373,18 @@ class ResizeProgram:
             copy[...] = self._pixel(samples.turns_fill[number])
         flips = samples.reversed[number].tolist()
         axes = [a for a, y in enumerate(letters) if flips[a] and y not in self._resized]
-        copy[tuple(inside)] = np.flip(x[tuple(part)], tuple(axes))
+        copy_array(np.flip(x[tuple(part)], tuple(axes)), copy[tuple(inside)])
         return copy
 
-    def _nearest(self, sources: SampleBatch, crops: CropArgs) -> list[Array]:
-        """Return windows of samples whose dtype float32 does not contain; items are moved."""
-        samples = self._placed(sources, crops)
-        return [self._nearest_window(samples, number) for number in range(self._count)]
-
-    def _nearest_window(self, samples: PlacedSamples, number: int) -> Array:
-        window = self._copy(samples, number)
-        for axis, letter in enumerate(self._sizes):
-            if letter not in self._resized:
-                continue
-            size, scaled, first = (
-                int(field[number, axis])
-                for field in (samples.sizes, samples.scaled, samples.firsts)
-            )
-            nearest, is_inside = nearest_positions(self._sizes[letter], size, scaled, first)
-            if samples.reversed[number, axis]:
-                nearest, is_inside = nearest[::-1], is_inside[::-1]
-            window = window.take(nearest.clip(0, size - 1), axis)
-            if not is_inside.all():
-                shape = [-1 if y == letter else 1 for y in self._sizes]
-                pixel = self._pixel(samples.turns_fill[number])
-                np.copyto(window, pixel, where=~is_inside.reshape(shape))
-        return window.reshape(self.frame.window)
+    def _nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
+        """Return the index in each sample of the positions of its window, by resized axis."""
+        if sources.places is None:
+            raise RuntimeError("samples without addresses")
+        shape = (self._count, len(self._groups))
+        lengths = np.broadcast_to(sources.places.sizes, shape)
+        self._axes.window(self._options, lengths)
+        resized, placements = place_resized(self._options, self._axes, lengths, crops)
+        return nearest_positions(self.frame.window, resized, placements, lengths)
 
     def _fill(self) -> Array:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""
@@ -393,7 +414,7 @@ class ResizeProgram:
                     self._roles(samples),
                     channels,
                     samples.channels,
-                    fill.astype(F4),
+                    fill.astype(summed_dtype(self._source)),
                     kernel_dtype_name(self._source),
                     alignment,
                     supports_float16,
@@ -413,15 +434,15 @@ class ResizeProgram:
         key = None
         if places is not None and crops.offset is crops.flip is crops.crop is None:
             key = places.sizes.tobytes(), places.strides.tobytes(), alignment, threads
-            last = self._last
+            last = self.last_run.get(None)
             if last is not None and last.key == key:
                 return last
         samples = self._placed(sources, crops)
         if self._is_empty:
             return None
         run = self._make_run(self._launch(samples, alignment), samples, key, threads)
-        if not samples.copies:
-            self._last = run
+        if key is not None and not samples.copies:
+            cache_replace(self.last_run, None, run, run.nbytes)
         return run
 
     def _make_run(
@@ -430,11 +451,11 @@ class ResizeProgram:
         letters = "".join(self._sizes)
         tables = self._tap_tables(launch.slots, samples)
         crops = samples.sizes[:, [letters.index(x) for x in launch.slots[-1]]].prod(1)
-        limit = l2_cache_bytes() // COLUMN_SHARE // LINE
+        limit = l2_cache_bytes() // COLUMN_SHARE // launch.line
         taps = tables.column_taps * launch.inner
         elements = max(taps, min(int(crops.max()) * launch.inner, limit), t.VECTOR)
-        area_bytes = elements * LINE + launch.result_bytes
-        area_bytes += 16 * tables.outer_taps + 4 * tables.row_taps
+        area_bytes = elements * launch.line + launch.area_bytes
+        area_bytes += t.TAP * tables.outer_taps + launch.line // t.VECTOR * tables.row_taps
         nbytes = int(samples.sizes.prod(1).sum()) * self._source.itemsize
         nbytes += prod(self.frame.shape) * self.frame.dtype.itemsize
         units = launch.units * self._count
@@ -457,7 +478,7 @@ class ResizeProgram:
             table.shape,
             (samples.begins * samples.strides).sum(1),
             samples.starts if samples.copies else None,
-            (launch, tables, samples.copies),
+            (launch, tables.memory, *samples.copies),
         )
 
     def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
@@ -467,8 +488,9 @@ class ResizeProgram:
         placements = [
             self._placement_along(letters.index(x), samples) if x else absent for x in slots
         ]
+        summed = summed_dtype(self._source)
         threads = self._options.options.threads
-        memory, addresses, longest = tap_tables(self._resize, placements, threads)
+        memory, addresses, longest = tap_tables(self._resize, placements, summed, threads)
         table = np.empty((self._count, len(slots)), np.int64)
         for slot, rows in enumerate(addresses):
             table[:, slot] = rows
@@ -478,6 +500,19 @@ class ResizeProgram:
         fields = (samples.sizes, samples.scaled, samples.firsts, samples.reversed)
         size = [*self._sizes.values()][axis]
         return AxisPlacement(size, *(field[:, axis] for field in fields))
+
+
+_programs: WeakSet[ResizeProgram] = WeakSet()
+
+
+def _forget_runs() -> None:
+    """Free the tap tables of all programs."""
+    with fork.init_lock:
+        for program in _programs:
+            cache_clear(program.last_run)
+
+
+add_clear_hook(_forget_runs)
 
 
 class AxisPlacement(NamedTuple):
@@ -496,14 +531,17 @@ class AxisPlacement(NamedTuple):
 
 
 def tap_tables(
-    resize: ResizeOptions, axes: Sequence[AxisPlacement], threads: int | None = None
+    resize: ResizeOptions,
+    axes: Sequence[AxisPlacement],
+    summed: DType,
+    threads: int | None = None,
 ) -> tuple[Array, list[Array], list[int]]:
-    """Return memory with the tap tables of samples along several axes.
+    """Return memory with the tap tables of samples along several axes, with weights of a dtype.
 
     Also return, for each axis, the address of each sample's table (or one, if all samples share
     it), and the largest number of taps.
     """
-    requests, longest = zip(*(_requests_of(resize, *axis) for axis in axes), strict=True)
+    requests, longest = zip(*(_requests_of(resize, summed, *axis) for axis in axes), strict=True)
     nbytes = [_table_bytes(rows[0]) for rows in requests]
     total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
     memory, address = empty_with_address((total,), np.dtype(np.uint8))
@@ -521,6 +559,7 @@ def tap_tables(
 
 def _requests_of(
     resize: ResizeOptions,
+    summed: DType,
     count: int,
     sizes: Array,
     scaled: Array,
@@ -538,12 +577,13 @@ def _requests_of(
     rows[:, t.T_FIRST] = firsts
     rows[:, t.T_FLAGS] = np.multiply(is_reversed, t.REVERSED)
     rows[:, t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
+    rows[:, t.T_FLAGS] += t.DOUBLE * (summed.itemsize == 8)
     if (rows == rows[0]).all():
         rows = rows[:1]
     scale = float((rows[:, t.T_SIZE] / rows[:, t.T_SCALED]).max())
     widens = resize.antialias or resize.filter == "area"
     taps = 2 * ceil(RADIUS[resize.filter] * (max(scale, 1) if widens else 1)) + 1
-    rows[:, t.T_PITCH] = 8 * -(-taps // 2)
+    rows[:, t.T_PITCH] = -(-taps * summed.itemsize // 8) * 8
     return rows, taps
 
 
@@ -552,32 +592,42 @@ def _table_bytes(request: Array) -> int:
     return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
 
 
-def axis_weights(resize: ResizeOptions, count: int, size: int, scaled: int, first: int) -> Array:
-    """Return the float32 weights of `size` source positions in each of `count` scaled positions.
+def axis_weights(
+    resize: ResizeOptions, count: int, size: int, scaled: int, first: int, summed: DType
+) -> Array:
+    """Return the weights of `size` source positions in each of `count` scaled positions.
 
-    Positions from `first` on; those outside of the scaled source have no weights.
+    Positions from `first` on; those outside of the scaled source have no weights. `summed` is their
+    dtype, float32 or float64.
     """
     axis = AxisPlacement(count, *np.array([[size], [scaled], [first]]))
-    memory = tap_tables(resize, [axis])[0]
+    memory = tap_tables(resize, [axis], summed)[0]
     heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
     firsts, taps = heads.reshape(count, t.POSITION).T
-    table = memory[8 * (t.HEAD + t.POSITION * count) :].view(F4).reshape(count, -1)
-    matrix = np.zeros((count, size), F4)
+    table = memory[8 * (t.HEAD + t.POSITION * count) :].view(summed).reshape(count, -1)
+    matrix = np.zeros((count, size), summed)
     position, tap = np.nonzero(np.arange(table.shape[1]) < taps[:, None])
     matrix[position, firsts[position] + tap] = table[position, tap]
     return matrix
 
 
 def nearest_positions(
-    count: int, size: int | Array, scaled: int | Array, first: int | Array
-) -> tuple[Array, Array]:
-    """Return the source positions nearest to `count` scaled positions from `first` on.
+    window: Sequence[int], resized: Sequence[int], placements: Placements, lengths: Array
+) -> dict[int, Array]:
+    """Return the nearest index in each sample of the positions of its window, by resized axis.
 
-    Also return which of them lie in the source. Columns of sizes give a row for each sample.
+    Indices are int64, a row for each sample; -1: the position lies outside of the sample, whose
+    size is in `lengths`.
     """
-    positions = first + np.arange(count)
-    nearest = (2 * positions + 1) * size // (2 * scaled)
-    return nearest, (positions >= 0) & (positions < scaled)
+    positions = {}
+    for column, axis in enumerate(resized):
+        begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
+        place = firsts + np.arange(window[axis])
+        nearest = begins + (2 * place + 1) * sizes // (2 * scaled)
+        is_inside = (place >= 0) & (place < scaled) & (nearest >= 0)
+        is_inside &= nearest < lengths[:, axis, None]
+        positions[axis] = np.where(is_inside, nearest, -1)
+    return positions
 
 
 class _Memory:
@@ -589,13 +639,13 @@ class _Memory:
 
 def array_at(address: int, shape: list[int], strides: list[int], dtype: DType) -> Array:
     """Return an array of the memory at an address, which the caller keeps alive."""
-    item = f"<u{dtype.itemsize}" if dtype.itemsize <= 8 else f"|V{dtype.itemsize}"
+    item = f"|V{dtype.itemsize}"
     memory = _Memory(data=(address, True), shape=tuple(shape), strides=tuple(strides), typestr=item)
     return np.asarray(memory).view(dtype)
 
 
 def options_of_floats(task: ConvertOptions, target: DType) -> ConvertOptions:
-    """Return the conversion of resampled values, which are float32: integers are rounded."""
+    """Return the conversion of resampled values, which are floats: integers are rounded."""
     casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
     return task._replace(dtype=target, casting=casting)
 
@@ -608,19 +658,21 @@ def converted_options(
     Windows that are resized, unless their items are moved, are floats.
     """
     task, resize = options.options, options.resize
-    if resize is None:
-        return task
-    is_exact = check_resizable(resize, source) in EXACT
-    if resize.filter == "nearest" and not is_exact:
+    if resize is None or moves_items(resize, source):
         return task
     return options_of_floats(task, task.check_and_infer_dtype(shape, source)[1])
 
 
-def check_resizable(resize: ResizeOptions, source: DType) -> str:
-    """Return the kernels' name of a dtype; raise DtypeError unless its samples can be resized."""
+def moves_items(resize: ResizeOptions, source: DType) -> bool:
+    """Return True if items are moved, instead of averaged as floats.
+
+    Raises DtypeError unless samples of the dtype can be resized.
+    """
     name = kernel_dtype_name(source) if is_supported_dtype(source, supports_float16) else ""
-    if resize.filter == "nearest" or name in AVERAGED:
-        return name
+    if resize.filter == "nearest":
+        return name not in EXACT
+    if name in AVERAGED:
+        return False
     raise DtypeError(
         f'samples have dtype {source}, which resize="{resize.filter}" does not average; convert '
         'them to float32 first, or move pixels unchanged by resize="nearest"'

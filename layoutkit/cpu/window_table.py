@@ -10,7 +10,7 @@ and writes. A `SampleBatch` describes the samples: separate arrays, or parts of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate as added
 from itertools import pairwise
 from math import gcd
@@ -37,7 +37,8 @@ class WindowPlan(NamedTuple):
     """The plan of windows of certain strides, with its machine code and parameters.
 
     steps       the strides of the samples for which `params` were computed
-    min_stride  the minimum absolute value of other supported strides per axis; -1: no other stride
+    min_stride  per axis, the minimum absolute value of other supported strides, which have the same
+                sign; -1: no other stride
     code        the address of the machine code
     units       the number of work units
     places      the byte offsets in the source and the output of each launch
@@ -134,7 +135,10 @@ def make_window_plan(
 def generalize_strides(
     kind: WindowPlan, layout: BatchLayout, source: DType, alignment: int, stream: bool
 ) -> WindowPlan:
-    """Return a window plan generalized to all strides that change its parameters linearly."""
+    """Return a window plan generalized to all strides that change its parameters linearly.
+
+    They have the sign of the planned strides: bounds of the source are not linear across zero.
+    """
     base = _prepare_window(layout, source, kind.steps, alignment, stream)
     min_strides = []
     patches = []
@@ -271,7 +275,7 @@ class CollateArgs:
     """The reusable argument block for `count` samples of one rank, in a single array."""
 
     def __init__(self, count: int, rank: int, longest: int) -> None:
-        row = t.ROW + 4 * rank
+        row = t.ROW + t.ROW_ARRAYS * rank
         head = t.SHEET_WORDS + t.AXIS_ARRAYS * rank
         ends = list(added((head, count, count * row, count * t.ENTRY, count, count * longest)))
         self.words = np.zeros(ends[-1], np.int64)
@@ -286,7 +290,7 @@ class CollateArgs:
         part_addresses = [self.address + 8 * end for end in ends]
         self._objects_address, *result_addresses = part_addresses[:-1]
         self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = result_addresses
-        self._has_crop_or_flip = False  # whether the head has offsets or flips
+        self._has_values = False  # whether the head has offsets, flips or positions
         self._write_objects = Struct(f"{count}q").pack_into
 
     def of_axes(self, which: int) -> Array:
@@ -303,11 +307,13 @@ class CollateArgs:
         self,
         sources: SampleBatch,
         known: WindowPlanTable,
-        offsets: PerSampleArgs,
-        flips: PerSampleArgs,
+        values: Mapping[int, PerSampleArgs],
         out: tuple[int, int],
     ) -> None:
-        """Write the arguments of a batch; the caller keeps the arrays alive that they point to."""
+        """Write the arguments of a batch; the caller keeps the arrays alive that they point to.
+
+        `values` are the offsets, flips and positions, by t.OFFSETS, t.FLIPS and t.POSITIONS.
+        """
         kinds = len(known.kinds), known.address
         if sources.places is None:
             self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
@@ -317,14 +323,15 @@ class CollateArgs:
             row_bytes = 8 * self._rank if len(sources.places.sizes) > 1 else 0
             samples = 0, 0, starts, sizes, strides, row_bytes
         _write_batch_args(self.head.data, 0, *samples, *out, *kinds, 0, 0)
-        if not (offsets or flips or self._has_crop_or_flip):
+        has_values = any(values.values())
+        if not (has_values or self._has_values):
             return
         head = self.head
         rank = self._rank
         head[t.SHEET_WORDS : t.SHEET_WORDS + t.WINDOW * rank] = 0
-        self._has_crop_or_flip = bool(offsets or flips)
-        for which, values in (t.OFFSETS, offsets), (t.FLIPS, flips):
-            for axis, value in values.items():
+        self._has_values = has_values
+        for which, by_axis in values.items():
+            for axis, value in by_axis.items():
                 word = t.SHEET_WORDS + which * rank + axis
                 head[word] = data_pointer(value)
-                head[word + rank] = value.strides[0] if value.ndim else 0
+                head[word + rank] = value.strides[0] if value.ndim > (which == t.POSITIONS) else 0

@@ -3,7 +3,7 @@
 `layoutkit.cpu.collate` and `layoutkit.cpu.resize` do this on the CPU, with the same placement and
 weights. A table of the samples of a batch is uploaded with each call. If kernels cannot write the
 batch (they do not support a dtype, or C leaves a cast undefined), the launch gathers the windows as
-they are, or resized as float32, and a conversion follows.
+they are, or resized as floats, and a conversion follows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ import numpy as np
 from .._utils import fork
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..cpu.resize import (
-    EXACT,
-    F4,
     AxisPlacement,
-    check_resizable,
     converted_options,
+    moves_items,
     nearest_positions,
     tap_tables,
 )
@@ -49,7 +47,7 @@ from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
 from ..planning.options import ConvertOptions
 from ..planning.plan import Part, Plan, make_single_plan
-from ..planning.resize import Placements, ResizeOptions
+from ..planning.resize import Placements, ResizeOptions, summed_dtype
 from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
@@ -62,6 +60,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 16  # bytes, of everything in a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
+TAP_HEAD_BYTES = 16  # before the weights of a position
 _MOST_ITEMS = 8  # of a pixel that is read as a whole to select channels
 
 
@@ -146,7 +145,8 @@ class DeviceCollateProgram:
         if placed is None or not result.size:
             return PreparedBatch(result, remaining)
         written = _written_by(plan, result, options.letter, is_converted)
-        is_float = options.resize is not None and dtype == F4
+        resize = options.resize
+        is_float = resize is not None and not moves_items(resize, first.dtype)
         return PreparedBatch(
             result, remaining, _prepare_launch(axes, samples, placed, fill, written, is_float)
         )
@@ -195,7 +195,7 @@ class DeviceCollateProgram:
     ) -> Plan:
         """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
         facts = shape, contiguous_strides(shape, dtype), dtype, first.device
-        # Resized windows are float32; the dtype of the samples is that of the batch.
+        # Resized windows are floats; the dtype of the samples is that of the batch.
         key = (*facts, first.dtype, out and (out.shape, out.strides, out.dtype))
         plan = self._plans.get(key)
         if plan is None:
@@ -252,10 +252,8 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 
     Raises DtypeError if samples cannot be resized or moved.
     """
-    if resize is not None:
-        is_exact = check_resizable(resize, source) in EXACT
-        if resize.filter != "nearest" or is_exact:
-            return F4
+    if resize is not None and not moves_items(resize, source):
+        return summed_dtype(source)
     if source.itemsize not in _MOVED_BYTES:
         raise DtypeError(f"samples have dtype {source}, whose items a GPU does not move")
     return source
@@ -332,7 +330,9 @@ def place_windows(
         for axis, flags in parse_per_sample("flip", crops.flip, axes.places(), count).items():
             flips[:, axis] = flags
         if options.resize.filter == "nearest":
-            maps = dict(_nearest_maps(window, resized, placements, flips))
+            maps = nearest_positions(window, resized, placements, lengths)
+            for axis, index in maps.items():
+                maps[axis] = np.where(flips[:, axis, None], index[:, ::-1], index)
             resized = []
     is_turned = flips.copy()
     is_turned[:, resized] = False
@@ -353,17 +353,6 @@ def place_windows(
     return PlacedWindows(
         window, begins, steps, shapes, flips, resized, placements, options.resize, maps, channels
     )
-
-
-def _nearest_maps(
-    window: tuple[int, ...], resized: list[int], placements: Placements, flips: Array
-) -> Iterator[tuple[int, Array]]:
-    """Yield the resized axes, and the nearest index of each position of the window."""
-    for column, axis in enumerate(resized):
-        begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
-        nearest, is_covered = nearest_positions(window[axis], sizes, scaled, firsts)
-        index = np.where(is_covered, begins + nearest, -1)
-        yield axis, np.where(flips[:, axis, None], index[:, ::-1], index)
 
 
 # ---- the launch --------------------------------------------------------------------------
@@ -456,7 +445,7 @@ def _prepare_launch(
 ) -> tuple[CudaLaunch, Array, int]:
     """Return the launch that writes the windows of samples, its table, and the base address.
 
-    `is_float`: samples are resized as float32.
+    `is_float`: samples are resized as floats.
     """
     with fork.init_lock:
         from ..kernels.cuda.collate import SampleTable, WindowAxis, prepare_collate
@@ -465,7 +454,8 @@ def _prepare_launch(
     source = samples.dtype
     epilogue = written.epilogue
     if is_float:
-        epilogue = epilogue or Epilogue("f4", "f4")
+        name = kernel_dtype_name(summed_dtype(source))
+        epilogue = epilogue or Epilogue(name, name)
     item = f"m{source.itemsize}" if epilogue is None else epilogue.source
     table = _Table()
     fills = _fill_of_samples(axes, placed, fill)
@@ -538,12 +528,12 @@ def _sides(
         rows = np.ascontiguousarray(np.broadcast_to(index, (count, index.shape[1])))
         offset = table.add(rows.tobytes())
         tables[0, :, axis] = offset + rows.strides[0] * np.arange(count)
-    for axis, rows in _tap_tables(placed):
+    for axis, rows in _tap_tables(placed, summed_dtype(samples.dtype)):
         step = rows.strides[0] if len(rows) > 1 else 0
         tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(count)
         tables[2, :, axis] = rows.strides[1]
         (number,) = (n for n, letter in enumerate(letters) if letter.axis == axis)
-        heads[number] = rows[..., :2].view(np.int32)
+        heads[number] = rows.view(np.int32)[..., :2]
     fields = samples.strides * steps, low, high, *tables
     sides = np.stack(fields, -1)[:, [letter.axis for letter in letters]]
     for number, letter in enumerate(letters):
@@ -575,11 +565,12 @@ def _pixel_order(
     return PixelOrder(number, order, count, shifts, strides)
 
 
-def _tap_tables(placed: PlacedWindows) -> Iterator[tuple[int, Array]]:
+def _tap_tables(placed: PlacedWindows, summed: DType) -> Iterator[tuple[int, Array]]:
     """Yield the resized axes and the tap table of each sample, or one for all.
 
-    Tables have a row for each position, of words of 32 bits: the first tap and the number of taps,
-    two unused words, and weights in whole groups of four, which a GPU reads together.
+    Tables have a row for each position: the first tap and the number of taps as int32 in the first
+    TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
+    together.
     """
     for column, axis in enumerate(placed.resized):
         if placed.placements is None or placed.resize is None:
@@ -591,14 +582,16 @@ def _tap_tables(placed: PlacedWindows) -> Iterator[tuple[int, Array]]:
             placed.placements.firsts[:, column],
             placed.flips[:, axis],
         )
-        memory, (addresses,), _ = tap_tables(placed.resize, [along])
+        memory, (addresses,), _ = tap_tables(placed.resize, [along], summed)
         tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
         heads, weights = np.split(tables, [8 * POSITION * along.length], 1)
-        weights = weights.view(F4).reshape(len(tables), along.length, -1)
-        rows = np.zeros((*weights.shape[:2], 4 + -(-weights.shape[2] // 4) * 4), F4)
+        weights = weights.view(summed).reshape(len(tables), along.length, -1)
+        before = TAP_HEAD_BYTES // summed.itemsize
+        taps = weights.shape[2]
+        rows = np.zeros((*weights.shape[:2], before + -(-taps // 4) * 4), summed)
         heads = np.ascontiguousarray(heads).view(np.int64).reshape(*weights.shape[:2], POSITION)
-        rows[..., :POSITION].view(np.int32)[:] = heads
-        rows[..., 4 : 4 + weights.shape[2]] = weights
+        rows.view(np.int32)[..., :POSITION] = heads
+        rows[..., before : before + taps] = weights
         yield axis, rows
 
 

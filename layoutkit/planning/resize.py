@@ -19,6 +19,7 @@ from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError, ShapeError
 from ..layout.pattern import axis_name
 from ..memory import Array
+from ..spec import DType
 from .centering import centered_start
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
@@ -297,6 +298,11 @@ def _check_covered(
             f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
             f"{target[axis]}, or fill=0 to pad"
         )
+
+
+def summed_dtype(source: DType) -> DType:
+    """Return the dtype in which samples are averaged: float64 if they are, else float32."""
+    return source if source == np.float64 else np.dtype(np.float32)
 
 
 class AxisRoles(NamedTuple):

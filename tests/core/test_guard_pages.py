@@ -90,6 +90,43 @@ def test_a_planted_error_is_seen(word, error):
     assert "differ" in told or "SIG" in told
 
 
+SIGNS = """
+import itertools, sys
+sys.path.insert(0, {helpers!r})
+import numpy as np
+from guarded import guarded
+from layoutkit import Collator
+
+SHAPE, WINDOW = (40, 48, {channels}), dict(h=24, w=20)
+
+def make(at_end):
+    x = np.arange(np.prod(SHAPE)).reshape(SHAPE).astype({dtype!r})
+    _, y = guarded(SHAPE, x.dtype, x.strides, at_end=at_end)
+    y[...] = x
+    return y
+
+samples = [make(at_end) for at_end in (False, True)]
+flips = [dict(h=h, w=w) for h in (False, True) for w in (False, True)]
+for pattern in ("hwc->bchw", "hwc->bhwc", "hwc->chwb"):
+    for planned, used in itertools.permutations(flips, 2):
+        collator = Collator(pattern, **WINDOW)
+        for begin in (dict(h=0, w=0), dict(h=16, w=28)):
+            for flip in (planned, planned, used, used):
+                batch = collator(samples, offset=begin, flip=flip)
+                window = samples[0][begin["h"] :][:24, begin["w"] :][:, :20]
+                window = window[:: 1 - 2 * flip["h"], :: 1 - 2 * flip["w"]]
+                expected = Collator(pattern)([np.ascontiguousarray(window)] * 2)
+                assert np.array_equal(batch, expected), (pattern, planned, used, begin)
+print("right")
+"""
+
+
+@pytest.mark.parametrize(("dtype", "channels"), [("u1", 8), ("u1", 13), ("u2", 7), ("f4", 3)])
+def test_a_plan_of_windows_is_used_for_strides_of_its_signs_only(dtype, channels):
+    code = SIGNS.format(helpers=HELPERS, dtype=dtype, channels=channels)
+    assert python(code) == "right\n"
+
+
 # ---- the guard itself ------------------------------------------------------------------------
 
 TOUCH = """

@@ -1,5 +1,7 @@
 """`collate` with `resize=`: windows of another size, against the definition in float64."""
 
+import gc
+import itertools
 import pickle
 import threading
 
@@ -13,7 +15,9 @@ from instruction_sets import lacking, named
 from resizing import FILTERS, RNG, Case, photo
 
 import layoutkit
-from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, collate, convert
+from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, buffers, collate, convert
+from layoutkit._utils import cache as caching
+from layoutkit.cpu import resize as cpu_resize
 from layoutkit.data import sampled_batcher
 from layoutkit.images import Placement
 from reference import reference_convert
@@ -259,6 +263,75 @@ def test_the_second_of_two_pixels_is_the_nearest_to_a_center_between_them():
     assert made.ravel().tolist() == [0, 0, 0, 200, 200, 200, 200]
 
 
+STRUCTS = [np.dtype([(f"f{i}", "u1") for i in range(n)]) for n in (1, 2, 3, 5, 6, 7, 8, 9, 16, 17)]
+
+
+def bytes_of(shape, dtype):
+    """Return an array of random bytes, without NaN."""
+    x = RNG.integers(0, 120, (*shape[:-1], shape[-1] * dtype.itemsize), np.uint8)
+    return x.view(dtype)
+
+
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb"])
+@pytest.mark.parametrize(
+    "dtype", ["i4", "u4", "i8", "u8", "f8", "c8", "c16", ">i4", "M8[s]", *STRUCTS], ids=str
+)
+def test_the_nearest_items_of_any_dtype_are_moved_by_kernels(dtype, pattern, monkeypatch):
+    monkeypatch.delattr(cpu_resize, "array_at")  # with which samples are copied
+    x = bytes_of((13, 11, 3), np.dtype(dtype))
+    rows, columns = (2 * np.arange(7) + 1) * 13 // 14, (2 * np.arange(17) + 1) * 11 // 34
+    nearest = x[rows][:, columns]
+    right = pattern.partition("->")[2]
+    order = ["bhwc".index(letter) for letter in right]
+    samples = [x, np.asfortranarray(x), np.repeat(x, 2, 1)[:, ::2], x[::-1].copy()[::-1]]
+    for flip, axis in (None, ()), ("h", 0), ("w", 1), ("c", 2):
+        made = collate(samples, pattern, h=7, w=17, resize="nearest", flip=flip)
+        expected = np.stack([np.flip(nearest, axis)] * len(samples)).transpose(order)
+        assert made.tobytes() == expected.astype(made.dtype).tobytes()
+
+
+@pytest.mark.parametrize("channels", [None, (2, 0), (1, 1, 2, 0)])
+@pytest.mark.parametrize("dtype", ["i8", "u4", "c8"])
+def test_moved_items_are_cropped_selected_and_filled(dtype, channels):
+    """Compare with float32, which contains these values, and is not moved."""
+    samples = [photo(shape, "uint8").astype(dtype) for shape in ((9, 14, 3), (20, 6, 3))]
+    options = {"h": 8, "w": 10, "resize": "nearest", "fill": (5, 6, 7), "channels": channels}
+    for fit in ({"fit": "pad"}, {"fit": "cover"}, {"short_side": 6}, {}):
+        collator = Collator("hwc->bchw", **options, **fit)
+        call = {"crop": {"h": [7, 12], "w": 6}, "offset": {"h": [-3, 12]}, "flip": "w"}
+        floats = [x.real.astype("f4") for x in samples]
+        assert_same(collator(samples, **call), collator(floats, **call).astype(dtype))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "wch->bhwc", "thw->bthw"])
+def test_results_do_not_depend_on_the_order_of_memory(pattern, dtype, name):
+    left = pattern.partition("-")[0]
+    shape = {"h": 20, "w": 31, "c": 3, "t": 5}
+    x = photo([shape[letter] for letter in left], dtype)
+    sizes = {"h": 13, "w": 17} | ({"t": 3} if "t" in left else {})
+    samples = [
+        np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+        for order in itertools.permutations(range(3))
+    ]
+    samples += [x[::-1].copy()[::-1], np.repeat(x, 2, -1)[..., ::2]]
+    collator = Collator(pattern, **sizes, resize=name, scale=0.5, dtype="float32")
+    expected = collator(samples[:1])
+    for sample in samples:
+        assert_same(collator([sample]), expected)
+    for row in collator(samples):
+        assert_same(row[None], expected)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_float64_is_resized_in_float64(name):
+    x = 1e9 + photo((20, 31, 3), "float64")
+    sizes = {0: 13, 1: 40}
+    made = collate([x], "hwc->bhwc", h=13, w=40, resize=name)[0]
+    np.testing.assert_allclose(made, resizing.window(x, sizes, name), rtol=1e-14)
+
+
 def test_integers_are_rounded_to_the_nearest_and_limited():
     x = np.array([[0, 255, 0, 255, 0, 255]], np.uint8)
     made = collate([x], "hw->bhw", h=1, w=11, resize="bicubic")
@@ -410,6 +483,42 @@ def test_a_collator_with_a_filter_is_compared_pickled_and_shown():
     assert eval(repr(collator), {"Collator": Collator}) == collator
     plan = collator.plan([photo((6, 18, 3))])
     assert "resize    resize='bicubic', antialias=False, fit='pad'" in str(plan)
+
+
+def held():
+    gc.collect()
+    return buffers.stats()["held"]
+
+
+@pytest.mark.parametrize(
+    "call", [{"crop": {"h": [9, 8]}}, {"flip": "w"}, {"crop": {"h": 9}, "offset": {"h": 0}}]
+)
+def test_the_weights_of_crops_are_not_kept(call):
+    samples = [photo((40, 50, 3)), photo((33, 61, 3))]
+    collator = Collator("hwc->bchw", h=16, w=20, resize="bilinear")
+    before = held()
+    for size in range(16, 24):
+        collator([x[size:] for x in samples], **call)
+    assert held() == before
+
+
+def test_weights_that_are_kept_are_counted_bounded_and_freed(monkeypatch):
+    monkeypatch.setattr(caching, "_order", type(caching._order)())
+    monkeypatch.setattr(caching, "_total", 0)
+    monkeypatch.setattr(caching, "_MAX_BYTES", 4 << 20)
+    before = held()
+    samples = [photo((n, 2 * n)) for n in range(200, 216)]
+    collators = [Collator("hw->bhw", h=n, w=n, resize="lanczos") for n in range(30, 70)]
+    for collator in collators:
+        for batch in (samples, samples[::-1], samples):  # the weights of the last batch only
+            collator(batch)
+    kept = [p.last_run[None].nbytes for c in collators for p in c._programs.values() if p.last_run]
+    assert 4 < len(kept) < len(collators)
+    assert sum(kept) < caching._total <= 4 << 20
+    assert sum(kept) <= held() - before < 1.5 * sum(kept)
+    buffers.clear()
+    assert held() <= before
+    assert caching._total < 2 << 20
 
 
 def test_a_warm_call_allocates_nothing():

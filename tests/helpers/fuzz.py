@@ -1,10 +1,11 @@
-"""Random conversions, sums and resized batches between guard pages, each a function of a seed.
+"""Random conversions, sums and batches between guard pages, each a function of a seed.
 
 `--kind foreign` makes conversions by the foreign functions of XLA, which needs JAX.
 
 `python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
 with the slow reference byte by byte (resized values within the promised distance), including the
-bytes around outputs, and names the first one that is wrong or ends the child.
+bytes around outputs, and names the first one that is wrong or ends the child. Each is made once
+more in a thread with the smallest stack that is promised to be enough.
 `--first 4711 --moves 1` repeats case 4711. `--cpu avx2` compiles kernels for a lesser CPU than this
 one.
 """
@@ -23,7 +24,7 @@ from itertools import pairwise
 import ml_dtypes  # noqa: F401  (makes NumPy know names such as "bfloat16")
 import numpy as np
 import resizing
-from guarded import guarded
+from guarded import STACK_BYTES, guarded, run_on_stack
 from instruction_sets import named
 
 import layoutkit
@@ -89,7 +90,8 @@ class Conversion:
 
     def run(self):
         _, x = self.source.make()
-        check(self, lambda out: layoutkit.Converter(self.pattern, **self.keywords)(x, out))
+        converter = layoutkit.Converter(self.pattern, **self.keywords)
+        check(self.out, lambda out: converter(x, out), self.expected)
 
     def expected(self):
         return self.reference(self.source.values, self.keywords)
@@ -143,7 +145,7 @@ class ForeignCall(Conversion):
             assert handler(frame_of(buffer_of(x), buffer_of(out))) == 0
             return out
 
-        check(self, work)
+        check(self.out, work, self.expected)
 
 
 @dataclass
@@ -158,7 +160,7 @@ class Sum:
     def run(self):
         arrays = [part.make()[1] for part in self.parts]
         add = accumulation.Accumulator(self.layouts, self.layout, dtype=self.out.dtype)
-        check(self, lambda out: add(arrays, out))
+        check(self.out, lambda out: add(arrays, out), self.expected)
 
     def expected(self):
         """Return integers so small that sums do not depend on the order."""
@@ -169,38 +171,107 @@ class Sum:
 
 
 @dataclass
-class Resized:
-    """A batch of resized samples."""
+class Batch:
+    """The samples, arguments and output of a call of a Collator."""
 
-    seed: int  # of the case
     samples: list
+    call: dict
     out: Laid
 
-    def run(self):
-        case = resizing.Case(self.seed)
+    def run(self, collator, expected, compare=None):
         rooms, samples = zip(*(sample.make() for sample in self.samples), strict=True)
-        room, out = self.out.make()
-        raw = room.pages.copy()
-        expected = case.expected()
-        for made in (case.made(list(samples), out=out), case.made(list(samples))):
-            case.compare(np.array(made), *expected)
-        room.twin(raw, out)[...] = out
-        wrong = np.flatnonzero(raw != room.pages)
-        assert not wrong.size, f"{wrong.size} bytes around the output changed"
+        work = lambda out: collator(list(samples), **self.call, out=out)  # noqa: E731
+        check(self.out, work, expected, compare)
         del rooms
 
 
-def check(move, work):
-    """Check that `work` writes the correct result and changes no other byte of the pages."""
-    room, out = move.out.make()
+@dataclass
+class Windows:
+    """Batches of windows, made by one Collator."""
+
+    pattern: str
+    keywords: dict
+    sizes: dict  # of the cropped axes
+    batches: list
+
+    def run(self):
+        collator = layoutkit.Collator(self.pattern, **self.keywords, **self.sizes)
+        for batch in self.batches:
+            batch.run(collator, lambda batch=batch: self.expected(batch))
+
+    def expected(self, batch):
+        keywords = dict(self.keywords)
+        fill, order = keywords.pop("fill", 0), keywords.pop("channels", None)
+        windows = []
+        for number, sample in enumerate(batch.samples):
+            x = sample.values
+            letters = self.pattern.partition("-")[0]
+            shape = [-1 if letter == "c" else 1 for letter in letters]
+            filled = np.reshape(fill, shape if np.ndim(fill) else [1] * len(shape))
+            for letter, size in self.sizes.items():
+                begin = batch.call["offset"][letter][number]
+                x = positions(x, begin + np.arange(size), letters.index(letter), filled)
+            if order is not None:
+                x = x.take(order, letters.index("c"))
+            flips = batch.call.get("flip", {}).items()
+            windows.append(np.flip(x, [letters.index(y) for y, flip in flips if flip[number]]))
+        return reference_convert(np.stack(windows), "b" + self.pattern, **keywords)
+
+
+def positions(x, indices, axis, fill):
+    """Return positions along an axis; those outside of x are filled."""
+    inside = (indices >= 0) & (indices < x.shape[axis])
+    y = x.take(indices.clip(0, x.shape[axis] - 1), axis)
+    outside = [slice(None)] * axis + [~inside]
+    if not inside.all():
+        y[tuple(outside)] = fill.astype(x.dtype)
+    return y
+
+
+@dataclass
+class Resized:
+    """Batches of resized samples, made by one Collator."""
+
+    seed: int  # of the case
+    batches: list
+
+    def run(self):
+        case = resizing.Case(self.seed)
+        for number, batch in enumerate(self.batches):
+            if number:
+                case.draw_again()
+            expected, windows = case.expected()
+
+            def compare(made, expected, windows=windows):
+                case.compare(made, expected, windows)
+
+            batch.run(case.collator, lambda expected=expected: expected, compare)
+
+
+def check(laid, work, expected, compare=None):
+    """Check that `work` writes the correct result and changes no other byte of the pages.
+
+    With `compare`, results may differ from the expected ones, but not from each other.
+    """
+    room, out = laid.make()
     raw = room.pages.copy()
     work(out)  # first: it may need too many kernels
-    expected = move.expected()
-    room.twin(raw, out)[...] = expected
-    wrong = np.flatnonzero(raw != room.pages)
-    assert not wrong.size, f"{wrong.size} bytes differ, the first at {wrong[0]}"
+    correct = expected()
+    if compare is not None:
+        compare(np.array(out), correct)
+        correct = np.array(out)
+    room.twin(raw, out)[...] = correct
+    same_bytes(raw, room.pages)
     fresh = work(None)
-    assert np.array_equal(bits(fresh), bits(expected)), "a new result differs"
+    assert np.array_equal(bits(fresh), bits(correct)), "a new result differs"
+    room.twin(room.pages, out)[...] = fresh[::-1]
+    run_on_stack(lambda: work(out), STACK_BYTES)
+    same_bytes(raw, room.pages)
+
+
+def same_bytes(expected, found):
+    wrong = np.flatnonzero(expected != found)
+    assert not wrong.size, f"{wrong.size} bytes differ, the first at {wrong[0]}"
 
 
 def bits(array):
@@ -221,9 +292,9 @@ def draw(seed, number, kind=""):
         "alone": int(rng.choice([128 << 10, 0])),
         "threads": int(rng.integers(1, 4)),
     }
-    makes = (draw_conversion, draw_sum, draw_resized)
-    make = draw_foreign if kind == "foreign" else makes[rng.choice(3, p=[0.7, 0.15, 0.15])]
-    move = make(rng)
+    makes = (draw_conversion, draw_sum, draw_windows, draw_resized)
+    chosen = makes[rng.choice(4, p=[0.5, 0.1, 0.25, 0.15])]
+    move = (draw_foreign if kind == "foreign" else chosen)(rng)
     policy["divisor"] = int(rng.choice([1, 2, 8]))
     return move, policy
 
@@ -367,15 +438,71 @@ def draw_sum(rng):
     return Sum(tuple(layouts), layout, parts, draw_laid(rng, shape_of(layout, sizes), result))
 
 
+def draw_windows(rng):
+    left = str(pick(rng, ["hwc", "hwc", "chw", "wch", "hw", "thwc", "cthw", "lc"]))
+    right = [*rng.permutation([*left, "b"])]
+    sizes = {letter: max(1, size) for letter, size in draw_sizes(rng, [*left]).items()}
+    cropped = [x for x in left if x != "c" and rng.random() < 0.8]
+    picked = draw_channels(rng, sizes)
+    results = sizes | ({"c": len(picked["channels"])} if picked else {})
+    source, keywords = draw_dtypes(rng, results)
+    has_fill = source != ODD and rng.random() < 0.4
+    fill = {}
+    if has_fill:
+        count = sizes.get("c", 1) if rng.random() < 0.5 and "c" in sizes else None
+        fill = {"fill": rng.integers(0, 60, count).tolist()}
+    right = fold(rng, right)
+    batches = []
+    count = int(rng.integers(1, 6))
+    for _ in range(rng.integers(1, 4)):
+        count = int(rng.integers(1, 6)) if rng.random() < 0.3 else count
+        plain = bool(rng.random() < 0.5)
+        samples, call = draw_samples(rng, left, sizes, cropped, count, has_fill)
+        laid = []
+        for shape in samples:
+            room = draw_laid(rng, shape, np.dtype(source), plain=plain)
+            room.values = draw_values(rng, shape, room.dtype, keywords)
+            laid.append(room)
+        target = np.dtype(keywords.get("dtype", source))
+        out = draw_laid(rng, shape_of(right, results | {"b": count}), target)
+        batches.append(Batch(laid, call, out))
+    windows = {letter: sizes[letter] for letter in cropped}
+    options = {**keywords, **picked, **fill}
+    return Windows(f"{left}->{text_of(right)}", options, windows, batches)
+
+
+def draw_samples(rng, left, sizes, cropped, count, has_fill):
+    """Return the shapes of `count` samples, and the offsets and flips of their windows."""
+    shapes = [[sizes[letter] for letter in left] for _ in range(count)]
+    call = {"offset": {letter: [] for letter in cropped}} if cropped else {}
+    for letter in cropped:
+        for shape in shapes:
+            low = -4 if has_fill else 0
+            size = max(1, sizes[letter] + int(rng.integers(low, 12)))
+            room = size - sizes[letter]
+            begin = int(rng.integers(min(low, room), max(0, room) - low + 1))
+            shape[left.index(letter)] = size
+            call["offset"][letter].append(begin)
+    flips = {x: (rng.random(count) < 0.5).tolist() for x in left if rng.random() < 0.4}
+    return shapes, call | ({"flip": flips} if flips else {})
+
+
 def draw_resized(rng):
     seed = int(rng.integers(1 << 30))
     case = resizing.Case(seed)
-    samples = []
-    for x in case.samples:
-        sample = draw_laid(rng, x.shape, x.dtype)
-        sample.values = x
-        samples.append(sample)
-    return Resized(seed, samples, draw_laid(rng, case.expected()[0].shape, case.target))
+    batches = []
+    for number in range(rng.integers(1, 4)):
+        if number:
+            case.draw_again()
+        samples = []
+        plain = bool(rng.random() < 0.5)
+        for x in case.samples:
+            sample = draw_laid(rng, x.shape, x.dtype, plain=plain)
+            sample.values = x
+            samples.append(sample)
+        out = draw_laid(rng, case.expected()[0].shape, case.target)
+        batches.append(Batch(samples, case.call, out))
+    return Resized(seed, batches)
 
 
 def draw_values(rng, shape, dtype, keywords):
@@ -386,10 +513,10 @@ def draw_values(rng, shape, dtype, keywords):
     return rng.integers(0, 60, shape).astype(dtype)
 
 
-def draw_laid(rng, shape, dtype, repeats=False):
+def draw_laid(rng, shape, dtype, repeats=False, plain=False):
     """Choose the memory layout of an array: contiguous, gaps, reversed or repeated; its end."""
     kind = rng.random()
-    plain = kind < 0.4
+    plain = plain or kind < 0.4
     strides = [0] * len(shape)
     step = dtype.itemsize
     # Gaps in C order are those of a slice, in which inner loops are still contiguous.
@@ -456,7 +583,7 @@ def bound(kernels):
     load = compiler._load
 
     def bounded(spec):
-        if len(compiler.loaded()) >= kernels and spec.family == "engine":
+        if len(compiler.loaded()) >= kernels and spec.family in ("engine", "resize"):
             raise NewKernelError(str(spec))
         return load(spec)
 

@@ -73,3 +73,40 @@ def _protect(pages, rights):
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mprotect(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(pages.nbytes), rights):
         raise OSError(ctypes.get_errno(), "mprotect")
+
+
+# ---- stacks ----------------------------------------------------------------------------------
+
+STACK_BYTES = 64 << 10  # that docs/promises.md promises to be enough
+BELOW_STACK = 1 << 20  # bytes without access rights; frames of kernels are larger than a page
+
+
+def run_on_stack(work, nbytes):
+    """Call `work` in a thread with a stack of `nbytes`; a byte more ends the process.
+
+    The threads of Python have a single guard page, which the frame of a kernel can skip.
+    """
+    libc = ctypes.CDLL(None)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = np.frombuffer(mmap.mmap(-1, BELOW_STACK + nbytes, flags=flags), np.uint8)
+    _protect(memory[:BELOW_STACK], NO_RIGHTS)
+    errors = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    def run(_):
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    attributes = ctypes.create_string_buffer(256)
+    thread = ctypes.c_ulong()
+    stack = ctypes.c_void_p(memory.ctypes.data + BELOW_STACK)
+    libc.pthread_attr_init(attributes)
+    failed = libc.pthread_attr_setstack(attributes, stack, ctypes.c_size_t(nbytes))
+    failed = failed or libc.pthread_create(ctypes.byref(thread), attributes, run, None)
+    if failed:
+        raise OSError(failed, "a thread with a small stack")
+    libc.pthread_join(thread, None)
+    if errors:
+        raise errors[0]

@@ -1,5 +1,7 @@
 """The definition of resizing, in float64: a matrix of weights for each axis; and random cases."""
 
+from functools import cached_property
+
 import numpy as np
 from arrays_of import BF16, assert_same
 
@@ -284,9 +286,17 @@ class Case:
     def _spelled(self, by_axis):
         return {self.names.get(name, name): value for name, value in by_axis.items()}
 
+    @cached_property
+    def collator(self):
+        return Collator(self.pattern, **self.keywords)
+
     def made(self, samples=None, **keywords):
-        collator = Collator(self.pattern, **self.keywords)
-        return collator(samples or self.samples, **self.call, **keywords)
+        return self.collator(samples or self.samples, **self.call, **keywords)
+
+    def draw_again(self):
+        """Draw as many other samples for the same Collator, and the arguments of their call."""
+        self.samples = [self.draw_sample() for _ in self.samples]
+        self.draw_call()
 
     def windows(self):
         """Return the windows in float64, with the selected channels."""
@@ -334,6 +344,8 @@ class Case:
             error = made - expected.clip(info.min, info.max)
             assert np.abs(error).max(initial=0) <= 0.5 + 1e-5 * largest
         else:
+            is_double = self.dtype == self.target == np.float64
             digits = {"float16": 1e-3, "bfloat16": 8e-3}.get(str(self.target), 1e-5)
+            digits = 1e-12 if is_double else digits
             error = made.astype(np.complex128) - expected
             assert np.abs(error).max(initial=0) <= digits * largest
