@@ -130,6 +130,13 @@ def _to_rgb(image: Image, alpha: bool, white: int) -> Image:
     return image.convert("RGB")
 
 
+def pixels_of(image: Image) -> Array:
+    """Return the pixels of an image of Pillow as upright RGB, (height, width, 3)."""
+    from PIL.ImageOps import exif_transpose
+
+    return np.asarray(_to_rgb(exif_transpose(image), False, _MAX_16_BIT))
+
+
 def upright_size(source: Any) -> tuple[int, int]:
     """Return the upright height and width from an image's header; raise the errors of `read`."""
     with open_image(source) as image:

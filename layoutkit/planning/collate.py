@@ -110,6 +110,9 @@ class CollateOptions(NamedTuple):
         return CropAxes(self.options.pattern.text, places, sizes, self.resize is not None)
 
 
+MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
+
+
 class SampleAxes(NamedTuple):
     """The axes of samples of one rank, and their conversion to the batch.
 
@@ -135,11 +138,10 @@ class SampleAxes(NamedTuple):
             if differs.any():
                 number, axis = map(int, np.argwhere(differs)[0])
                 name = "".join(self.sample.named[axis])
-                fix = f"; or give its window, as in {name}=224" if len(name) == 1 else ""
+                fix = _size_hint(name, int(shapes[:, axis].min()))
                 raise ShapeError(
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
-                    "has "
-                    f"{first[axis]}; give samples of one size{fix}"
+                    f"has {first[axis]}; give samples of one size{fix}"
                 )
         return tuple(
             size if name is None else options.options.sizes[name]
@@ -150,6 +152,13 @@ class SampleAxes(NamedTuple):
         """Return the index in a sample of each axis that windows can be cropped along, by name."""
         named = enumerate(self.sample.named)
         return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+
+
+def _size_hint(name: str, smallest: int) -> str:
+    """Return the text about the option for samples that differ in size along an axis."""
+    if name == CHANNEL and smallest <= MOST_NAMED_CHANNELS:
+        return f"; or give channels={tuple(range(smallest))}, which all samples have"
+    return f"; or give its window, as in {name}=224" if len(name) == 1 else ""
 
 
 def parse_collate_options(

@@ -1,6 +1,7 @@
 """`collate` and `Collator`: windows of many samples in one batch."""
 
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -830,3 +831,23 @@ def test_fill_values_of_channels_in_a_fold(layout, wide):
     made = collate([x], f"{layout}->bhwc", h=4, c=3, fill=wide)
     assert (made[0, [0, 3]] == wide).all()
     assert_same(made[:, 1:3], collate([x], f"{layout}->bhwc", c=3))
+
+
+@pytest.mark.parametrize(
+    ("counts", "channels"), [((3, 4), (0, 1, 2)), ((4, 3, 3), (0, 1, 2)), ((1, 3), (0,))]
+)
+@pytest.mark.parametrize("options", [{}, {"h": 4, "w": 4, "resize": "nearest"}])
+def test_samples_of_other_channels_name_those_that_all_have(counts, channels, options):
+    samples = [np.full((4, 4, count), count, np.uint8) for count in counts]
+    message = re.escape(f"give samples of one size; or give channels={channels}, which all samples")
+    with pytest.raises(layoutkit.ShapeError, match=message):
+        layoutkit.collate(samples, "hwc->bchw", **options)
+    batch = layoutkit.collate(samples, "hwc->bchw", channels=channels, **options)
+    assert batch[:, 0, 0, 0].tolist() == [*counts]
+    assert batch.shape == (len(counts), len(channels), 4, 4)
+
+
+def test_samples_of_other_bands_are_cropped():
+    samples = [np.zeros((4, 4, count), np.uint8) for count in (6, 5)]
+    with pytest.raises(layoutkit.ShapeError, match="or give its window, as in c=224"):
+        layoutkit.collate(samples, "hwc->bchw")

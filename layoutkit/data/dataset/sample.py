@@ -208,13 +208,20 @@ def _open_stream(source: Any) -> Store | None:
     is_type = isinstance(source, type)
     if hasattr(source, "__getitem__") and not hasattr(source, "__len__") and not is_type:
         return Infinite(source)
-    if isinstance(source, Iterable) or (hasattr(source, "__getitem__") and not is_type):
+    if isinstance(source, Iterable):
         return Stream(partial(iter, source))
+    if hasattr(source, "__getitem__") and not is_type:
+        return Stream(partial(_iter_items, source))
     return (
         Stream(partial(_start_iterator, source))
         if callable(source) and _check_no_arguments(source)
         else None
     )
+
+
+def _iter_items(source: Any) -> Iterator[Any]:
+    """Yield the items up to the length: not every object with `[i]` raises an IndexError there."""
+    return (source[number] for number in range(len(source)))
 
 
 def _check_no_arguments(source: Callable[..., Any]) -> bool:

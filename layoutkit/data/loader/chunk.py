@@ -26,6 +26,7 @@ from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
+from ..sources.items import ItemsIndex
 from .collate import BatchStep
 
 # Records: their numbers in the index or, for part files, the records themselves.
@@ -45,6 +46,7 @@ class RecordSource:
         self.sampler = sampler
         self.in_parts = isinstance(index, PartsIndex)
         self.direct = get is None and index.in_memory
+        self.gives_targets = get is None and isinstance(index, ItemsIndex)
         self.get: Callable[[Any], Any] | None = None if self.direct else get or read
 
     def order(self, epoch: int, marks: Any = None) -> Order:

@@ -30,8 +30,9 @@ from ..formats import is_image_name
 from ..io.cache import DiskCache
 from ..io.reader import Reader
 from ..samplers import Sampler, sampler
-from ..samplers.sampling import full_batch_kind
+from ..samplers.sampling import find_kind, full_batch_kind
 from ..sources import Index, PartsIndex, open_index
+from ..sources.items import ItemProcessor
 from .batch import ViewFactory, check_convert, default_layout
 from .chunk import RecordPipeline, RecordSource
 from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedStep
@@ -89,6 +90,8 @@ def make_samplers(
     indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
 ) -> list[Sampler]:
     """Return a sampler for each index; raise DataError if a sampler does not fit its index."""
+    if isinstance(spec, list | tuple) and not any(isinstance(kind, str | Sampler) for kind in spec):
+        find_kind(spec)  # raises: it is a list of positions
     specs = _full_batch_sampler(spec) if check_bool("drop_last", drop_last) else spec
     kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
@@ -484,7 +487,8 @@ def make_config(args: Arguments) -> LoaderConfig:
     if len(indexes) > 1 and args.processor is None:
         raise DataError(
             f"{len(indexes)} sources need a processor that joins their results; files that follow "
-            'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"'
+            'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one '
+            "source are Dataset({'input': arrays})"
         )
     shard, samplers = _make_shard(args, indexes, size)
     workers, timeout = parse_workers(args.num_workers, args.timeout)
@@ -509,7 +513,7 @@ def make_config(args: Arguments) -> LoaderConfig:
         sources=sources,
         pipeline=RecordPipeline(
             sources,
-            args.processor,
+            _with_targets(args.processor, sources),
             _parse_dtype(args.dtype),
             timeout,
             strict,
@@ -527,6 +531,12 @@ def make_config(args: Arguments) -> LoaderConfig:
         progress=check_bool("progress", args.progress),
         shard=shard,
     )
+
+
+def _with_targets(processor: Any, sources: Sequence[RecordSource]) -> Any:
+    """Return the processor; for items of one source, one that keeps their targets."""
+    is_pair = len(sources) == 1 and sources[0].gives_targets
+    return processor if processor is None or not is_pair else ItemProcessor(processor)
 
 
 def _make_shard(

@@ -123,7 +123,13 @@ def find_kind(name: Any) -> Kind:
 
     Raises DataError for an unknown name.
     """
-    dashed = name.replace("_", "-") if isinstance(name, str) else ""
+    if not isinstance(name, str):
+        raise DataError(
+            f"sampler= is a {type_name(name)}, neither the name of an order nor a Sampler; to give "
+            "positions of records, also drawn by weights, make them the source: "
+            "sampled_batcher({'x': positions}, get=lambda record: data[int(record.array)])"
+        )
+    dashed = name.replace("_", "-")
     kind = KINDS.get(ALIASES.get(dashed, dashed))
     if not kind:
         names = [*ALIASES, *KINDS]

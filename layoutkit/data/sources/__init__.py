@@ -4,6 +4,7 @@ arrays.py       arrays, and the files that contain them
 base.py         Index, the base class of all sources; partitions; the file names a table may contain
 directory.py    a folder whose sub-folders are labels
 files.py        a list of files
+items.py        map-style Datasets, whose items are read one by one
 parquet.py      Parquet files
 partfiles.py    a folder of part files, whose lines are records
 ranged.py       RangedIndex, the base class of containers; labels in columns; sharded files
@@ -35,10 +36,12 @@ from ..formats import (
 from ..io.filesystem import is_url
 from ..io.zarr import is_store
 from ..labels import check_missing
+from ..records import Record
 from .arrays import open_tensor
 from .base import Groups, Index, Partition, check_schemes, group_by_code
 from .directory import DirectoryIndex
 from .files import FilesIndex, is_file_list
+from .items import ItemsIndex, is_item_source, reject_iterables
 from .parquet import open_parquet
 from .partfiles import PartsIndex
 from .recordio import open_record_file
@@ -77,6 +80,11 @@ def open_index(
         .parquet or .tfrecord. Containers may be several files, by wildcards and braces:
         ``"train-{000..119}.tar"``.
 
+        A map-style Dataset, such as those of PyTorch and Hugging Face: any object with a length and
+        `[i]` that is no array. Its items are data (an array, or an image of Pillow, which becomes
+        RGB), (data, label), or a mapping with the columns of a table or of x and y. They are read
+        one by one, so labels are numbers, which are the targets.
+
         x and y may also be called input and target; with an array `classes`, the target consists
         of positions in it. A single array may have any name.
 
@@ -85,9 +93,9 @@ def open_index(
         of other sources gives a list of Indexes.
     kind : str, optional
         The kind of the source, if its name does not tell: "csv", "tsv", "directory", "parts",
-        "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or "tfrecord". "image" and
-        "raw" are RecordIO files: of image records, the default for .rec, or of records as plain
-        bytes.
+        "items", "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or "tfrecord". "image"
+        and "raw" are RecordIO files: of image records, the default for .rec, or of records as
+        plain bytes.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
     schemes : tuple of str
@@ -131,6 +139,9 @@ def open_index(
     options |= {"columns": columns, "schemes": allowed or None}
     options["missing"] = check_missing(missing)
     is_list = isinstance(source, builtins.list | tuple)
+    if isinstance(source, Index):
+        raise DataError(f"{source!r} is an Index already; use it as it is")
+    reject_records(source)
     if is_list:
         check_has_records(len(source), "the source", "the list is empty; give at least one source")
     if is_list and not (kind == "files" or (kind is None and _are_files(source))):
@@ -138,7 +149,7 @@ def open_index(
         return [open_index(item, **shared, **{**options, "schemes": allowed}) for item in source]
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path, columns)
-    if path is None and name not in ("tensor", "files"):
+    if path is None and name not in ("tensor", "files", "items"):
         raise DataError(f"kind={kind!r} takes a path or URL, not a {type_name(source)}")
     opener, keywords = _OPENERS[name]
     kwargs = {key: value for key, value in options.items() if key in keywords}
@@ -171,6 +182,7 @@ _OPENERS = {
     },
     "directory": _Opener(DirectoryIndex, ("missing",)),
     "files": _Opener(_open_files, ("columns", "missing")),
+    "items": _Opener(ItemsIndex, ("columns",)),
     "parts": _Opener(PartsIndex),
     "tensor": _Opener(open_tensor, ("missing",)),
     "zarr": _Opener(open_tensor, ("missing",)),
@@ -180,6 +192,17 @@ _OPENERS = {
     "parquet": _Opener(open_parquet, ("columns", "missing")),
     "tfrecord": _Opener(open_tfrecord),
 }
+
+
+def reject_records(source: Any) -> None:
+    """Raise DataError for a Record or a list of Records, which have no data."""
+    records = [source] if isinstance(source, Record) else source
+    if isinstance(records, builtins.list | tuple) and any(isinstance(r, Record) for r in records):
+        raise DataError(
+            "the source consists of Records, such as index[:9]; give what they refer to: "
+            "{'x': [r.url for r in records], 'y': [r.label for r in records]} for files, rows of "
+            "the arrays, or partition= and partitions= for a part of a source"
+        )
 
 
 def _check_path(name: str, value: Any) -> str | None:
@@ -207,6 +230,9 @@ def _is_path(source: Any) -> bool:
 
 def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
     if path is None:
+        if is_item_source(source):
+            return "items"
+        reject_iterables(source)
         are_files = is_file_list(source) or is_file_frame(source, columns)
         return "files" if are_files else "tensor"
     kind = _source_kind(path)

@@ -271,17 +271,34 @@ def _as_array(value: Any, name: str) -> Any:
         try:
             value = np.asarray(value)
         except ValueError as error:
-            raise DataError(f"{name} is not an array: {error}") from error
+            raise _shapes_error(value, name) from error
     if isinstance(value, np.ndarray) or get_adapter(value):
         try:
             value = as_array(value, name)
         except LayoutkitError as error:  # a masked array, or one on another device
             raise DataError(str(error)) from error
         if value.dtype == object and not _are_strings(value):
+            if value.ndim == 1 and len(value) and all(hasattr(item, "shape") for item in value):
+                raise _shapes_error(value, name)
             raise DataError(f"{name} is not an array of numbers or strings; give one with a dtype")
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
+
+
+def _shapes_error(values: Any, name: str) -> DataError:
+    """Return the error for a list that is not an array."""
+    shapes = dict.fromkeys(getattr(value, "shape", None) for value in values)
+    if None in shapes:
+        return DataError(
+            f"{name} is not an array: its rows differ in length; give rows of one length"
+        )
+    first, second = [*shapes][:2]
+    return DataError(
+        f"{name} has arrays of different shapes, such as {first} and {second}; give "
+        "layoutkit.data.Dataset({'input': arrays, 'target': labels}) as the source, and collate= "
+        "or a processor that makes rows of one shape"
+    )
 
 
 def _map_or_load(stored: StoredArray) -> Array:

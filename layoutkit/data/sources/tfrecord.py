@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..io.crc32c import library, masked, masked_of_length
-from ..io.filesystem import local_path, parent_folder
+from ..io.filesystem import compression_of, local_path, parent_folder
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
 from .ranged import RangedIndex, RecordColumns, Versions, expand_shards, open_part
@@ -49,6 +49,19 @@ def _columns(files: list[str], versions: Versions) -> RecordColumns:
     return RecordColumns(files, column, np.array(offsets, np.int64), np.array(lengths, np.int64))
 
 
+def _check_uncompressed(file: RangeFile) -> None:
+    """Raise DataError for a file that is compressed as a whole, by gzip or zlib."""
+    head = file.read_at(0, _HEAD.size)
+    # The header of zlib: method 8, a window of 32 KiB, and a multiple of 31.
+    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
+    name = compression_of(head) or ("zlib" if is_zlib else None)
+    if name is not None:
+        raise DataError(
+            f"{file.url} is compressed ({name}), so that records cannot be read one by one; unpack "
+            "it, and write files without compression"
+        )
+
+
 def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
     """Append the records of a file; the last one gets length -1 if its length is damaged."""
     pos = 0
@@ -66,6 +79,8 @@ def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
         offsets.append(pos)
         lengths.append(-1 if length is None else length)
         if length is None:
+            if not pos:
+                _check_uncompressed(file)
             return
         pos += length
 
@@ -94,8 +109,6 @@ def _data(data: bytes, url: str, offset: int) -> bytes:
 def _record_error(url: str, offset: int) -> DataError:
     with RangeFile(url) as file:
         head = file.read_at(offset, _HEAD.size)
-    if head.startswith(b"\x1f\x8b"):
-        return DataError(f"{url} is compressed (gzip); unpack it, as records are read one by one")
     if len(head) < _HEAD.size:
         return DataError(
             f"{url} is truncated: it ends inside the record that begins at byte {offset}"

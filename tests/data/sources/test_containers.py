@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -360,11 +361,13 @@ def test_a_cut_file_gives_what_lies_before(tmp_path, checked, cut):
     assert read(open_index(path)) == whole + [None] * (cut != 21)
 
 
-def test_a_compressed_file_is_named(tmp_path):
-    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(tfrecords([b"hello"])))
-    index = open_index(tmp_path / "a.tfrecord")
-    with pytest.raises(DataError, match="gzip"):
-        index.getter(Reader())(index[0])
+@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("library", [gzip, zlib], ids=["gzip", "zlib"])
+def test_a_compressed_file_is_named(tmp_path, library, level):
+    (tmp_path / "a.tfrecord").write_bytes(library.compress(tfrecords([b"hello"]), level))
+    name = library.__name__
+    with pytest.raises(DataError, match=rf"a\.tfrecord is compressed \({name}\).*; unpack it"):
+        open_index(tmp_path / "a.tfrecord")
 
 
 def test_checksums_are_those_of_the_library():
@@ -550,3 +553,34 @@ def test_without_pyarrow_it_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match=r"layoutkit\[parquet\]"):
         open_index(tmp_path / "a.parquet")
+
+
+def test_columns_of_a_dictionary_are_read(tmp_path, parquet):
+    import pyarrow as pa
+
+    images = pa.array([b"a", b"b", b"a"]).dictionary_encode()
+    labels = pa.array(["bee", "ant", "bee"]).dictionary_encode()
+    write_parquet(parquet, tmp_path / "a.parquet", image=images, label=labels)
+    index = open_index(tmp_path / "a.parquet")
+    assert pa.types.is_dictionary(index._field.type)
+    assert read(index) == [b"a", b"b", b"a"]
+    assert ([record.label for record in index], index.has_images) == (["bee", "ant", "bee"], True)
+
+
+def test_a_row_with_a_path_and_no_bytes_names_the_path(tmp_path, parquet):
+    images = [{"bytes": b"a", "path": "a.jpg"}, {"bytes": None, "path": "photos/b.jpg"}]
+    write_parquet(parquet, tmp_path / "a.parquet", image=images)
+    index = open_index(tmp_path / "a.parquet")
+    with pytest.raises(
+        DataError, match=r"row 1: .* no bytes but the path 'photos/b.jpg'; open the"
+    ):
+        index.getter(Reader())(index[1])
+
+
+def test_a_column_of_paths_is_for_a_data_frame(tmp_path, parquet):
+    write_parquet(parquet, tmp_path / "a.parquet", file=["a.jpg", "b.jpg"], label=[1, 2])
+    with pytest.raises(DataError, match=r"file is string; .*open_index\(pandas.read_parquet"):
+        open_index(tmp_path / "a.parquet")
+    pandas = pytest.importorskip("pandas")
+    index = open_index(pandas.read_parquet(tmp_path / "a.parquet"))
+    assert [(record.url, record.label) for record in index] == [("a.jpg", 1), ("b.jpg", 2)]

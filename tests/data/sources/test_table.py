@@ -1,16 +1,21 @@
 """csv and tsv files as indexes."""
 
+import bz2
 import functools
+import gzip
 import http.server
 import io
+import lzma
+import re
 import threading
 import time
+import zipfile
 
 import numpy as np
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data import Record, open_index
+from layoutkit.data import CSVProvider, Record, open_index
 from layoutkit.data.io import filesystem
 
 # Files 1 to 20 with the labels A, B and C, as in the tests of the original library.
@@ -301,3 +306,44 @@ def test_slices_that_are_none(tmp_path):
     for wrong in (slice(0, 2, 0), slice(0, 1.5)):
         with pytest.raises(DataError, match="is not a slice"):
             index[wrong]
+
+
+def compressed(data):
+    yield "gzip", gzip.compress(data)
+    yield "bzip2", bz2.compress(data)
+    yield "xz", lzma.compress(data)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("index.csv", data)
+    yield "zip", file.getvalue()
+
+
+@pytest.mark.parametrize(("name", "content"), compressed(b"filename,label\na.png,cat\n"))
+def test_a_compressed_table_is_named(tmp_path, name, content):
+    (tmp_path / "index.csv").write_bytes(content)
+    message = rf"index\.csv is compressed \({name}\); unpack it"
+    with pytest.raises(DataError, match=message):
+        open_index(tmp_path / "index.csv")
+    with (
+        pytest.raises(DataError, match=message),
+        CSVProvider(tmp_path / "index.csv", (2,), batch_size=1) as provider,
+    ):
+        list(provider)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
+    (tmp_path / "index.csv").write_bytes("filename,label\na.png,cat\n".encode(encoding))
+    with pytest.raises(DataError, match=r"index\.csv is UTF-16 or UTF-32 text.*; save it as UTF-8"):
+        open_index(tmp_path / "index.csv")
+    (tmp_path / "x.csv").write_bytes("1,2\n3,4\n".encode(encoding))
+    with pytest.raises(DataError, match=r"x\.csv is UTF-16 or UTF-32 text.*; save it as UTF-8"):
+        next(iter(CSVProvider(tmp_path / "x.csv", (2,), batch_size=1)))
+
+
+@pytest.mark.parametrize("cell", ["Größe", "日本", "1,2é", "\u00a05"])
+def test_cells_in_messages_are_utf8(tmp_path, cell):
+    text = cell.partition(",")[2] or cell
+    (tmp_path / "x.csv").write_text(f"1,2\n{cell},4\n", encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(repr(text))):
+        list(CSVProvider(tmp_path / "x.csv", (2,), batch_size=2))

@@ -1,0 +1,143 @@
+"""Map-style Datasets, of PyTorch, Hugging Face and the like: objects with a length and `[i]`.
+
+Items are read one by one when their batch is made, and never to find their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..._utils.validation import type_name
+from ...backends.dispatch import as_array, get_adapter
+from ...errors import DataError
+from ..errors import check_has_records
+from ..formats import FIELD_PAIRS, is_dataframe
+from ..io.reader import Reader
+from ..labels import check_columns, find_columns, is_missing
+from ..records import Record
+from .base import Index, Partition
+
+
+class ItemsIndex(Index):
+    """The items of an object with a length and `[i]`; their labels are known when they are read."""
+
+    def __init__(
+        self,
+        source: Any,
+        kind: str,
+        partition: Partition,
+        columns: Mapping[str, Any] | None = None,
+    ) -> None:
+        count = len(source)
+        check_has_records(count, f"the {type_name(source)}", "its length is 0")
+        self._source = source
+        self._columns = check_columns(columns)
+        self._partition = partition
+        self._count = partition.count(count)
+        super().__init__(kind, None, (), None)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def record(self, number: int) -> Record:
+        """Return the record of an item, which is not read."""
+        return Record(position=number)
+
+    def getter(self, reader: Reader) -> Callable[[Record], Any]:
+        """Return a function that reads an item: an array or bytes, or (these, target)."""
+        return self._read
+
+    def _read(self, record: Record) -> Any:
+        return split_item(self._source[self._partition.place(record.position)], self._columns)
+
+
+class ItemProcessor:
+    """A processor of the first of a pair (data, target), which keeps the target."""
+
+    def __init__(self, processor: Callable[..., Any]) -> None:
+        self._processor = processor
+
+    def __call__(self, item: Any, out: Any) -> Any:
+        """Return the result of the processor, with the target if there is one."""
+        if type(item) is not tuple:
+            return self._processor(item, out=out)
+        data, target = item
+        result = self._processor(data, out=out)
+        return result if result is None or type(result) is tuple else (result, target)
+
+
+def is_item_source(source: Any) -> bool:
+    """Return True for an object with a length and `[i]`, neither an array nor Python's own."""
+    if isinstance(source, Mapping) or is_dataframe(source) or get_adapter(source):
+        return False
+    if hasattr(source, "_iter_fields") or hasattr(source, "dtype") or hasattr(source, "__array__"):
+        return False
+    is_own = type(source).__module__ not in ("builtins", "array", "collections")
+    return is_own and all(hasattr(source, name) for name in ("__len__", "__getitem__"))
+
+
+def reject_iterables(source: Any) -> None:
+    """Raise DataError for a generator, or another object that can only be iterated."""
+    is_iterator = isinstance(source, Iterator)
+    has_items = hasattr(source, "__getitem__") or hasattr(source, "__array__")
+    if is_iterator or (
+        hasattr(source, "__iter__") and not has_items and not isinstance(source, set)
+    ):
+        raise DataError(
+            f"the source is a {type_name(source)}, which can only be iterated; an index needs a "
+            "length and [i]: give list(source), or the numbers of its records as the source and "
+            "a function that reads one: sampled_batcher({'x': numbers}, get=lambda record: ...)"
+        )
+
+
+def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
+    """Return the data of an item, or (data, target) if it has a label.
+
+    Raises
+    ------
+    DataError
+        The item has neither one nor two values, or its label is missing or text.
+    """
+    if isinstance(item, Mapping):
+        pair = _pair_of(item, columns)
+    elif isinstance(item, tuple | list):
+        pair = tuple(item)
+    else:
+        pair = (item,)
+    if len(pair) not in (1, 2):
+        raise DataError(
+            f"an item is a {type_name(item)} of {len(pair)} values; an index takes data, or data "
+            "and a label: select them with get=lambda record: source[record.position][:2]"
+        )
+    data = _pixels(pair[0])
+    if len(pair) == 1:
+        return data
+    target = pair[1]
+    if isinstance(target, str) or (not hasattr(target, "shape") and is_missing(target)):
+        raise DataError(
+            f"the label of an item is {target!r}; items are read one by one, so labels have to be "
+            "numbers: number the classes in the source"
+        )
+    return data, as_array(target, "the label") if get_adapter(target) else target
+
+
+def _pair_of(item: Mapping[str, Any], columns: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the data and the label of an item by the names of its fields."""
+    names = [*item]
+    if not columns:
+        for x, y in FIELD_PAIRS:
+            if x in names and {*names} <= {x, y}:
+                return tuple(item[name] for name in (x, y) if name in names)
+    found = find_columns(names, columns, "an item")
+    places = (found.image, *found.labels)
+    return tuple(item[names[place]] for place in places)
+
+
+def _pixels(data: Any) -> Any:
+    """Return the data of an item; an image of Pillow as an array of upright RGB."""
+    if not (hasattr(data, "getexif") and hasattr(data, "convert")):
+        return data
+    from ...images.decode import pixels_of  # lazy, as few items are images of Pillow
+
+    return pixels_of(data)
