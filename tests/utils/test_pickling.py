@@ -57,7 +57,10 @@ CASES = {
     "of names": (lambda: Converter("n (h hh) w c->n c (w hh) h", hh=2), use_converter),
     "of f": (lambda: Converter("bhwc->bf", memory="fb"), use_converter),
     "of an ellipsis": (lambda: Converter("...c->c(...)", clip=(2, 9)), use_converter),
-    "padded": (lambda: Converter("bhwc->bchw", pad_to={"h": 12}, channels=(2, 1, 0)), use_converter),
+    "padded": (
+        lambda: Converter("bhwc->bchw", pad_to={"h": 12}, channels=(2, 1, 0)),
+        use_converter,
+    ),
     "Collator": (random_collator, use_collator),
     "resized": (lambda: Collator("hwc->bchw", h=4, w=5, resize="area", **FORMULA), use_collator),
     "in memory order": (lambda: Collator("hwc->bchw", h=4, w=5, memory="bhwc"), use_collator),
@@ -72,12 +75,17 @@ CASES = {
         lambda: Conv2DSpace(shape=(8, 9), num_channels=3, axes=("b", 0, 1, "c"), dtype="uint8"),
         lambda s: use_space(s, X),
     ),
-    "IndexSpace": (lambda: IndexSpace(max_labels=5, dim=1), lambda s: use_space(s, np.ones((2, 1), int))),
+    "IndexSpace": (
+        lambda: IndexSpace(max_labels=5, dim=1),
+        lambda s: use_space(s, np.ones((2, 1), int)),
+    ),
     "VectorSequenceSpace": (
-        lambda: VectorSequenceSpace(4), lambda s: use_space(s, np.zeros((3, 4), "f4"))
+        lambda: VectorSequenceSpace(4),
+        lambda s: use_space(s, np.zeros((3, 4), "f4")),
     ),
     "IndexSequenceSpace": (
-        lambda: IndexSequenceSpace(max_labels=5, dim=1), lambda s: use_space(s, np.ones((3, 1), int))
+        lambda: IndexSequenceSpace(max_labels=5, dim=1),
+        lambda s: use_space(s, np.ones((3, 1), int)),
     ),
     "CompositeSpace": (
         lambda: CompositeSpace([VectorSpace(12), IndexSpace(max_labels=3, dim=1)]),
@@ -98,13 +106,14 @@ CASES = {
     ),
     "Dataset": (lambda: Dataset({"x": X}), lambda data: (data[0], data[1:3].x(), len(data))),
     "ArrayProvider": (
-        lambda: ArrayProvider(X, batch_size=2, layout="bhwc"), lambda p: (p.state_dict(), p.epoch, p.num_batches)
+        lambda: ArrayProvider(X, batch_size=2, layout="bhwc"),
+        lambda p: (p.state_dict(), p.epoch, p.num_batches),
     ),
     "Augmenter": (
         lambda: images.Augmenter((3, 4, 4), rand_crop=True),
         lambda augment: (augment.finish, augment._needs_warp, repr(augment)),
     ),
-}  # fmt: skip
+}
 
 
 def digest(case):
