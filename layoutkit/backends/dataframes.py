@@ -8,7 +8,10 @@ wrong elements for some permutations (26.0: [2, 0, 1]) and fail for others.
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from typing import Any
+
+import numpy as np
 
 from ..errors import ArgumentError, DtypeError
 from ..memory import Array
@@ -16,21 +19,43 @@ from .containers import Container, column_values
 
 
 class Pandas(Container):
-    """The adapter of Series, Index and DataFrame; a column of arrays of one shape is a batch."""
+    """The adapter of Series, Index, arrays and DataFrame.
+
+    A column of arrays of one shape is a batch.
+    """
 
     def read(self, x: Any, arg_name: str) -> Any:
         """Return the values; those of a table in the dtype that holds all of its columns."""
         pandas = sys.modules["pandas"]
         if isinstance(x, pandas.DataFrame):
-            return _table(x, arg_name)
+            return self._table(x, arg_name)
         # In a float column NaN is a value; other columns would become floats or objects.
-        if isinstance(x.dtype, pandas.api.extensions.ExtensionDtype) and x.hasnans:
+        if _is_extension(x.dtype) and x.isna().any():
+            where = f" in column {x.name!r}" if getattr(x, "name", None) is not None else ""
             raise ArgumentError(
-                f"{arg_name} has missing values; fill them, as with {arg_name}.fillna(0)"
+                f"{arg_name} has missing values{where}, which no array holds; fill them, as with "
+                f"{arg_name}.fillna(0)"
             )
         if isinstance(x.dtype, pandas.ArrowDtype):
-            return self._arrow(x.array.__arrow_array__(), arg_name)
+            return self._arrow(getattr(x, "array", x).__arrow_array__(), arg_name)
         return column_values(x.to_numpy(), arg_name)
+
+    def _table(self, x: Any, arg_name: str) -> Any:
+        """Return the values of a table; raise DtypeError if no dtype holds all columns."""
+        if object in {*x.dtypes}:
+            raise _no_common_dtype(x, arg_name)
+        if any(map(_is_extension, x.dtypes)):  # of which pandas would make objects
+            columns = [self.read(x.iloc[:, i], arg_name) for i in range(x.shape[1])]
+            kinds = {column.dtype.kind for column in columns}
+            is_common = kinds <= {*"iuf"} or len(kinds) == 1
+            values = np.stack(columns, axis=1) if is_common else np.array(None)
+        else:
+            values, kinds = x.to_numpy(), {dtype.kind for dtype in x.dtypes}
+        # The common dtype of int64 and uint64 is float64.
+        is_rounded = values.dtype.kind == "f" and kinds and kinds <= {*"iu"}
+        if values.dtype == object or is_rounded:
+            raise _no_common_dtype(x, arg_name)
+        return values
 
     def _arrow(self, values: Any, arg_name: str) -> Any:
         """Return the values of a column backed by Arrow."""
@@ -38,15 +63,17 @@ class Pandas(Container):
         return values if adapter is None else adapter.to_numpy(values, arg_name)
 
 
-def _table(x: Any, arg_name: str) -> Any:
-    values = x.to_numpy()
-    if values.dtype == object:
-        kinds = ", ".join(dict.fromkeys(map(str, x.dtypes)))
-        raise DtypeError(
-            f"{arg_name} has columns of {kinds}, which no dtype of numbers holds without loss; "
-            f"select those that belong together, as with {arg_name}[[...]]"
-        )
-    return values
+def _is_extension(dtype: Any) -> bool:
+    """Return True for dtypes of pandas, such as Int64, which may have missing values."""
+    return isinstance(dtype, sys.modules["pandas"].api.extensions.ExtensionDtype)
+
+
+def _no_common_dtype(x: Any, arg_name: str) -> DtypeError:
+    kinds = ", ".join(dict.fromkeys(map(str, x.dtypes)))
+    return DtypeError(
+        f"{arg_name} has columns of {kinds}, which no dtype of numbers holds without loss; "
+        f"select those that belong together, as with {arg_name}[[...]]"
+    )
 
 
 class Polars(Container):
@@ -107,7 +134,7 @@ def _values(x: Any, arg_name: str) -> Array:
 _ARROW = PyArrow()
 # The adapter of each dataframe package and the names of its classes.
 _DATAFRAMES: dict[str, tuple[Container, tuple[str, ...]]] = {
-    "pandas": (Pandas(), ("Series", "Index", "DataFrame")),
+    "pandas": (Pandas(), ("Series", "Index", "DataFrame", "api.extensions.ExtensionArray")),
     "polars": (Polars(), ("Series", "DataFrame")),
 }
 
@@ -123,6 +150,6 @@ def container_for(x: Any) -> Container | None:
     """Return the adapter of a pandas or Polars column or table, or None for other objects."""
     for package, (adapter, names) in _DATAFRAMES.items():
         module = sys.modules.get(package)
-        if module is not None and isinstance(x, tuple(getattr(module, name) for name in names)):
+        if module is not None and isinstance(x, tuple(attrgetter(name)(module) for name in names)):
             return adapter
     return None

@@ -4,8 +4,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from arrays_of import assert_same
 
-from layoutkit import ArgumentError, DtypeError, ImageView, ShapeError, convert
+from layoutkit import ArgumentError, DtypeError, ImageView, ShapeError, collate, convert
 from reference import reference_convert
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 2), np.uint8)
@@ -123,8 +124,50 @@ def test_columns_of_pandas_that_arrow_holds(pandas, pyarrow):
     np.testing.assert_array_equal(convert(numbers, "b->b"), [1, 2, 3])
 
 
+EXTENSIONS = ["Int64", "UInt8", "Float32", "boolean", "int16[pyarrow]", "double[pyarrow]"]
+
+
+@pytest.mark.parametrize("dtype", EXTENSIONS)
+def test_complete_columns_of_extension_dtypes(pandas, dtype):
+    values = np.array([1, 0, 1]).astype(pandas.Series([1], dtype=dtype).to_numpy().dtype)
+    array = pandas.array(values, dtype=dtype)
+    for x in (array, pandas.Series(array), pandas.Index(array)):
+        assert_same(convert(x, "b->b"), values)
+    table = pandas.DataFrame({"a": array, "b": array})
+    assert_same(convert(table, "bf->fb"), np.stack([values, values]))
+    assert_same(collate([table, table], "tf->btf")[1], np.stack([values, values], 1))
+
+
+@pytest.mark.parametrize("dtype", [*EXTENSIONS, "category", "Sparse[float64]"])
+@pytest.mark.parametrize("others", [[1.5, 2.5, 3.5], [1, 2, 3]])
+def test_missing_values_of_extension_dtypes_are_an_error(pandas, dtype, others):
+    array = pandas.array([1, None, 1], dtype=dtype)
+    for x in (array, pandas.Series(array), pandas.Index(array)):
+        with pytest.raises(ArgumentError, match=r"missing values.*fill them"):
+            convert(x, "b->b")
+    table = pandas.DataFrame({"a": others, "b": array})
+    with pytest.raises(ArgumentError, match="missing values in column 'b'"):
+        convert(table, "bf->fb")
+
+
+def test_the_dtype_of_a_table(pandas):
+    columns = {
+        "i": pandas.array([1, 2], "Int64"), "u": pandas.array([1, 2**63 + 1], "UInt64"),
+        "s": pandas.array([3, 4], "Int8"), "f": pandas.array([0.5, 1], "Float32"),
+        "?": pandas.array([True, False], "boolean"), "n": np.array([5, 6]), "t": ["x", "y"],
+        "U": np.array([1, 2**63 + 1], "u8"),
+    }  # fmt: skip
+    for names, dtype in [("is", "i8"), ("in", "i8"), ("if", "f8"), ("sf", "f4"), ("uU", "u8")]:
+        table = pandas.DataFrame({name: columns[name] for name in names})
+        wanted = np.array([[*columns[name]] for name in names]).astype(dtype)
+        assert_same(convert(table, "bf->fb"), wanted)
+    for names in ("iu", "i?", "it", "nU", "uns"):
+        with pytest.raises(DtypeError, match="which no dtype of numbers holds without loss"):
+            convert(pandas.DataFrame({name: columns[name] for name in names}), "bf->fb")
+
+
 def test_what_a_column_of_pandas_cannot_be(pandas):
-    with pytest.raises(ArgumentError, match=r"x has missing values; .*x\.fillna\(0\)"):
+    with pytest.raises(ArgumentError, match=r"x has missing values, .*x\.fillna\(0\)"):
         convert(pandas.Series([1, None], dtype="Int64"), "b->b")
     assert np.isnan(convert(pandas.Series([1, None]), "b->b")[1])  # None is NaN in a float column
     with pytest.raises(DtypeError, match=r"columns of .*int64.* select those that belong together"):
