@@ -405,9 +405,10 @@ def watch(min_bytes: int = MIN_BYTES) -> Iterator[Report]:
         Complete after the block. `print` shows it; `rows()` are the copies by line, and
         `to_json()` and `to_html()` are texts.
     """
+    min_bytes = check_int("min_bytes", min_bytes, 0, error=ArgumentError)
     report, recorder = Report(min_bytes), Recorder(min_bytes)
     try:
         with recorder:
             yield report
     finally:
-        report.close(recorder.copies)
+        report.close(recorder.copies, recorder.errors)

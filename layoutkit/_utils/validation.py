@@ -73,3 +73,16 @@ def with_article(noun: str) -> str:
 def type_name(x: Any) -> str:
     """Return the qualified class name of `x`, without the module for built-in classes."""
     return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def escape_controls(text: object, keep: str = "") -> str:
+    r"""Return text with control characters and the like escaped, except for those in `keep`.
+
+    >>> escape_controls("a\x1b[2Jb\n")
+    'a\\x1b[2Jb\\n'
+    """
+    return "".join(letter if letter in keep else _escape(letter) for letter in str(text))
+
+
+def _escape(letter: str) -> str:
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()

@@ -27,11 +27,11 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
+from .._utils.validation import escape_controls
 from ..errors import ArgumentError, LayoutkitError, PatternError
 from .parser import parse, warmup_options
 from .printing import (
     OptionalStream,
-    escape_controls,
     escape_unencodable_output,
     keywords_to_options,
     open_closed_streams,

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .._utils.files import name_in_errors, replace_atomically, resolve_links
+from .._utils.validation import escape_controls
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
 from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is_image_name
@@ -38,7 +39,7 @@ from ..spec import ArraySpec
 from ..views import ClassView
 from .inputs import ImageOptions, pixel_limit
 from .outputs import check_destination, make_npy_header
-from .printing import escape_controls, keywords_to_options
+from .printing import keywords_to_options
 from .streaming import check_sign
 
 

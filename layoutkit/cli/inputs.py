@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
+from .._utils.validation import escape_controls
 from ..backends.dispatch import as_array
 from ..data.formats import ARRAY_READERS, array_reader, lowercase_suffix
 from ..data.io.filesystem import expand_pattern
@@ -34,7 +35,7 @@ from ..memory import Array
 from ..planning.centering import DEFAULT_CENTERING
 from .crop import Crop
 from .outputs import NpyFile, is_npy, open_npy
-from .printing import escape_controls, keywords_to_options
+from .printing import keywords_to_options
 from .streaming import FileJob, SlabSource, apply_windows
 
 _IMAGES_AT_ONCE = 64  # images that are decoded in parallel before they are written (--skip-bad)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._utils.files import AtomicFiles, replace_atomically, resolve_links
+from .._utils.validation import escape_controls
 from ..data import open_index, sampler
 from ..data.formats import is_image_name, lowercase_suffix
 from ..data.io.image_record import pack_image
@@ -33,7 +34,7 @@ from ..images.decode import pillow
 from ..memory import Array
 from .inputs import pixel_limit
 from .outputs import check_destination
-from .printing import escape_controls, keywords_to_options
+from .printing import keywords_to_options
 
 _QUALITY_RANGES = {"jpg": range(1, 101), "png": range(10), "npy": range(0)}
 _DEFAULT_QUALITY = 95  # for jpg

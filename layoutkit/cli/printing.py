@@ -20,15 +20,6 @@ _KEYWORD = re.compile(
 _COLUMNS = re.compile(r"columns=\{'(\w+)': '([^']*)'\}")
 
 
-def escape_controls(text: object, keep: str = "") -> str:
-    r"""Return text with control characters and the like escaped, except for those in `keep`.
-
-    >>> escape_controls("a\x1b[2Jb\n")
-    'a\\x1b[2Jb\\n'
-    """
-    return "".join(letter if letter in keep else _escape(letter) for letter in str(text))
-
-
 def keywords_to_options(message: str) -> str:
     """Return a message of the library with keywords replaced by command-line options.
 
@@ -67,7 +58,8 @@ def open_closed_streams() -> None:
     Files that are opened later would get their numbers, to which C libraries write messages.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None or getattr(stream, "closed", False):
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
@@ -97,7 +89,3 @@ class OptionalStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def _escape(letter: str) -> str:
-    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()

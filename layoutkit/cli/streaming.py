@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
+from .._utils.validation import escape_controls
 from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import FEATURE, Pattern
@@ -32,7 +33,7 @@ from ..memory import Array
 from ..spec import CPU, ArraySpec, DType, can_cast, dtype_kind, integer_bounds
 from .crop import Crop
 from .outputs import Destination, NpyFile, create_result, open_destination
-from .printing import escape_controls, format_bytes
+from .printing import format_bytes
 
 # Input and output bytes of one chunk: larger than the last-level cache, so that threads and
 # streaming stores pay off, and small compared with the memory of any machine.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
@@ -74,7 +74,8 @@ def name_conversion(
 
     `base` is the shape of the tensor, in its order in memory, of which the copied tensor of `sizes`
     and `strides` is a view. `result` is the shape of the copy, which may fold axes of `sizes`, and
-    `result_strides` are those of the unfolded axes.
+    `result_strides` are those of the unfolded axes. Raises ValueError if there are more axes than
+    letters.
     """
     order = memory_order(sizes, strides)
     groups = _grouped([sizes[axis] for axis in order], base)
@@ -86,16 +87,10 @@ def name_conversion(
     place = 0
     free = _unused_letters(base_letters)
     left, known = "", []
-    splits = iter(_SPLITS)
     for letter, count in zip(base_letters, groups, strict=True):
         members = order[place : place + count]
         place += count
-        if count == 1:
-            names = [letter]
-        elif count == 2 and (pair := next(splits, None)) is not None:
-            names = list(pair)
-        else:
-            names = [next(free) for _ in members]
+        names = [letter] if count == 1 else _take_names(count, free)
         for axis, name in zip(members, names, strict=True):
             letters[axis] = name
         known += [(name, sizes[axis]) for axis, name in zip(members[1:], names[1:], strict=True)]
@@ -150,11 +145,22 @@ def _base_letters(base: Sequence[int], *, keeps_first: bool) -> str:
     if len(base) == 4:
         planes = base[2] == base[3] != base[1] or (base[1] <= _CHANNELS < base[3])
         return "bchw" if planes else "bhwc"
+    if len(base) > len(ascii_lowercase):
+        raise ValueError("a tensor has more axes than there are letters")
     return "bthwc" if len(base) == 5 else ascii_lowercase[: len(base)]
 
 
-def _unused_letters(used: str) -> Iterator[str]:
-    split = {letter for pair in _SPLITS for letter in pair}
-    return iter(
-        [letter for letter in ascii_lowercase if letter not in used and letter not in split]
-    )
+def _unused_letters(used: str) -> list[str]:
+    """Return the letters that are not in use, those of _SPLITS last."""
+    split = "".join(map("".join, _SPLITS))
+    return sorted(set(ascii_lowercase) - set(used), key=lambda letter: (letter in split, letter))
+
+
+def _take_names(count: int, free: list[str]) -> list[str]:
+    """Return names for the parts of a split axis, and remove them from the free letters."""
+    pairs = [list(pair) for pair in _SPLITS if count == 2 and {*pair} <= {*free}]
+    names = pairs[0] if pairs else free[:count]
+    if len(names) < count:
+        raise ValueError("a tensor has more axes than there are letters")
+    free[:] = [letter for letter in free if letter not in names]
+    return names

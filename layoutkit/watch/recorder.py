@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,26 +68,37 @@ class _Origin:
 
 
 class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-    """A dispatch mode that appends to `copies` what it recognizes."""
+    """A dispatch mode that appends to `copies` what it recognizes.
+
+    errors    operations that were not recorded, and the reason, with their number
+    """
 
     def __init__(self, min_bytes: int) -> None:
         super().__init__()
         self.copies: list[Copy] = []
+        self.errors: Counter[str] = Counter()
         self._min_bytes = min_bytes
         self._origins = _weak.WeakIdKeyDictionary()  # by tensor
         self._exported: deque[tuple[int, Any, float]] = deque(maxlen=_EXPORTS)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
         begin = time.perf_counter()
-        result = func(*args, **kwargs)
-        seconds = time.perf_counter() - begin
+        result = func(*args, **(kwargs or {}))
+        timing = begin, time.perf_counter() - begin
+        try:
+            self._see(func, args, result, timing)
+        except Exception as error:  # the program is not changed by an operation that is not known
+            self.errors[f"{func}: {type(error).__name__}: {error}"] += 1
+        return result
+
+    def _see(self, func: Any, args: Any, result: Any, timing: _Timing) -> None:
+        """Record an operation of plain tensors."""
         first = args[0] if args else None
         packet = func.overloadpacket
-        if packet in _JOINS and isinstance(result, _torch.Tensor):
-            self._join(_JOINS[packet], list(args[0]), result, (begin, seconds))
-        if not (isinstance(first, _torch.Tensor) and isinstance(result, _torch.Tensor)):
-            return result
+        if packet in _JOINS and all(map(_is_plain, [*first, result])):
+            self._join(_JOINS[packet], list(first), result, timing)
+        if not (_is_plain(first) and _is_plain(result)):
+            return
         if packet is _aten.lift_fresh:
             self._import(result)
         elif packet is _aten._unsafe_view:
@@ -95,14 +106,13 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
         elif func.is_view:
             self._view(first, result)
             if packet is _aten.detach:
-                self._exported.append((first.data_ptr(), tuple(first.shape), begin))
+                self._exported.append((first.data_ptr(), tuple(first.shape), timing[0]))
         elif packet in (_aten.clone, _aten._to_copy):
-            self._copy(packet, first, result, (begin, seconds))
+            self._copy(packet, first, result, timing)
         elif packet is _aten.copy_:
-            self._write(args[1], result, (begin, seconds))
+            self._write(args[1], result, timing)
         elif packet in _ARITHMETIC and _is_formula(args, result):
             self._calculate(first, result)
-        return result
 
     # -- origins ---------------------------------------------------------------------------
 
@@ -168,7 +178,7 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
 
     def _write(self, source: Any, result: Any, timing: _Timing) -> None:
         """Record `result.copy_(source)`, also of an assignment to a part of a tensor."""
-        if not isinstance(source, _torch.Tensor) or source.shape != result.shape:
+        if not _is_plain(source) or source.shape != result.shape:
             return
         if _num_bytes(source, result) < self._min_bytes or source.device != result.device:
             return
@@ -245,6 +255,17 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
                 cast.is_reported = True
             self.copies.append(copy)
         return copy
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Return True for a dense tensor with strides and memory of its own; not for subclasses."""
+    return (
+        isinstance(tensor, _torch.Tensor)
+        and type(tensor).__torch_dispatch__ is _torch.Tensor.__torch_dispatch__
+        and tensor.layout is _torch.strided
+        and not tensor.is_nested
+        and tensor.device.type != "meta"
+    )
 
 
 def _new_origin(tensor: Any) -> _Origin:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._utils.validation import escape_controls
 from .naming import Conversion
 
 MIN_BYTES = 1 << 16
+_SHOWN_ERRORS = 10  # different reasons why operations were not recorded
 _COLOURS = ("#2f62b5", "#c8443c", "#2e7d4f", "#7a4fa3", "#8a6420", "#59636e")
 
 
@@ -25,10 +28,11 @@ class Place(NamedTuple):
     is_backward: bool = False
     inside: str = ""
 
-    def __str__(self) -> str:
+    def relative_to(self, folder: Path | None) -> str:
+        """Return the place as text, with a path relative to a folder that contains it."""
         path = Path(self.path)
-        if path.is_relative_to(Path.cwd()):
-            path = path.relative_to(Path.cwd())
+        if folder is not None and path.is_relative_to(folder):
+            path = path.relative_to(folder)
         note = " (backward)" if self.is_backward else f" (inside {self.inside})" * bool(self.inside)
         return f"{path}:{self.line} in {self.function}{note}"
 
@@ -100,12 +104,27 @@ class Report:
         self.copies: list[Copy] = []
         self.begin = time.perf_counter()
         self.seconds = 0.0
+        self.errors: Counter[str] = Counter()
         self._min_bytes = min_bytes
+        try:
+            self._folder = Path.cwd()
+        except OSError:  # it was removed
+            self._folder = None
 
-    def close(self, copies: list[Copy]) -> None:
-        """Take the copies that were recorded until now."""
+    def close(self, copies: list[Copy], errors: Counter[str]) -> None:
+        """Take the copies that were recorded until now, and what was not recorded."""
         self.seconds = time.perf_counter() - self.begin
         self.copies = copies
+        self.errors = errors
+
+    def _name(self, place: Place) -> str:
+        return place.relative_to(self._folder)
+
+    def _error_lines(self) -> list[str]:
+        return [
+            f"not recorded: {count} x {error}"
+            for error, count in self.errors.most_common(_SHOWN_ERRORS)
+        ]
 
     def rows(self) -> list[Row]:
         """Return the copies of each place, the slowest first."""
@@ -120,14 +139,14 @@ class Report:
             later = [undone[copy] for copy in copies if copy in undone]
             rows.append(
                 Row(
-                    place=str(place),
+                    place=self._name(place),
                     kind=kind,
                     count=len(copies),
                     nbytes=sum(copy.nbytes for copy in copies),
                     seconds=seconds,
                     share=seconds / self.seconds if self.seconds else 0.0,
                     replacement=replacement,
-                    undone_by=str(later[0].place) if later else None,
+                    undone_by=self._name(later[0].place) if later else None,
                 )
             )
         return sorted(rows, key=lambda row: -row.seconds)
@@ -146,7 +165,8 @@ class Report:
     def __str__(self) -> str:
         rows = self.rows()
         if not rows:
-            return f"no copies because of layouts, of {self._min_bytes >> 10} KiB or more"
+            none = f"no copies because of layouts, of {self._min_bytes >> 10} KiB or more"
+            return "\n".join([none, *map(escape_controls, self._error_lines())])
         total = sum(row.seconds for row in rows)
         count = sum(row.count for row in rows)
         lines = [
@@ -157,13 +177,15 @@ class Report:
         for row in rows:
             lines += [
                 "",
-                f"{row.place}",
+                escape_controls(row.place),
                 f"  {row.kind}: {row.count} x, {_megabytes([row])} MB, {row.seconds * 1e3:.1f} ms, "
                 f"{_percent(row.share)}",
                 f"  replace by  {row.replacement}",
             ]
             if row.undone_by:
-                lines.append(f"  undone by   {row.undone_by}; keep one layout between the two")
+                place = escape_controls(row.undone_by)
+                lines.append(f"  undone by   {place}; keep one layout between the two")
+        lines += ["", *map(escape_controls, self._error_lines())] if self.errors else []
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -171,7 +193,9 @@ class Report:
     def to_json(self) -> str:
         """Return the rows as JSON."""
         rows = [asdict(row) for row in self.rows()]
-        return json.dumps({"seconds": self.seconds, "copies": rows}, indent=2)
+        return json.dumps(
+            {"seconds": self.seconds, "copies": rows, "errors": self._error_lines()}, indent=2
+        )
 
     def to_html(self) -> str:
         """Return a page with the table and a timeline."""
@@ -194,7 +218,7 @@ class Report:
             for name in ("where", "copy", "count", "MB", "ms", "share", "replace by")
         )
         return _PAGE.format(
-            summary=escape(str(self).partition("\n")[0]),
+            summary="<br>".join(map(escape, [str(self).partition("\n")[0], *self._error_lines()])),
             timeline=self._timeline(colours),
             heads=heads,
             rows=table,
@@ -203,13 +227,14 @@ class Report:
     def _timeline(self, colours: dict[tuple[str, str], str]) -> str:
         """Return an SVG of the copies over time."""
         scale = 1000 / max(self.seconds, 1e-9)
-        bars = "".join(
-            f'<rect x="{(copy.begin - self.begin) * scale:.2f}" y="0" height="40" '
-            f'width="{max(copy.seconds * scale, 0.5):.2f}" '
-            f'fill="{colours[str(copy.place), copy.kind]}"><title>{escape(str(copy.place))}: '
-            f"{copy.seconds * 1e3:.2f} ms</title></rect>"
-            for copy in self.copies
-        )
+        bars = ""
+        for copy in self.copies:
+            place = self._name(copy.place)
+            bars += (
+                f'<rect x="{(copy.begin - self.begin) * scale:.2f}" y="0" height="40" '
+                f'width="{max(copy.seconds * scale, 0.5):.2f}" fill="{colours[place, copy.kind]}">'
+                f"<title>{escape(place)}: {copy.seconds * 1e3:.2f} ms</title></rect>"
+            )
         return (
             '<svg viewBox="0 0 1000 60" width="100%" role="img" aria-label="copies over time">'
             f'<rect width="1000" height="40" fill="#8884"/>{bars}'

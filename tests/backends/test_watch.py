@@ -6,6 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from children import python
 
 from reference import reference_convert
 
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 import layoutkit
 from layoutkit.cli import main
 from layoutkit.torch import watch
+from layoutkit.watch import recorder
 from layoutkit.watch.naming import Conversion, is_moved, name_conversion
 
 PHOTOS = torch.arange(2 * 8 * 12 * 3, dtype=torch.uint8).reshape(2, 8, 12, 3)
@@ -184,6 +186,73 @@ def test_lists_and_arrays_of_numpy():
     )
 
 
+OTHER_TENSORS = {
+    "sparse": lambda: torch.rand(4, 5).to_sparse().to(torch.float64).clone(),
+    "compressed": lambda: torch.rand(4, 5).to_sparse_csr().to(torch.float64),
+    "compressed columns": lambda: torch.rand(4, 5).to_sparse_csc().clone(),
+    "nested": lambda: nested(torch.strided).clone(),
+    "nested and moved": lambda: nested(torch.strided).transpose(1, 2).contiguous(),
+    "jagged": lambda: nested(torch.jagged).to(torch.float64),
+    "jagged and moved": lambda: nested(torch.jagged).transpose(1, 2).contiguous(),
+    "written": lambda: torch.zeros(5, 4).copy_(torch.rand(4, 5).t().to_sparse().to_dense()),
+    "stacked": lambda: torch.stack([torch.rand(4, 5).to_sparse()] * 2),
+    "meta": lambda: torch.rand(4, 5, device="meta").t().contiguous().detach(),
+}
+
+
+def nested(layout):
+    return torch.nested.nested_tensor([torch.rand(4, 5), torch.rand(3, 5)], layout=layout)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", OTHER_TENSORS.values(), ids=OTHER_TENSORS)
+def test_other_tensors_than_dense_ones_are_left_alone(program):
+    with watch(min_bytes=0) as report:
+        result = program()
+    assert (result.layout, result.dtype) == (program().layout, program().dtype)
+    assert "not recorded" not in str(report)
+
+
+def test_tensors_of_many_axes_cost_a_line_of_the_report():
+    def program():
+        for _ in range(2):
+            assert torch.rand([1] * 10 + [2] * 18).permute(*reversed(range(28))).clone(
+                memory_format=torch.contiguous_format
+            ).shape == torch.Size([2] * 18 + [1] * 10)
+        PHOTOS.permute(0, 3, 1, 2).contiguous()
+
+    report = watched(program)
+    (row,) = report.rows()
+    assert row.replacement == 'layoutkit.convert(x, "bhwc->bchw")'
+    line = "not recorded: 2 x aten.clone.default: ValueError: a tensor has more axes than there"
+    assert str(report).count(line) == 1
+    assert line in report.to_html()
+    assert json.loads(report.to_json())["errors"][0].startswith(line)
+    x = torch.rand(1 << 18)
+    row = only(lambda: x.reshape([2] * 18).permute(*reversed(range(18))).contiguous())
+    pattern = row.replacement.split('"')[1]
+    sizes = {name: 2 for name in pattern.partition("->")[0] if name.isalpha()}
+    moved = layoutkit.convert(x, pattern, **sizes)
+    assert torch.equal(moved, x.reshape([2] * 18).permute(*reversed(range(18))))
+
+
+def test_an_error_of_the_recorder_is_not_one_of_the_program(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no name\x1b[2J")
+
+    monkeypatch.setattr(recorder, "name_conversion", fail)
+    report = watched(lambda: PHOTOS.permute(0, 3, 1, 2).contiguous())
+    assert "not recorded: 1 x aten.clone.default: RuntimeError: no name\\x1b[2J" in str(report)
+    assert not report.rows()
+
+
+@pytest.mark.parametrize("min_bytes", [None, -1, 1.5, "all"])
+def test_sizes_are_checked_before_the_program_runs(min_bytes):
+    expected = pytest.raises(layoutkit.ArgumentError, match=f"min_bytes={min_bytes!r}; it must be")
+    with expected, watch(min_bytes):
+        raise AssertionError("the program runs")
+
+
 def test_small_copies_are_omitted():
     with watch() as report:
         PHOTOS.permute(0, 3, 1, 2).contiguous()
@@ -260,6 +329,86 @@ def test_the_name_of_a_program_may_be_bytes(tmp_path, capsys):
     assert "\udcff.py" in copy["place"]
     assert r"\udcff.py" in (tmp_path / "a.html").read_text()
     assert capsys.readouterr().err == ""
+
+
+# Programs, their exit codes under `python`, and whether a report can be printed after them.
+ENDINGS = [
+    ("sys.exit([1, 2])", 1, True),
+    ("sys.exit(True)", 1, True),
+    ("sys.exit(300)", 44, True),
+    ("sys.exit(-1)", 255, True),
+    ("raise SystemExit", 0, True),
+    ("sys.exit(type('Bad', (), {'__str__': lambda self: 1 / 0})())", 1, True),
+    ("raise KeyboardInterrupt", 130, True),
+    ("raise type('Stop', (BaseException,), {})", 1, True),
+    ("sys.excepthook = None\nraise ValueError", 1, True),
+    ("sys.stdout = None", 0, True),
+    ("sys.stderr = None\nsys.exit(3)", 3, True),
+    ("sys.stdout.close()", 0, False),
+    ("sys.stdout = sys.stderr = sys.stdin = 5\nsys.exit(3)", 3, True),
+    ("sys.stdout.reconfigure(encoding='ascii', errors='strict')", 0, True),
+    ("os.close(1)", 0, False),
+    ("os.close(1)\nos.close(2)\nsys.exit(5)", 5, False),
+    ("os.closerange(0, 99)\nsys.exit(6)", 6, False),
+    ("os.chdir('/')\nsys.exit(7)", 7, True),
+    ("os.chdir(folder := tempfile.mkdtemp())\nos.rmdir(folder)\nsys.exit(8)", 8, True),
+    ("shutil.rmtree(os.getcwd())\nsys.exit(9)", 9, True),
+]
+# Runs each program in a child of its own, since torch takes seconds to import, and to be torn down.
+EACH = """
+import os, sys
+import torch
+from layoutkit.cli import main
+from layoutkit.torch import watch
+
+with watch():
+    torch.zeros(2, 2).t().contiguous()  # the first operation imports more of torch
+for script in sys.argv[1:]:
+    folder, name = os.path.split(script)
+    if not os.fork():
+        os.chdir(folder)
+        for number in (1, 2):
+            os.dup2(os.open(f"../{number}", os.O_RDWR | os.O_CREAT), number)
+        code = main(["watch", "--json", "../report.json", name])
+        try:
+            sys.stdout.flush(), sys.stderr.flush()
+        except Exception:
+            code = 120  # as Python's own exit
+        os._exit(code & 255)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a forked child")
+def test_exit_codes_are_those_of_the_program(tmp_path):
+    names = [b"train.py", b"\xff\xfe.py", b"a\x1b[2J\nb.py"]
+    scripts = []
+    for number, (ending, _, _) in enumerate(ENDINGS):
+        folder = tmp_path / str(number) / "program"
+        folder.mkdir(parents=True)
+        scripts.append(folder / os.fsdecode(names[number % len(names)]))
+        scripts[-1].write_text(f"import os, shutil, tempfile{SCRIPT}{ending}\n")
+    codes = python(EACH, [*map(str, scripts)]).split()
+    for script, code, (ending, expected, can_print) in zip(scripts, codes, ENDINGS, strict=True):
+        folder = script.parent.parent
+        assert int(code) == expected, ending
+        copies = json.loads((folder / "report.json").read_text())["copies"]
+        assert copies[0]["place"].startswith(script.name), ending
+        printed = (folder / "1").read_bytes()
+        assert (b"permute + contiguous" in printed) == can_print, ending
+        assert b"\x1b" not in printed
+        assert b"unexpected" not in (folder / "2").read_bytes()
+
+
+def test_a_report_that_cannot_be_written_changes_no_exit_code(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "import shutil\nshutil.rmtree(sys.argv[1])\nsys.exit(7)")
+    (tmp_path / "out").mkdir()
+    words = ["--json", str(tmp_path / "out/a.json"), str(script), str(tmp_path / "out")]
+    assert main(["watch", *words]) == 7
+    told = capsys.readouterr()
+    assert "permute + contiguous" in told.out
+    assert told.err.startswith("layoutkit: error: watch: FileNotFoundError")
 
 
 def test_what_the_command_refuses(tmp_path, capsys):
