@@ -326,6 +326,14 @@ class Labels(NamedTuple):
         return Labels(self.names, *columns)
 
 
+def column_values(column: Any) -> Any:
+    """Return the values of a column of a data frame, or of an extension array, as array or list."""
+    null_count = getattr(column, "null_count", None)
+    if callable(null_count) and null_count():  # polars, whose arrays have floats in place of ints
+        return column.to_list()
+    return np.asarray(column.to_numpy())
+
+
 def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
     """Return the labels in an array with one axis or a list of single values.
 

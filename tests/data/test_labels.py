@@ -250,6 +250,41 @@ def test_columns_of_extension_types(dtype):
         assert open_index(source, missing="drop").skipped == 1
 
 
+def test_lists_of_scalars_are_labels():
+    torch = pytest.importorskip("torch")
+    for make in (torch.tensor, np.array, np.int32, np.float32):
+        assert target_of(open_index({"x": X[:3], "y": [make(n) for n in (7, 5, 7)]})) == [1, 0, 1]
+
+
+def test_columns_of_arrays_are_targets():
+    rows = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
+    index = open_index({"x": X[:2], "y": pandas().Series(rows)})
+    assert (index.labels, target_of(index)) == ([], [[1, 2], [3, 4]])
+
+
+class PolarsColumn:
+    """A stand-in for a Series of Polars, whose arrays have floats in place of missing integers."""
+
+    shape = (3,)
+
+    def __init__(self, values):
+        self.values = values
+
+    def null_count(self):
+        return self.values.count(None)
+
+    def to_list(self):
+        return self.values
+
+    def to_numpy(self):
+        return np.array(self.values, float)
+
+
+def test_large_integers_beside_a_missing_one_are_exact():
+    column = PolarsColumn([2**53 + 1, None, 2**53 + 2])
+    assert open_index({"x": X[:3], "y": column}, missing=-1).labels == [2**53 + 1, 2**53 + 2]
+
+
 def test_numpy_arrays_with_gaps():
     days = np.array(["2026-11-26", "NaT", "2025-01-02"], "M8[D]")
     masked = np.ma.array([7, 6, 5], mask=[False, True, False])

@@ -22,7 +22,7 @@ from ..formats import (
 )
 from ..io.npy import StoredArray
 from ..io.zarr import ChunkedArray, read_zarr
-from ..labels import Labels, Missing, read_labels, select_labelled
+from ..labels import Labels, Missing, column_values, read_labels, select_labelled
 from ..records import Record, records_of
 from .base import Index, Partition
 
@@ -158,8 +158,12 @@ _LABEL_KINDS = "biufcUSTOmM"  # of dtypes whose elements can be labels
 def _single_values(y: Any, name: str) -> Any:
     """Return the values of y, an array or list, if there is one for each record, else None."""
     if isinstance(y, list | tuple):
-        are_rows = any(isinstance(value, list | tuple) or np.ndim(value) for value in y)
-        return None if are_rows else list(y)
+        if any(isinstance(value, list | tuple) or getattr(value, "ndim", 0) for value in y):
+            return None
+        # Arrays of no axes, such as scalars of torch, are hashed by identity.
+        is_scalar = [hasattr(value, "ndim") and not isinstance(value, np.generic) for value in y]
+        pairs = zip(y, is_scalar, strict=True)
+        return [value.item() if scalar else value for value, scalar in pairs]
     if hasattr(y, "to_pylist"):  # a column of pyarrow
         return _single_values(y.to_pylist(), name)
     if hasattr(y, "_iter_fields"):
@@ -171,11 +175,15 @@ def _single_values(y: Any, name: str) -> Any:
         values = y.data.astype(object)
         values[np.ma.getmaskarray(y)] = None
         y = values
-    elif hasattr(y, "to_numpy"):  # a column of a data frame, or an extension array of pandas
-        y = np.asarray(y.to_numpy())
+    elif hasattr(y, "to_numpy"):
+        y = column_values(y)
+        if isinstance(y, list):
+            return _single_values(y, name)
     elif getattr(getattr(y, "dtype", None), "kind", "") != "O":
         y = _as_array(y, name)
     values = read_array(y)
+    if values.dtype == object:
+        return _single_values(values.tolist(), name)
     return values if values.dtype.kind in _LABEL_KINDS else None
 
 

@@ -25,6 +25,7 @@ from ..io.filesystem import describe_encoding, exists, join_path, open_binary, p
 from ..labels import (
     FILE_COLUMNS,
     Missing,
+    column_values,
     find_columns,
     is_missing,
     rank_classes,
@@ -119,7 +120,9 @@ def open_frame(
 
 
 def _cells_of(column: Any) -> list[Any]:
-    values = np.asarray(column.to_numpy())
+    values = column_values(column)
+    if isinstance(values, list):
+        return values
     # Items of NumPy for dates, as `tolist` makes numbers of them.
     return [*values] if values.dtype.kind in "mM" else values.tolist()
 
