@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from .._utils.validation import type_name
 from ..cpu.resize import (
-    axis_weights,
+    axis_taps,
     converted_options,
     moves_items,
     nearest_positions,
@@ -207,9 +206,10 @@ class _SymbolicWindows:
 class _ResizedWindows(_SymbolicWindows):
     """A builder of resized windows.
 
-    A window is the product of the crop with a matrix of weights along each resized axis, computed
-    in float32, or in float64 if samples are. `resize="nearest"` selects positions. Unlike the CPU
-    kernels, a product spreads a NaN along its rows and columns.
+    Along each resized axis, the taps of every position are gathered and added with the weights of
+    the kernels, in float32, or in float64 if samples are. `resize="nearest"` selects positions. A
+    product with a matrix of weights would spread a NaN over its rows, and its gradient over its
+    columns: 0 * NaN is NaN.
     """
 
     def __init__(self, options: CollateOptions, resize: ResizeOptions, *args: Any) -> None:
@@ -246,12 +246,12 @@ class _ResizedWindows(_SymbolicWindows):
             covered = np.ones((1,) * axes.sample.ndim)
             for column, axis in enumerate(resized):
                 if self.is_nearest:
-                    positions = nearest[axis][number]
-                    share = positions >= 0
-                    x = self.namespace.take(x, axis, positions.clip(0).tolist())
+                    places, weights = nearest[axis][number, :, None], None
                 else:
-                    place = [int(field[number, column]) for field in placements]
-                    x, share = self._resampled(x, axis, window[axis], *place)
+                    begin, *place = (int(field[number, column]) for field in placements)
+                    taps, weights = axis_taps(self.resize, window[axis], *place, self.computed)
+                    places = np.where(taps >= 0, begin + taps, -1)
+                x, share = self._resampled(x, axis, places, weights)
                 covered = covered * self._along(axis, share)
             x = self._filled(x, 1 - covered, self._along(self.channel, fill))
             result.append(self._flipped(x, flips[number]))
@@ -262,22 +262,32 @@ class _ResizedWindows(_SymbolicWindows):
         return values.reshape([-1 if i == axis else 1 for i in range(self.axes.sample.ndim)])
 
     def _resampled(
-        self, x: Any, axis: int, count: int, begin: int, size: int, scaled: int, first: int
+        self, x: Any, axis: int, places: Array, weights: Array | None
     ) -> tuple[Any, Array]:
-        """Return x with `count` positions along an axis, and the sum of the weights of each.
+        """Return x resampled along an axis, and the sum of the weights of each position.
 
-        The sum is less than 1 if a part of the weights is that of positions outside of x.
+        `places` (positions, taps) are indices of x; the weights of those outside of x are omitted.
+        A sum is less than 1 if some are.
         """
-        length = x.shape[axis]
-        weights = axis_weights(self.resize, count, size, scaled, first, self.computed)
-        low, high = max(begin, 0), min(begin + size, length)
-        weights = weights[:, low - begin : high - begin]
-        before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-        part = x[(slice(None),) * axis + (slice(low, high),)]
-        part = self.xp.reshape(part, (before, high - low, after))
-        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-        product = self.namespace.matmul(self._constant(weights), part)
-        return self.xp.reshape(product, shape), weights.sum(1)
+        is_inside = (places >= 0) & (places < x.shape[axis])
+        shares = (is_inside if weights is None else weights * is_inside).sum(1)
+        beside = x.shape[axis + 1 :]
+        if not is_inside.any():  # an empty slice keeps the result a function of x
+            empty = x[(slice(None),) * axis + (slice(0, 0),)]
+            zero = self._constant(np.zeros((1,) * len(x.shape), self.computed))
+            zeros = self.xp.broadcast_to(zero, (*x.shape[:axis], len(places), *beside))
+            return self.xp.concatenate([empty, zeros], axis), shares
+        indices = places.clip(0, x.shape[axis] - 1)
+        gathered = self.namespace.gather(x, axis, indices.ravel())
+        if weights is None:
+            return gathered, shares
+        along = *places.shape, *(1 for _ in beside)
+        terms = self.xp.reshape(gathered, (*x.shape[:axis], *places.shape, *beside))
+        terms = terms * self._constant(weights.reshape(along))
+        if not is_inside.all():  # omitted terms may be NaN
+            zero = self._constant(np.zeros((), self.computed))
+            terms = self.xp.where(self._constant(is_inside.reshape(along)), terms, zero)
+        return self.xp.sum(terms, axis + 1), shares
 
     def _filled(self, x: Any, share: Array, fill: Array) -> Any:
         """Return x with `share` of its values, from 0 to 1, replaced by fill values."""

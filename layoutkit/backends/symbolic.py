@@ -102,9 +102,9 @@ class ArrayNamespace(Library):
         """Return the elements at validated indices of an axis."""
         return self.xp.take(x, np.array(indices), axis)
 
-    def matmul(self, x: Any, y: Any) -> Any:
-        """Return the matrix products of x and y, computed in their dtype."""
-        return self.xp.matmul(x, y)
+    def gather(self, x: Any, axis: int, indices: Array) -> Any:
+        """Return the elements at many validated indices of an axis, which may repeat."""
+        return self.xp.take(x, indices, axis)
 
     def constant(self, values: Array, like: Any) -> Any:
         """Return values as an array that can be combined with `like`."""

@@ -592,23 +592,24 @@ def _table_bytes(request: Array) -> int:
     return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
 
 
-def axis_weights(
+def axis_taps(
     resize: ResizeOptions, count: int, size: int, scaled: int, first: int, summed: DType
-) -> Array:
-    """Return the weights of `size` source positions in each of `count` scaled positions.
+) -> tuple[Array, Array]:
+    """Return the source positions of `count` scaled positions from `first` on, and their weights.
 
-    Positions from `first` on; those outside of the scaled source have no weights. `summed` is their
-    dtype, float32 or float64.
+    Both are (count, taps); the source position is -1 where a scaled position has fewer taps. Scaled
+    positions outside of the scaled source have none. `summed` is the dtype of the weights, float32
+    or float64.
     """
     axis = AxisPlacement(count, *np.array([[size], [scaled], [first]]))
     memory = tap_tables(resize, [axis], summed)[0]
     heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
     firsts, taps = heads.reshape(count, t.POSITION).T
-    table = memory[8 * (t.HEAD + t.POSITION * count) :].view(summed).reshape(count, -1)
-    matrix = np.zeros((count, size), summed)
-    position, tap = np.nonzero(np.arange(table.shape[1]) < taps[:, None])
-    matrix[position, firsts[position] + tap] = table[position, tap]
-    return matrix
+    weights = memory[8 * (t.HEAD + t.POSITION * count) :].view(summed).reshape(count, -1)
+    numbers = np.arange(max(1, taps.max(initial=0)))
+    is_tap = numbers < taps[:, None]
+    positions = np.where(is_tap, firsts[:, None] + numbers, -1)
+    return positions, np.where(is_tap, weights[:, : len(numbers)], 0)
 
 
 def nearest_positions(

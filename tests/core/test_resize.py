@@ -468,6 +468,69 @@ def test_a_traced_float64_sample_has_a_float64_window():
     assert made.dtype == torch.float64
 
 
+# Both sides shrink, both grow, and crops reach outside of samples or do not touch them.
+HOLED = [
+    {"h": 3, "w": 2},
+    {"h": 9, "w": 7},
+    {"h": 9, "w": 2, "fit": "pad"},
+    {"h": 4, "w": 5, "crop": {"h": 9}, "offset": {"h": -3}, "fill": 1},
+    {"h": 4, "w": 5, "crop": {"w": 3}, "offset": {"w": 50}, "fill": 1},
+]
+
+
+@pytest.mark.budget(9)
+@pytest.mark.parametrize("keywords", HOLED)
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("name", FILTERS)
+def test_nan_stays_in_the_results_of_its_taps(name, antialias, keywords):
+    """Compare recorded and traced samples with the kernels, forward, and transposed, backward."""
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    if name == "lanczos" and not antialias:
+        return
+    keywords = {"resize": name, "antialias": antialias, **keywords}
+    calls = {key: keywords.pop(key) for key in ("crop", "offset") if key in keywords}
+    collator = Collator("hw->bhw", **keywords)
+    holed = photo((2, 30, 6, 5), "float32")  # a sample for each place
+    holed[0].reshape(30, 30)[np.arange(30), np.arange(30)] = np.nan
+    holed[1].reshape(30, 30)[np.arange(30), np.arange(30)] = np.inf
+    holed = holed.reshape(60, 6, 5)
+    expected = collator(list(holed), **calls)
+    traced = jax.jit(lambda x: collator([x], **calls))
+    for x, batch in zip(holed, expected, strict=True):
+        made = collator([torch.from_numpy(x).requires_grad_()], **calls)
+        np.testing.assert_allclose(made.detach().numpy()[0], batch, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(traced(x)[0], batch, rtol=0, atol=1e-3)
+    # reached[i, j]: the result at j depends on the input at i.
+    reached = np.isnan(expected[:30]).reshape(30, -1)
+    x = torch.from_numpy(np.zeros((6, 5), np.float32)).requires_grad_()
+    result = collator([x], **calls)
+    for j in range(0, result.numel(), 3):
+        direction = torch.zeros(result.numel())
+        direction[j] = np.nan
+        direction = direction.reshape(result.shape)
+        gradient = torch.autograd.grad(result, x, direction, retain_graph=True)[0]
+        np.testing.assert_array_equal(np.isnan(gradient.numpy()).ravel(), reached[:, j])
+
+
+def test_nan_stays_in_the_gradients_of_its_taps_in_compiled_functions():
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    collator = Collator("hw->bhw", h=4, w=9, resize="bicubic", fit="pad", fill=2)
+    x = photo((9, 8), "float32")
+    batch = collator([x])
+    direction = np.zeros_like(batch)
+    direction[0, 2, 4] = np.nan
+    holed = torch.from_numpy(x).requires_grad_()
+    (collator([holed]) * torch.from_numpy(direction)).sum().backward()
+    expected = np.isnan(holed.grad.numpy())
+    assert 0 < expected.sum() < expected.size
+    gradient = jax.jit(jax.grad(lambda x: (collator([x]) * direction).sum()))(x)
+    np.testing.assert_array_equal(np.isnan(gradient), expected)
+    compiled = torch.from_numpy(x).requires_grad_()
+    made = torch.compile(lambda x: collator([x]), backend="aot_eager", fullgraph=True)(compiled)
+    (made * torch.from_numpy(direction)).sum().backward()
+    np.testing.assert_array_equal(np.isnan(compiled.grad.numpy()), expected)
+
+
 def test_dask_arrays_are_not_resized():
     dask = pytest.importorskip("dask.array")
     x = dask.from_array(photo((20, 30, 3)))

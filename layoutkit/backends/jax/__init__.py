@@ -148,10 +148,6 @@ class Jax(ArrayNamespace):
         """Return x with its axes permuted."""
         return self.xp.transpose(x, order)
 
-    def matmul(self, x: Any, y: Any) -> Any:
-        """Return the matrix products of x and y; some devices would round float32 by default."""
-        return self.xp.matmul(x, y, precision="highest")
-
     def join(self, parts: Sequence[Any]) -> Any:
         """Return matrices concatenated along their columns."""
         return self.xp.concatenate(parts, axis=1)

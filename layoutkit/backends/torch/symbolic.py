@@ -60,6 +60,10 @@ class Torch(ArrayNamespace):
         # An index tensor is avoided: some tracers refuse a tensor that they did not make.
         return self.xp.stack([x.select(axis, index) for index in indices], axis)
 
+    def gather(self, x: Any, axis: int, indices: Array) -> Any:
+        """Return the elements at many validated indices of an axis, which may repeat."""
+        return self.xp.index_select(x, axis, self.constant(indices, x))
+
     def join(self, parts: Sequence[Any]) -> Any:
         """Return matrices concatenated along their columns."""
         return self.xp.cat(list(parts), dim=1)
