@@ -243,6 +243,7 @@ class _ResizedWindows(_SymbolicWindows):
         nearest = nearest_positions(window, resized, placements, shapes) if self.is_nearest else {}
         for number, sample in enumerate(samples):
             x = self.namespace.to(self._select_channels(sample), self.computed)
+            sizes = shapes[number].tolist()  # those of x may be tensors
             covered = np.ones((1,) * axes.sample.ndim)
             for column, axis in enumerate(resized):
                 if self.is_nearest:
@@ -251,7 +252,8 @@ class _ResizedWindows(_SymbolicWindows):
                     begin, *place = (int(field[number, column]) for field in placements)
                     taps, weights = axis_taps(self.resize, window[axis], *place, self.computed)
                     places = np.where(taps >= 0, begin + taps, -1)
-                x, share = self._resampled(x, axis, places, weights)
+                x, share = self._resampled(x, sizes, axis, places, weights)
+                sizes[axis] = window[axis]
                 covered = covered * self._along(axis, share)
             x = self._filled(x, 1 - covered, self._along(self.channel, fill))
             result.append(self._flipped(x, flips[number]))
@@ -262,27 +264,27 @@ class _ResizedWindows(_SymbolicWindows):
         return values.reshape([-1 if i == axis else 1 for i in range(self.axes.sample.ndim)])
 
     def _resampled(
-        self, x: Any, axis: int, places: Array, weights: Array | None
+        self, x: Any, sizes: list[int], axis: int, places: Array, weights: Array | None
     ) -> tuple[Any, Array]:
-        """Return x resampled along an axis, and the sum of the weights of each position.
+        """Return x of `sizes` resampled along an axis, and the sum of the weights of each position.
 
         `places` (positions, taps) are indices of x; the weights of those outside of x are omitted.
         A sum is less than 1 if some are.
         """
-        is_inside = (places >= 0) & (places < x.shape[axis])
+        is_inside = (places >= 0) & (places < sizes[axis])
         shares = (is_inside if weights is None else weights * is_inside).sum(1)
-        beside = x.shape[axis + 1 :]
+        outer, inner = sizes[:axis], sizes[axis + 1 :]
         if not is_inside.any():  # an empty slice keeps the result a function of x
             empty = x[(slice(None),) * axis + (slice(0, 0),)]
-            zero = self._constant(np.zeros((1,) * len(x.shape), self.computed))
-            zeros = self.xp.broadcast_to(zero, (*x.shape[:axis], len(places), *beside))
+            zero = self._constant(np.zeros((1,) * len(sizes), self.computed))
+            zeros = self.xp.broadcast_to(zero, (*outer, len(places), *inner))
             return self.xp.concatenate([empty, zeros], axis), shares
-        indices = places.clip(0, x.shape[axis] - 1)
+        indices = places.clip(0, sizes[axis] - 1)
         gathered = self.namespace.gather(x, axis, indices.ravel())
         if weights is None:
             return gathered, shares
-        along = *places.shape, *(1 for _ in beside)
-        terms = self.xp.reshape(gathered, (*x.shape[:axis], *places.shape, *beside))
+        along = *places.shape, *(1 for _ in inner)
+        terms = self.xp.reshape(gathered, (*outer, *places.shape, *inner))
         terms = terms * self._constant(weights.reshape(along))
         if not is_inside.all():  # omitted terms may be NaN
             zero = self._constant(np.zeros((), self.computed))
