@@ -2,11 +2,14 @@
 
 import datetime
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from record_files import tar
 
+import layoutkit.data.labels
 from layoutkit import DataError
 from layoutkit.data import (
     ArrayProvider,
@@ -248,6 +251,27 @@ def test_columns_of_extension_types(dtype):
             open_index(source)
         assert target_of(open_index(source, missing=-1)) == [1, -1, 0]
         assert open_index(source, missing="drop").skipped == 1
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), [None, None]])
+def test_rows_of_numbers_with_a_missing_row(gap):
+    rows = [[1.0, 2.0], gap, [3.0, 4.0]]
+    column = pandas().Series(rows)
+    frame = pandas().DataFrame({"path": PATHS[:3], "label": column})
+    sources = {"x": X[:3], "y": rows}, {"x": PATHS[:3], "y": column}, frame
+    for source in sources:
+        with pytest.raises(DataError, match=r"has no label \(1 of 3"):
+            open_index(source)
+        assert target_of(open_index(source, missing=-1)) == [[1, 2], [-1, -1], [3, 4]]
+        assert target_of(open_index(source, missing="drop")) == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("label", [{1: 2}, {3}])
+def test_a_label_is_a_number_or_a_word(label):
+    frame = pandas().DataFrame({"path": PATHS[:2], "label": ["a", label]})
+    for source in (frame, {"x": X[:2], "y": ["a", label]}):
+        with pytest.raises(DataError, match=r"numbers or (words|strings)"):
+            open_index(source)
 
 
 def test_lists_of_scalars_are_labels():
@@ -585,3 +609,17 @@ def test_a_member_that_no_sample_has_is_no_label(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar([("0.jpg", b"i"), ("0.cls", b"1")]))
     with pytest.raises(DataError, match=r"sample 0 has no label \(1 of 1"):
         open_index(tmp_path / "a.tar", columns={"label": "class"})
+
+
+def test_one_module_decides():
+    """Find other modules that know names of columns, order classes or look for missing labels."""
+    own = Path(layoutkit.data.labels.__file__)
+    signs = r'"file_?path"|startswith\("label|fullmatch\(.label|sorted\([^)]*label|label != label'
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in own.parent.parent.rglob("*.py")
+        if path != own
+        for line in path.read_text().splitlines()
+        if re.search(signs, line)
+    ]
+    assert found == []

@@ -22,7 +22,7 @@ from ..formats import (
 )
 from ..io.npy import StoredArray
 from ..io.zarr import ChunkedArray, read_zarr
-from ..labels import Labels, Missing, column_values, read_labels, select_labelled
+from ..labels import Labels, Missing, column_values, is_missing, read_labels, select_labelled
 from ..records import Record, records_of
 from .base import Index, Partition
 
@@ -146,10 +146,24 @@ def labels_of(y: Any, name: str, classes: Any = None) -> Labels:
     if classes is not None:
         return _labels_in_classes(read_array(_as_array(y, name)), _as_array(classes, "classes"))
     values = _single_values(y, name)
+    if values is None:
+        are_objects = getattr(getattr(y, "dtype", None), "kind", "") == "O"
+        rows = [*y] if isinstance(y, list | tuple) or are_objects else []
+        if any(map(is_missing, rows)):
+            return _labels_of_rows(rows, name)
     labels = Labels([]) if values is None else read_labels(values, name)
     is_target = values is None or labels.targets is values
     # Targets remain what they are: rows, or lazy arrays.
     return Labels([], None, _as_array(y, name)) if is_target else labels
+
+
+def _labels_of_rows(rows: list[Any], name: str) -> Labels:
+    """Return targets of several numbers each, -1 for missing ones."""
+    without = np.fromiter(map(is_missing, rows), bool, len(rows))
+    present = _as_array([row for row, gap in zip(rows, without, strict=True) if not gap], name)
+    targets = np.full((len(rows), *present.shape[1:]), -1, present.dtype)
+    targets[~without] = present
+    return Labels([], None, targets, without)
 
 
 _LABEL_KINDS = "biufcUSTOmM"  # of dtypes whose elements can be labels

@@ -9,7 +9,7 @@ import csv
 import io
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -33,7 +33,7 @@ from ..labels import (
 )
 from ..records import Record, records_of
 from .base import Index, NamePolicy, Partition
-from .files import as_path
+from .files import FilesIndex, as_path
 
 
 class TableColumns(NamedTuple):
@@ -109,14 +109,24 @@ def open_frame(
     check_has_records(frame.shape[0], "the data frame", "there is no row")
     used = (found.filename, found.offset, found.length, *found.labels)
     cells = {place: _cells_of(frame[frame.columns[place]]) for place in used if place is not None}
+    if len(found.labels) == 1 and any(isinstance(y, _ROWS) for y in cells[found.labels[0]]):
+        # Targets of several numbers each, which have no place in a table.
+        source = {"x": cells[found.filename], "y": cells[found.labels[0]]}
+        return FilesIndex(source, kind, partition, missing)
     rows = TableRows("the data frame", bool(found.labels), is_text=False)
     for number in range(frame.shape[0]):
         row = {place: column[number] for place, column in cells.items()}
         name = as_path(row[found.filename], number)
         labels = [row[place] for place in found.labels]
+        place = f"row {number} of the data frame"
+        if not all(isinstance(label, Hashable) for label in labels):
+            raise DataError(f"{place} has the labels {labels!r}; they must be numbers or words")
         if not rows.add(name, *_span(row, found), labels) and not rows.unlabelled:
-            rows.unlabelled = f"row {number} of the data frame"
+            rows.unlabelled = place
     return TableIndex(kind, None, rows, partition, missing)
+
+
+_ROWS = (list, tuple, np.ndarray)
 
 
 def _cells_of(column: Any) -> list[Any]:
