@@ -34,7 +34,7 @@ from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
-from .layout.pattern import as_shape, parse_pattern
+from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
 from .planning.collate import (
@@ -324,6 +324,8 @@ class Collator:
         """
         options = self._options
         sizes = as_shape(shape)
+        if max(sizes, default=0) >= MAX_ELEMENTS:
+            raise ShapeError(f"shape is {sizes}, too large for any sample; pass image.shape")
         try:
             axes = options.completed(len(sizes))
         except ShapeError:
@@ -376,14 +378,15 @@ class Collator:
                 "arrays; select these from the sequence, or name the axis of samples on the left"
             )
         try:
-            sequence = samples if isinstance(samples, list | tuple) else list(samples)
+            sequence = tuple(samples)  # an argument's __array__ may change a list
         except TypeError:
             raise ArgumentError(
                 f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays'
             ) from None
         if not sequence:
             raise ShapeError("there are no samples; a batch has at least one")
-        if sequence is not samples and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
+        is_array = not isinstance(samples, list | tuple)
+        if is_array and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
             self._check_not_one_sample(samples, sequence[0])
         return sequence
 

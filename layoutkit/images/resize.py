@@ -23,6 +23,7 @@ from ..memory import Array
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.resize import (
     FIT_MODES,
+    MAX_SIDE,
     Placement,
     Placements,
     ResizeOptions,
@@ -281,8 +282,11 @@ def _check_image(image: Any) -> Array:
 def as_size(size: Sequence[int], name: str = "size") -> tuple[int, int]:
     """Return (height, width) as two ints; raise ShapeError unless both are at least 1."""
     sides = [as_int(side) or 0 for side in size] if isinstance(size, Iterable) else []
-    if len(sides) != 2 or min(sides) < 1:
-        raise ShapeError(f"{name} is {size!r}; it must be (height, width), each at least 1")
+    if len(sides) != 2 or min(sides) < 1 or max(sides) > MAX_SIDE:
+        raise ShapeError(
+            f"{name} is {size!r}; it must be (height, width), each at least 1 and at most "
+            f"{MAX_SIDE}"
+        )
     return sides[0], sides[1]
 
 

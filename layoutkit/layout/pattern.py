@@ -184,7 +184,7 @@ def _names(layout: Layout) -> list[str]:
     return [name for group in layout.named for name in group]
 
 
-_UNCOUNTABLE = 1 << 58  # elements; with 32 bytes each, 64 bits cannot hold the number of bytes
+MAX_ELEMENTS = 1 << 58  # with 32 bytes each, 64 bits cannot hold the number of bytes
 
 _NO_SIZES: Mapping[str, SupportsIndex] = MappingProxyType({})
 
@@ -471,7 +471,7 @@ def _check_countable(sizes: Mapping[str, int]) -> None:
 
     NumPy multiplies the sizes of the other axes of an empty array as well.
     """
-    if 0 in sizes.values() and prod(size or 1 for size in sizes.values()) >= _UNCOUNTABLE:
+    if 0 in sizes.values() and prod(size or 1 for size in sizes.values()) >= MAX_ELEMENTS:
         letter, size = max(sizes.items(), key=lambda item: item[1])
         raise ShapeError(f"{letter} is {size}, too large for any array; give its true size")
 

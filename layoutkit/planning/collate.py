@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +23,14 @@ from .._utils import late
 from .._utils.validation import as_int, check_choice, type_name
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
 from ..layout.parsing import Layout
-from ..layout.pattern import Pattern, Permutation, axis_name, check_rank, parse_pattern
+from ..layout.pattern import (
+    MAX_ELEMENTS,
+    Pattern,
+    Permutation,
+    axis_name,
+    check_rank,
+    parse_pattern,
+)
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
@@ -34,7 +42,7 @@ from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
 from .plan import Part, Plan, make_single_plan
-from .resize import Placements, ResizeOptions, parse_resize, place_samples
+from .resize import MAX_SIDE, Placements, ResizeOptions, parse_resize, place_samples
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
 
@@ -128,7 +136,8 @@ class SampleAxes(NamedTuple):
     def window(self, options: CollateOptions, shapes: Array) -> tuple[int, ...]:
         """Return the window size of every sample; `shapes` has a row for each sample.
 
-        Raises ShapeError if samples differ along an axis without a window size.
+        Raises ShapeError if samples differ along an axis without a window size, or if a window is
+        too large for any memory.
         """
         shapes = select_channel_sizes(options, self, shapes)
         first = shapes[0].tolist()
@@ -143,10 +152,16 @@ class SampleAxes(NamedTuple):
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
                 )
-        return tuple(
+        window = tuple(
             size if name is None else options.options.sizes[name]
             for name, size in zip(self.cropped_names, first, strict=True)
         )
+        if prod(window) >= MAX_ELEMENTS:
+            raise ShapeError(
+                f'"{self.pattern.text}" has windows of shape {window}, which no memory holds; give '
+                "smaller sizes"
+            )
+        return window
 
     def places(self) -> dict[str, int]:
         """Return the index in a sample of each axis that windows can be cropped along, by name."""
@@ -262,6 +277,12 @@ def _check_resized_axes(task: ConvertOptions) -> None:
             f'resize= without a size of the result along an axis of "{task.pattern.left}" that is '
             "not folded; give one, as in h=224, w=224"
         )
+    for name in single:
+        size = as_int(task.sizes.get(name))
+        if size is not None and size > MAX_SIDE:
+            raise ArgumentError(
+                f"{name}={size} with resize=; samples are resized to at most {MAX_SIDE} positions"
+            )
 
 
 def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._utils.validation import as_int, check_choice
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..layout.pattern import Permutation, axis_name
+from ..layout.pattern import MAX_ELEMENTS, Permutation, axis_name
 from ..memory import Array
 from ..normalize import shorten
 from ..spec import DType, dtype_kind, integer_bounds
@@ -190,7 +190,7 @@ def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ArgumentError(form)
         number = as_int(pair[1])
-        if number is None or number < 0:
+        if number is None or not 0 <= number < MAX_ELEMENTS:
             raise ArgumentError(form)
         sizes[axis_name(pair[0])] = number
     return tuple(sorted(sizes.items()))

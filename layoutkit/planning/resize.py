@@ -24,6 +24,7 @@ from .centering import centered_start
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
+MAX_SIDE = (1 << 31) - 1  # positions of a resized axis: products of two fit 64 bits
 
 
 class ResizeOptions(NamedTuple):
@@ -175,8 +176,10 @@ def parse_resize(
             'resize="bicubic"'
         )
     side = None if short_side is None else as_int(short_side)
-    if short_side is not None and (side is None or side < 1):
-        raise ArgumentError(f"short_side={short_side!r}; it must be a whole number of at least 1")
+    if short_side is not None and (side is None or not 1 <= side <= MAX_SIDE):
+        raise ArgumentError(
+            f"short_side={short_side!r}; it must be a whole number from 1 to {MAX_SIDE}"
+        )
     if side is not None and fit != "stretch":
         raise ArgumentError(
             f"short_side={side} and fit={fit!r} both say how samples are scaled; remove one"
@@ -192,9 +195,10 @@ def _parse_pad_before(pad_before: Any, fit: str) -> tuple[tuple[str, int], ...]:
     result = []
     for name, value in pad_before.items() if isinstance(pad_before, Mapping) else [(None, None)]:
         number = as_int(value)
-        if not isinstance(name, str) or number is None or number < 0:
+        if not isinstance(name, str) or number is None or not 0 <= number <= MAX_SIDE:
             raise ArgumentError(
-                f'pad_before={pad_before!r}; it must be a dict of whole numbers, such as {{"h": 0}}'
+                f"pad_before={pad_before!r}; it must be a dict of whole numbers up to {MAX_SIDE}, "
+                'such as {"h": 0}'
             )
         result.append((axis_name(name), number))
     return tuple(result)
@@ -224,7 +228,7 @@ def place_samples(
     Raises
     ------
     ShapeError
-        A crop is empty or outside of its sample, or a window is not covered.
+        A crop is empty, too large or outside of its sample, or a window is not covered.
     """
     extents = sizes.copy()
     for axis, values in crops.items():
@@ -239,6 +243,7 @@ def place_samples(
     if options.short_side is not None:
         shorter = extents.min(1, keepdims=True)
         scaled = extents * options.short_side // shorter
+        _check_scaled(names, scaled, options.short_side)
         _check_covered(names, scaled, target, options.short_side, may_fill)
         firsts = centered_start(scaled - target, center)
     elif options.fit == "cover":
@@ -268,14 +273,23 @@ def _axis_index(name: str, names: tuple[str, ...]) -> int:
     return names.index(name)
 
 
+def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
+    for number, axis in np.argwhere(scaled > MAX_SIDE)[:1].tolist():
+        raise ShapeError(
+            f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
+            f"short_side={side}, and at most {MAX_SIDE} is possible; give a smaller short_side"
+        )
+
+
 def _check_crops(
     names: tuple[str, ...], sizes: Array, begins: Array, extents: Array, may_fill: bool
 ) -> None:
-    for number, axis in np.argwhere(extents < 1)[:1].tolist():
+    for number, axis in np.argwhere((extents < 1) | (extents > MAX_SIDE))[:1].tolist():
         is_sample = sizes[number, axis] == extents[number, axis]
         raise ShapeError(
             f"sample {number} has {'size' if is_sample else 'a crop of'} "
-            f"{extents[number, axis]} along {names[axis]}; a resized part has at least one position"
+            f"{extents[number, axis]} along {names[axis]}; a resized part has from 1 to "
+            f"{MAX_SIDE} positions"
         )
     if may_fill:
         return

@@ -851,3 +851,24 @@ def test_samples_of_other_bands_are_cropped():
     samples = [np.zeros((4, 4, count), np.uint8) for count in (6, 5)]
     with pytest.raises(layoutkit.ShapeError, match="or give its window, as in c=224"):
         layoutkit.collate(samples, "hwc->bchw")
+
+
+@pytest.mark.parametrize("change", ["clear", "pop", "double", "replace"])
+@pytest.mark.parametrize("argument", ["offset", "flip"])
+@pytest.mark.parametrize("keywords", [{}, {"resize": "bilinear", "crop": {"h": 5}}])
+def test_a_list_of_samples_may_change_during_the_call(change, argument, keywords):
+    """Use the samples that the list had when the call began."""
+    samples = [photo((9, 8, 3)) for _ in range(3)]
+    expected = collate(list(samples), "hwc->bchw", h=4, **keywords)
+
+    class Changing:
+        def __array__(self, dtype=None, copy=None):
+            if change == "replace":
+                samples[:] = [None] * 3
+            else:
+                {"clear": samples.clear, "pop": samples.pop}.get(change, lambda: samples * 2)()
+                samples.extend(samples if change == "double" else [])
+            return np.array([False] * 3) if argument == "flip" else np.array([2, 2, 2])
+
+    made = collate(samples, "hwc->bchw", h=4, **keywords, **{argument: {"h": Changing()}})
+    assert_same(made, expected)

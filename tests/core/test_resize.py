@@ -793,6 +793,58 @@ def test_wrong_calls(options, call, error, message):
     assert (out == 77).all()
 
 
+LARGE = [2**31, 2**32, 2**55, 2**61, 2**62 - 1, 2**63, 2**64, 10**30]
+LIMITED = {
+    "short side": lambda x, n: collate([x], "hw->bhw", h=4, w=4, resize="area", short_side=n),
+    "height": lambda x, n: collate([x], "hw->bhw", h=n, w=4, resize="nearest"),
+    "crop": lambda x, n: collate([x], "hw->bhw", h=4, resize="area", crop={"h": n}, fill=0),
+    "crops": lambda x, n: collate([x], "hw->bhw", h=4, resize="area", crop={"h": [n]}, fill=0),
+    "own crop": lambda x, n: Collator("hw->bhw", h=4, resize="area", crop={"h": n}, fill=0)([x]),
+    "padding": lambda x, n: collate(
+        [x], "hw->bhw", h=4, resize="area", fit="pad", pad_before={"h": n}
+    ),
+    "placement": lambda x, n: Collator("hw->bhw", h=4, w=4, resize="area").placement((n, 5)),
+    "size": lambda x, n: layoutkit.images.fit(x, (4, n)),
+    "scaled": lambda x, n: layoutkit.images.fit(x, (4, 4), short_side=n),
+    "placed": lambda x, n: layoutkit.images.placement((n, n), (4, 4)),
+    "decoder": lambda x, n: layoutkit.images.Decoder((n, 4)),
+    "reader": lambda x, n: layoutkit.images.Reader((n, 4)),
+}
+EXTREME = {
+    "window": lambda x, n: collate([x], "hw->bhw", h=n, fill=0),
+    "inside": lambda x, n: collate([x], "hw->bhw", h=n),
+    "canvas": lambda x, n: convert(x, "hw->hw", pad_to={"h": n}),
+    "before": lambda x, n: convert(x, "hw->hw", pad_to={"h": n}, pad_before={"h": 1}),
+    "offset": lambda x, n: collate([x], "hw->bhw", h=4, offset={"h": n}, fill=0),
+    "scaled offset": lambda x, n: collate(
+        [x], "hw->bhw", h=4, resize="area", offset={"h": n}, fill=0
+    ),
+}
+
+
+@pytest.mark.parametrize("what", [*LIMITED, *EXTREME])
+def test_sizes_have_a_limit(what):
+    """Raise an error of the library, whatever the size; nothing is cut to 64 bits."""
+    x = photo((7, 9))
+    call = LIMITED.get(what) or EXTREME[what]
+    for size in LARGE if what in LIMITED else [n for n in LARGE if n > 2**60]:
+        with pytest.raises((ShapeError, ArgumentError)) as error:
+            call(x, size)
+        assert str(error.value).count(";") == 1, error.value
+
+
+def test_the_largest_sizes_are_exact():
+    x = photo((9, 9), "float32")
+    side = 2**31 - 1
+    for name in FILTERS:
+        made = collate([x], "hw->bhw", h=2, w=3, resize=name, short_side=side)
+        np.testing.assert_allclose(made[0], np.full((2, 3), x[4, 4]), rtol=1e-5)
+    far = collate([x], "hw->bhw", h=2, w=3, resize="area", short_side=side // 9 * 9 - 9, fill=0)
+    np.testing.assert_allclose(far[0], np.full((2, 3), x[4, 4]), rtol=1e-5)
+    with pytest.raises(ShapeError, match=r"sample 0 has size 2761.* along w after short_side="):
+        collate([x[:7]], "hw->bhw", h=2, w=3, resize="area", short_side=side)
+
+
 def test_wrong_samples():
     collator = Collator("hwc->bchw", h=8, w=8, resize="bilinear")
     with pytest.raises(ShapeError, match="sample 1 has size 2 along c"):
