@@ -243,15 +243,14 @@ class _ResizedWindows(_SymbolicWindows):
         nearest = nearest_positions(window, resized, placements, shapes) if self.is_nearest else {}
         for number, sample in enumerate(samples):
             x = self.namespace.to(self._select_channels(sample), self.computed)
-            sizes = shapes[number].tolist()  # those of x may be tensors
+            sizes = shapes[number].tolist()  # sizes of x itself may be tensors
             covered = np.ones((1,) * axes.sample.ndim)
             for column, axis in enumerate(resized):
                 if self.is_nearest:
                     places, weights = nearest[axis][number, :, None], None
                 else:
-                    begin, *place = (int(field[number, column]) for field in placements)
-                    taps, weights = axis_taps(self.resize, window[axis], *place, self.computed)
-                    places = np.where(taps >= 0, begin + taps, -1)
+                    along = [int(field[number, column]) for field in placements]
+                    places, weights = self._taps(window[axis], *along)
                 x, share = self._resampled(x, sizes, axis, places, weights)
                 sizes[axis] = window[axis]
                 covered = covered * self._along(axis, share)
@@ -262,6 +261,13 @@ class _ResizedWindows(_SymbolicWindows):
     def _along(self, axis: int | None, values: Array) -> Array:
         """Return values along an axis of samples; axis=None: a single value."""
         return values.reshape([-1 if i == axis else 1 for i in range(self.axes.sample.ndim)])
+
+    def _taps(
+        self, count: int, begin: int, size: int, scaled: int, first: int
+    ) -> tuple[Array, Array]:
+        """Return the indices in a sample of the taps of `count` positions, and the weights."""
+        taps, weights = axis_taps(self.resize, count, size, scaled, first, self.computed)
+        return np.where(taps >= 0, begin + taps, -1), weights
 
     def _resampled(
         self, x: Any, sizes: list[int], axis: int, places: Array, weights: Array | None

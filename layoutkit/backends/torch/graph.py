@@ -106,7 +106,8 @@ def _collator_arguments(collator: Any) -> Any:
 
 
 def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
-    windows = parse_collate_options(pattern, **keywords, **dict.fromkeys(names, 1))
+    sizes: dict[str, Any] = dict.fromkeys(names, 1)
+    windows = parse_collate_options(pattern, **keywords, **sizes)
     return json.dumps(windows._replace(options=windows.options._replace(sizes={})).keywords())
 
 
