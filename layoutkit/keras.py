@@ -34,9 +34,11 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
         ])
 
     Takes the arguments of `layoutkit.Converter`, and Keras' `name`. `dtype` is the dtype of the
-    result, or a DTypePolicy, whose compute dtype it is; the input is not cast before, so uint8
-    stays uint8. The layer does not have weights. It is saved and loaded with its model (import this
-    module before loading), and supports gradients.
+    result, or a DTypePolicy or its name, whose compute dtype it is. Without it, the result of
+    `scale`, `mean` or `std` has the compute dtype of Keras' global policy, such as float16 for
+    "mixed_float16", and other results have the dtype of the input; the input is not cast before,
+    so uint8 stays uint8. The layer does not have weights. It is saved and loaded with its model
+    (import this module before loading), and supports gradients.
 
     Raises
     ------
@@ -54,9 +56,7 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
                 f"set KERAS_BACKEND to one of {', '.join(_BACKENDS)}"
             )
         super().__init__(name=name, trainable=trainable, autocast=False)
-        if isinstance(keywords.get("dtype"), keras.dtype_policies.DTypePolicy):
-            keywords["dtype"] = keywords["dtype"].compute_dtype
-        self.converter = Converter(pattern, **keywords)
+        self.converter = Converter(pattern, **keywords | {"dtype": _result_dtype(keywords)})
         self.built = True
 
     def call(self, inputs: Any) -> Any:
@@ -108,6 +108,17 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
                 size if size is not None else 1 if axis in ones else prime * divisor
                 for axis, size in enumerate(shape)
             )
+
+
+def _result_dtype(keywords: dict[str, Any]) -> Any:
+    """Return the argument `dtype` of the Converter of a layer with these keywords."""
+    dtype = keywords.get("dtype")
+    if dtype is None and any(keywords.get(name) is not None for name in ("scale", "mean", "std")):
+        dtype = keras.config.dtype_policy()
+    if isinstance(dtype, str) and dtype.startswith("mixed_"):
+        dtype = keras.dtype_policies.get(dtype)
+    is_policy = isinstance(dtype, keras.dtype_policies.DTypePolicy)
+    return dtype.compute_dtype if is_policy else dtype
 
 
 def _with_none(text: str, example: tuple[int, ...], shape: Any) -> str:

@@ -93,7 +93,7 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
 
     def _see(self, func: Any, args: Any, result: Any, timing: _Timing) -> None:
         """Record an operation of plain tensors."""
-        first = args[0] if args else None
+        first: Any = args[0] if args else None
         packet = func.overloadpacket
         if packet in _JOINS and all(map(_is_plain, [*first, result])):
             self._join(_JOINS[packet], list(first), result, timing)

@@ -106,6 +106,7 @@ class Report:
         self.seconds = 0.0
         self.errors: Counter[str] = Counter()
         self._min_bytes = min_bytes
+        self._folder: Path | None
         try:
             self._folder = Path.cwd()
         except OSError:  # it was removed

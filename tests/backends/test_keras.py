@@ -105,6 +105,38 @@ def test_a_dtype_policy_stands_for_its_compute_dtype():
     assert again.converter == layer.converter
 
 
+@pytest.mark.parametrize(
+    ("policy", "dtype"),
+    [
+        ("mixed_float16", "float16"),
+        ("mixed_bfloat16", "bfloat16"),
+        ("float16", "float16"),
+        ("float32", "float32"),
+    ],
+)
+def test_the_global_policy_is_that_of_formulas_without_a_dtype(policy, dtype):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        layers = [
+            Convert("bhwc->bchw", scale=1 / 255),
+            Convert("bhwc->bchw", dtype=policy, mean=3),
+            Convert("bhwc->bchw"),
+            Convert("bhwc->bchw", clip=(0, 9)),
+            Convert("bhwc->bchw", dtype="int32", scale=2, casting="unsafe"),
+        ]
+    finally:
+        keras.config.set_dtype_policy(before)
+    found = [
+        keras.backend.standardize_dtype(layer(keras.ops.convert_to_tensor(IMAGES)).dtype)
+        for layer in layers
+    ]
+    assert found == [dtype, dtype, "uint8", "uint8", "int32"]
+    assert layers[0](keras.Input((8, 6, 3), dtype="uint8")).dtype == dtype
+    again = Convert.from_config(layers[0].get_config())  # under another policy
+    assert again.converter == layers[0].converter
+
+
 def test_a_config_makes_the_layer():
     for layer in (
         Convert("b(hw)c->bchw", h=4, casting="saturate", copy=True, name="x", dtype="uint8"),
