@@ -23,6 +23,7 @@ from ..accumulation import Accumulator
 from ..converter import Converter
 from ..errors import ArgumentError
 from ..layout.pattern import Permutation
+from ..normalize import CHANNEL
 from ..planning.chunked import (
     ChunkedPlan,
     Chunks,
@@ -32,11 +33,12 @@ from ..planning.chunked import (
     options_of_chunk,
     required_chunks,
 )
-from ..spec import DType
+from ..spec import CPU, ArraySpec, DType
 from .base import Adapter
 from .dispatch import as_array
 
 if TYPE_CHECKING:
+    from ..planning.options import ConvertOptions
     from ..planning.plan import Plan
 
 # While set, rechunking is appended to this list, for a plan, and no warning is issued.
@@ -140,22 +142,25 @@ class ChunkedAdapter(Adapter):
             raise ArgumentError(
                 f"x is a {self.library} array; omit device=, and convert in its workers"
             )
-        plan = converter.plan(converter.spec_of(x))
         task = converter.options
+        chunks = self._known_chunks(task, x)
+        shape = tuple(map(sum, chunks))
+        plan = converter.plan(ArraySpec.of(task.pattern.left, shape, x.dtype, CPU))
         if plan.kernel == "view" and plan.source.axes == plan.target.axes:
             return x
-        move, picks = task.select_channels(x.shape)
+        move, picks = task.select_channels(shape)
         full_move = move if picks is None else picks.whole(move)
         cuts = self.allowed_chunks(
-            required_chunks(full_move, x.chunks, {picks.letter} if picks else set())
+            required_chunks(full_move, chunks, {picks.letter} if picks else set())
         )
-        x = self._with_chunks(x, full_move, cuts, task.pattern.text)
+        x = self._with_chunks(x, chunks, full_move, cuts, task.pattern.text)
         result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
         chunk_task = options_of_chunk(task, full_move, cuts)
         varied_constants = chunk_constants(task.formula, full_move, cuts)
         source_axes, target_axes = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
+        unknown = {axis for axis, size in zip(source_axes, x.shape, strict=True) if isnan(size)}
         converter_of_chunk = Converter.from_options(chunk_task)
         pairs = [(x, source_axes)]
         kwargs = {"converter": converter_of_chunk}
@@ -172,7 +177,13 @@ class ChunkedAdapter(Adapter):
             _convert_chunk,
             kwargs,
             target_axes,
-            dict(zip(target_axes, folded_chunks(move.target, move, result_cuts), strict=True)),
+            {
+                axis: sizes
+                for axis, sizes in zip(
+                    target_axes, folded_chunks(move.target, move, result_cuts), strict=True
+                )
+                if axis not in unknown
+            },
             plan.target.dtype,
         )
         return self.compute_blockwise(job, pairs)
@@ -198,15 +209,44 @@ class ChunkedAdapter(Adapter):
         """Return chunks that the library supports instead of `cuts`: the same number or fewer."""
         return cuts
 
-    def _with_chunks(self, x: Any, move: Permutation, cuts: Mapping[str, Chunks], text: str) -> Any:
-        """Return x in the chunks that the conversion needs; warn if it is rechunked."""
+    def _known_chunks(self, task: ConvertOptions, x: Any) -> tuple[Chunks, ...]:
+        """Return the chunks of x, with 1 for each unknown size along axes that are only moved.
+
+        Raises ArgumentError if the conversion needs an unknown size.
+        """
+        pattern = task.pattern.completed(x.ndim)
+        needed = set(task.sizes) | ({CHANNEL} if task.channels is not None else set())
+        if task.formula is not None and task.formula.per_channel:
+            needed.add(task.formula.axis)
+        # The plan raises if the ranks differ.
+        for group, chunks in zip(pattern.source.groups, x.chunks, strict=False):
+            is_moved = len(group) == 1 and group in pattern.target.groups
+            is_needed = not is_moved or pattern.source.name(group[0]) in needed
+            if is_needed and any(map(isnan, chunks)):
+                self.facts(x, "x")  # raises
+        return tuple(tuple(1 if isnan(size) else size for size in sizes) for sizes in x.chunks)
+
+    def _with_chunks(
+        self,
+        x: Any,
+        given: tuple[Chunks, ...],
+        move: Permutation,
+        cuts: Mapping[str, Chunks],
+        text: str,
+    ) -> Any:
+        """Return x, of the `given` chunks, in those that are needed; warn if it is rechunked."""
         chunks = folded_chunks(move.source, move, cuts)
-        if chunks == x.chunks:
+        if chunks == given:
             return x
-        pairs = zip(move.source.groups, x.chunks, chunks, strict=True)
+        pairs = zip(move.source.groups, given, chunks, strict=True)
         axis_names = [
             " ".join(map(move.source.name, group)) for group, old, new in pairs if old != new
         ]
+        # Unknown sizes stay unknown: these axes keep their chunks.
+        chunks = tuple(
+            old if new == known else new
+            for old, known, new in zip(x.chunks, given, chunks, strict=True)
+        )
         rechunked = Rechunked(tuple(axis_names), x.nbytes, chunks)
         log = _rechunk_log.get()
         if log is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import prod
+from math import isnan, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +25,16 @@ Sides = tuple[tuple[Chunks, ...], tuple[Chunks, ...]]  # of x and of the result
 
 
 class Rechunked(NamedTuple):
-    """An array that is rechunked before it is converted: the axes, and its size in bytes."""
+    """An array that is rechunked before it is converted: the axes, and its size in bytes or nan."""
 
     axes: tuple[str, ...]
-    nbytes: int
+    nbytes: float
     chunks: tuple[Chunks, ...]
 
     def __str__(self) -> str:
+        amount = "all" if isnan(self.nbytes) else f"{self.nbytes:,}"
         return (
-            f"other chunks along {', '.join(self.axes)}: {self.nbytes:,} bytes are put together "
+            f"other chunks along {', '.join(self.axes)}: {amount} bytes are put together "
             f"anew; rechunk to {self.chunks} where x is made, or leave these axes whole"
         )
 

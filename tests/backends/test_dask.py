@@ -45,6 +45,50 @@ CASES = [
 ]
 
 
+def selected(mask, axis, chunks=(2, 3, 6, 2)):
+    """Return a lazy selection of X, whose sizes along an axis are not known."""
+    index = [slice(None)] * axis + [da.from_array(np.array(mask), chunks=chunks[axis])]
+    return lazy(chunks)[tuple(index)]
+
+
+@pytest.mark.parametrize(("axis", "mask"), [(0, [1, 0, 0, 0, 1]), (1, [0, 1, 1, 0, 1, 0, 1, 1])])
+@pytest.mark.parametrize(
+    ("pattern", "keywords", "needs"),
+    [
+        ("bhwc->bchw", {}, ""),
+        ("bhwc->chwb", {"dtype": "float32", "scale": 0.5}, ""),
+        ("bhwc->bhwc", {}, ""),
+        ("batch height width c -> height batch c width", {}, ""),
+        ("...c->c...", {}, ""),
+        ("bhwc->bchw", {"mean": MEANS}, ""),
+        ("bhwc->b1chw", {}, ""),
+        ("bhwc->bchw", {"channels": (2, 0)}, ""),
+        ("bhwc->bchw", {"memory": "bhwc"}, ""),
+        ("bhwc->bh(cw)", {}, ""),
+        ("bhwc->bchw", {"mean": {"b": list(range(5))}}, "b"),
+        ("bhwc->bchw", {"mean": {"h": list(range(8))}}, "h"),
+        ("bhwc->(bc)hw", {}, "b"),
+        ("bhwc->b(hc)w", {}, "h"),
+        ("bhwc->bf", {}, "h"),
+        ("bhwc->bchw", {"pad_to": {"w": 9}}, "bh"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*needs other chunks")
+def test_sizes_along_axes_that_only_move_may_be_unknown(pattern, keywords, needs, axis, mask):
+    x = selected(np.array(mask, bool), axis)
+    assert np.isnan(x.shape[axis])
+    if "bh"[axis] in needs:
+        with pytest.raises(ArgumentError, match=r"not known before .* x\.compute_chunk_sizes\(\)"):
+            convert(x, pattern, **keywords)
+        return
+    want = convert(X.compress(mask, axis), pattern, **keywords)
+    y = convert(x, pattern, **keywords)
+    assert (y.ndim, y.dtype) == (want.ndim, want.dtype)
+    known = [n == m for n, m in zip(y.shape, want.shape, strict=True)]
+    assert known.count(False) == 1
+    np.testing.assert_array_equal(y.compute(scheduler="sync"), want)
+
+
 @pytest.mark.parametrize(("pattern", "keywords", "chunks"), CASES)
 @pytest.mark.filterwarnings("ignore:.*needs other chunks")
 def test_lazy_and_equal_to_the_whole(pattern, keywords, chunks, monkeypatch):
@@ -232,7 +276,7 @@ def test_views_go_from_batch_to_batch_and_add_gradients_lazily(monkeypatch):
         (DtypeError, "same_kind", lambda x: convert(x.astype("f4"), "bhwc->bchw", dtype="u1")),
         (ArgumentError, "out=", lambda x: convert(x, "bhwc->bchw", out=X)),
         (ArgumentError, "copy=False", lambda x: convert(x, "bhwc->bchw", copy=False)),
-        (ArgumentError, "chunk_sizes", lambda x: convert(x[x[:, 0, 0, 0] > 3], "bhwc->bchw")),
+        (ArgumentError, "chunk_sizes", lambda x: convert(x[x[:, 0, 0, 0] > 3], "bhwc->(bh)wc")),
         (ShapeError, "part 1", lambda x: accumulate([(x, "bhwc"), (x[1:], "bhwc")], "bchw")),
     ],
 )  # fmt: skip
