@@ -11,6 +11,7 @@ import numpy as np
 from ._compile import in_graph, is_compiling, sum_in_graph
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ._utils.validation import type_name, with_article
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .layout.parsing import ARROW, parse_layout
@@ -199,12 +200,12 @@ def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
     try:
         indexed = enumerate(parts)
     except TypeError:  # an array without axes, for example, has an __iter__ that raises
-        type_name = type(parts).__name__
-        raise ArgumentError(f"parts is a {type_name}; give (array, layout) pairs") from None
+        kind = with_article(type_name(parts))
+        raise ArgumentError(f"parts is {kind}; give (array, layout) pairs") from None
     for i, part in indexed:
         if not isinstance(part, tuple | list) or len(part) != 2:
-            type_name = type(part).__name__
-            raise ArgumentError(f"part {i} is not an (array, layout) pair but a {type_name}")
+            kind = with_article(type_name(part))
+            raise ArgumentError(f'part {i} is {kind}; give (array, layout), as in (x, "bhwc")')
         yield part[0], part[1]
 
 

@@ -267,8 +267,25 @@ class Collator:
         if isinstance(arrays[0], Mapping | tuple | list) and not self._options.whole:
             items = split_items(arrays, self._options.key, self._sample_layout)
             if items is not None:
-                args = {"positions": positions, "epoch": epoch, **crops._asdict()}
-                return items.joined(self(items.collated, out=out, **args), self._stack_items)
+                batch = self._batch_of_arrays(items.collated, None, crops, out, positions, epoch)
+                return items.joined(batch, self._stack_items)
+        if self._options.key is not None:
+            raise ArgumentError(
+                f"key={self._options.key!r} names an item of a sample, but a sample is a "
+                f"{type_name(arrays[0])}; omit key="
+            )
+        return self._batch_of_arrays(arrays, indices, crops, out, positions, epoch)
+
+    def _batch_of_arrays(
+        self,
+        arrays: Sequence[Any],
+        indices: Any,
+        crops: CropArgs,
+        out: Any,
+        positions: Any,
+        epoch: int,
+    ) -> Any:
+        """Return the batch of arrays, with the windows of the call or of this Collator."""
         if self._has_crops:
             arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
         if self._memory_collator is None:
@@ -376,6 +393,11 @@ class Collator:
             raise ArgumentError(
                 f'indices= selects samples of one array, but "{self.pattern}" takes a sequence of '
                 "arrays; select these from the sequence, or name the axis of samples on the left"
+            )
+        if isinstance(samples, Mapping):
+            raise ArgumentError(
+                f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays, '
+                "such as [*samples.values()]"
             )
         try:
             sequence = tuple(samples)  # an argument's __array__ may change a list
@@ -752,6 +774,7 @@ def collate(
     try:
         collator = _cached(pattern, **options, **sizes)
     except LayoutkitError:
+        check_sizes("collate", parse_pattern(pattern), sizes)  # its error names these keywords
         raise
     except TypeError:  # unhashable
         collator = Collator(pattern, **options | sizes)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._utils.validation import with_article
 from ..errors import ArgumentError
 from ..layout.parsing import Layout
 from .dispatch import as_array
@@ -69,12 +70,18 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
         own = _items_of(sample) if isinstance(sample, Mapping | tuple | list) else {}
         if own.keys() != columns.keys():
             raise ArgumentError(
-                f"sample {number} has the items {', '.join(map(repr, own)) or 'of no tuple'}, but "
-                f"sample 0 has {', '.join(map(repr, columns))}; give samples of one structure"
+                f"sample {number} {_structure(sample, own)}, but sample 0 has the items "
+                f"{', '.join(map(repr, columns))}; give samples of one structure"
             )
         for name, item in own.items():
             columns[name].append(item)
     return ItemColumns(first, columns, key)
+
+
+def _structure(sample: Any, items: Mapping[Any, Any]) -> str:
+    if not items:
+        return f"is {'None' if sample is None else with_article(type(sample).__name__)}"
+    return f"has the items {', '.join(map(repr, items))}"
 
 
 def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) -> Any:

@@ -136,7 +136,8 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
             raise ShapeError(
                 f"axis {name} is only on the right, and with {name}={sizes[name]} data "
                 f"would have to be invented; an added axis has size 1, so leave {name}= out; "
-                f"{call}{name}={sizes[name]}) repeats it"
+                f"{call}{name}={sizes[name]}) repeats it, and a fold on the left, as in (hp), "
+                "divides an axis"
             )
 
 

@@ -37,7 +37,7 @@ from ..spec import CPU, DType
 from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
 from .channels import parse_channels
 from .crops import RANDOM, CropArgs, CropAxes, CropOptions, parse_crops
-from .keywords import check_sizes
+from .keywords import check_sizes, sizes_dict, sizes_text
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
@@ -227,6 +227,11 @@ def parse_collate_options(
         **sizes,
     )
     stacked, letter, is_whole = _stack_pattern(task.pattern)
+    if key is not None and not isinstance(key, int | str):
+        raise ArgumentError(
+            f'key={key!r}; give the name or number of one item, as in key="image", and make a '
+            "second Collator for another one"
+        )
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(channels, stacked, task)
     resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
@@ -421,7 +426,7 @@ def parse_offset_and_flip(
     if args.crop is not None:
         raise ArgumentError(
             f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
-            "size of windows by axis, as in h=224"
+            f"size of windows by axis, as in {sizes_text(args.crop)}"
         )
     if args.offset is args.flip is None:
         return {}, {}
@@ -457,9 +462,12 @@ def parse_per_sample(
         )
     by_axis = {value: True} if arg_name == "flip" and isinstance(value, str) else value
     if not isinstance(by_axis, Mapping):
-        form = 'an axis, or a dict such as {"w": [True]}'
-        form = form if arg_name == "flip" else 'a dict, such as {"h": 0, "w": [4, 7]}'
-        raise ArgumentError(f"{arg_name}={value!r}; it must be {form}")
+        forms = {
+            "flip": 'an axis, such as "w", or a dict, such as {"w": [True, False]}',
+            "offset": 'a dict, such as {"h": 0, "w": [4, 7]}',
+            "crop": f"a dict, such as {sizes_dict(value)}",
+        }
+        raise ArgumentError(f"{arg_name}={value!r}; it must be {forms[arg_name]}")
     parse = _parse_flags if arg_name == "flip" else _parse_positions
     return {
         _crop_axis(arg_name, value, name, places): parse(f"{arg_name}[{name!r}]", values, count)

@@ -20,6 +20,7 @@ from ..layout.pattern import axis_name
 from ..memory import Array
 from ..normalize import CHANNEL
 from .centering import centered_start
+from .keywords import sizes_dict, sizes_text
 
 RANDOM = "random"  # marks a value that is drawn for each sample
 TRIES = 10  # crops that are drawn for a sample before the central one is taken
@@ -251,8 +252,8 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
         return ()
     if not axes.resized:
         raise ArgumentError(
-            f"crop={crop!r} is a part of samples that is resized; give resize= as well, or "
-            'offset="random" for windows of one size'
+            f"crop={crop!r} is a part of samples that is resized; give resize= as well, or for "
+            f'windows of one size {sizes_text(crop)}, offset="random"'
         )
     if isinstance(crop, Mapping) and {*map(axis_name, crop)} & {*axes.sizes}:
         pairs = _parse_by_axis("crop", crop, axes.sizes).items()
@@ -263,7 +264,8 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
             f'"{axes.text}" is resized along {", ".join(axes.sizes)}; give h= and w='
         )
     if not isinstance(crop, Mapping):
-        _check_random("crop", crop, "a dict of scale and ratio, or sizes by axis")
+        sizes = f"a dict of scale and ratio, or sizes by axis, such as {sizes_dict(crop)}"
+        _check_random("crop", crop, sizes)
         return RandomCrop()
     return _parse_bounds(crop)
 
@@ -363,10 +365,12 @@ def _parse_by_axis(arg_name: str, option: Any, names: Mapping[str, int]) -> dict
     if option is None:
         return {}
     if isinstance(option, str):
-        _check_random(arg_name, option, "or a dict by axis")
+        axes = f"an axis ({', '.join(names)}), " if arg_name == "flip" else ""
+        _check_random(arg_name, option, f"{axes}or a dict by axis")
     if not isinstance(option, Mapping):
+        axis = 'an axis such as "w", ' if arg_name == "flip" else ""
         raise ArgumentError(
-            f'{arg_name}={option!r}; it must be "random", or a dict such as {{"w": "random"}}'
+            f'{arg_name}={option!r}; it must be {axis}"random", or a dict such as {{"w": "random"}}'
         )
     by_axis = {axis_name(name): value for name, value in option.items()}
     for name in by_axis:

@@ -39,8 +39,9 @@ _LONG_NAMES = {"height": "h", "width": "w", "depth": "d", "time": "t", "length":
 _TOPICS: dict[str, str] = {
     "memory": "memory_format channels_last contiguous_format",
     "layout": "axes axis channel_axis channel_dim channels_first data_format data_layout dim dims "
-    "input_data_format input_layout layout order out_layout output_layout perm permutation "
-    "permute target_layout transpose",
+    "expand_dims flatten input_data_format input_layout keepdims layout nchw nhwc order "
+    "out_layout output_layout perm permutation permute squeeze stack target_layout transpose "
+    "unsqueeze",
     "formula": "alpha beta bias div255 image_mean image_std max_pixel_value mu norm normalization "
     "normalize offset_value rescale rescale_factor scale_factor scalefactor shift sigma stddev "
     "to_float to_float32",
@@ -62,18 +63,22 @@ _TOPICS: dict[str, str] = {
     "interpolation_mode mag_filter method min_filter mode reducing_gap resample resampling resize",
     "antialias": "antialias anti_aliasing anti_alias",
     "short side": "min_size resize_shorter short_side shortest_edge shorter_side smallest_max_size",
-    "letterbox": "aspect_ratio fit keep_aspect_ratio keep_ratio letterbox longest_edge "
-    "longest_max_size longer_side preserve_aspect_ratio resize_longer scaleup",
+    "letterbox": "aspect_ratio auto fit keep_aspect_ratio keep_ratio letterbox longest_edge "
+    "longest_max_size longer_side preserve_aspect_ratio resize_longer scaleup stride",
     "crop": "center_crop crop crop_h crop_pos_x crop_pos_y crop_size crop_w i j left offset "
     "rand_crop resized_crop roi top window",
     "flip": "flip flip_code flip_prob fliplr flipud hflip horizontal_flip mirror p probability "
     "rand_mirror vertical_flip vflip",
     "padding": "border_mode border_value bordertype cval constant_values fill_value fillcolor pad "
-    "pad_mode pad_size pad_size_divisor pad_value padding padding_mode padding_value "
+    "pad_if_needed pad_mode pad_size pad_size_divisor pad_to_multiple_of pad_value padding "
+    "padding_mode padding_value "
     "size_divisor value",
     "padded": "pad_to",
     "copy": "copy force_copy",
-    "seed": "generator random_state rng seed",
+    "seed": "epoch generator positions random_state rng seed",
+    "augmentation": "brightness contrast degrees gamma hue rotate saturation shear translate",
+    "loop": "batch_first batch_size batch_sampler collate_fn drop_last non_blocking pin_memory "
+    "prefetch prefetch_factor shuffle timeout",
     "item": "fields image_key input_key key keys",
     "samples": "indices ids index sampler samples",
 }
@@ -86,9 +91,11 @@ _COMMON = {
     "memory": 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw',
     "layout": 'the right side of the pattern is the layout of the result, as in "bhwc->bchw"',
     "formula": f"the result is (x * scale - mean) / std; give {_FORMULA}",
-    "colors": "channels=(2, 1, 0) swaps red and blue",
+    "colors": "channels=(2, 1, 0) swaps red and blue, and channels=(0, 1, 2) drops alpha",
+    "augmentation": "layoutkit.images.Augmenter changes colors and rotates at random",
+    "loop": "omit it: layoutkit.data.sampled_batcher and layoutkit.torch.feed loop over batches",
     "dtype": 'dtype= is the dtype of the result, as in dtype="float32"',
-    "clip": "clip=(lo, hi) clips x before the formula, as in clip=(0, 255)",
+    "clip": "clip= bounds x before the formula, as in clip=(0, 255)",
     "threads": "threads= is the largest number of threads, as in threads=1",
     "device": 'device= is the device of the result, as in device="cuda:0"',
     "out": "out= is an array of the shape of the result to write to",
@@ -96,21 +103,57 @@ _COMMON = {
     "library": "the result is an array of the library of x: pass a tensor to get a tensor",
 }
 _COLLATE_CURES = {
-    "filter": 'resize= is the filter, as in h=224, w=224, resize="bilinear"',
     "antialias": "antialias=True widens the filter of resize= where samples shrink",
-    "short side": "short_side= is the size of the shorter side, as in h=224, w=224, "
-    'short_side=256, resize="bilinear"',
-    "letterbox": 'fit="pad" keeps the aspect ratio, as in h=640, w=640, resize="bilinear", '
-    'fit="pad", fill=114',
-    "crop": "h=224, w=224 are the sizes of centered windows, which offset= moves, as in "
-    'offset={"h": 0, "w": 0}',
-    "flip": 'flip="w" mirrors all windows, and flip="random" of a Collator half of them',
+    "flip": 'flip="w" mirrors all windows, and Collator(..., flip="random") half of them',
     "padding": "windows larger than samples are padded with fill=, as in h=640, w=640, fill=0",
     "copy": "a batch is always new memory, or that of out=; omit it",
     "seed": 'a Collator draws: Collator(..., h=224, w=224, offset="random", seed=0)',
     "item": 'a Collator takes samples of several items: Collator(..., key="image")',
     "samples": "select samples before the call, or by indices= from one array of samples",
 }
+
+# Names of filters in other libraries. Theirs are uppercase, as INTER_AREA, or members of an Enum.
+_FILTERS = {
+    "nearest": "nearest inter_nearest nearest_exact inter_nearest_exact",
+    "bilinear": "bilinear linear inter_linear inter_linear_exact triangle trilinear hamming",
+    "bicubic": "bicubic cubic inter_cubic catmullrom",
+    "lanczos": "lanczos lanczos3 lanczos4 inter_lanczos4 antialias",
+    "area": "area inter_area box mean average",
+}
+_FILTER_OF = {name: ours for ours, names in _FILTERS.items() for name in names.split()}
+# Numbers mean different filters in Pillow (which transformers uses) and in OpenCV.
+_PILLOW = ("nearest", "lanczos", "bilinear", "bicubic", "area", "bilinear")
+_OPENCV = ("nearest", "bilinear", "bicubic", "area", "lanczos", "bilinear", "nearest")
+
+
+def filter_cure(value: Any) -> str:
+    """Return what to give in place of a filter of another library, or of a size.
+
+    >>> filter_cure("INTER_AREA"), filter_cure("cubic")
+    ('give resize="area"', 'give resize="bicubic"')
+    """
+    name = getattr(value, "name", value)
+    ours = filter_of(name)
+    if ours is not None:
+        return f'give resize="{ours}"'
+    number = as_int(value)
+    if number is not None and 0 <= number < len(_OPENCV):
+        pillow = _PILLOW[min(number, len(_PILLOW) - 1)]
+        if pillow == _OPENCV[number]:
+            return f'give resize="{pillow}"'
+        return f'give resize="{pillow}" for that number of Pillow, "{_OPENCV[number]}" of OpenCV'
+    if number is not None or isinstance(value, list | tuple):
+        return f'it is the filter: give the size too, as {sizes_text(value)}, resize="bilinear"'
+    return 'give resize="bilinear", for example'
+
+
+def filter_of(name: Any) -> str | None:
+    """Return the filter that has a name like this one, None if there is none."""
+    if not isinstance(name, str):
+        return None
+    plain = name.lower().replace("-", "_").rpartition(".")[2]
+    close = get_close_matches(plain, _FILTER_OF, 1, 0.75)
+    return _FILTER_OF[close[0]] if close else None
 
 
 def check_sizes(
@@ -149,33 +192,41 @@ def _cure(function: str, name: str, value: Any, axes: Collection[str], text: str
         return f"did you mean {letter}=?"
     if function == "Collator" and name in _CALL_ARGUMENTS:
         return f"{name}= is an argument of a call of the Collator: collator(samples, {name}=...)"
+    if name == "out":
+        return "out= is an argument of a call of the Converter: converter(x, out)"
     topic = _topic_of(name)
     close = get_close_matches(name, KEYWORDS[function], 1, 0.7)
-    if close and (topic is None or name not in _TOPIC_OF):
+    if close and topic is None:
         return f"did you mean {close[0]}=?"
     if topic is None:
         close = get_close_matches(name, [n for n in _TOPIC_OF if len(n) > 4], 1, 0.85)
         topic = _TOPIC_OF[close[0]] if close else None
     if topic is None:
-        fix = "omit it" if len(name) == 1 else "correct its name"
-        return f"{fix}; the keywords are {', '.join(KEYWORDS[function])}"
+        return f"omit it, or give one of {', '.join(KEYWORDS[function])}"
     if function == "accumulate":
         return "accumulate moves and adds arrays only; apply convert to the parts or to the sum"
-    cure = _COMMON.get(topic)
-    return cure or (_cure_of_convert if function == "convert" else _cure_of_collate)(
-        topic, value, axes, text
-    )
+    if function == "convert":
+        return _COMMON.get(topic) or _cure_of_convert(topic, value, axes, text)
+    return _COMMON.get(topic) or _cure_of_collate(topic, value)
 
 
 def _topic_of(name: str) -> str | None:
-    topic = _TOPIC_OF.get(name)
+    topic = _TOPIC_OF.get(name) or _TOPIC_OF.get(name.lower())
     for prefix in _PREFIXES if topic is None else ():
         topic = topic or _TOPIC_OF.get(name.removeprefix(prefix))
     return topic
 
 
+def batch_cure(name: str, value: Any) -> str | None:
+    """Return what a Collator has in place of a keyword of another library, None if unknown."""
+    topic = _topic_of(name)
+    if topic is None:
+        return None
+    return _COMMON.get(topic) or _cure_of_collate(topic, value)
+
+
 def _cure_of_convert(topic: str, value: Any, axes: Collection[str], text: str) -> str:
-    sizes = _sizes_text(value)
+    sizes = sizes_text(value)
     samples = f'x, "{text}"' if "b" in axes and {"h", "w"} <= {*axes} else '[x], "hwc->bchw"'
     if topic in ("size", "filter", "antialias", "short side", "letterbox"):
         return (
@@ -190,26 +241,60 @@ def _cure_of_convert(topic: str, value: Any, axes: Collection[str], text: str) -
         return 'pad_to= is the size of the padded result, as in pad_to={"h": 640, "w": 640}, fill=0'
     if topic == "samples":
         return "select samples of x before the call, as in x[[0, 2]]"
-    return "it is a keyword of Collator, which draws crops and flips; omit it"
+    if topic == "item":
+        return "x is one array, such as an item of a dict: give that item as x"
+    if topic == "copy":
+        return "copy=True always returns new memory"
+    return "omit it: convert draws nothing, but a Collator draws crops and flips by its seed="
 
 
-def _cure_of_collate(topic: str, value: Any, axes: Collection[str], text: str) -> str:
+def _cure_of_collate(topic: str, value: Any) -> str:
     if topic == "padded":
         sizes = value if isinstance(value, Mapping) else {"h": 640, "w": 640}
         shown = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
         return f"the windows of a batch have these sizes, with a fill: {shown}, fill=0"
     if topic == "size":
-        return f"give the size of each axis, as in {_sizes_text(value)}, to crop samples; with " + (
+        return f"give the size of each axis, as in {sizes_text(value)}, to crop samples; with " + (
             'resize="bilinear" they are resized to it'
+        )
+    sizes = sizes_text(value)
+    if topic == "filter":
+        return f'resize= is the filter, as in {sizes}, resize="{filter_of(value) or "bilinear"}"'
+    if topic == "short side":
+        side = as_int(value) or 256
+        return (
+            "short_side= is the size of the shorter side, as in h=224, w=224, "
+            f'short_side={side}, resize="bilinear"'
+        )
+    if topic == "letterbox":
+        return f'padding keeps the aspect ratio, as in {sizes}, resize="bilinear", fit="pad"'
+    if topic == "crop":
+        return (
+            f"{sizes} are the sizes of centered windows, which offset= moves, as in "
+            'offset={"h": 0, "w": 0}'
         )
     return _COLLATE_CURES[topic]
 
 
-def _sizes_text(value: Any) -> str:
-    """Return the sizes that a keyword of another library has, by axis."""
-    pair = list(value) if isinstance(value, list | tuple) else [value, value]
-    # One small number is the number of a filter of Pillow or OpenCV.
-    smallest = 1 if isinstance(value, list | tuple) else 8
-    is_pair = len(pair) == 2 and all((as_int(size) or 0) >= smallest for size in pair)
-    height, width = pair if is_pair else (224, 224)
+def sizes_text(value: Any) -> str:
+    """Return the sizes that a keyword of another library has, by axis.
+
+    >>> sizes_text((10, 20)), sizes_text("random")
+    ('h=10, w=20', 'h=224, w=224')
+    """
+    height, width = _sides(value)
     return f"h={height}, w={width}"
+
+
+def sizes_dict(value: Any) -> str:
+    """Return the sizes that a keyword of another library has, as a dict."""
+    height, width = _sides(value)
+    return f'{{"h": {height}, "w": {width}}}'
+
+
+def _sides(value: Any) -> tuple[Any, Any]:
+    pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    # One small number is the number of a filter of Pillow or OpenCV.
+    smallest = 1 if isinstance(value, list | tuple) else len(_OPENCV) + 1
+    is_pair = len(pair) == 2 and all((as_int(size) or 0) >= smallest for size in pair)
+    return pair if is_pair else (224, 224)

@@ -9,7 +9,6 @@ window are reduced to these integers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from ..layout.pattern import axis_name
 from ..memory import Array
 from ..spec import DType
 from .centering import centered_start
+from .keywords import filter_cure
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
@@ -164,9 +164,8 @@ def parse_resize(
                 )
         return None
     if resize not in FILTERS:
-        close = get_close_matches(str(resize).lower(), FILTERS, 1) or ["bilinear"]
         raise ArgumentError(
-            f"resize={resize!r} is not one of {', '.join(FILTERS)}; did you mean {close[0]!r}?"
+            f"resize={resize!r} is not one of {', '.join(FILTERS)}; {filter_cure(resize)}"
         )
     check_bool("antialias", antialias, ArgumentError)
     check_choice("fit", fit, FIT_MODES, ArgumentError)

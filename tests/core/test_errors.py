@@ -90,7 +90,7 @@ def test_paths_and_layouts_in_place_of_arrays(x, fix):
         ({"dtpe": "f4"}, "did you mean dtype=?"),
         ({"height": 4}, "did you mean h=?"),
         ({"size": (4, 5)}, "as in h=4, w=5"),
-        ({"anything": 4}, "correct its name"),
+        ({"anything": 4}, "omit it, or give one of"),
     ],
 )
 def test_the_likeliest_keyword_is_named(keywords, fix):

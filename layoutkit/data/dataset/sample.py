@@ -497,8 +497,9 @@ class FieldContainer:
         return sample
 
     def _no_field(self, name: str, fix: str = "") -> NoSuchField:
-        names = ", ".join(self._fields()) or "none"
-        return NoSuchField(f"there is no field {name!r}; the fields are: {names}{fix}")
+        names = ", ".join(self._fields())
+        listed = f"the fields are: {names}" if names else "it has no fields; name some by fields="
+        return NoSuchField(f"there is no field {name!r}; {listed}{fix}")
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._fields()]

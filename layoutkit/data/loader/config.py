@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from ...errors import ArgumentError, DataError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
 from ...planning.crops import CropArgs, parse_crops
+from ...planning.keywords import batch_cure
 from ...planning.resize import FIT_MODES
 from ...spec import as_dtype, as_result_dtype
 from ...threads.limits import get_num_threads
@@ -705,22 +706,36 @@ def _check_processor(processor: Any, sources: int) -> None:
         pass
 
 
+_LABELS = 'the labels with the source: {"x": paths, "y": labels}'
+_OF_COLLATOR = 'collate=Collator("hwc->bchw", h=224, w=224, resize="bilinear", '
 # Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
 _ARGUMENT_HINTS = {
+    "antialias": _OF_COLLATOR + "antialias=False)",
     "augment": "processor=layoutkit.images.Augmenter(...), or crop= and flip= with collate=",
     "epochs": "a loop for each epoch: every `for batch in batches` is the next one",
     "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
+    "casting": 'convert=Converter("bhwc->bhwc", dtype="uint8", casting="saturate")',
+    "channels": 'collate=Collator("hwc->bchw", h=224, w=224, channels=(2, 1, 0))',
+    "class_names": _LABELS,
+    "classes": _LABELS,
     "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
     "crop": 'collate=Collator("hwc->bchw", h=224, w=224), and offset="random"',
+    "copy": "nothing: every batch has memory of its own",
+    "device": 'batch.input.forward_get(layout, dtype, device="cuda"), which copies to the GPU',
     "drop_remainder": "drop_last=True",
+    "fill": 'collate=Collator("hwc->bchw", h=224, w=224, fill=0)',
+    "interpolation": _OF_COLLATOR[:-2] + ")",
+    "labels": _LABELS,
     "generator": "seed=; an order is a function of seed, epoch and position",
     "image_size": "size=, (height, width) of images",
+    "memory": 'collate=Collator("hwc->bchw", h=224, w=224, memory="bhwc")',
     "multiprocessing_context": "num_workers=, the number of threads",
     "num_epochs": "a loop for each epoch: every `for batch in batches` is the next one",
     "num_parts": "open_index(source, partition=p, partitions=P) as the source",
     "num_replicas": "shard=(rank, world)",
     "num_shards": "shard=(rank, world)",
     "num_threads": "num_workers=, the number of threads",
+    "pad_to": 'collate=Collator("hwc->bchw", h=640, w=640, fill=0)',
     "persistent_workers": "nothing: threads live until close(), over all epochs",
     "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
@@ -731,7 +746,9 @@ _ARGUMENT_HINTS = {
     "random_flip": 'flip="random", of the windows that collate= crops',
     "random_state": "seed=; an order is a function of seed, epoch and position",
     "rank": "shard=(rank, world)",
+    "resize": 'collate=Collator("hwc->bchw", h=224, w=224, resize="bilinear"), or size=',
     "repeat": "a loop for each epoch: every `for batch in batches` is the next one",
+    "short_side": _OF_COLLATOR + "short_side=256)",
     "shuffle": 'sampler="shuffle", each record once in random order',
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
     "target_size": "size=, (height, width) of images",
@@ -744,9 +761,9 @@ _ARGUMENT_HINTS = {
 }
 
 
-def check_names(names: Iterable[str], known: Collection[str]) -> None:
+def check_names(keywords: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise NoSuchArgument for the first unknown keyword; the message names its equivalent."""
-    for name in names:
+    for name, value in keywords.items():
         close = get_close_matches(name, _ARGUMENT_HINTS, 1, 0.85)
         if close and name not in _ARGUMENT_HINTS and not get_close_matches(name, known, 1, 0.85):
             raise NoSuchArgument(
@@ -754,4 +771,9 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
             )
         if name in _ARGUMENT_HINTS:
             raise NoSuchArgument(f"sampled_batcher has no {name}=; give {_ARGUMENT_HINTS[name]}")
+        cure = None if get_close_matches(name, known, 1, 0.85) else batch_cure(name, value)
+        if cure is not None:
+            raise NoSuchArgument(
+                f"sampled_batcher has no {name}=; give collate=Collator(...), in whose words {cure}"
+            )
         raise no_such_argument("sampled_batcher", name, known)
