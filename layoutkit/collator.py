@@ -736,7 +736,7 @@ def collate(
         An argument is invalid. Nothing has been written.
     """
     if not _COLLATOR_ONLY.isdisjoint(sizes):
-        check_sizes("collate", parse_pattern(pattern), sizes)
+        check_sizes("collate", parse_pattern(pattern, sizes), sizes)
     placing = {
         "resize": resize,
         "antialias": antialias,
@@ -774,7 +774,9 @@ def collate(
     try:
         collator = _cached(pattern, **options, **sizes)
     except LayoutkitError:
-        check_sizes("collate", parse_pattern(pattern), sizes)  # its error names these keywords
+        check_sizes(
+            "collate", parse_pattern(pattern, sizes), sizes
+        )  # its error names these keywords
         raise
     except TypeError:  # unhashable
         collator = Collator(pattern, **options | sizes)

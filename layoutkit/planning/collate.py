@@ -212,7 +212,7 @@ def parse_collate_options(
     ArgumentError
         Another argument is malformed.
     """
-    check_sizes("Collator", parse_pattern(pattern), sizes)
+    check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
     task = parse_options(
         pattern,
         dtype=dtype,

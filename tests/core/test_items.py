@@ -183,8 +183,14 @@ def test_images_of_pillow():
     ("samples", "match"),
     [
         ([(1, "a")], "no item of rank 3, that of hwc: 0: int, 1: str; name the item with key="),
-        ([(PHOTOS[0], 1), (PHOTOS[1],)], "sample 1 has the items 0, but sample 0 has 0, 1"),
-        ([{"x": PHOTOS[0], "y": 1}, PHOTOS[1]], "sample 1 has the items of no tuple"),
+        (
+            [(PHOTOS[0], 1), (PHOTOS[1],)],
+            "sample 1 has the items 0, but sample 0 has the items 0, 1",
+        ),
+        (
+            [{"x": PHOTOS[0], "y": 1}, PHOTOS[1]],
+            "sample 1 is a numpy.ndarray, but sample 0 has the items",
+        ),
     ],
 )
 def test_other_structures(samples, match):

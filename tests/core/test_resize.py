@@ -744,7 +744,7 @@ SIZES = {"h": 8, "w": 8}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"resize": "bilinar", **SIZES}, "did you mean 'bilinear'"),
+        ({"resize": "bilinar", **SIZES}, 'give resize="bilinear"'),
         ({"resize": 3, **SIZES}, "is not one of nearest"),
         ({"resize": "lanczos", "antialias": False, **SIZES}, "with antialias only"),
         ({"resize": "area", "antialias": 1, **SIZES}, "antialias=1"),

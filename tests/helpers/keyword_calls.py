@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import torch
 from loopback import Site, serving
 from photographs import encoded
@@ -157,6 +155,7 @@ PADDED = {
     "pad_to": case({"h": 13}),
     "pad_before": case({"h": 1}, pad_to={"h": 13}),
     "fill": case(7, pad_to={"h": 13}),
+    "center": case("floor", pad_to={"h": 12}),
 }
 CONVERSION = {
     **FORMULA,
@@ -258,6 +257,7 @@ BATCH = {
     "fit": case("cover", **RESIZED),
     "short_side": case(7, **RESIZED),
     "pad_before": case({"w": 0}, fit="pad", sizes={"h": 4, "w": 9}, **RESIZED),
+    "center": case("floor", sizes={"h": 6, "w": 5}),
     "memory": case("bhwc"),
     "threads": case(1),
     "sizes": case({"h": 3, "w": 5}),
@@ -321,6 +321,7 @@ table(
 table(
     "Collator.placement",
     lambda **k: Collator("hwc->bchw", h=4, w=5, **RESIZED).placement((9, 11, 3), **k),
+    flip=case("w"),
     offset=case({"h": 0}, crop={"h": 3}),
     crop=case({"h": 3}),
 )
@@ -590,6 +591,7 @@ table("DataSpecsMapping.flatten", lambda **k: MAPPING.flatten(3, **k), return_tu
 # ---- data ------------------------------------------------------------------------------------
 
 SOURCE = {"x": FLOATS[:, 0, 0], "y": NAMES}
+HOLES = {"x": FLOATS[:, 0, 0], "y": [None, *NAMES[1:]]}  # a label is missing
 FOLDER = Path(tempfile.mkdtemp(prefix="layoutkit-keywords-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 PNGS = [encoded(pixels) for pixels in PIXELS]
@@ -614,6 +616,7 @@ def _write_files():
         (FOLDER / f"{number}.png").write_bytes(png)
     np.savetxt(FOLDER / "rows.csv", np.arange(24).reshape(8, 3), "%d", ",")
     np.savetxt(FOLDER / "labels.csv", np.arange(8)[:, None], "%d", ",")
+    (FOLDER / "holes.csv").write_text("nan\n1\n2\n3\n4\n5\n6\n7\n")
     header = bytes([0, 0, 8, 3]) + np.array(PIXELS.shape[:3], ">i4").tobytes()
     for number, name in enumerate(("images-idx3", "others-idx3")):
         (FOLDER / name).write_bytes(header + PIXELS[..., number].tobytes())
@@ -638,11 +641,6 @@ def _length(x, out=None):
 
 
 READ = {"batch_size": 1, "processor": _length, "num_workers": 0, "on_error": "raise"}
-_PARQUET = FOLDER / "images.parquet"
-parquet = pyarrow.table(
-    {"image": PNGS, "other": PNGS[::-1], "label": [*range(6)], "more": [*range(6)][::-1]}
-)
-pyarrow.parquet.write_table(parquet, _PARQUET)
 table(
     "data.open_index",
     _opened,
@@ -653,8 +651,7 @@ table(
     index=case(FOLDER / "other.idx", source=FOLDER / "images.rec"),
     list=case(FOLDER / "images.lst", source=FOLDER / "images.rec"),
     columns=case({"image": "png"}, source=FOLDER / "images.tar"),
-    column=case("other", source=_PARQUET),
-    label=case("more", source=_PARQUET),
+    missing=case(-1, source=HOLES),
 )
 INDEX = data.open_index(SOURCE)
 table("data.Index.item_count", lambda **k: INDEX.item_count(**k), label=case("cat"))
@@ -754,7 +751,8 @@ def _ahead(prefetch=2):
         processor=count,
         prefetch=prefetch,
     ) as batches:
-        next(iter(batches))
+        loop = iter(batches)
+        next(loop)
         deadline = time.monotonic() + (5 if prefetch else 0.1)
         while count.calls == 4 and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -838,6 +836,7 @@ table(
     cache_dir=case(True, special=_remote),
     cache_size=case(1500, special=_remote, cache_dir=True),
     max_record_bytes=case(10, special=_remote),
+    missing=case(-1, sources=HOLES),
 )
 table(
     "data.Batcher.repeated",
@@ -852,6 +851,10 @@ def _dataset(cls, source=None, **keywords):
     return [repr(made), field(), field._layout(), field().flags.writeable, made._meta()]
 
 
+MISSING = {
+    data.Dataset: {"source": {"input": FLOATS, "target": np.array([None, 1, 2, 0, 1, 2])}},
+    data.Sample: {"source": FLOATS, "refused": True},  # a Sample has no targets
+}
 for _class in (data.Dataset, data.Sample):
     table(
         f"data.{_class.__name__}",
@@ -860,6 +863,7 @@ for _class in (data.Dataset, data.Sample):
         layout=case("bhwc", source=FLOATS),
         meta=case({"a": 1}, source=FLOATS),
         read_only=case(True, source=FLOATS),
+        missing=case(-1, **MISSING[_class]),
     )
 VECTORS = data.Dataset({"input": FLOATS[:, 0, 0]}, layout={"input": "bf"})
 table(
@@ -896,6 +900,7 @@ table(
     "data.ArrayProvider",
     _array_provider,
     label=case(LABELS),
+    missing=case(-1, label=np.array([np.nan, 1, 2, 0, 1, 2])),
     **ORDER,
     padding=case(7),
     layout=case("bt"),
@@ -951,6 +956,7 @@ table(
     lambda **k: _files_provider(data.CSVProvider, CSV, **k),
     label_csv=case(FOLDER / "labels.csv"),
     label_shape=case((1, 1), label_csv=FOLDER / "labels.csv", refused=True),
+    missing=case(-1, label_csv=FOLDER / "holes.csv"),
     layout=case("bt"),
     dtype=case("float64"),
     **ORDER,
@@ -997,6 +1003,7 @@ FITTED = {
     "short_side": case(16),
     "resize": case("nearest"),
     "library": case("pillow"),
+    "center": case("floor", how="pad"),
 }
 table("images.fit", _fitted, **FITTED, out=case(np.empty((8, 8, 3), np.uint8)))
 table(
@@ -1004,6 +1011,7 @@ table(
     lambda **k: images.placement((40, 60), (8, 8), **k),
     how=case("pad"),
     short_side=case(16),
+    center=case("floor", how="pad"),
 )
 table("images.Decoder", lambda **k: images.Decoder((8, 8), **k)(LARGE), **FITTED)
 JPEG = encoded(np.repeat(np.repeat(LARGE, 8, 0), 8, 1), "JPEG")
@@ -1096,6 +1104,8 @@ write_rec(REC, [image(encoded(LARGE[n:]), float(n), n) for n in range(6)])
 write_rec(RGBA, [image(encoded(np.dstack([LARGE, LARGE[..., :1]])), float(n), n) for n in range(6)])
 SMALL.write_text("".join(REC.with_suffix(".idx").read_text().splitlines(keepends=True)[:3]))
 BROKEN, PAIRS = FOLDER / "broken.rec", FOLDER / "pairs.rec"
+NO_LABEL = FOLDER / "no_label.rec"
+write_rec(NO_LABEL, [image(encoded(LARGE), float("nan") if n else 1.0, n) for n in range(6)])
 write_rec(PAIRS, [image(encoded(LARGE), [float(n), 9.0], n) for n in range(6)])
 write_rec(BROKEN, [image(b"no image", 0.0, 0), image(encoded(LARGE), 1.0, 1)])
 
@@ -1120,6 +1130,7 @@ table(
     dtype=case("float64"),
     path_imgidx=case(SMALL),
     path_imglist=case(FOLDER / "images.lst"),
+    missing=case(-1, path=NO_LABEL),
     label_width=case(2, path=PAIRS),
     **ORDER,
     **PARTS,

@@ -54,7 +54,7 @@ def test_the_filter_is_that_of_collate():
     [
         ({"short_side": 20, "how": "pad"}, "short_side=20 and how='pad' both"),
         ({"short_side": 2.5}, "short_side=2.5"),
-        ({"resize": "cubic"}, "did you mean 'bicubic'"),
+        ({"resize": "cubic"}, 'give resize="bicubic"'),
         ({"resize": "area", "library": "pillow"}, "own bilinear one"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-for library in ("PIL", "cv2", "torch", "keras", "sklearn", "pyarrow"):
+for library in ("PIL", "cv2", "torch", "keras", "sklearn"):
     pytest.importorskip(library, reason=f"{library} is not installed")
 
 from keyword_calls import ANY, IGNORED, TABLE, keywords_of, outcome

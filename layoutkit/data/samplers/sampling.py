@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Never
 
 import numpy as np
 
-from ..._utils.validation import check_int, type_name, with_article
+from ..._utils.validation import check_int, type_name
 from ...errors import DataError
 from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
@@ -141,11 +141,6 @@ def find_kind(name: Any) -> Kind:
     kind = KINDS.get(ALIASES.get(dashed, dashed))
     if not kind:
         names = [*ALIASES, *KINDS]
-        if not isinstance(name, str):
-            raise DataError(
-                f"sampler is {with_article(type_name(name))}; give the name of a kind, such as "
-                '"shuffle", or a layoutkit.data.sampler of this index'
-            )
         close = [_OTHER_NAMES[dashed.lower()]] if dashed.lower() in _OTHER_NAMES else []
         close = close or get_close_matches(dashed, names, 1)
         hint = f"did you mean {close[0]!r}? There are" if close else "there are"
