@@ -142,7 +142,8 @@ def parse_clip(value: Any) -> Bounds | None:
         return None
     pair = _array("clip", value)
     is_sequence = isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str | bytes)
-    if not is_sequence or len(pair) != 2 or all(bound is None for bound in pair):
+    is_pair = is_sequence and getattr(pair, "ndim", 1) == 1 and len(pair) == 2
+    if not is_pair or all(bound is None for bound in pair):
         raise ArgumentError(
             f"clip is {shorten(repr(value), 60)}; give (lo, hi), of which one may be None"
         )

@@ -213,6 +213,7 @@ def parse_collate_options(
         Another argument is malformed.
     """
     check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
+    sizes = {name: _window_size(name, size) for name, size in sizes.items()}
     task = parse_options(
         pattern,
         dtype=dtype,
@@ -267,6 +268,14 @@ def _check_center(center: Any, pattern: Pattern, task: ConvertOptions) -> None:
             f'center={center!r}, but "{pattern.text}" has no window that could be centered; give '
             "its size, as in h=224, w=224, or omit center"
         )
+
+
+def _window_size(name: str, size: Any) -> int:
+    """Return a size as an int; raise ShapeError unless it is a whole number that fits 64 bits."""
+    number = as_int(size)
+    if number is None or not 0 <= number < 1 << 63:
+        raise ShapeError(f"{name}={size!r}; a size is an int >= 0, of at most 63 bits")
+    return number
 
 
 def _check_resized_axes(task: ConvertOptions) -> None:

@@ -183,7 +183,7 @@ def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
     """Return (axis, number) pairs sorted by axis, of a dict or a sequence of pairs."""
     pairs = value.items() if isinstance(value, Mapping) else value
     form = f'{name}={value!r}; give a dict of whole numbers by axis, such as {{"h": 640}}'
-    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str) or getattr(pairs, "ndim", 1) == 0:
         raise ArgumentError(form)
     sizes = {}
     for pair in pairs:
@@ -199,8 +199,9 @@ def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
 def fill_values(fill: Any) -> tuple[float, ...]:
     """Return `fill` as ints and floats: one, or one per channel."""
     try:
-        values = np.asarray(0 if fill is None else fill)
-        numbers = tuple(map(_fill_number, values.flat)) if values.ndim < 2 else ()
+        values = np.asanyarray(0 if fill is None else fill)
+        is_real = dtype_kind(values.dtype) in "buifO" and not isinstance(values, np.ma.MaskedArray)
+        numbers = tuple(map(_fill_number, values.flat)) if is_real and values.ndim < 2 else ()
     except (TypeError, ValueError, OverflowError):
         numbers = ()
     if not numbers:

@@ -163,7 +163,7 @@ def parse_resize(
                     f"{', '.join(FILTERS)}"
                 )
         return None
-    if resize not in FILTERS:
+    if not isinstance(resize, str) or resize not in FILTERS:
         raise ArgumentError(
             f"resize={resize!r} is not one of {', '.join(FILTERS)}; {filter_cure(resize)}"
         )
