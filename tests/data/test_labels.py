@@ -481,7 +481,11 @@ def test_rows_with_several_labels(tmp_path, kind):
     source = table(kind, tmp_path, path=PATHS[:3], label=["b", None, "a"], label2=["c", "a", None])
     index = open_index(source)
     assert [record.label for record in index] == ["b", "c", "a", "a"]
+    assert [record.labels for record in index] == [("b", "c"), ("b", "c"), ("a",), ("a",)]
     assert target_of(index) == [1, 2, 0, 0]
+    source = table(kind, tmp_path, path=PATHS[:2], label=["b", None], label2=["c", None])
+    assert [record.labels for record in open_index(source, missing=-1)] == [("b", "c")] * 2 + [()]
+    assert [record.label for record in open_index(source, missing="drop")] == ["b", "c"]
     source = table(kind, tmp_path, path=PATHS[:2], label=[0.5, 1.5], label1=[2.5, 3.0])
     assert target_of(open_index(source)) == [[0.5, 2.5], [1.5, 3.0]]
 

@@ -78,7 +78,8 @@ class Index(UncachedState, Sequence[Record]):
     Attributes
     ----------
     kind : str
-        "csv", "tsv", "directory", "parts", "tensor", "zarr" or the kind of a container.
+        "csv", "tsv", "directory", "files", "items", "parts", "tensor", "zarr" or the kind of a
+        container.
     url_prefix : str
         The prefix of relative file names; None for arrays.
     labels : list

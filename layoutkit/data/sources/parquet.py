@@ -23,7 +23,7 @@ from ..labels import (
     is_missing,
     rank_classes,
 )
-from ..records import Record
+from ..records import Label, Record
 from .base import Partition
 from .ranged import LabelColumns, RangedIndex, RecordColumns, Versions, expand_shards, label_columns
 
@@ -59,6 +59,7 @@ class ParquetIndex(RangedIndex):
         self._files = files
         self._given_columns = check_columns(columns)
         self._missing = missing
+        self._row_labels: dict[int, tuple[Label, ...]] = {}  # of rows that may have several
         load = self._columns
         super().__init__(
             kind, parent_folder(files[0]), partition, load, _no_byte_range, _no_byte_range
@@ -112,13 +113,24 @@ class ParquetIndex(RangedIndex):
         if len(shards) > 1:
             file = np.repeat(np.arange(len(shards), dtype=np.int32), [s.rows for s in shards])
         rows, labels = self._labels()
-        if rows is not None:
+        if rows is not None and labels.codes is not None:
             count = len(rows)
+            names: dict[int, tuple[Label, ...]] = {}
+            for row, code in zip(rows.tolist(), labels.codes.tolist(), strict=True):
+                names[row] = (*names.get(row, ()), *labels.names[code : code + 1])
+            self._row_labels = names
             file = None if file is None else file[rows]
         unknown = np.broadcast_to(np.int64(-1), count)
         columns = RecordColumns(self._files, file, unknown, unknown, rows, *labels)
         columns = columns._replace(found="the number of rows is 0")
         return columns.labelled(self._missing, partial(self._describe_unlabelled, rows))
+
+    def _labels_of(self, numbers: Array, classes: list[Label | None]) -> list[tuple[Any, ...]]:
+        """Return all labels of the row of each record."""
+        positions = self._data_columns.positions
+        if not self._row_labels or positions is None:
+            return super()._labels_of(numbers, classes)
+        return [self._row_labels[row] for row in positions[numbers].tolist()]
 
     def _labels(self) -> tuple[Array | None, LabelColumns]:
         """Return the row of each record, None if it is a record's number, and the labels."""
