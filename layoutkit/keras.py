@@ -112,7 +112,7 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
 def _result_dtype(keywords: dict[str, Any]) -> Any:
     """Return the argument `dtype` of the Converter of a layer with these keywords."""
-    dtype = keywords.get("dtype")
+    dtype: Any = keywords.get("dtype")
     if dtype is None and any(keywords.get(name) is not None for name in ("scale", "mean", "std")):
         dtype = keras.config.dtype_policy()
     if isinstance(dtype, str) and dtype.startswith("mixed_"):

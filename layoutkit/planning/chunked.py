@@ -66,8 +66,8 @@ class ChunkedPlan(Plan):
         return cls(**known, chunks=chunks, tasks=tasks, rechunked=rechunked)
 
     @property
-    def bytes_rechunked(self) -> int:
-        """The number of bytes that are rechunked before the conversion."""
+    def bytes_rechunked(self) -> float:
+        """The number of bytes that are rechunked before the conversion; nan if not known."""
         return sum(array.nbytes for array in self.rechunked)
 
     def _details(self) -> list[tuple[str, str]]:
