@@ -25,12 +25,12 @@ import numpy as np
 
 from ._utils.validation import check_int, type_name
 from .backends.dispatch import as_array
-from .backends.items import Positioned, join_items
+from .backends.items import Positioned, join_items, map_items, stack_values
 from .backends.torch import numpy_views_of
 from .backends.torch.tensors import concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
-from .errors import ArgumentError, DtypeError, ShapeError
+from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .memory import in_native_order
 from .watch.recorder import Recorder
 from .watch.report import MIN_BYTES, Report
@@ -89,8 +89,9 @@ class Collator(_ArrayCollator):
     """A Collator whose batches are tensors: a `collate_fn` for samples of any size.
 
     Takes the arguments of `layoutkit.Collator`. Samples may be arrays, tensors or PIL images, or
-    tuples and dicts of them and other items, such as (image, label), which are stacked as by
-    `collate`. In a worker of a DataLoader, the batch is written to shared memory at once.
+    tuples and dicts of them and other items, such as (image, label). Numbers, and arrays of one
+    shape, are stacked; arrays that differ in shape, such as boxes, are a list of tensors, and other
+    items a list. In a worker of a DataLoader, the batch is written to shared memory at once.
 
     Random windows of a DataLoader differ between workers, epochs and calls. With `Positions`, they
     depend only on the seed, the epoch, and the position of the sample in the dataset.
@@ -104,7 +105,7 @@ class Collator(_ArrayCollator):
 
     @staticmethod
     def _stack_items(values: list[Any]) -> Any:
-        return collate(values)
+        return _as_tensors(stack_values(values, collate))
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: Any, out: Any) -> Any:
         arrays = [x if hasattr(x, "shape") else as_array(x) for x in arrays]
@@ -255,6 +256,18 @@ def _shared_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
     first = _as_tensor(np.empty(0, dtype))
     storage = first._typed_storage()._new_shared(math.prod(shape))
     return first.new(storage).view(shape)
+
+
+def _as_tensors(items: Any) -> Any:
+    """Return stacked items with tensors in place of arrays; text and others as they are."""
+    if isinstance(items, Mapping | tuple | list):
+        return map_items(_as_tensors, items)
+    if not hasattr(items, "shape") or isinstance(items, np.generic):
+        return items
+    try:
+        return _as_tensor(items)
+    except LayoutkitError:  # a dtype that torch does not have, such as that of dates
+        return items
 
 
 def _as_tensor(sample: Any) -> Any:

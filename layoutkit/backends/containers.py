@@ -196,8 +196,8 @@ def stack_arrays(arrays: Sequence[Array], arg_name: str) -> Array:
         if array.shape != first.shape:
             raise ShapeError(
                 f"the arrays of {arg_name} are stacked, but item {index} has shape {array.shape} "
-                f"and item 0 {first.shape}; cut windows of one size with layoutkit.collate, as in "
-                'collate(x, "hwc->bchw", h=224, w=224), or resize images with layoutkit.images.fit'
+                f"and item 0 {first.shape}; first make them one size, by a call "
+                'layoutkit.collate(arrays, "hwc->bchw", h=224, w=224) or by layoutkit.images.fit'
             )
         if array.dtype != first.dtype:
             raise DtypeError(

@@ -98,8 +98,20 @@ def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) ->
         return join_items(first, items)
     if all(map(_is_image, values)):
         values = [as_array(value) for value in values]
-    shapes = {None if isinstance(v, np.generic) else _shape_of(v) for v in values}
+    shapes = {_shape_of(value) if _is_array(value) else None for value in values}
     return values if len(shapes) != 1 or None in shapes else stack_arrays(values)
+
+
+def _is_array(value: Any) -> bool:
+    """Return True for an array that can be stacked: not for a scalar, and not for text."""
+    return not isinstance(value, np.generic) and getattr(
+        getattr(value, "dtype", None), "kind", ""
+    ) not in ("O", "S", "U")
+
+
+def map_items(function: Callable[[Any], Any], sample: Any) -> Any:
+    """Return a tuple, list or mapping of the function's results for the items of `sample`."""
+    return join_items(sample, {key: function(item) for key, item in _items_of(sample).items()})
 
 
 def _are_numbers(values: list[Any]) -> bool:

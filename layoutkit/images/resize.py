@@ -281,7 +281,8 @@ def _check_image(image: Any) -> Array:
 
 def as_size(size: Sequence[int], name: str = "size") -> tuple[int, int]:
     """Return (height, width) as two ints; raise ShapeError unless both are at least 1."""
-    sides = [as_int(side) or 0 for side in size] if isinstance(size, Iterable) else []
+    has_sides = isinstance(size, Iterable) and getattr(size, "ndim", 1) == 1
+    sides = [as_int(side) or 0 for side in size] if has_sides else []
     if len(sides) != 2 or min(sides) < 1 or max(sides) > MAX_SIDE:
         raise ShapeError(
             f"{name} is {size!r}; it must be (height, width), each at least 1 and at most "

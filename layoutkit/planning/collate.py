@@ -249,7 +249,7 @@ def parse_collate_options(
         key=key,
         center=center,
     )
-    if seed == 0 and offset is flip is crop is None:
+    if as_int(seed) == 0 and offset is flip is crop is None:
         return options
     crop_axes = options.crop_axes(stacked.left.ndim - 1)
     return options._replace(crops=parse_crops(crop_axes, offset, flip, crop, seed))

@@ -157,7 +157,8 @@ def parse_resize(
         defaults = {"antialias": True, "fit": "stretch", "short_side": None, "pad_before": None}
         options = {"antialias": antialias, "fit": fit, "short_side": short_side}
         for name, value in (options | {"pad_before": pad_before}).items():
-            if value is not defaults[name] and value != defaults[name]:
+            default = defaults[name]
+            if type(value) is not type(default) or value != default:
                 raise ArgumentError(
                     f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
                     f"{', '.join(FILTERS)}"

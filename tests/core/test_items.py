@@ -279,3 +279,74 @@ def test_workers_draw_other_windows():
 
 
 RAMP = RNG.integers(0, 256, (40, 40, 3)).astype(np.uint8)
+
+OTHERS = {
+    "boxes": lambda i: np.ones((i, 4), np.float32),
+    "masks": lambda i: np.ones((20 + i, 25), np.uint8),
+    "equal": lambda i: np.full((2, 3), i),
+    "target": lambda i: {"boxes": np.ones((i + 1, 4)), "labels": np.arange(i + 1), "id": i},
+    "pair": lambda i: (float(i), np.ones((i, 2))),
+    "keys": lambda i: {str(i): np.ones(i)},
+    "list": lambda i: [np.ones(i)] * i,
+    "text": lambda i: "abc"[:i],
+    "texts": lambda i: np.array(["a"] * 2),
+    "none": lambda i: None,
+    "large": lambda i: 2**70,
+    "date": lambda i: np.datetime64("2020-01-01"),
+    "object": lambda i: np.array([None]),
+}
+
+
+def without_tensors(item):
+    """Return the structure of a batch with arrays in place of tensors."""
+    if isinstance(item, dict):
+        return {key: without_tensors(value) for key, value in item.items()}
+    if isinstance(item, tuple | list):
+        return type(item)(map(without_tensors, item))
+    return item.numpy() if hasattr(item, "numpy") else item
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize("counts", [(0, 1, 3), (2, 2, 2)])
+def test_items_of_a_torch_collator_are_those_of_a_collator(kind, tensors, counts):
+    torch = pytest.importorskip("torch")
+    from layoutkit.torch import Collator as TorchCollator
+
+    others = [OTHERS[kind](count) for count in counts]
+    if tensors and kind in ("boxes", "masks", "equal"):
+        others = [torch.from_numpy(other) for other in others]
+    samples = list(zip(PHOTOS, others, strict=False))
+    _, found = TorchCollator("hwc->bchw", h=12, w=10)(samples)
+    _, expected = Collator("hwc->bchw", h=12, w=10)(samples)
+    np.testing.assert_equal(without_tensors(found), without_tensors(expected))
+    if kind in ("boxes", "masks"):
+        assert type(found) is (list if kind == "boxes" and len({*counts}) > 1 else type(found))
+        assert all(isinstance(item, torch.Tensor) for item in found)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_detection_dataset_is_loaded_in_batches(workers):
+    torch = pytest.importorskip("torch")
+    from layoutkit.torch import Collator as TorchCollator
+
+    class Detection(Photos):
+        def __getitem__(self, n):
+            image, _ = super().__getitem__(n)
+            target = {"boxes": torch.full((n % 3, 4), float(n)), "labels": torch.arange(n % 3)}
+            return image, target
+
+    collator = TorchCollator("hwc->bchw", h=8, w=8, resize="bilinear")
+    loader = torch.utils.data.DataLoader(
+        Detection(), batch_size=4, collate_fn=collator, num_workers=workers
+    )
+    boxes = [box for _, target in loader for box in target["boxes"]]
+    assert [(*box.shape, *box[:1, 0].tolist()) for box in boxes] == [
+        (n % 3, 4, *[float(n)] * (n % 3 > 0)) for n in range(12)
+    ]
+
+
+@pytest.mark.parametrize("key", [["image", "mask"], {"image": 0}, {"image"}, np.arange(2)])
+def test_a_key_of_several_items_is_refused(key):
+    with pytest.raises(ArgumentError, match="give the name or number of one item"):
+        Collator("hwc->bchw", key=key)

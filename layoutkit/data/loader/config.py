@@ -259,13 +259,13 @@ def split_decoder(args: Arguments) -> tuple[Arguments, Collator | None]:
 
 def _image_layouts(layout: Any) -> Any:
     """Return the layout argument, with the layout of images filled in."""
-    pair = tuple(layout) if isinstance(layout, list | tuple) else (layout, None)
+    pair = _layout_pair(layout)
     if pair[0] not in (None, _IMAGE_LAYOUT):
         raise DataError(
             f"layout={layout!r}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
             f"them to any other: batch.input.forward_get({pair[0]!r})"
         )
-    return (_IMAGE_LAYOUT, *pair[1:])
+    return _IMAGE_LAYOUT, pair[1]
 
 
 def with_spare_threads(collator: Collator, workers: int) -> Collator:
@@ -337,10 +337,9 @@ def check_collate(args: Arguments) -> None:
                     "collate=layoutkit.Collator(...) as well"
                 )
         return
-    if args.collate == RAGGED:
+    if isinstance(args.collate, str) and args.collate == RAGGED:
         options = {name: getattr(args, name) for name in _NOT_FOR_RAGGED}
-        pair = args.layout if isinstance(args.layout, list | tuple) else (args.layout,)
-        for name, value in {**options, "layout": pair[0]}.items():
+        for name, value in {**options, "layout": _layout_pair(args.layout)[0]}.items():
             if value is not None:
                 raise DataError(
                     f'collate="ragged" joins results as they are, so {name}={value!r} has no '
@@ -382,7 +381,7 @@ def _check_collator(args: Arguments, collator: Any) -> None:
     for name, fix in {**fixes, **dict.fromkeys(args.constants, fix_collator)}.items():
         if getattr(args, name) is not None:
             raise DataError(f"pass either collate or {name}, not both; {fix}")
-    layout = args.layout[0] if isinstance(args.layout, list | tuple) else args.layout
+    layout, _ = _layout_pair(args.layout)
     if layout is not None and str(layout) != collated_layout(collator):
         raise DataError(
             f'layout={layout!r}, but batches of collate="{collator.pattern}" are '
@@ -396,6 +395,7 @@ def collated_layout(collator: Collator) -> str:
 
 
 _MAX_WORKERS = 4
+_MOST_WORKERS = 4096  # threads that a caller may ask for; each has a stack
 CACHE_SIZE = 10 * 2**30  # bytes of files in `cache_dir`, by default
 # Bases of samplers whose order depends on the batch size.
 _SLICED = ("batchwise_shuffled_sequential", "random_slice")
@@ -619,12 +619,17 @@ def _with_batch_axes(layout: Any) -> Any:
     return None if layout is None else str(with_batch_axis(parse_layout(layout)))
 
 
-def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
-    """Return the layouts of the rows and of their targets."""
-    layout = args.layout
+def _layout_pair(layout: Any) -> tuple[str | None, str | None]:
+    """Return the layouts of the input and of the target, as they were given."""
     pair = layout if isinstance(layout, list | tuple) else (layout, None)
     if len(pair) != 2:
         raise DataError(f"layout has {len(pair)} parts; give one for the input, or (input, target)")
+    return pair[0], pair[1]
+
+
+def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
+    """Return the layouts of the rows and of their targets."""
+    pair = _layout_pair(args.layout)
     for layout_ in pair:
         if layout_ is not None and parse_layout(layout_).groups[0] != "b":
             raise DataError(
@@ -657,6 +662,8 @@ def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | N
     workers = (
         min(_MAX_WORKERS, cpus) if num_workers is None else check_int("num_workers", num_workers)
     )
+    if workers > _MOST_WORKERS:
+        raise DataError(f"num_workers={workers}; give at most {_MOST_WORKERS} threads")
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:

@@ -154,7 +154,7 @@ def open_index(
     opener, keywords = _OPENERS[name]
     kwargs = {key: value for key, value in options.items() if key in keywords}
     for key in options.keys() - kwargs.keys():
-        if options[key] not in (None, "error"):
+        if options[key] is not None and str(options[key]) != "error":  # the default of missing
             kinds = ", ".join(kind for kind, row in _OPENERS.items() if key in row.keywords)
             raise DataError(f"{key}= is for an index of kind {kinds}; {source!r} is {name}")
     return opener(source if path is None else path, name, Partition(part, number), **kwargs)
