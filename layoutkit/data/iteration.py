@@ -146,8 +146,8 @@ class Epochs(ABC, Generic[T]):
                 f"this state is of another {name}: {wrong}; load it where it was made, "
                 "or on an object made with the same arguments"
             )
-        for key in own.keys() - compared - {"partition"}:
-            if isinstance(own[key], str):
+        for key in state.keys() - compared - {"partition"}:
+            if key in self._extra_keys or isinstance(own[key], str):
                 _check_text(key, state[key])
             else:
                 check_int(key, state[key])

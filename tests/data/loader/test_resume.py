@@ -4,12 +4,13 @@ import copy
 import itertools
 import json
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
 
-from layoutkit import DataError
-from layoutkit.data import open_index, sampled_batcher, sampler
+from layoutkit import CompositeSpace, DataError, VectorSpace
+from layoutkit.data import ArrayProvider, Dataset, open_index, sampled_batcher, sampler
 from layoutkit.data.iteration import Epochs
 from layoutkit.data.samplers.sampling import ALIASES, KINDS
 
@@ -350,3 +351,38 @@ def test_an_empty_state_has_no_keys():
     batcher = sampled_batcher({"x": np.zeros((4, 2))}, batch_size=2)
     with pytest.raises(DataError, match=r"this state has \[\], but that of a Batcher has"):
         batcher.load_state_dict({})
+
+
+# ---- states of wrong types ----------------------------------------------------------------
+
+WRONG = [[], {}, None, float("nan"), 1.5, -1, "x", b"x", True, np.arange(2), 2**70, object()]
+
+
+def resumables():
+    """Return an object of each class that has a state, in the middle of an epoch."""
+    x, y = np.arange(12.0).reshape(6, 2), np.arange(6)
+    options = {"batch_size": 2, "num_workers": 0}
+    yield sampled_batcher(x, **options, shard=(0, 2))
+    yield sampled_batcher(x, **options, processor=lambda row, out: (row, 1.0))
+    yield sampler("shuffle", x, batch_size=2)
+    yield ArrayProvider(x, y, batch_size=2)
+    specs = CompositeSpace((VectorSpace(2), VectorSpace(6))), ("input", "target")
+    yield Dataset({"input": x, "target": y}).iterator(specs, batch_size=2)
+
+
+def test_a_state_with_a_value_of_a_wrong_type_is_one_error():
+    """Test every key of every state, at the start and in the middle of an epoch."""
+    raw = []
+    for made in resumables():
+        states = [made.state_dict()]
+        next(iter(made))
+        states.append(made.state_dict())
+        for state, key, value in product(states, states[1], WRONG):
+            before = made.state_dict()
+            try:
+                made.load_state_dict({**state, key: value})
+            except DataError:
+                assert made.state_dict() == before
+            except Exception as error:
+                raw.append((type(made).__name__, key, value, repr(error)))
+    assert raw == []
