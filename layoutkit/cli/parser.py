@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import ArgumentError
 from ..planning.centering import CENTERINGS
+from ..planning.keywords import KEYWORDS
 from ..planning.resize import FILTERS
 from ..spec import CASTINGS
 from ..watch.report import MIN_BYTES
@@ -305,7 +306,12 @@ def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[
 
 def _unrecognized_message(command: str, unknown: Sequence[str]) -> str:
     """Return the error message for words that no argument accepts."""
-    if any(word.startswith("-") for word in unknown) or command not in ("convert", "batches"):
+    names = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in unknown]
+    keywords = [name for name in names if name in KEYWORDS["convert"]]
+    if keywords and unknown[0].startswith("--"):
+        name = keywords[0]
+        fix = f"{name}= is for Python only, as in layoutkit.convert(x, PATTERN, {name}=...)"
+    elif any(word.startswith("-") for word in unknown) or command not in ("convert", "batches"):
         fix = f"see layoutkit {command} --help"
     elif all(_is_number(word) for word in unknown):
         fix = "separate numbers by commas, without spaces, such as 0.5,0.5,0.5"

@@ -250,8 +250,8 @@ def _cure_of_convert(topic: str, value: Any, axes: Collection[str], text: str) -
 
 def _cure_of_collate(topic: str, value: Any) -> str:
     if topic == "padded":
-        sizes = value if isinstance(value, Mapping) else {"h": 640, "w": 640}
-        shown = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+        padded = value if isinstance(value, Mapping) else {"h": 640, "w": 640}
+        shown = ", ".join(f"{axis}={size}" for axis, size in padded.items())
         return f"the windows of a batch have these sizes, with a fill: {shown}, fill=0"
     if topic == "size":
         return f"give the size of each axis, as in {sizes_text(value)}, to crop samples; with " + (

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the door of PyTorch needs torch")
 
 from layoutkit import ArgumentError, DtypeError, PatternError, ShapeError, convert
-from layoutkit.torch import Convert, collate, feed
+from layoutkit.torch import Collator, Convert, collate, feed
 
 FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.1, 0.2, 0.3)}
 Pair = collections.namedtuple("Pair", "photo label")
@@ -283,3 +283,19 @@ def test_a_gpu_is_one_batch_ahead(gpu):
     for batch in feed(Loader(), "bhwc->bchw", device="cuda", dtype="float32"):
         seen.append((len(requested), convert(batch, "bchw->bhwc", device="cpu").max()))
     assert seen == [(2, 0.0), (3, 1.0), (3, 2.0)]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_items_of_different_shapes_are_a_list_of_tensors(nested):
+    """Test detection samples, whose images have different numbers of boxes."""
+    samples = []
+    for number, boxes in enumerate([2, 1, 0]):
+        target = {"boxes": np.ones((boxes, 4), np.float32), "id": number}
+        image = np.zeros((8 + number, 9, 3), np.uint8)
+        samples.append((image, target) if nested else {"image": image, **target})
+    batch = Collator("hwc->bchw", h=4, w=5)(samples)
+    x, target = batch if nested else (batch["image"], batch)
+    assert x.shape == (3, 3, 4, 5)
+    assert [tuple(boxes.shape) for boxes in target["boxes"]] == [(2, 4), (1, 4), (0, 4)]
+    assert all(isinstance(boxes, torch.Tensor) for boxes in target["boxes"])
+    assert target["id"].tolist() == [0, 1, 2]

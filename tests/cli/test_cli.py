@@ -309,6 +309,15 @@ def test_mistakes_of_warmup_are_one_line(capsys, words, output):
     assert re.search(output, err)
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(["--clip", "0,9"], "clip"), (["--memory=bhwc"], "memory"), (["--pad-to", "h=9"], "pad_to")],
+)
+def test_keywords_without_an_option_name_the_function(capsys, words, name):
+    assert main(["convert", "a.npy", "b.npy", "bhwc->bchw", *words]) == 2
+    assert f"layoutkit.convert(x, PATTERN, {name}=...)" in capsys.readouterr().err
+
+
 def test_version_and_help(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
