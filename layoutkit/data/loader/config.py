@@ -30,6 +30,7 @@ from ..errors import NoSuchArgument, no_such_argument
 from ..formats import is_image_name
 from ..io.cache import DiskCache
 from ..io.reader import Reader
+from ..labels import check_missing
 from ..samplers import Sampler, sampler
 from ..samplers.sampling import find_kind, full_batch_kind
 from ..sources import Index, PartsIndex, open_index
@@ -578,7 +579,7 @@ def _open_indexes(sources: Any, missing: Any) -> list[Index]:
 def _open_or_take(source: Any, missing: Any) -> Any:
     if not isinstance(source, Index):
         return open_index(source, missing=missing)
-    if missing != "error":
+    if check_missing(missing) != "error":
         raise DataError(
             f"missing={missing!r}, but the source is an Index, whose labels have been read; give "
             "it to open_index"

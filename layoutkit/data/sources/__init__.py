@@ -156,7 +156,8 @@ def open_index(
     for key in options.keys() - kwargs.keys():
         if options[key] is not None and str(options[key]) != "error":  # the default of missing
             kinds = ", ".join(kind for kind, row in _OPENERS.items() if key in row.keywords)
-            raise DataError(f"{key}= is for an index of kind {kinds}; {source!r} is {name}")
+            named = path or f"the {type_name(source)}"
+            raise DataError(f"{key}= is for an index of kind {kinds}; {named} is {name}")
     return opener(source if path is None else path, name, Partition(part, number), **kwargs)
 
 
