@@ -35,6 +35,11 @@ class Columns(NamedTuple):
     labels: tuple[int, ...]
 
 
+def is_label_column(name: str) -> bool:
+    """Return True for label and label with digits."""
+    return _LABEL_COLUMN.fullmatch(name) is not None
+
+
 def check_columns(columns: Any) -> Mapping[str, Any]:
     """Return the `columns` option as a mapping; raise DataError if it has other keys."""
     if columns is None:
@@ -114,7 +119,7 @@ def _find_label_columns(
 ) -> tuple[str, ...]:
     """Return the names `label` and `label<digits>`; raise DataError for similar or only others."""
     rest = [name for name in names if name not in others]
-    labels = tuple(name for name in rest if _LABEL_COLUMN.fullmatch(name))
+    labels = tuple(filter(is_label_column, rest))
     similar = [n for n in rest if n.lower().startswith("label") and n not in labels]
     if similar or (rest and not labels):
         example = (similar or rest)[0]

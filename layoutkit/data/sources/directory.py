@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..errors import check_has_records
+from ..formats import container_kind, lowercase_suffix
 from ..io.filesystem import convert_os_errors, is_url, join_path
 from ..labels import Missing, order_classes, select_labelled
 from ..records import Record
@@ -27,6 +28,7 @@ class DirectoryIndex(Index):
         with convert_os_errors(folder):
             paths = list(_walk(folder, "", ()))
         check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
+        _check_content(folder, paths)
         labels = order_classes(path.partition("/")[0] for path in paths if "/" in path)
         ranks = {label: rank for rank, label in enumerate(labels)}
         codes = np.array([ranks[path.partition("/")[0]] if "/" in path else -1 for path in paths])
@@ -57,6 +59,18 @@ class DirectoryIndex(Index):
             label=labels[0] if labels else None,
             labels=labels,
             position=number,
+        )
+
+
+def _check_content(folder: str, paths: list[str]) -> None:
+    """Raise DataError if all files contain many records each, as in a folder of Parquet files."""
+    names = [path for path in paths if not path.rpartition("/")[2].startswith("_")]  # _SUCCESS
+    kinds = {container_kind(name) for name in names}
+    if len(kinds) == 1 and None not in kinds:
+        suffix = lowercase_suffix(names[0])
+        raise DataError(
+            f"the files in {folder} are of kind {kinds.pop()}, with many records each, but a "
+            f'folder has one record in each file; open them by a pattern: "{folder}/**/*{suffix}"'
         )
 
 

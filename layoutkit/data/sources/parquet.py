@@ -20,6 +20,7 @@ from ..labels import (
     Missing,
     check_columns,
     find_columns,
+    is_label_column,
     is_missing,
     rank_classes,
 )
@@ -194,6 +195,8 @@ def _find(shard: ParquetShard, given: Mapping[str, Any]) -> Columns:
     found = find_columns(
         schema.names, given, shard.url, content=content if has_file_column else None
     )
+    if not found.labels and "label" not in given:
+        _check_folders(shard.url)
     field = schema.field(found.image)
     if _content_kind(field.type) is None:
         raise DataError(
@@ -202,6 +205,17 @@ def _find(shard: ParquetShard, given: Mapping[str, Any]) -> Columns:
             "data frame: open_index(pandas.read_parquet(...))"
         )
     return found
+
+
+def _check_folders(url: str) -> None:
+    """Raise DataError if a folder of a partitioned data set contains the label of its rows."""
+    for folder in url.split("/")[:-1]:
+        name, equals, _ = folder.partition("=")
+        if equals and is_label_column(name):
+            raise DataError(
+                f"{url} has no column {name}, which only its folder {folder} states; write the "
+                "files without partition columns, so that each has its column"
+            )
 
 
 def _content_kind(dtype: Any) -> str | None:

@@ -584,3 +584,38 @@ def test_a_column_of_paths_is_for_a_data_frame(tmp_path, parquet):
     pandas = pytest.importorskip("pandas")
     index = open_index(pandas.read_parquet(tmp_path / "a.parquet"))
     assert [(record.url, record.label) for record in index] == [("a.jpg", 1), ("b.jpg", 2)]
+
+
+# ---- folders of containers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "tar", "rec", "tfrecord"])
+@pytest.mark.parametrize("folder", ["", "label=cat/", "a/split=train/"])
+def test_a_folder_of_containers_is_opened_by_a_pattern(tmp_path, suffix, folder):
+    for name in ("0", "1"):
+        path = tmp_path / f"{folder}{name}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tar(sample(name)) if suffix == "tar" else tfrecords([b"x"]))
+    (tmp_path / "_SUCCESS").touch()
+    with pytest.raises(DataError, match="with many records each") as error:
+        open_index(tmp_path)
+    pattern = f"{tmp_path}/**/*.{suffix}"
+    assert f'"{pattern}"' in str(error.value)
+    if suffix != "parquet":
+        assert len(open_index(pattern)) == 2
+
+
+@pytest.mark.parametrize("name", ["label", "label2", "split"])
+def test_a_label_that_only_a_folder_states_is_refused(tmp_path, name):
+    pa = pytest.importorskip("pyarrow", reason="the tables are of pyarrow")
+    from pyarrow import parquet
+
+    for folder in ("cat", "dog"):
+        path = tmp_path / f"{name}={folder}" / "0.parquet"
+        path.parent.mkdir()
+        parquet.write_table(pa.table({"image": [b"x", b"y"]}), path)
+    if name == "split":
+        assert len(open_index(f"{tmp_path}/**/*.parquet")) == 4
+        return
+    with pytest.raises(DataError, match=f"has no column {name}, which only its folder {name}=cat"):
+        open_index(f"{tmp_path}/**/*.parquet")
