@@ -46,7 +46,7 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
     suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
-    if type(x).__module__.startswith("torch"):
+    if str(type(x).__module__).startswith("torch"):
         fix = f"pass {arg_name}.numpy()"  # of the same memory
     if isinstance(x, str) or hasattr(type(x), "__fspath__"):
         fix = f'to read an image file, pass layoutkit.images.read("{x}")'

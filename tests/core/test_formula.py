@@ -88,11 +88,11 @@ def test_dtypes_that_kernels_do_not_know(source, casting):
     x = every_value(source)[:3000]
     if source.kind == "c" and casting == "unsafe":
         x = x[abs(x) < 100]  # larger values: undefined in C and NumPy
-    for target in [*KERNEL, *OTHERS]:
+    for target in [*KERNEL, *(dtype.newbyteorder("=") for dtype in OTHERS)]:
         if not can_cast(source, target, casting):  # complex to real
             continue
         y = convert(x, "b->b", dtype=target, casting=casting)
-        assert y.dtype == target.newbyteorder("=")
+        assert y.dtype == target
         if np.can_cast(source, target, "unsafe") and "complex32" not in (source.name, target.name):
             small = target.name in ("int4", "uint4")
             if small and casting == "saturate":
