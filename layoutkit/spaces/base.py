@@ -126,11 +126,11 @@ class Space(UncachedState):
 
     def get_total_dimension(self) -> int:
         """Return how many numbers a sample has, the columns of a matrix of the same data."""
-        raise NotImplementedError
+        raise self._undefined("get_total_dimension")
 
     def get_origin(self) -> Any:
         """Return zeros in the shape of one sample (if dtype is None: float32, labels int64)."""
-        raise NotImplementedError
+        raise self._undefined("get_origin")
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
         """Return a batch of n origins, in `dtype` or the space's dtype.
@@ -162,7 +162,7 @@ class Space(UncachedState):
 
         A CompositeSpace takes one dtype for all components, or a tuple with its nesting.
         """
-        raise NotImplementedError
+        raise self._undefined("with_dtype")
 
     def view(self, batch: Any) -> Any:
         """Validate the batch and return a View that holds a reference to it; None for NullSpace.
@@ -200,14 +200,20 @@ class Space(UncachedState):
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
         """Validate the arrays of a batch one by one and return them; called by composites."""
-        raise NotImplementedError
+        raise self._undefined("arrays_in")
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
         """Return a batch of a framework, without data; called by composites."""
-        raise NotImplementedError
+        raise self._undefined("symbolic_batch")
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
-        raise NotImplementedError
+        raise self._undefined("_origin_batch")
+
+    def _undefined(self, method: str) -> SpaceError:
+        return SpaceError(
+            f"{type(self).__name__} does not define {method}, which its batches need; define it as "
+            "VectorSpace does, or use a space of layoutkit"
+        )
 
 
 def _check_space(other: Any) -> Space:
@@ -259,7 +265,7 @@ class ArraySpace(Space):
 
     @property
     def _axes(self) -> tuple[Axis, ...]:
-        raise NotImplementedError
+        raise self._undefined("_axes")
 
     def _hint(self, shape: tuple[Any, ...]) -> str:
         """Return specific advice for a batch of a wrong shape, or an empty string."""

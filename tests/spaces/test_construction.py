@@ -421,3 +421,23 @@ def test_all_errors_are_of_this_library():
     for make in (lambda: VectorSpace(0), lambda: CompositeSpace(3), lambda: IndexSpace(3, 1, "f4")):
         with pytest.raises(LayoutkitError):
             make()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda space: space.validate(np.zeros(3)),
+        lambda space: space.batch_size(np.zeros(3)),
+        lambda space: space.get_total_dimension(),
+        lambda space: space.get_origin(),
+        lambda space: space.get_origin_batch(2),
+        lambda space: space.with_dtype("float32"),
+        lambda space: CompositeSpace((space,)).validate((np.zeros(3),)),
+    ],
+)
+def test_a_class_without_the_methods_of_a_space_is_named(use):
+    class Bare(Space):
+        pass
+
+    with pytest.raises(LayoutkitError, match=r"Bare does not define \w+, which its batches need"):
+        use(Bare())
