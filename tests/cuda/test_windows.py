@@ -41,7 +41,7 @@ def cropped(samples, pattern, *, offset=None, flip=None, fill=0, channels=None, 
         if channels is not None:
             shape[axes["c"]] = len(channels)
         sizes = [options.get(name, n) for name, n in zip(left, shape, strict=True)]
-        starts = [(n - size) // 2 for n, size in zip(shape, sizes, strict=True)]
+        starts = [round((n - size) / 2) for n, size in zip(shape, sizes, strict=True)]
         for name, values in (offset or {}).items():
             starts[axes[name]] = values[number]
         flips = [bool((flip or {}).get(name, [0] * len(samples))[number]) for name in left]
