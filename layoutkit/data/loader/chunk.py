@@ -304,6 +304,8 @@ class RecordChunk:
             if not isinstance(target, int | float | np.number):
                 target = np.array(target)
                 check_supported_dtype(target.dtype)
+                if target.dtype.kind in "UST":
+                    raise DataError("the target is text; return the number of its class")
             self.targets[row] = target
         return value
 
