@@ -9,7 +9,7 @@
 #
 #   make test-all       the same tests with every parameter set and full budgets
 #   make lint           ruff, mypy, and mypy and pyright of the programs in the documentation
-#   make fuzz           random conversions and sums between guard pages: MOVES=100000 from SEED=1;
+#   make fuzz           random conversions, sums and batches between guard pages: MOVES=100000 from SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64; then
 #                       damaged files of tests/corpus/ for SECONDS=60
 #   make test-lowest    the test suite with the lowest versions of the dependencies that

@@ -1,6 +1,7 @@
 """Random conversions, sums and batches between guard pages, each a function of a seed.
 
-`--kind foreign` makes conversions by the foreign functions of XLA, which needs JAX.
+`--kind windows` makes moves of one kind; `--kind foreign` conversions by the foreign functions of
+XLA, which needs JAX.
 
 `python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
 with the slow reference byte by byte (resized values within the promised distance), including the
@@ -284,7 +285,7 @@ def bits(array):
 def draw(seed, number, kind=""):
     """Return (move, policy): a move, and the launcher constants that it runs with.
 
-    kind    "foreign" or "": of the move
+    kind    a key of KINDS, or "" for any kind of MIXED
     """
     rng = np.random.default_rng([seed, number])
     policy = {
@@ -292,9 +293,8 @@ def draw(seed, number, kind=""):
         "alone": int(rng.choice([128 << 10, 0])),
         "threads": int(rng.integers(1, 4)),
     }
-    makes = (draw_conversion, draw_sum, draw_windows, draw_resized)
-    chosen = makes[rng.choice(4, p=[0.5, 0.1, 0.25, 0.15])]
-    move = (draw_foreign if kind == "foreign" else chosen)(rng)
+    drawn = str(rng.choice([*MIXED], p=[*MIXED.values()]))
+    move = KINDS[kind or drawn](rng)
     policy["divisor"] = int(rng.choice([1, 2, 8]))
     return move, policy
 
@@ -544,6 +544,16 @@ def pick(rng, choices):
     return choices[int(rng.integers(len(choices)))]
 
 
+KINDS = {
+    "conversions": draw_conversion,
+    "sums": draw_sum,
+    "windows": draw_windows,
+    "resized": draw_resized,
+    "foreign": draw_foreign,
+}
+MIXED = {"conversions": 0.5, "sums": 0.1, "windows": 0.25, "resized": 0.15}
+
+
 # ---- running -----------------------------------------------------------------------------
 
 
@@ -625,7 +635,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--moves", type=int, default=2000)
     parser.add_argument("--kernels", type=int, default=1000, help="at most so many are compiled")
-    parser.add_argument("--kind", default="", choices=["", "foreign"])
+    parser.add_argument("--kind", default="", choices=["", *KINDS])
     parser.add_argument("--cpu", default="", help="sse2, sse4, avx2 or avx512")
     asked = parser.parse_args()
     if asked.cpu:
