@@ -243,7 +243,7 @@ ODD = {
     3: (np.zeros((9, 9, 3), np.float32), "DtypeError", "dtype float32, but most .* uint8"),
     6: (np.zeros((9, 9), np.uint8), "ShapeError", "rank 2"),
     9: (np.zeros((9, 9, 4), np.uint8), "ShapeError", r"sizes \(any, any, 4\) in hwc"),
-    11: (np.array(["a"]), "DtypeError", "str"),
+    11: (np.array(["a"], object), "DtypeError", "object"),
 }
 
 

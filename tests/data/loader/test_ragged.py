@@ -86,8 +86,8 @@ def test_matrices_and_rows_of_an_array():
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        (np.zeros(2), "dtype float64, but the first of this batch has int32"),
-        (np.zeros((2, 2), np.int32), r"shape \(2, 2\), but the first of this batch has \(any\)"),
+        (np.zeros(2), "dtype float64, but most of the first batch have int32"),
+        (np.zeros((2, 2), np.int32), r"shape \(2, 2\), but most of the first batch have \(any\)"),
         (np.int32(1), "a number, which has no length"),
     ],
 )
