@@ -30,6 +30,7 @@ from instruction_sets import named
 
 import layoutkit
 from layoutkit import accumulation
+from layoutkit.cpu.program import supports_float16
 from layoutkit.kernels.cpu import accumulate_launch, caches, compiler, launch, tiling
 from layoutkit.memory import contiguous_strides
 from layoutkit.threads import pool
@@ -238,6 +239,8 @@ class Resized:
 
     def run(self):
         case = resizing.Case(self.seed)
+        if case.dtype == np.float16 and not supports_float16():
+            return  # refused
         for number, batch in enumerate(self.batches):
             if number:
                 case.draw_again()
