@@ -124,12 +124,17 @@ class ConvertOptions(NamedTuple):
         return move, selection, target
 
     def _check_casts(self, source: DType, target: DType) -> None:
-        """Raise DtypeError unless `casting` allows the casts to and from the computed dtype."""
+        """Raise DtypeError unless `casting` allows the casts to and from the computed dtype.
+
+        The default dtype of a result is always allowed: float32 for a formula of integers.
+        """
         if self.formula is None:
             return check_cast(source, target, self.casting)
         self.formula.check_clip(source)
         computed = self.formula.computed_dtype(source, target)
         check_cast(source, computed, self.casting)
+        if self.dtype is None and target == self.target_dtype(source, None):
+            return
         try:
             check_cast(computed, target, self.casting)
         except DtypeError as error:

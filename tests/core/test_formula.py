@@ -383,3 +383,13 @@ def test_a_safe_formula_has_only_safe_casts(source, dtype):
         convert(x, "b->b", mean=1, dtype=dtype, casting="safe")
     if source[-2:] not in ("f8", "g"):
         assert 'or give dtype="float64"' in str(error.value)
+
+
+@pytest.mark.parametrize("source", ["i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("has_out", [False, True])
+def test_a_safe_formula_accepts_the_default_dtype_of_its_result(source, has_out):
+    x = np.array([1_700_000_000, 1_700_000_060], source)
+    out = np.empty(2, np.float32) if has_out else None
+    y = convert(x, "b->b", mean=1.7e9, casting="safe", out=out)
+    assert y.dtype == np.float32
+    assert y.tolist() == [0, 60]
