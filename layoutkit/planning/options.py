@@ -134,7 +134,7 @@ class ConvertOptions(NamedTuple):
         computed = self.formula.computed_dtype(source, target)
         check_cast(source, computed, self.casting)
         if self.dtype is None and target == self.target_dtype(source, None):
-            return
+            return None
         try:
             check_cast(computed, target, self.casting)
         except DtypeError as error:
