@@ -459,6 +459,16 @@ def test_a_compiled_function_resizes_crops():
         assert_close_to(made, expected)
 
 
+@pytest.mark.parametrize("name", ["nearest", "bilinear", "bicubic", "lanczos", "area"])
+def test_traced_crops_are_filled_outside_of_samples(name):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(photo((10, 12), "float32"))
+    collator = Collator("hw->bhw", h=24, w=9, resize=name, fill=7, crop={"h": 8, "w": 8})
+    for offset in ({"h": -2, "w": 7}, {"h": 5, "w": -3}):
+        made = collator([x.clone().requires_grad_()], offset=offset)
+        assert_close_to(made.detach(), collator([x], offset=offset))
+
+
 def test_a_traced_float64_sample_has_a_float64_window():
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(photo((15, 20), "float64"))
