@@ -175,7 +175,7 @@ def test_unequal_arrays_are_told_apart():
     with pytest.raises(
         ShapeError,
         match=r"arrays of x are stacked, but item 2 has shape \(2, 5, 3\) and item 0 \(4, 5, 3\); "
-        r"cut windows of one size with layoutkit\.collate, as in collate",
+        r"first make them one size, by a call layoutkit\.collate\(",
     ):
         convert(odd, "bhwc->bchw")
     with pytest.raises(DtypeError, match="item 1 has dtype float32 and item 0 uint8"):

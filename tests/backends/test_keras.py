@@ -120,6 +120,8 @@ def test_the_global_policy_is_that_of_formulas_without_a_dtype(policy, dtype):
     try:
         layers = [
             Convert("bhwc->bchw", scale=1 / 255),
+            Convert("bhwc->bchw", mean=3),
+            Convert("bhwc->bchw", std=3),
             Convert("bhwc->bchw", dtype=policy, mean=3),
             Convert("bhwc->bchw"),
             Convert("bhwc->bchw", clip=(0, 9)),
@@ -131,7 +133,7 @@ def test_the_global_policy_is_that_of_formulas_without_a_dtype(policy, dtype):
         keras.backend.standardize_dtype(layer(keras.ops.convert_to_tensor(IMAGES)).dtype)
         for layer in layers
     ]
-    assert found == [dtype, dtype, "uint8", "uint8", "int32"]
+    assert found == [dtype] * 4 + ["uint8", "uint8", "int32"]
     assert layers[0](keras.Input((8, 6, 3), dtype="uint8")).dtype == dtype
     again = Convert.from_config(layers[0].get_config())  # under another policy
     assert again.converter == layers[0].converter

@@ -114,6 +114,8 @@ def test_parts_share_a_random_order(photos, tmp_path, workers):
     assert len(open_index(tmp_path / "t.part{000..002}.rec")) == 7
     assert run("pack", photos, tmp_path / "u.rec", "--pass-through", "--shuffle", "--seed", 3) == 0
     assert unpacked(tmp_path / "u.rec") == together
+    assert run("pack", photos, tmp_path / "v.rec", "--pass-through", "--shuffle", "--seed", 4) == 0
+    assert [data for _, _, data in unpacked(tmp_path / "v.rec")] != result
 
 
 @pytest.mark.parametrize(

@@ -532,6 +532,10 @@ def test_datasets_and_array_providers(target):
     assert batch.target.input.tolist() == [5, 7]
     (batch,) = ArrayProvider(x, target, missing=-1)
     assert batch.target.input.tolist() == [5, -1, 7]
+    with ArrayProvider(x, {"a": target, "c": [None, 2, 3]}, missing="drop") as provider:
+        (batch,) = provider
+        assert (provider.skipped, batch.count) == (2, 1)
+    assert batch.input.input.tolist() == x[[2]].tolist()
 
 
 def test_missing_text_has_no_minus_one():

@@ -107,7 +107,7 @@ CASES = {
     "Dataset": (lambda: Dataset({"x": X}), lambda data: (data[0], data[1:3].x(), len(data))),
     "ArrayProvider": (
         lambda: ArrayProvider(X, batch_size=2, layout="bhwc"),
-        lambda p: (p.state_dict(), p.epoch, p.num_batches),
+        lambda p: (p.state_dict(), p.epoch, p.num_batches, next(iter(p)), p.set_epoch(0)),
     ),
     "Augmenter": (
         lambda: images.Augmenter((3, 4, 4), rand_crop=True),

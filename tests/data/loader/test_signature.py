@@ -2,6 +2,7 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from record_files import tar
 from layoutkit import Collator, DataError
 from layoutkit.data import sampled_batcher
 from layoutkit.data.loader.collate import SampleSpec
-from layoutkit.data.loader.signature import RunSpec
+from layoutkit.data.loader.signature import BatchSignature, RunSpec
 
 COUNT = 13
 PLAIN = np.ones((4, 5, 3), np.uint8)
@@ -95,6 +96,27 @@ def test_every_number_of_threads_decides_alike(workers, refill):
     first = [0, 1] if not refill else [0, 1, 6, 7, 8]
     assert found[0] == first
     assert all(index in (0, 1, 6, 7, 8, 9) for each in found for index in each)
+
+
+def test_records_are_counted_not_the_tasks_that_read_them():
+    """Test a task whose results are all alike, and one with odd results."""
+
+    def chunk(count, irregular):
+        block = np.stack([PLAIN] * count)
+        return SimpleNamespace(
+            count=count,
+            block=block,
+            irregular=irregular,
+            failed={},
+            targets={},
+            is_preallocated=False,
+        )
+
+    chunks = [chunk(6, {}), chunk(4, dict.fromkeys([1, 2, 3], ODD["size"]))]
+    signature = BatchSignature(None, None)
+    signature.check_chunks(chunks)
+    assert signature.shape == PLAIN.shape
+    assert [[*chunk.failed] for chunk in chunks] == [[], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("odd_places", [[0], [1, 3], [0, 2]])

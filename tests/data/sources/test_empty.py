@@ -79,6 +79,16 @@ def folder_of(folder, *names):
     return folder / "d"
 
 
+class NoItems:
+    """A map-style Dataset without items."""
+
+    def __len__(self):
+        return 0
+
+    def __getitem__(self, number):
+        raise IndexError(number)
+
+
 SOURCES = {
     "array": lambda folder: ROWS,
     "dict of arrays": lambda folder: {"x": ROWS, "y": np.zeros(0, int)},
@@ -87,6 +97,7 @@ SOURCES = {
     "tuple": lambda folder: (),
     "Dataset": lambda folder: Dataset({"x": ROWS, "y": np.zeros(0, int)}),
     "selection of a Dataset": lambda folder: Dataset(np.zeros((4, 3)))[4:],
+    "map-style Dataset": lambda folder: NoItems(),
     "frame of numbers": lambda folder: frame({"a": np.zeros(0), "b": np.zeros(0)}),
     "frame of files": lambda folder: frame({"filename": [], "label": []}),
     "npy": lambda folder: saved(folder / "a.npy", lambda path: np.save(path, ROWS)),
