@@ -59,8 +59,9 @@ def test_windows_are_those_of_the_cpu(gpu, filter_name, options):
 def test_fill_values_are_flipped_with_their_channels(gpu, pattern):
     photos = [x if pattern[0] == "h" else x.transpose(2, 0, 1) for x in PHOTOS]
     calls = {"flip": {"c": [True, False, True]}}
+    padded = {"h": 16, "w": 24, "fit": "pad", "fill": (1, 2, 3)}  # every sample is padded
     for name in ("nearest", "bilinear"):
-        collator = Collator(pattern, resize=name, **SIZES, fit="pad", fill=(1, 2, 3), dtype="f4")
+        collator = Collator(pattern, resize=name, **padded, dtype="f4")
         found = collator([gpu.array(x) for x in photos], **calls)
         np.testing.assert_allclose(values_of(found), collator(photos, **calls), rtol=0, atol=1e-4)
 
