@@ -83,6 +83,16 @@ def test_compiled_gradients_and_out(torch):
     assert torch.equal(out, both(*tensors))
 
 
+def test_compiled_in_an_order_of_memory(torch):
+    def laid(a, b):
+        return collate([a, b], "hwc->bchw", h=6, w=8, memory="bhwc")
+
+    tensors = [*map(torch.from_numpy, PAIR)]
+    batch = followed(torch, laid)(*tensors)
+    assert torch.equal(batch, laid(*tensors))
+    assert batch.stride() == laid(*tensors).stride() == (144, 1, 24, 3)
+
+
 def test_compiled_with_numbers_that_change(torch):
     compiled = followed(torch, lambda a, b, top: TO([a, b], offset={"h": [top, top + 1]}) * 1)
     tensors = [*map(torch.from_numpy, PAIR)]
