@@ -204,7 +204,7 @@ def test_bad_positions():
 
 def test_a_random_crop_has_no_placement():
     collator = Collator("hwc->bchw", **RESIZED, crop="random")
-    with pytest.raises(ArgumentError, match="that were drawn"):
+    with pytest.raises(ArgumentError, match="are drawn for each sample"):
         collator.placement((20, 25, 3))
     given = {"crop": {"h": 12, "w": 10}, "offset": {"h": 2, "w": 5}}
     assert collator.placement((20, 25, 3), **given).to_fitted([5, 2]).tolist() == [0, 0]
