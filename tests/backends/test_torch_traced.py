@@ -142,6 +142,14 @@ def test_compiled_views_share_memory():
     assert torch.equal(x, y)
 
 
+@pytest.mark.parametrize("pattern", ["bhwc->bhwc", "b(hw)c->b(hw)c"])
+def test_compiled_copies_of_transposed_memory_are_contiguous(pattern):
+    x = torch.rand(2, 4, 5, 3).mT if pattern == "bhwc->bhwc" else torch.rand(2, 4, 5).mT
+    y = followed(lambda x: convert(x, pattern))(x)
+    assert torch.equal(y, x)
+    assert y.stride() == convert(x, pattern).stride() != x.stride()
+
+
 def test_compiled_out_is_written():
     def write(x, out):
         return convert(x, "bhwc->bchw", out=out) + 1
@@ -391,6 +399,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.budget(11)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_batched_gradients_are_those_of_one_at_a_time(function):
     x = photos(1, 3, dtype=torch.float64, requires_grad=True)
