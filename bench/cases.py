@@ -162,11 +162,11 @@ def _with_options(row: Row, x: Array) -> Array:
     sizes = dict(zip(row.target, row.result_shape, strict=True))
     for axis, letter in enumerate(layout):
         spare = 0 if letter == "b" else x.shape[axis] - sizes[letter]
+        before = round(abs(spare) / 2)  # of a centered part, rounded half to even
         if spare >= 0:
-            count = x.shape[axis] - spare
-            x = x.take(range(spare // 2, spare // 2 + count), axis)
+            x = x.take(range(before, before + x.shape[axis] - spare), axis)
         else:
-            sides = -spare // 2, -spare - -spare // 2
+            sides = before, -spare - before
             x = np.pad(x, [sides if other == axis else (0, 0) for other in range(x.ndim)])
     return x.clip(*options["clip"]) if "clip" in options else x
 

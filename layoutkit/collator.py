@@ -394,7 +394,8 @@ class Collator:
                 f'indices= selects samples of one array, but "{self.pattern}" takes a sequence of '
                 "arrays; select these from the sequence, or name the axis of samples on the left"
             )
-        if isinstance(samples, Mapping):
+        is_listed = isinstance(samples, list | tuple)
+        if not is_listed and isinstance(samples, Mapping):
             raise ArgumentError(
                 f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays, '
                 "such as [*samples.values()]"
@@ -407,8 +408,7 @@ class Collator:
             ) from None
         if not sequence:
             raise ShapeError("there are no samples; a batch has at least one")
-        is_array = not isinstance(samples, list | tuple)
-        if is_array and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
+        if not is_listed and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
             self._check_not_one_sample(samples, sequence[0])
         return sequence
 

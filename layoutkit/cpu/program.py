@@ -13,11 +13,13 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._utils import fork
+from .._utils.cache import MAX_KEPT
 from ..buffers import empty_with_address
 from ..kernels.cpu import direct_params as words
 from ..kernels.cpu.params import LINE
@@ -28,6 +30,7 @@ from ..planning.channels import ChannelSelection
 from ..planning.options import ConvertOptions, parse_options
 from ..planning.padding import fill_region_for
 from ..planning.plan import (
+    Part,
     Plan,
     check_no_out,
     fill_conversion,
@@ -286,11 +289,27 @@ def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> 
 
 
 def copy_array(source: Array, target: Array) -> None:
-    """Copy an array to another one of its shape and dtype with any strides, by kernels."""
-    options = parse_options(identity_pattern(source.ndim), copy=True)
-    layout = source.shape, source.strides, source.dtype
-    plan = make_single_plan(options, *layout, CPU, target, supports_float16)
-    Program(plan)(source, source, target)
+    """Copy an array to another one of its shape and dtype with any strides."""
+    if _axes_by_stride(source) == _axes_by_stride(target):
+        np.copyto(target, source)  # as fast as a kernel, without a plan
+        return
+    program = _copy_program(source.shape, source.strides, source.dtype, target.strides)
+    program(source, source, target)
+
+
+def _axes_by_stride(array: Array) -> list[int]:
+    """Return the axes from the outermost to the innermost in memory."""
+    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _copy_program(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, target: tuple[int, ...]
+) -> Program:
+    """Return the program that copies an array to one with the strides `target`."""
+    options = parse_options(identity_pattern(len(shape)), copy=True)
+    out = Part(shape, target, dtype)
+    return Program(make_single_plan(options, shape, strides, dtype, CPU, out, supports_float16))
 
 
 class TransposedViewProgram:
