@@ -203,6 +203,8 @@ def test_what_a_column_of_polars_cannot_be(polars):
         polars.Series("n", [1, None]),
         polars.Series("n", [[1, None], [1, 2]], dtype=pairs),
         polars.Series("n", [[1, 2], None], dtype=pairs),
+        polars.Series("n", [[[1, 2], [None, 4]]], dtype=polars.Array(polars.Int8, (2, 2))),
+        polars.Series("n", [[[1, 2], [None, 4]]]),
         polars.DataFrame({"m": [1, 2], "n": [1, None]}),
     ):
         with pytest.raises(ArgumentError, match=r"missing values in column 'n'.*fill_null\(0\)"):

@@ -93,6 +93,13 @@ def test_compiled_in_an_order_of_memory(torch):
     assert batch.stride() == laid(*tensors).stride() == (144, 1, 24, 3)
 
 
+def test_padded_channels_have_their_fill_values(torch):
+    wider = Collator("hwc->bchw", h=10, w=12, c=4, fill=(1, 2, 3, 4))
+    offset = {"h": [-1, 0], "c": [-1, -2]}
+    tensors = [torch.from_numpy(x).requires_grad_() for x in FLOATS]
+    assert_same(wider(tensors, offset=offset).detach().numpy(), wider(FLOATS, offset=offset))
+
+
 def test_compiled_with_numbers_that_change(torch):
     compiled = followed(torch, lambda a, b, top: TO([a, b], offset={"h": [top, top + 1]}) * 1)
     tensors = [*map(torch.from_numpy, PAIR)]

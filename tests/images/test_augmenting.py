@@ -425,7 +425,7 @@ def test_pickles_make_the_same():
     ],
 )
 def test_what_is_not_random(options):
-    augment = Augmenter((3, 8, 8), mean=9, **options).unaugmented()
+    augment = Augmenter((3, 8, 14), mean=9, **options).unaugmented()
     images = [augment(noise(6, 20, 30, 3), epoch=n, position=n) for n in range(4)]
     for image in images:
         np.testing.assert_array_equal(image, images[0])

@@ -169,6 +169,9 @@ def test_upper_case_letters_are_the_same_axes():
     )
     flat = convert(x, "NHWC->NF")
     np.testing.assert_array_equal(convert(flat, "NF->NHWC", H=4, W=5), x)
+    np.testing.assert_array_equal(
+        convert(x, "N height W C -> c (W height) n"), convert(x, "bhwc->c(wh)b")
+    )
     assert Converter("NHWC->NCHW").pattern == "NHWC->NCHW"
 
 
