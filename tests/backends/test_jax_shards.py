@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from layoutkit import ArgumentError, Converter, DeviceError, ShapeError, accumulate, convert
+from layoutkit.backends.jax.sharding import _result_axes
 
 FOUR = len(jax.devices()) == 4
 
@@ -40,7 +41,21 @@ def test_with_four_devices():
         capture_output=True,
         text=True,
     )
-    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    assert "7 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_axes_of_which_a_shard_needs_the_whole():
+    cases = [
+        ("bhwc->b(hwc)", {}, 1),
+        ("bhwc->bchw", {"pad_to": {"h": 8}}, 1),
+        ("bhwc->bchw", {"mean": (1, 2, 3)}, 3),
+        ("bhwc->bchw", {"channels": (2, 0)}, 3),
+    ]
+    for pattern, keywords, axis in cases:
+        options = Converter(pattern, **keywords).options
+        with pytest.raises(ShapeError, match=f"along axis {'bhwc'[axis]}, but"):
+            _result_axes(options, ["data" if n == axis else None for n in range(4)])
+        assert _result_axes(options, ["data", None, None, None])[0] == "data"
 
 
 def put(*spec, x=X):
@@ -82,6 +97,8 @@ def test_what_a_shard_does_not_know_is_refused():
     last = put(None, None, "data", x=X[..., :2].swapaxes(2, 3))
     with pytest.raises(ShapeError, match="along axis c"):
         convert(last, "bhcw->bchw", mean=(1, 2))
+    with pytest.raises(ShapeError, match="along axis c"):
+        convert(put(None, "data"), "bchw->bhwc", channels=(1, 0))
     np.testing.assert_array_equal(convert(last, "bhcw->bchw"), X[..., :2].transpose(0, 3, 1, 2))
     with pytest.raises(ArgumentError, match="immutable"):
         convert(put("data"), "bhwc->bchw", out=X)

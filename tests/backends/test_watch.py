@@ -177,13 +177,14 @@ def test_lists_and_arrays_of_numpy():
     assert stack.nbytes == 2 * PHOTOS.numel()
     same = layoutkit.collate(list(PHOTOS.numpy()), "hwc->bchw")
     np.testing.assert_array_equal(same, PHOTOS.permute(0, 3, 1, 2))
-    trip = only(
-        lambda: torch.from_numpy(np.ascontiguousarray(PHOTOS.numpy().transpose(0, 3, 1, 2)))
-    )
-    assert (trip.kind, trip.replacement) == (
-        "NumPy round trip",
-        'layoutkit.convert(x, "bhwc->bchw")',
-    )
+    for photos in (PHOTOS, PHOTOS.reshape(3, 8, 8, 3)):
+        trip = only(
+            lambda x=photos: torch.from_numpy(np.ascontiguousarray(x.numpy().transpose(0, 3, 1, 2)))
+        )
+        assert (trip.kind, trip.replacement) == (
+            "NumPy round trip",
+            'layoutkit.convert(x, "bhwc->bchw")',
+        )
 
 
 OTHER_TENSORS = {

@@ -79,9 +79,14 @@ def test_random_windows_are_of_the_seed_and_the_sample_alone(tmp_path):
     ]
     np.testing.assert_array_equal(actual[0], actual[1])
     assert (actual[1] != actual[2]).any()
+    found = set()
     for sample, window in zip(array, actual[0], strict=True):
-        corners = itertools.product(range(3), range(4))
-        assert any((sample[y : y + 2, x : x + 2] == window).all() for y, x in corners)
+        places = itertools.product(range(3), range(4))
+        corners = {(y, x) for y, x in places if (sample[y : y + 2, x : x + 2] == window).all()}
+        assert corners
+        found |= corners
+    # Every offset is drawn, the first and the last as well.
+    assert [*map(set, zip(*found, strict=True))] == [{0, 1, 2}, {0, 1, 2, 3}]
 
 
 def test_a_fold_with_channels_goes_in_chunks(tmp_path):

@@ -176,6 +176,13 @@ def test_other_labels_are_numbers(tmp_path, with_index, labels, target):
     assert batches(part)[0].target.input.tolist() == target[1::2]
 
 
+def test_a_record_with_nan_and_numbers_has_labels(tmp_path, with_index):
+    labels = [[1, 2], [np.nan, 3]]
+    write_rec(tmp_path / "a.rec", images(labels), with_index)
+    target = batches(open_index(tmp_path / "a.rec"))[0].target
+    np.testing.assert_array_equal(target.input, labels)
+
+
 def test_records_may_differ_in_how_many_labels_they_have(tmp_path, with_index):
     write_rec(tmp_path / "a.rec", images([[1, 2, 3], 7, [4], [5.5, 6]]), with_index)
     whole = [(1.0, 2.0, 3.0), (7,), (4,), (5.5, 6.0)]

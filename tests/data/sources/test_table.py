@@ -134,6 +134,7 @@ def test_parts_of_files(tmp_path):
     text = "filename,offset,length,label\n1.txt,0,2,A\n2.txt,3,,B\n3.txt,,,B\n"
     index = open_index(written(tmp_path, text))
     assert [(r.offset, r.length) for r in index] == [(0, 2), (3, None), (None, None)]
+    assert index.records(np.arange(3)) == [*index]
     assert index[0] == Record(f"{tmp_path}/1.txt", 0, 2, None, "A", ("A",), 0)
 
 
