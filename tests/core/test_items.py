@@ -152,6 +152,8 @@ def test_a_key_names_the_item():
     assert eval(repr(chosen), {"Collator": Collator}) == chosen
     with pytest.raises(ArgumentError, match="key='other', but a sample has 0, 1"):
         chosen([(x, 1) for x in PHOTOS])
+    with pytest.raises(ArgumentError, match="key='other' names an item.*numpy.ndarray; omit key="):
+        chosen(PHOTOS)
 
 
 def test_out_and_windows_apply_to_the_item():
@@ -186,6 +188,10 @@ def test_images_of_pillow():
         (
             [(PHOTOS[0], 1), (PHOTOS[1],)],
             "sample 1 has the items 0, but sample 0 has the items 0, 1",
+        ),
+        (
+            [{"x": PHOTOS[0], "y": 1}, {"x": PHOTOS[1], "z": 1}],
+            "sample 1 has the items 'x', 'z', but sample 0 has the items 'x', 'y'",
         ),
         (
             [{"x": PHOTOS[0], "y": 1}, PHOTOS[1]],
