@@ -241,7 +241,8 @@ def fill_missing(
 
 # ---- Classes ------------------------------------------------------------------------------------
 
-_WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
+# Longer ones are names: Python refuses to read more than 4,300 digits.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,1000}(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
