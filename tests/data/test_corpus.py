@@ -150,7 +150,8 @@ def test_a_planted_outcome_is_reported(name, inputs, tmp_path, monkeypatch, capf
     monkeypatch.setattr(fuzz_files, "MEMORY", 1 << 26)
     assert fuzz_files.hunt(chosen, 1, 0, 2, time.monotonic() + 30) == (2, 1)
     told = capfd.readouterr().out
-    assert re.fullmatch(rf"{name}: number 0 of seed 1, from (failed/)?tables/.*\n.* --open \S+\n", told)
+    report = rf"{name}: number 0 of seed 1, from (failed/)?tables/.*\n.* --open \S+\n"
+    assert re.fullmatch(report, told)
     (path,) = (tmp_path / "tables").iterdir()
     assert path.stem == name
     assert path.read_bytes() == corpus.mutated(chosen, 1, 0).files[0][1]
