@@ -237,6 +237,10 @@ def test_what_dlpack_does_not_carry():
 
 
 def test_no_library_is_imported_to_recognise_an_array():
+    # Compiles the kernels if they are not cached: Numba imports scipy.
+    x = np.zeros((2, 3), np.float32)
+    convert(x, "bc->cb")
+    accumulate([(x, "bc")], "cb")
     result = """
 import sys
 import numpy as np
