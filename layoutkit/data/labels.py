@@ -77,21 +77,21 @@ def find_columns(
         twice.
     """
     texts = [str(name).strip() for name in names]
-    given = check_columns(columns)
-    found = f"found {', '.join(texts) or 'none'}"
-    image = given.get("image") or _find_file_column(
-        [name for name in texts if content is None or name in content], source, found
+    options = check_columns(columns)
+    shown = f"found {', '.join(texts) or 'none'}"
+    image = options.get("image") or _find_file_column(
+        [name for name in texts if content is None or name in content], source, shown
     )
-    if "label" in given:
-        labels = _as_names(given["label"])
+    if "label" in options:
+        labels = _as_names(options["label"])
     else:
-        labels = _find_label_columns(texts, (image, *known), source, found)
+        labels = _find_label_columns(texts, (image, *known), source, shown)
     for name in (image, *labels, *(name for name in known if name in texts)):
         number = texts.count(name)
         if not number or (number > 1 and name not in labels):
             raise DataError(
                 f"{source} has {number or 'no'} column{'s' * (number > 1)} {name!r}, but it needs "
-                f"one; {found}"
+                f"one; {shown}"
             )
     places = [place for place, name in enumerate(texts) if name in labels]
     return Columns(texts.index(image), tuple(places))
@@ -103,19 +103,19 @@ def _as_names(label: Any) -> tuple[Any, ...]:
     return tuple(label) if isinstance(label, list | tuple) else (label,)
 
 
-def _find_file_column(names: Sequence[str], source: str, found: str) -> str:
+def _find_file_column(names: Sequence[str], source: str, shown: str) -> str:
     candidates = [name for name in names if name in FILE_COLUMNS]
     if len({*candidates}) != 1:
         count = "several columns" if candidates else "no column"
         raise DataError(
-            f"{source} has {count} of files ({', '.join(FILE_COLUMNS)}); {found}; say which it is: "
+            f"{source} has {count} of files ({', '.join(FILE_COLUMNS)}); {shown}; say which it is: "
             f"columns={{'image': {(candidates or [*names, '...'])[0]!r}}}"
         )
     return candidates[0]
 
 
 def _find_label_columns(
-    names: Sequence[str], others: Sequence[str], source: str, found: str
+    names: Sequence[str], others: Sequence[str], source: str, shown: str
 ) -> tuple[str, ...]:
     """Return the names `label` and `label<digits>`; raise DataError for similar or only others."""
     rest = [name for name in names if name not in others]
@@ -129,7 +129,7 @@ def _find_label_columns(
             else "no column label"
         )
         raise DataError(
-            f"{source} has {reason}; {found}; say which columns are labels: "
+            f"{source} has {reason}; {shown}; say which columns are labels: "
             f"columns={{'label': {example!r}}}, or None for no labels"
         )
     return labels

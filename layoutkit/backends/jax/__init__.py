@@ -199,13 +199,13 @@ class JaxMixin:
         """
         task = converter.options
         source = self.namespace.dtype(x)
-        asked = task.target_dtype(source, None)
-        dtype = self.namespace.width(asked)
-        if dtype == asked:
+        target = task.target_dtype(source, None)
+        dtype = self.namespace.width(target)
+        if dtype == target:
             return converter
-        if can_cast(source, asked, task.casting) and not can_cast(source, dtype, task.casting):
+        if can_cast(source, target, task.casting) and not can_cast(source, dtype, task.casting):
             raise DtypeError(
-                f"jax has no {asked} with its current settings, and {source} to {dtype} is not "
+                f"jax has no {target} with its current settings, and {source} to {dtype} is not "
                 f'allowed by casting="{task.casting}"; set jax_enable_x64, or use '
                 'casting="same_kind"'
             )

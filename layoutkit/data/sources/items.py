@@ -129,8 +129,8 @@ def _pair_of(item: Mapping[str, Any], columns: Mapping[str, Any]) -> tuple[Any, 
         for x, y in FIELD_PAIRS:
             if x in names and {*names} <= {x, y}:
                 return tuple(item[name] for name in (x, y) if name in names)
-    found = find_columns(names, columns, "an item")
-    places = (found.image, *found.labels)
+    positions = find_columns(names, columns, "an item")
+    places = (positions.image, *positions.labels)
     return tuple(item[names[place]] for place in places)
 
 

@@ -86,16 +86,16 @@ class ParquetIndex(RangedIndex):
     def _found(self) -> list[Columns]:
         """The columns of each file; all have records of one type."""
         shards = self._shards
-        found = [_find(shard, self._given_columns) for shard in shards]
-        first = shards[0].schema.field(found[0].image)
-        for shard, columns in zip(shards, found, strict=True):
+        positions = [_find(shard, self._given_columns) for shard in shards]
+        first = shards[0].schema.field(positions[0].image)
+        for shard, columns in zip(shards, positions, strict=True):
             own = shard.schema.field(columns.image)
             if own != first:
                 raise DataError(
                     f"{shard.url}: {own.name} is {own.type}, but {first.name} is {first.type} in "
                     f"{shards[0].url}"
                 )
-        return found
+        return positions
 
     @property
     def _field(self) -> Any:
@@ -192,19 +192,19 @@ def _find(shard: ParquetShard, given: Mapping[str, Any]) -> Columns:
     schema = shard.schema
     content = [field.name for field in schema if _content_kind(field.type) is not None]
     has_file_column = any(name in FILE_COLUMNS for name in content)
-    found = find_columns(
+    positions = find_columns(
         schema.names, given, shard.url, content=content if has_file_column else None
     )
-    if not found.labels and "label" not in given:
+    if not positions.labels and "label" not in given:
         _check_folders(shard.url)
-    field = schema.field(found.image)
+    field = schema.field(positions.image)
     if _content_kind(field.type) is None:
         raise DataError(
             f"{shard.url}: {field.name} is {field.type}; records are of bytes, of a struct with "
             "bytes, or of lists of a fixed size; where a column has the paths of files, open the "
             "data frame: open_index(pandas.read_parquet(...))"
         )
-    return found
+    return positions
 
 
 def _check_folders(url: str) -> None:

@@ -105,23 +105,23 @@ def open_frame(
 ) -> Index:
     """Open a data frame with a column of paths, which are relative to the current folder."""
     names = [str(name).strip() for name in frame.columns]
-    found = _find(names, columns, "the data frame")
+    positions = _find(names, columns, "the data frame")
     check_has_records(frame.shape[0], "the data frame", "there is no row")
-    used = (found.filename, found.offset, found.length, *found.labels)
+    used = (positions.filename, positions.offset, positions.length, *positions.labels)
     cells = {place: _cells_of(frame[frame.columns[place]]) for place in used if place is not None}
-    if len(found.labels) == 1 and any(isinstance(y, _ROWS) for y in cells[found.labels[0]]):
+    if len(positions.labels) == 1 and any(isinstance(y, _ROWS) for y in cells[positions.labels[0]]):
         # Targets of several numbers each, which have no place in a table.
-        source = {"x": cells[found.filename], "y": cells[found.labels[0]]}
+        source = {"x": cells[positions.filename], "y": cells[positions.labels[0]]}
         return FilesIndex(source, kind, partition, missing)
-    rows = TableRows("the data frame", bool(found.labels), is_text=False)
+    rows = TableRows("the data frame", bool(positions.labels), is_text=False)
     for number in range(frame.shape[0]):
         row = {place: column[number] for place, column in cells.items()}
-        name = as_path(row[found.filename], number)
-        labels = [row[place] for place in found.labels]
+        name = as_path(row[positions.filename], number)
+        labels = [row[place] for place in positions.labels]
         place = f"row {number} of the data frame"
         if not all(isinstance(label, Hashable) for label in labels):
             raise DataError(f"{place} has the labels {labels!r}; they must be numbers or words")
-        if not rows.add(name, *_span(row, found), labels) and not rows.unlabelled:
+        if not rows.add(name, *_span(row, positions), labels) and not rows.unlabelled:
             rows.unlabelled = place
     return TableIndex(kind, None, rows, partition, missing)
 
@@ -341,9 +341,9 @@ _SPAN = ("offset", "length")
 
 
 def _find(names: list[str], given: Mapping[str, Any] | None, source: str) -> TableColumns:
-    found = find_columns(names, given, source, known=_SPAN)
+    positions = find_columns(names, given, source, known=_SPAN)
     offset, length = (names.index(name) if name in names else None for name in _SPAN)
-    return TableColumns(len(names), found.image, offset, length, found.labels)
+    return TableColumns(len(names), positions.image, offset, length, positions.labels)
 
 
 def _pad_row(cells: list[str], columns: TableColumns) -> list[str]:
