@@ -358,10 +358,11 @@ struct Warp {
     }
 };
 
-// Blocks of a multiprocessor, for which the compiler leaves enough registers.
+// Blocks of a multiprocessor, for which the compiler leaves enough registers: one less for each thing
+// that takes more of them.
 constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_AXIS == 0 &&
                      TILE_U >= 8 && BESIDE <= 4;
-constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED : 4;
+constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0) : 4;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     resize(const Params params, const Pointers pointers) {

@@ -520,7 +520,7 @@ MISTAKES = [
     ("resize", "longest = larger(longest, lines[r].columns);", "longest = lines[r].columns;"),
     ("resize", "if (!COVERED && !(line", "if (false && !(line"),
     ("resize", "|| column.u >= tile.count[U]) return;", ") return;"),
-    ("resize", "table + weights + 4 * tap);", "table + weights);"),
+    ("resize", "table + weights + sizeof(Source) * tap);", "table + weights);"),
     ("transpose", "goes_on(params, rows, 0, TILE_ROWS))", "goes_on(params, rows, 0))"),
     ("transpose", "place_of_row = coef + at.coef;", "place_of_row = at.coef;"),
     ("interleave", "bounds.first, bounds.second);", "bounds.first, bounds.first);"),
