@@ -54,7 +54,7 @@ def hunted(moves, *, seed=0, kernels=24, kind="", plant="", **variables):
 
 @pytest.mark.parametrize(
     ("kind", "moves", "kernels"),
-    [("conversions", 120, 24), ("sums", 12, 24), ("windows", 40, 24)],
+    [("conversions", 120, 24), ("sums", 12, 24), ("windows", 40, 24), ("resized", 16, 8)],
 )
 def test_random_moves(kind, moves, kernels):
     """Few kernels are compiled; moves that need more of them are skipped."""
