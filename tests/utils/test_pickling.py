@@ -117,8 +117,8 @@ CASES = {
 }
 
 
-# A Plan is a result, not an argument: its parts come from several caches, and its pickle shows which
-# of them hold the same layout.
+# A Plan is a result, not an argument: its parts come from several caches, and its pickle shows
+# which of them hold the same layout.
 ARGUMENTS = [case for case in CASES if case != "Plan"]
 
 
