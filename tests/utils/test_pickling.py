@@ -138,10 +138,11 @@ def test_a_pickle_does_not_change_with_the_first_use(case):
 
 
 def caches():
-    """Return the caches of functions of layoutkit."""
+    """Return the bounded caches of functions: of values, not of machine code or modules."""
     modules = [module for name, module in sys.modules.items() if name.startswith("layoutkit.")]
     values = [value for module in modules for value in vars(module).values()]
-    return [value for value in values if isinstance(value, functools._lru_cache_wrapper)]
+    cached = [value for value in values if isinstance(value, functools._lru_cache_wrapper)]
+    return [cache for cache in cached if cache.cache_parameters()["maxsize"]]
 
 
 @pytest.mark.parametrize("case", ARGUMENTS)
