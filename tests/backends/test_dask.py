@@ -209,6 +209,14 @@ def test_equal_conversions_of_different_arrays_are_different_tasks():
     np.testing.assert_array_equal(sums.compute(), np.stack([X + X, other + X]))
 
 
+def test_different_constants_of_later_channels_are_different_tasks():
+    x = lazy((5, 8, 6, 1))
+    means = [(9, 9, 9), (9, 9, 7)]
+    ways = [Converter("bhwc->bchw", dtype="float32", mean=mean) for mean in means]
+    for found, way in zip(da.compute(*(way(x) for way in ways)), ways, strict=True):
+        np.testing.assert_array_equal(found, way(X))
+
+
 def test_sums_of_different_dtypes_are_different_tasks():
     part = lazy(x=X.astype("float32") / 3)
     dtypes = ("float32", "float64")

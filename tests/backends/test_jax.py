@@ -73,6 +73,13 @@ def test_dtypes_go_in_and_out_as_they_are(dtype):
         np.testing.assert_array_equal(np.asarray(y), wanted)
 
 
+def test_traced_complex_numbers_are_true_unless_both_parts_are_zero():
+    x = jnp.array([1j, 0, 1], "complex64")
+    to = Converter("b->b", dtype="bool", casting="unsafe")
+    for run in (to, jax.jit(to), lambda x: jax.vmap(to)(x[None])[0]):
+        assert run(x).tolist() == [True, False, True]
+
+
 def test_widths_are_those_that_jax_allows():
     x = jnp.asarray(IMAGES)
     for run in (

@@ -142,6 +142,16 @@ def test_compiled_views_share_memory():
     assert torch.equal(x, y)
 
 
+def test_compiled_views_have_the_memory_that_is_asked_for():
+    def planes(x):
+        return ImageView("bhwc", x).forward_get("bchw", "float64", memory="bwhc")
+
+    x = photos()
+    y = followed(planes)(x)
+    assert torch.equal(y, planes(x))
+    assert y.stride() == planes(x).stride() == (60, 1, 3, 12)
+
+
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "b(hw)c->b(hw)c"])
 def test_compiled_copies_of_transposed_memory_are_contiguous(pattern):
     x = torch.rand(2, 4, 5, 3).mT if pattern == "bhwc->bhwc" else torch.rand(2, 4, 5).mT

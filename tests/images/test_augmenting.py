@@ -277,6 +277,20 @@ def test_noise_of_principal_components():
     )
 
 
+def test_no_random_number_is_used_twice(monkeypatch):
+    word = ImageRng._word
+    used = []
+    monkeypatch.setattr(ImageRng, "_word", lambda self, slot: used.append(slot) or word(self, slot))
+    planes(
+        noise(5, 20, 30, 3), (3, 4, 4), rand_crop=True, rand_mirror=True, min_crop_size=3,
+        max_crop_size=6, inter_method=1, max_rotate_angle=9, max_shear_ratio=0.1,
+        min_random_scale=0.9, max_aspect_ratio=0.1, brightness=0.1, contrast=0.1, saturation=0.1,
+        random_h=9, random_l=9, random_s=9, pca_noise=1, max_random_contrast=0.1,
+        max_random_illumination=0.1,
+    )  # fmt: skip
+    assert len(used) == len(set(used)) == 26
+
+
 @pytest.mark.parametrize("change", [(30, 0, 0), (-100, 0, 0), (0, 20, 0), (0, 0, -40), (9, -9, 9)])
 def test_hue_lightness_and_saturation(change):
     found = color.shift_hls(PHOTO, *change).astype(int)

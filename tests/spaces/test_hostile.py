@@ -49,6 +49,13 @@ def test_what_is_right_stays_right(kind):
     SPACE.validate(scipy.sparse.random(0, 4, format="csr", dtype="f4").asformat(kind))
 
 
+def test_blocks_that_are_not_square():
+    batch = scipy.sparse.bsr_matrix(DENSE, blocksize=(3, 2))
+    np.testing.assert_array_equal(SPACE.format_as(batch, VectorSpace(4)), DENSE)
+    batch.indices[-1] = 2
+    refused(batch)
+
+
 @pytest.mark.parametrize("outside", OUTSIDE)
 @pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
 def test_indices_outside(kind, outside):
