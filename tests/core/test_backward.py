@@ -66,10 +66,12 @@ def test_dtype_of_the_gradient(like, grad, wanted):
 
 def test_out_takes_the_gradient():
     out = np.zeros((2, 3), "f8")
-    assert Converter("bc->cb").backward(np.ones((3, 2), "f4"), out=out) is out
+    converter, grad = Converter("bc->cb"), np.ones((3, 2), "f4")
+    assert converter.backward(grad).dtype == grad.dtype  # which the next call does not keep
+    assert converter.backward(grad, out=out) is out
     assert (out == 1).all()
     with pytest.raises(DtypeError, match="out has dtype float64"):
-        Converter("bc->cb").backward(np.ones((3, 2), "f4"), like=np.zeros((2, 3), "f4"), out=out)
+        converter.backward(grad, like=np.zeros((2, 3), "f4"), out=out)
 
 
 def test_copy_holds_for_gradients_too():

@@ -304,6 +304,14 @@ def test_moved_items_are_cropped_selected_and_filled(dtype, channels):
 
 
 @pytest.mark.parametrize("name", FILTERS)
+def test_channels_are_selected_from_samples_with_different_numbers_of_them(name):
+    collator = Collator("hwc->bchw", h=5, w=6, resize=name, channels=(2, 0))
+    samples = [photo((9, 14, count)) for count in (3, 4, 3)]
+    for batch in (samples, samples[1:]):
+        assert_same(collator(batch), np.concatenate([collator([x]) for x in batch]))
+
+
+@pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "wch->bhwc", "thw->bthw"])
 def test_results_do_not_depend_on_the_order_of_memory(pattern, dtype, name):

@@ -185,7 +185,8 @@ def test_dots_are_any_number_of_axes(lead):
     y = converter(x)
     np.testing.assert_array_equal(y, np.moveaxis(x, -1, -3))
     np.testing.assert_array_equal(converter.inverse()(y), x)
-    np.testing.assert_array_equal(convert(x, "... h w c -> c ... h w"), np.moveaxis(x, -1, 0))
+    for pattern in ("... h w c -> c ... h w", "…hwc->c…hw", "… high wide c -> c … high wide"):
+        np.testing.assert_array_equal(convert(x, pattern), np.moveaxis(x, -1, 0))
     grad = y.astype(np.float32)
     np.testing.assert_array_equal(converter.backward(grad, like=x), x)
     np.testing.assert_array_equal(converter.backward(grad), x)
