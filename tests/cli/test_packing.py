@@ -69,15 +69,15 @@ def test_labelled_folders_become_records_an_index_and_a_list(photos, tmp_path, c
 
 
 def test_a_list_is_packed_as_it_says(photos, tmp_path):
-    (photos / "a.lst").write_text("70\t1.5\t2\tbee/1.png\n5\t0\tant/0.png\n6\t0\tant/none.png\n")
+    (photos / "a.lst").write_text("70\t1.5\t2\tbee/1.png\n0\t5\tant/0.png\n6\t0\tant/none.png\n")
     assert run("pack", photos / "a.lst", tmp_path / "t.rec", "--pass-through") == 0
     expected = [(photos / name).read_bytes() for name in ("bee/1.png", "ant/0.png")]
     assert unpacked(tmp_path / "t.rec") == [
         ((1.5, 2.0), 70, expected[0]),
-        ((0.0,), 5, expected[1]),
+        ((5.0,), 0, expected[1]),
     ]
-    assert (tmp_path / "t.idx").read_text().split()[::2] == ["70", "5"]
-    lines = ["70\t1.5\t2\tphotos/bee/1.png\n", "5\t0\tphotos/ant/0.png\n"]
+    assert (tmp_path / "t.idx").read_text().split()[::2] == ["70", "0"]
+    lines = ["70\t1.5\t2\tphotos/bee/1.png\n", "0\t5\tphotos/ant/0.png\n"]
     assert (tmp_path / "t.lst").read_text() == "".join(lines)
     before = (photos / "a.lst").read_text()
     assert run("pack", photos / "a.lst", photos / "a.rec") == 0

@@ -140,6 +140,14 @@ def test_chunks_of_zeros_are_there_too(tmp_path, capsys):
     assert "0 chunks" in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_changes_of_sign_are_asked_for(source, tmp_path, capsys):
+    words = ["convert", source, str(tmp_path / "y.zarr"), "bhwc->bchw", "--dtype", "int8"]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "uint8 to int8 would make values above 127 negative; choose --casting saturate" in error
+    assert not (tmp_path / "y.zarr").exists()
+
+
 def test_mistakes(source, tmp_path, capsys):
     (tmp_path / "some.zarr").mkdir()
     assert run(source, tmp_path / "some.zarr") == 2

@@ -85,6 +85,12 @@ def make_dataset_fields(folder, labels):
     return {"input": Dataset(X[: len(labels)]), "target": Dataset(np.array(labels, object))}
 
 
+def make_positions(folder, labels):
+    classes = order_classes(label for label in labels if label is not None)
+    positions = [-1 if label is None else classes.index(label) for label in labels]
+    return {"x": X[: len(labels)], "y": positions, "classes": classes}
+
+
 def make_parquet(folder, labels):
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
@@ -155,6 +161,7 @@ MAKERS = {
     make_objects: lambda labels: True,
     make_column: lambda labels: True,
     make_dataset_fields: lambda labels: True,
+    make_positions: is_text,
     make_tar: lambda labels: True,
     make_json_tar: lambda labels: True,
     make_folder: is_text,

@@ -133,12 +133,14 @@ def test_what_ends_a_thread_reaches_the_caller(number):
 @pytest.mark.parametrize("dims", [None, (2,)])
 def test_a_record_that_hangs_is_left_out(gate, number, dims, caplog):
     options = {"batch_size": 6, "input_dims": dims, "timeout": 0.05, "num_workers": number}
-    with sampled_batcher(INDEX, get=gate, **options) as batches:
+    get = lambda record: (gate(record), record.position)  # noqa: E731
+    with sampled_batcher(INDEX, get=get, **options) as batches:
         first, second = plain_all(batches)
     assert first["dropped"] == [(3, 3, "TimeoutError"), (4, 4, "TimeoutError")]
     assert (first["index"], second["index"]) == ([0, 1, 2, 5], [6, 7, 8, 9, 10, 11])
     assert first["input"] == X[[0, 1, 2, 5]].tolist()
     assert second["input"] == X[6:].tolist()
+    assert (first["target"], second["target"]) == (first["index"], second["index"])
     assert "longer than 0.05 s" in warnings(caplog)[0]
     gate.open.set()
 

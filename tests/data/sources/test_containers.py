@@ -527,6 +527,22 @@ def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
         open_index(path)
 
 
+def test_rows_with_several_labels_name_their_files(tmp_path, parquet):
+    write_parquet(parquet, tmp_path / "a.parquet", image=[b"a", b"b"], label=[2, 1], label2=[3, 3])
+    write_parquet(parquet, tmp_path / "b.parquet", image=[b"c"], label=[1], label2=[2])
+    for index in (open_index(tmp_path / "*.parquet"), open_index(tmp_path / "{a,b}.parquet")):
+        names = [record.url.rpartition("/")[2] for record in index]
+        assert names == ["a.parquet"] * 4 + ["b.parquet"] * 2
+        assert [record.labels for record in index] == [(2, 3)] * 2 + [(1, 3)] * 2 + [(1, 2)] * 2
+        assert read(index) == [b"a", b"a", b"b", b"b", b"c", b"c"]
+    half = open_index(tmp_path / "*.parquet", partition=1, partitions=2)
+    assert [(record.label, record.url[-9:]) for record in half] == [
+        (3, "a.parquet"),
+        (3, "a.parquet"),
+        (2, "b.parquet"),
+    ]
+
+
 def test_row_groups_have_the_rows_that_the_footer_names(tmp_path, parquet):
     """Change the number of rows in the footer, which is followed by the list of row groups."""
     path = tmp_path / "a.parquet"

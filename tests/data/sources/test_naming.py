@@ -36,7 +36,7 @@ def test_a_local_table_names_files_and_web_servers(tmp_path, name):
         open_index(path)
 
 
-@pytest.mark.parametrize("name", [*CHAINS, *LOCAL, "s3://b/x", "local:///etc/hostname"])
+@pytest.mark.parametrize("name", [*CHAINS, *LOCAL, "s3://b/x", "local:///etc/hostname", "a::b"])
 def test_a_table_at_a_url_names_no_local_files(name):
     with pytest.raises(DataError, match=r"x\.csv, line 2: .*(schemes=|chains)"):
         open_index(at_url(f"filename\n{name}\n"))
