@@ -113,13 +113,14 @@ def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
     data = _pixels(pair[0])
     if len(pair) == 1:
         return data
-    target = pair[1]
-    if isinstance(target, str) or (not hasattr(target, "shape") and is_missing(target)):
+    target = as_array(pair[1], "the label") if get_adapter(pair[1]) else pair[1]
+    value = target.item() if getattr(target, "shape", None) == () else target
+    if isinstance(value, str) or (not hasattr(value, "shape") and is_missing(value)):
         raise DataError(
-            f"the label of an item is {target!r}; items are read one by one, so labels have to be "
+            f"the label of an item is {value!r}; items are read one by one, so labels have to be "
             "numbers: number the classes in the source"
         )
-    return data, as_array(target, "the label") if get_adapter(target) else target
+    return data, target
 
 
 def _pair_of(item: Mapping[str, Any], columns: Mapping[str, Any]) -> tuple[Any, ...]:

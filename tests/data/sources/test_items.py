@@ -100,6 +100,10 @@ def test_a_processor_gets_the_data_and_the_target_stays():
     [
         (lambda n: (pixels(n), "cat"), "the label of an item is 'cat'"),
         (lambda n: (pixels(n), None), "the label of an item is None"),
+        (lambda n: (pixels(n), float("nan")), "the label of an item is nan"),
+        (lambda n: (pixels(n), np.float32("nan")), "the label of an item is nan"),
+        (lambda n: (pixels(n), np.array("nan", np.float64)), "the label of an item is nan"),
+        (lambda n: (pixels(n), np.array("cat")), "the label of an item is 'cat'"),
         (lambda n: (pixels(n), 1, 2), r"a tuple of 3 values; .*get="),
         (lambda n: {"image": pixels(n), "class": n}, "an item has no column label; found image"),
     ],
