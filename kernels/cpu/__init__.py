@@ -4,10 +4,14 @@ Launching (imports no Numba):
 
 - `launch`: parameter block and work units of a conversion
 - `tiling`: the block sizes of every kernel
+- `caches`: the sizes of the CPU's caches
 - `accumulate_launch`: tiles and parameter block of a sum
+- `resize_launch`: parameter block of resized samples
 - `params`: layout of a conversion's parameter block
-- `collate_params`: layout of the tables of a batch of windows
+- `collate_params`, `resize_params`: layout of the tables of a batch of windows
+- `direct_params`, `xla_params`: layout of the blocks of `direct` and `xla`
 - `compiler`: compiles a kernel or loads its machine code
+- `pipeline`: compiles with Numba to optimized LLVM IR
 - `object_cache`: compiled kernels on disk and in the wheel
 - `threadpool_state`: shared memory of the thread pool
 
@@ -20,5 +24,8 @@ Kernels (compiled by Numba):
 - `casts`, `simd`, `atomics`: vector and atomic instructions as LLVM IR
 - `accumulate`: sums of arrays
 - `collate`: batches of windows
+- `resize`: batches of resized windows
+- `direct`: a conversion of array objects, without the launcher
+- `xla`: a conversion as a foreign function of XLA
 - `threadpool`: hand-over of work to threads
 """

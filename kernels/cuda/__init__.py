@@ -2,5 +2,7 @@
 
 - `launch`: parameter block and grid of a conversion
 - `tiling`: axes and shapes of tiles
+- `boxes`: the boxes of `permute.cu`
 - `accumulate`: parameter block and grid of a sum
+- `collate`: tables and grid of a batch of windows, cropped or resized
 """

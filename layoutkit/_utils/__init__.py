@@ -3,6 +3,8 @@
 cache         bounded caches of plans and programs
 files         atomic file writes
 fork          the lock around late imports and compilation, and its handling in forked children
+late          modules of higher layers, loaded on first use
+pickling      pickles without the values of cached properties
 random        keyed random numbers and permutations, equal on every machine
 tree          operations on nested tuples
 validation    validation of arguments, and type names for error messages

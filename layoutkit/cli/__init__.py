@@ -4,6 +4,7 @@ A command imports its dependencies only when it runs, so that `layoutkit --help`
 
 batches       `layoutkit batches`: read, decode and convert the batches of an epoch
 contactsheet  the preview image of a batch
+crop          the option --crop: a window of every image
 explain       `layoutkit explain`: a plan as text, and both memory orders as text or SVG
 inputs        open a source: an array file, or image files as one batch
 outputs       write `.npy` files, local or at an fsspec URL

@@ -3,5 +3,6 @@
 program         conversions: kernels and the casts that NumPy does before and after them
 accumulate      sums
 collate         batches of windows
+resize          batches of resized windows
 window_table    the plans of windows by strides, and the argument block of the batch kernel
 """

@@ -11,6 +11,7 @@
 
 errors.py       DataErrors that are also IndexErrors, AttributeErrors or TypeErrors
 formats.py      file suffixes and their readers, and tables as arrays
+labels.py       labels of records: columns, missing labels, classes, targets
 iteration.py    resumable iteration over epochs
 records.py      Record
 recordio.py     write and read RecordIO files

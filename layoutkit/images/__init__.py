@@ -10,7 +10,8 @@
     Augmenter((3, 224, 224), rand_crop=True)       randomly augmented images as float arrays
 
 decode.py      files and bytes to upright RGB, with Pillow or, for JPEGs, simplejpeg
-resize.py      arrays of pixels to one size, with OpenCV or Pillow; `Decoder` does both steps
+resize.py      arrays of pixels to one size, by the kernels of `collate`, Pillow or OpenCV;
+               `Decoder` reads and resizes
 augment/       random augmentation
 suffixes.py    the suffixes of image files
 

@@ -1,6 +1,7 @@
 """Plan conversions, batches and sums from shapes, strides and dtypes, without touching an array.
 
 options       the checked options of a Converter
+keywords      the error for a keyword that does not exist
 centering     the rules that center windows and padding: `center=`
 padding       the region of a padded result that x fills: `pad_to=`, `pad_before=`, `fill=`
 channels      the channel selection of `channels=`
@@ -9,6 +10,8 @@ select        the table of kernels and the choice of one
 epilogue      the casts and affine formulas that a kernel applies as it stores
 plan          the plan of one conversion, also with `memory=` or `pad_to=`
 collate       the options of a Collator and the plan of a batch
+crops         the windows of samples: fixed, or drawn at random
+resize        the resize options of a Collator, and the placements of samples
 accumulate    the plan of a sum
 chunked       the plan of a conversion of a chunked array
 gradient      the conversions that compute inverses and gradients

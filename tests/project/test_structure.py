@@ -118,6 +118,20 @@ def test_a_folder_imports_what_stands_above_it(name):
     assert upwards == set()
 
 
+PACKAGES = [HOME / "kernels/cpu", HOME / "kernels/cuda", HOME / "bench"] + [
+    path.parent for path in sorted((HOME / "layoutkit").rglob("__init__.py"))
+]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(HOME).as_posix())
+def test_the_table_of_a_package_has_all_of_its_modules(package):
+    table = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
+    named = set(re.findall(r"\w+", table))
+    modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("_")}
+    if len(named & modules) > 1:
+        assert modules <= named
+
+
 def test_modules_are_imported_by_made_up_names_in_few_places():
     made_up = re.compile(r"import_module\((?!\")")
     by_name = {name for name, path in MODULES.items() if made_up.search(path.read_text())}

@@ -11,6 +11,7 @@ npy.py             .npy and .npz: headers, memory-mapped or loaded arrays
 parquet.py         columns of Parquet files
 reader.py          the bytes of a record, files read in parts, a cache of open files
 recordio.py        RecordIO: frames around records, and where records begin and end
+responses.py       results and errors of remote readers
 tensor_files.py    .safetensors and .pt
 zarr.py            arrays of zarr, by chunk
 
