@@ -32,24 +32,24 @@ def is_compiling() -> bool:
 is_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def graph_args_of(task: ConvertOptions) -> tuple[Any, ...] | None:
-    """Return the pattern, the keywords as JSON, and the names and values of sizes of a task.
+def graph_args_of(options: ConvertOptions) -> tuple[Any, ...] | None:
+    """Return the pattern, the keywords as JSON, and the names and values of sizes of a conversion.
 
     They are the arguments of the operator in a graph, so equal Converters share compiled functions.
     None if torch is not imported or if the keywords are not JSON-serializable.
     """
-    return _graph_args(str(task.pattern), task._replace(sizes={}).keywords, task)
+    return _graph_args(str(options.pattern), options._replace(sizes={}).keywords, options)
 
 
 def graph_args_of_collator(windows: CollateOptions) -> tuple[Any, ...] | None:
     """Return the pattern, keywords as JSON, and sizes of a Collator; see `graph_args_of`."""
-    task = windows.options
-    unsized = windows._replace(options=task._replace(sizes={}))
-    return _graph_args(task.pattern.text, unsized.keywords, task)
+    options = windows.convert
+    unsized = windows._replace(convert=options._replace(sizes={}))
+    return _graph_args(options.pattern.text, unsized.keywords, options)
 
 
 def _graph_args(
-    pattern: str, keywords: Callable[[], dict[str, Any]], task: ConvertOptions
+    pattern: str, keywords: Callable[[], dict[str, Any]], options: ConvertOptions
 ) -> _GraphArgs:
     if "torch" not in sys.modules:
         return None
@@ -59,7 +59,7 @@ def _graph_args(
         keywords_json = json.dumps(keywords())
     except TypeError:  # traced constants
         return None
-    return pattern, keywords_json, list(task.sizes), list(task.sizes.values())
+    return pattern, keywords_json, list(options.sizes), list(options.sizes.values())
 
 
 # The imports below do not take `fork.init_lock`, because torch.compile cannot trace a lock.

@@ -173,7 +173,7 @@ class Collator:
         )  # by the shape of the first sample
         self._device_program: DeviceCollateProgram | None = None
         self._converters: dict[tuple[Any, ...], Converter] = {}
-        self._targets_gpu = self._options.options.device not in (None, CPU)
+        self._targets_gpu = self._options.convert.device not in (None, CPU)
         self._has_crops = self._options.crops != CropOptions()
         self._is_random = self._options.crops.is_random
         self._calls = count()
@@ -182,11 +182,11 @@ class Collator:
 
     def _make_memory_collator(self) -> Collator | None:
         """Return the Collator of the batch's memory, without `memory=` None."""
-        task = self._options.options
-        if task.memory is None:
+        convert = self._options.convert
+        if convert.memory is None:
             return None
         collator = type(self).__new__(type(self))
-        collator._options = self._options._replace(options=options_in_memory_order(task))
+        collator._options = self._options._replace(convert=options_in_memory_order(convert))
         collator._init_caches()
         return collator
 
@@ -205,10 +205,10 @@ class Collator:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collator):
             return NotImplemented
-        return self is other or self._options.asked() == other._options.asked()
+        return self is other or self._options.as_key() == other._options.as_key()
 
     def __hash__(self) -> int:
-        return hash(self._options.asked())
+        return hash(self._options.as_key())
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options}  # the caches contain machine code
@@ -220,7 +220,7 @@ class Collator:
     @property
     def pattern(self) -> str:
         """The text of the pattern."""
-        return self._options.options.pattern.text
+        return self._options.convert.pattern.text
 
     @property
     def windows(self) -> CollateOptions:
@@ -230,7 +230,7 @@ class Collator:
     @property
     def device(self) -> str | None:
         """The device of batches, "cpu" or "cuda:0"; None: the device of the samples."""
-        return self._options.options.device
+        return self._options.convert.device
 
     def __call__(
         self,
@@ -290,10 +290,12 @@ class Collator:
             arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
         if self._memory_collator is None:
             return self._collate(arrays, indices, crops, out)
-        task = self._options.options
-        check_no_out(task, out)
+        convert = self._options.convert
+        check_no_out(convert, out)
         batch = self._memory_collator._collate(arrays, indices, crops, None)
-        return dispatch.adapter_for_any(batch).permute(batch, memory_permutation(task, batch.ndim))
+        return dispatch.adapter_for_any(batch).permute(
+            batch, memory_permutation(convert, batch.ndim)
+        )
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any) -> Any:
         """Return the batch of arrays of any library."""
@@ -318,12 +320,12 @@ class Collator:
         program = (self._memory_collator or self)._find_program(sources, None)
         args = CropArgs(offset, flip, crop)
         plans = program.plans(sources, self._crops_of_call(arrays, indices, args, None, 0)[1])
-        frame = program.frame
+        layout = program.layout
         if self._memory_collator is not None:
             ndim = len(sources.shape) + 1
-            plan = plan_of_permuted_view(self._options.options, frame.plan, ndim)
-            frame = frame._replace(plan=plan)
-        return Collation(frame, sources.count, tuple(plans), self._options.resize)
+            plan = plan_of_permuted_view(self._options.convert, layout.plan, ndim)
+            layout = layout._replace(plan=plan)
+        return Collation(layout, sources.count, tuple(plans), self._options.resize)
 
     def placement(
         self, shape: Sequence[int], *, offset: Any = None, flip: Any = None, crop: Any = None
@@ -368,7 +370,7 @@ class Collator:
         placed = place_resized(options, axes, np.array([sizes], np.int64), args)[1]
         flips = parse_per_sample("flip", args.flip, axes.places(), 1)
         flags = [bool(np.any(flips.get(axes.places()[name], False))) for name in ("h", "w")]
-        window = [options.options.sizes[name] for name in ("h", "w")]
+        window = [options.convert.sizes[name] for name in ("h", "w")]
         return placed.placement(names.index("h"), names.index("w"), window, flags)
 
     # -- samples ---------------------------------------------------------------------------
@@ -381,13 +383,15 @@ class Collator:
     @property
     def _sample_layout(self) -> Layout:
         """The layout of a sample."""
-        left = self._options.options.pattern.left
+        left = self._options.convert.pattern.left
         groups = tuple(group for group in left.groups if group != self._options.letter)
         return Layout(groups, left.names)
 
     def _as_sequence(self, samples: Any, indices: Any) -> Sequence[Any]:
         """Return the samples as a sequence, or the array that contains them in a tuple."""
         if self._options.whole:
+            if isinstance(samples, list | tuple):
+                self._check_one_shape(samples)
             return (samples,)
         if indices is not None:
             raise ArgumentError(
@@ -411,6 +415,17 @@ class Collator:
         if not is_listed and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
             self._check_not_one_sample(samples, sequence[0])
         return sequence
+
+    def _check_one_shape(self, samples: Sequence[Any]) -> None:
+        """Raise ShapeError for samples of different shapes that are to be stacked to one array."""
+        shapes = [getattr(sample, "shape", None) for sample in samples]
+        if None not in shapes and len({*map(tuple, shapes)}) > 1:
+            pattern = self._options.convert.pattern
+            raise ShapeError(
+                f'"{pattern.text}" takes one array with the axis of samples, but the samples have '
+                f"different shapes, {tuple(shapes[0])} and others; omit that axis on the left, as "
+                f'in "{self._sample_layout}->{pattern.right}"'
+            )
 
     def _check_not_one_sample(self, samples: Any, first: Any) -> None:
         """Raise ShapeError for an array of the rank of a sample that does not contain samples."""
@@ -491,7 +506,7 @@ class Collator:
             check_writable(arrays[0], out, self._name(0))
         sources = self._sources(arrays, indices)
         program = self._find_program(sources, out)
-        post_conversion = program.frame.post_conversion
+        post_conversion = program.layout.post_conversion
         if post_conversion is None:
             return program(sources, crops, out)
         if out is not None:
@@ -563,7 +578,7 @@ class Collator:
             on_gpu.append(adapter)
             arrays.append(adapter.device_array(sample, self._name(i)))
         leader = on_gpu[0]
-        device = self._options.options.device
+        device = self._options.convert.device
         stays = device in (None, arrays[0].device)
         target = None
         if out is not None and stays:
@@ -583,11 +598,11 @@ class Collator:
             return windows
         return self._post_converter(batch.post_conversion)(windows, out)
 
-    def _post_converter(self, task: ConvertOptions) -> Converter:
+    def _post_converter(self, options: ConvertOptions) -> Converter:
         """Return the cached Converter of options, which is applied to the stacked windows."""
-        key = task.pattern, task.dtype, task.casting
+        key = options.pattern, options.dtype, options.casting
         converter = self._converters.get(key)
-        return converter or self._converters.setdefault(key, Converter.from_options(task))
+        return converter or self._converters.setdefault(key, Converter.from_options(options))
 
     def _batch_of_any_library(
         self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any
@@ -599,20 +614,20 @@ class Collator:
         if uses_library:  # its own operations, which the library can trace
             if self._is_random and getattr(leader, "is_traced", False):
                 raise _random_in_graph()
-            windows, task = stack_windows(self._options, samples, indices, crops, like)
-            return self._post_converter(task)(windows, out)
+            windows, options = stack_windows(self._options, samples, indices, crops, like)
+            return self._post_converter(options)(windows, out)
         if isinstance(leader, CudaAdapter):
             return self._batch_on_gpu(adapters, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
             sources = self._sources(arrays, indices)
             program = self._find_program(sources, None)
-            layout = program.frame
+            layout = program.layout
             windows = DeferredArray(
                 layout.shape, layout.dtype, lambda target: program(sources, crops, target)
             )
             return dispatch.convert_on_gpu(
-                self._post_converter(layout.post_conversion or self._options.options),
+                self._post_converter(layout.post_conversion or self._options.convert),
                 leader,
                 windows,
                 out,

@@ -313,9 +313,9 @@ def _window_kernels() -> Iterator[KernelSpec]:
     for pattern, keywords in WINDOWS:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1
-            task = parse_options(pattern, **keywords)
+            options = parse_options(pattern, **keywords)
             p = make_single_plan(
-                task, WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16
+                options, WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16
             )
             if p.choice is not None:
                 yield prepare(p.choice, p.epilogue, LINE, stream=True).spec

@@ -55,17 +55,17 @@ _T = TypeVar("_T")
 _A = TypeVar("_A", bound=_Tensor | _JAXArray)
 
 
-def plan_of_spec(task: ConvertOptions, spec: ArraySpec) -> Plan:
+def plan_of_spec(options: ConvertOptions, spec: ArraySpec) -> Plan:
     """Return the plan for a contiguous array of `spec`; planning for a GPU does not need one."""
     with fork.init_lock:
         from .memory import contiguous_strides
 
     strides = contiguous_strides(spec.shape, spec.dtype)
-    return make_plan_for_device(task, spec.shape, strides, spec.dtype, spec.device)
+    return make_plan_for_device(options, spec.shape, strides, spec.dtype, spec.device)
 
 
 def make_plan_for_device(
-    task: ConvertOptions,
+    options: ConvertOptions,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: DType,
@@ -75,14 +75,14 @@ def make_plan_for_device(
     """Return the plan of a conversion, for a GPU if x or the result is on one, else for the CPU."""
     # Imported with the first conversion, so that `import layoutkit` is fast.
     with fork.init_lock:
-        if device == CPU and task.device in (None, CPU):
+        if device == CPU and options.device in (None, CPU):
             from .cpu.program import supports_float16
         else:
             from .cuda.program import supports_float16
         from .planning import plan
 
         return plan.make_plan_for_options(
-            task, shape, strides, dtype, device, out, supports_float16
+            options, shape, strides, dtype, device, out, supports_float16
         )
 
 
@@ -174,27 +174,27 @@ class Converter:
         )
 
     @classmethod
-    def from_options(cls, task: ConvertOptions) -> Converter:
+    def from_options(cls, options: ConvertOptions) -> Converter:
         """Return the Converter of checked options."""
-        (converter := cls.__new__(cls))._init_state(task)
+        (converter := cls.__new__(cls))._init_state(options)
         return converter
 
-    def _init_state(self, task: ConvertOptions) -> None:
-        self._task = task
-        self.targets_gpu = task.device not in (None, CPU)
+    def _init_state(self, options: ConvertOptions) -> None:
+        self._options = options
+        self.targets_gpu = options.device not in (None, CPU)
         self._programs: Cache[Program | TransposedViewProgram | PaddedProgram] = Cache()
         self.cuda_programs: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
         self.recorded: Cache[Any] = Cache()  # plans of arrays with gradients, stored by backends
-        self._gradient_converters = GradientConverters(task, Converter)
+        self._gradient_converters = GradientConverters(options, Converter)
         self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
-        self.graph_args = graph_args_of(task)
+        self.graph_args = graph_args_of(options)
         self._calls = 0
         self._direct: Callable[[Array, Array], int] | None = None
         self._direct_new: Callable[[Array], Array | None] | None = None
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
-        shown += [f"{name}={value!r}" for name, value in self._task.keywords().items()]
+        shown += [f"{name}={value!r}" for name, value in self._options.keywords().items()]
         return f"Converter({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
@@ -207,10 +207,10 @@ class Converter:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Converter):
             return NotImplemented
-        return self is other or self._task.asked() == other._task.asked()
+        return self is other or self._options.as_key() == other._options.as_key()
 
     def __hash__(self) -> int:
-        return hash(self._task.asked())
+        return hash(self._options.as_key())
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "layoutkit.Converter", repr(self)
@@ -220,12 +220,12 @@ class Converter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._init_state(state["_task"])
+        self._init_state(state["_options"])
 
     @property
     def pattern(self) -> str:
         """The text of the pattern."""
-        return self._task.pattern.text
+        return self._options.pattern.text
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -234,17 +234,17 @@ class Converter:
         >>> Converter("bhwc->bchw", dtype="float32", scale=0.5).keywords["scale"]
         0.5
         """
-        return self._task.keywords()
+        return self._options.keywords()
 
     @property
     def casting(self) -> str:
         """The casting rule."""
-        return self._task.casting
+        return self._options.casting
 
     @property
     def device(self) -> str | None:
         """The device of results, such as "cpu" or "cuda:0"; None: the device of x."""
-        return self._task.device
+        return self._options.device
 
     # The type of a Converter does not show `device`, with which a result may be of another library.
     @overload
@@ -292,7 +292,7 @@ class Converter:
     def _load_direct(self, program: Any, x: Array, out: Array | None) -> None:
         """Convert arrays like these without Python from now on, if that is possible."""
         call = None
-        if not self._task.is_composed:
+        if not self._options.is_composed:
             call = program.direct_new_call(x) if out is None else program.direct_call(x, out)
         if call is None:
             self._calls = 0  # asks again only after as many calls
@@ -324,16 +324,16 @@ class Converter:
         ArgumentError
             The Converter has a `clip`, and `like` is not an array.
         """
-        clip = clip_bounds(self._task, like)
+        clip = clip_bounds(self._options, like)
         grad_info = _array_info(grad, "grad")
         source = None if like is None else self._source_info(like)
-        if self._task.padding is not None:
+        if self._options.padding is not None:
             with fork.init_lock:
                 from .planning.plan import options_for_inner_region
 
-            window = crop_gradient(self._task, grad, grad_info, source)
+            window = crop_gradient(self._options, grad, grad_info, source)
             return self.with_options(options_for_inner_region).backward(window, like=like, out=out)
-        scatter = channel_scatter(self._task, grad_info, source)
+        scatter = channel_scatter(self._options, grad_info, source)
         if scatter is None:
             result = self._gradient_converters.find(grad_info, source, out is None)(grad, out)
             return (
@@ -368,7 +368,7 @@ class Converter:
         with fork.init_lock:
             from .planning.gradient import inverse_arguments
 
-        pattern, keywords = inverse_arguments(self._task, dtype)
+        pattern, keywords = inverse_arguments(self._options, dtype)
         return Converter(pattern, **keywords)
 
     def resolve(self, spec: ArraySpec) -> ArraySpec:
@@ -383,41 +383,41 @@ class Converter:
     def plan(self, x: Any) -> Plan:
         """Return the plan for an array or a (contiguous) ArraySpec; `print` shows it."""
         if isinstance(x, ArraySpec):
-            self._task.check_spec(x)
-            return plan_of_spec(self._task, x)
+            self._options.check_spec(x)
+            return plan_of_spec(self._options, x)
         return late.load("dispatch").plan_conversion(self, x)  # type: ignore[no-any-return]
 
     def spec_of(self, x: Any) -> ArraySpec:
         """Return the spec of an array of any library; the array may be abstract (without data)."""
-        return ArraySpec.of(self._task.pattern.left, *_array_info(x, "x"))
+        return ArraySpec.of(self._options.pattern.left, *_array_info(x, "x"))
 
     def target_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the result for an x of `shape`."""
-        task = self._task
-        if task.padding is not None:
+        options = self._options
+        if options.padding is not None:
             with fork.init_lock:
                 from .planning.plan import resolve_padding
 
-            return resolve_padding(task, shape).shape
-        return task.select_channels(shape)[0].target_shape
+            return resolve_padding(options, shape).shape
+        return options.select_channels(shape)[0].target_shape
 
     @property
     def options(self) -> ConvertOptions:
         """The checked options of this conversion."""
-        return self._task
+        return self._options
 
     def with_options(self, transform: Callable[[ConvertOptions], ConvertOptions]) -> Converter:
         """Return the cached Converter whose options are `transform(self.options)`."""
         cached = self._derived
         return cached.get(transform) or cached.setdefault(
-            transform, Converter.from_options(transform(self._task))
+            transform, Converter.from_options(transform(self._options))
         )
 
     def _source_info(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Return shape, dtype and device of an array, or of a spec in the layout of x."""
         if not isinstance(like, ArraySpec):
             return _array_info(like, "like")
-        self._task.check_spec(like)
+        self._options.check_spec(like)
         return like.shape, like.dtype, like.device
 
     def _prepare(
@@ -431,19 +431,19 @@ class Converter:
     def _make_program(
         self, array: Array, out: Array | None
     ) -> Program | TransposedViewProgram | PaddedProgram:
-        task = self._task
-        if task.is_composed:
+        options = self._options
+        if options.is_composed:
             from .cpu.program import PaddedProgram, TransposedViewProgram
 
             return (
-                PaddedProgram(task, array, out)
-                if task.memory is None
+                PaddedProgram(options, array, out)
+                if options.memory is None
                 else TransposedViewProgram(self, out)
             )
         from .cpu.program import Program
 
-        plan = make_plan_for_device(task, array.shape, array.strides, array.dtype, CPU, out)
-        return Program(plan, task.threads, task.is_part)
+        plan = make_plan_for_device(options, array.shape, array.strides, array.dtype, CPU, out)
+        return Program(plan, options.threads, options.is_part)
 
 
 def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
@@ -756,6 +756,6 @@ def plan(
     `print` shows the kernel and the reasons for its choice. `dtype`, the dtype of the result, and
     other keywords are those of `convert`; planning for `device="cuda"` does not need a GPU.
     """
-    task = parse_options(pattern, dtype=dtype, device=device, **keywords)
-    spec = ArraySpec.of(task.pattern.left, as_shape(shape), as_dtype(from_dtype), CPU)
-    return plan_of_spec(task, spec)
+    options = parse_options(pattern, dtype=dtype, device=device, **keywords)
+    spec = ArraySpec.of(options.pattern.left, as_shape(shape), as_dtype(from_dtype), CPU)
+    return plan_of_spec(options, spec)

@@ -92,12 +92,12 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
 
         Sizes of the results that differ between the two are unknown.
         """
-        task = self.converter.options
-        pattern = task.pattern.completed(len(shape))
+        options = self.converter.options
+        pattern = options.pattern.completed(len(shape))
         source = pattern.source
-        divisor = prod(task.sizes.values())  # folded axes are divided by these sizes
+        divisor = prod(options.sizes.values())  # folded axes are divided by these sizes
         # Dropped axes, and axes that are padded to a size.
-        padded = set() if task.padding is None else set(dict(task.padding.sizes))
+        padded = set() if options.padding is None else set(dict(options.padding.sizes))
         ones = {
             axis
             for axis, group in enumerate(source.groups)

@@ -70,8 +70,12 @@ class Columns:
 
     def __hash__(self) -> int:
         # Equal in every process, unlike the hash of a str.
-        tasks = [(name, _options_of(way)) for name, way in self._converters.items()]
-        lines = [f"{name}: {t.pattern.left} {t.pattern.right} {t.dtype}" for name, t in tasks]
+        lines = [
+            f"{name}: {options.pattern.left} {options.pattern.right} {options.dtype}"
+            for name, options in (
+                (name, _options_of(way)) for name, way in self._converters.items()
+            )
+        ]
         return zlib.crc32("; ".join(lines).encode(errors="surrogatepass"))
 
     def __reduce__(self) -> Any:
@@ -107,7 +111,7 @@ def _rebuilt(arguments: list[tuple[str, Any]]) -> Columns:
 
 
 def _options_of(way: Converter | Collator) -> ConvertOptions:
-    return way.windows.options if isinstance(way, Collator) else way.options
+    return way.windows.convert if isinstance(way, Collator) else way.options
 
 
 def _convert(way: Converter | Collator, column: Any) -> Any:

@@ -142,8 +142,8 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
     def _inner_sizes(self) -> dict[str, int]:
         """Return the sizes that the inverse needs: all but the first of each fold of the target."""
-        task = self._converter().options
-        move = task.select_channels(self.shape_)[0]
+        options = self._converter().options
+        move = options.select_channels(self.shape_)[0]
         inner = {name for names in move.target.named for name in names[1:]}
         return {name: size for name, size in move.named_sizes.items() if name in inner}
 

@@ -17,7 +17,7 @@ Launching (imports no Numba):
 
 Kernels (compiled by Numba):
 
-- `engine`: the frame of every conversion kernel
+- `engine`: the code around the microkernel of every conversion
 - `walk`: the loops over work units
 - `transpose`, `interleave`, `copy`: microkernels
 - `epilogue`: cast, formula and store

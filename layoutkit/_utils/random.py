@@ -1,11 +1,11 @@
 """Random numbers and permutations derived from a key, without state and without tables.
 
-    key = key_of("permutation", seed, epoch)       64 bits, equal on every machine
-    hashed(key, position)                          64 random bits for a position
-    drawn(key, position, n)                        one of 0 .. n-1, uniformly
-    shuffled(key, position, n)                     the image of a position in a permutation
-    unshuffled(key, position, n)                   the position of an image: the inverse
-    permuted(key, n)                               another permutation, as an array
+    key = make_key("permutation", seed, epoch)     64 bits, equal on every machine
+    hash64(key, position)                          64 random bits for a position
+    draw_below(key, position, n)                   one of 0 .. n-1, uniformly
+    permute_index(key, position, n)                the image of a position in a permutation
+    unpermute_index(key, position, n)              the position of an image: the inverse
+    permutation_array(key, n)                      another permutation, as an array
 
 Everything is arithmetic on 64-bit integers: key, position and n may be Python integers or arrays of
 uint64, with the same results. The hash is the finaliser of splitmix64 (Steele, Lea and Flood 2014).

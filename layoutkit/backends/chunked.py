@@ -142,31 +142,31 @@ class ChunkedAdapter(Adapter):
             raise ArgumentError(
                 f"x is a {self.library} array; omit device=, and convert in its workers"
             )
-        task = converter.options
-        chunks = self._known_chunks(task, x)
+        options = converter.options
+        chunks = self._known_chunks(options, x)
         shape = tuple(map(sum, chunks))
-        plan = converter.plan(ArraySpec.of(task.pattern.left, shape, x.dtype, CPU))
+        plan = converter.plan(ArraySpec.of(options.pattern.left, shape, x.dtype, CPU))
         if plan.kernel == "view" and plan.source.axes == plan.target.axes:
             return x
-        move, picks = task.select_channels(shape)
+        move, picks = options.select_channels(shape)
         full_move = move if picks is None else picks.whole(move)
         cuts = self.allowed_chunks(
             required_chunks(full_move, chunks, {picks.letter} if picks else set())
         )
-        x = self._with_chunks(x, chunks, full_move, cuts, task.pattern.text)
+        x = self._with_chunks(x, chunks, full_move, cuts, options.pattern.text)
         result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
-        chunk_task = options_of_chunk(task, full_move, cuts)
-        varied_constants = chunk_constants(task.formula, full_move, cuts)
+        chunk_options = options_of_chunk(options, full_move, cuts)
+        varied_constants = chunk_constants(options.formula, full_move, cuts)
         source_axes, target_axes = (
             tuple(group[0] for group in side.groups) for side in (move.source, move.target)
         )
         unknown = {axis for axis, size in zip(source_axes, x.shape, strict=True) if isnan(size)}
-        converter_of_chunk = Converter.from_options(chunk_task)
+        converter_of_chunk = Converter.from_options(chunk_options)
         pairs = [(x, source_axes)]
         kwargs = {"converter": converter_of_chunk}
         if varied_constants is not None:
             varied_converters = tuple(
-                Converter.from_options(chunk_task._replace(formula=f))
+                Converter.from_options(chunk_options._replace(formula=f))
                 for f in varied_constants.formulas
             )
             numbers, kwargs = self.converter_blocks(varied_converters, x)
@@ -209,15 +209,15 @@ class ChunkedAdapter(Adapter):
         """Return chunks that the library supports instead of `cuts`: the same number or fewer."""
         return cuts
 
-    def _known_chunks(self, task: ConvertOptions, x: Any) -> tuple[Chunks, ...]:
+    def _known_chunks(self, options: ConvertOptions, x: Any) -> tuple[Chunks, ...]:
         """Return the chunks of x, with 1 for each unknown size along axes that are only moved.
 
         Raises ArgumentError if the conversion needs an unknown size.
         """
-        pattern = task.pattern.completed(x.ndim)
-        needed = set(task.sizes) | ({CHANNEL} if task.channels is not None else set())
-        if task.formula is not None and task.formula.per_channel:
-            needed.add(task.formula.axis)
+        pattern = options.pattern.completed(x.ndim)
+        needed = set(options.sizes) | ({CHANNEL} if options.channels is not None else set())
+        if options.formula is not None and options.formula.per_channel:
+            needed.add(options.formula.axis)
         # The plan raises if the ranks differ.
         for group, chunks in zip(pattern.source.groups, x.chunks, strict=False):
             is_moved = len(group) == 1 and group in pattern.target.groups

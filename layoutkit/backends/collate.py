@@ -93,7 +93,7 @@ def stack_windows(
     if options.resize is not None:
         builder = _ResizedWindows(options, options.resize, axes, adapter, like, dtype)
     windows = builder.windows(samples, shapes, crops)
-    return builder.xp.stack(windows, batch_axis), builder.task
+    return builder.xp.stack(windows, batch_axis), builder.convert
 
 
 def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
@@ -107,7 +107,7 @@ def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
 class _SymbolicWindows:
     """A builder of windows with the operations of a library that slices arrays like NumPy.
 
-    task    the conversion of the stacked windows
+    convert    the conversion of the stacked windows
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _SymbolicWindows:
         self.axes = axes
         self.dtype = dtype
         self.channel = axes.places().get(CHANNEL)
-        self.task = options.options
+        self.convert = options.convert
 
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
         """Return the windows of samples of these shapes."""
@@ -238,7 +238,7 @@ class _ResizedWindows(_SymbolicWindows):
         fill = fill_array_of(options, axes, window, self.dtype)
         batch = list(window)
         batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
-        self.task = converted_options(options, tuple(batch), self.dtype)
+        self.convert = converted_options(options, tuple(batch), self.dtype)
         result = []
         nearest = nearest_positions(window, resized, placements, shapes) if self.is_nearest else {}
         for number, sample in enumerate(samples):

@@ -103,7 +103,7 @@ class ListAdapter(Container):
     """
 
     def __init__(self, get_adapter: Callable[[Any], Adapter]) -> None:
-        self._whose = get_adapter
+        self._adapter_of = get_adapter
 
     def holds(self, x: Any) -> bool:
         """Return True if x is a list of arrays rather than of numbers or lists."""
@@ -116,11 +116,11 @@ class ListAdapter(Container):
 
     def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the result as an array of the library of the first item."""
-        return self._whose(like[0]).from_numpy(array, like[0])
+        return self._adapter_of(like[0]).from_numpy(array, like[0])
 
     def narrowed(self, converter: Converter, x: Any) -> Converter:
         """Return the Converter to the dtype that the library of the first item has."""
-        return self._whose(x[0]).narrowed(converter, x[0])
+        return self._adapter_of(x[0]).narrowed(converter, x[0])
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
         """Return the stacked array as an array of the library of the first item."""
@@ -130,12 +130,12 @@ class ListAdapter(Container):
         """Return True if the items' library stacks them: traced, with a gradient, or on a GPU."""
         if not self.holds(x) or not isinstance(library := library_of(x[0]), ArrayNamespace):
             return False
-        adapter = self._whose(x[0])
+        adapter = self._adapter_of(x[0])
         if isinstance(adapter, CudaAdapter) or any(map(adapter.is_recorded, x)):
             return True
         # A traced array of jax has another type, and another adapter.
         others = [item for item in x if type(item) is not type(x[0])]
-        return any(self._whose(y).is_recorded(y) for y in others if library_of(y) is library)
+        return any(self._adapter_of(y).is_recorded(y) for y in others if library_of(y) is library)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         """Return the conversion of the array stacked by the library of the items."""
@@ -164,13 +164,13 @@ class ListAdapter(Container):
         """Return an item of another library as an array of the library of the first item."""
         array = self._read_item(item, arg_name)
         # torch warns about read-only memory, such as that of jax.
-        return self._whose(first).from_numpy(
+        return self._adapter_of(first).from_numpy(
             array if array.flags.writeable else array.copy(), first
         )
 
     def _read_item(self, item: Any, arg_name: str) -> Array:
         """Return an item as a NumPy array; raise ArgumentError if its gradient would be lost."""
-        adapter = self._whose(item)
+        adapter = self._adapter_of(item)
         if not adapter.is_traced and adapter.has_gradient(item):
             raise ArgumentError(
                 f"{arg_name} requires a gradient, but the result is not a torch tensor, because "
@@ -179,7 +179,7 @@ class ListAdapter(Container):
         return adapter.to_numpy(item, arg_name)
 
     def _is_array(self, x: Any) -> bool:
-        known = isinstance(x, np.ndarray) or self._whose(x) is not NUMPY
+        known = isinstance(x, np.ndarray) or self._adapter_of(x) is not NUMPY
         return known and not isinstance(x, list | tuple | bytes)
 
 

@@ -132,21 +132,21 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     adapter = adapter_for_any(x)
     if out is None:
         converter = adapter.narrowed(converter, x)
-    task = converter.options
-    if task.memory is not None:
+    options = converter.options
+    if options.memory is not None:
         return _convert_in_memory_order(converter, x, out)
     if adapter.pads_input or converter.targets_gpu:
         stays_on_gpu = isinstance(adapter, CudaAdapter) and converter.device != CPU
         pads = stays_on_gpu and not adapter.is_recorded(x)
-        selected = take_channels(task, adapter, x, pads=pads)
+        selected = take_channels(options, adapter, x, pads=pads)
         if selected is not None:
             converter, x = converter.with_options(options_after_take), selected
-        if task.padding is not None and not pads:
+        if options.padding is not None and not pads:
             return _convert_padded(converter, adapter, x, out)
         if selected is not None:
             return converter(x, out)
     has_traced_constants = (
-        task.formula is not None and task.formula.is_traced and adapter.traces_constants
+        options.formula is not None and options.formula.is_traced and adapter.traces_constants
     )
     if has_traced_constants or adapter.is_recorded(x):
         return adapter.convert_recorded(converter, x, out)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ..planning.options import ConvertOptions
 
 
-def take_channels(task: ConvertOptions, adapter: Adapter, x: Any, *, pads: bool) -> Any:
+def take_channels(options: ConvertOptions, adapter: Adapter, x: Any, *, pads: bool) -> Any:
     """Return a copy of the selected channels, or None if the conversion itself selects them.
 
     `pads`: the conversion also pads, and not a copy of x.
     """
-    if task.channels is None or task.padding is None or pads or task.copy is False:
+    if options.channels is None or options.padding is None or pads or options.copy is False:
         return None
-    move, picks = task.select_channels(adapter.facts(x, "x")[0])
+    move, picks = options.select_channels(adapter.facts(x, "x")[0])
     if picks is None:
         return None
     sizes = picks.whole(move).sizes

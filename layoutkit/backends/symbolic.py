@@ -162,18 +162,20 @@ class ArrayNamespace(Library):
         return self.xp.where(x >= float(high + 1), self.xp.full_like(result, high), result)
 
 
-def convert_symbolic(task: ConvertOptions, x: Any, namespace: ArrayNamespace) -> Any:
-    """Return the conversion of `x`; raise if its shape or dtype does not fit the task."""
+def convert_symbolic(options: ConvertOptions, x: Any, namespace: ArrayNamespace) -> Any:
+    """Return the conversion of `x`; raise if its shape or dtype does not fit the options."""
     source = namespace.dtype(x)
-    move, target = task.check_and_infer_dtype(namespace.shape(x), source)
+    move, target = options.check_and_infer_dtype(namespace.shape(x), source)
     namespace.check(target)
-    picks = task.select_channels(namespace.shape(x))[1]
-    x = namespace.unfold(x, move if picks is None else picks.whole(move), task.sizes)
+    picks = options.select_channels(namespace.shape(x))[1]
+    x = namespace.unfold(x, move if picks is None else picks.whole(move), options.sizes)
     if picks is not None:
         x = namespace.take(x, picks.axis(move), picks.order)
-    if task.formula is not None:
-        x = _computed(x, task.formula, move, task.formula.computed_dtype(source, target), namespace)
-    return namespace.cast(namespace.fold(x, move), target, task.casting)
+    if options.formula is not None:
+        x = _computed(
+            x, options.formula, move, options.formula.computed_dtype(source, target), namespace
+        )
+    return namespace.cast(namespace.fold(x, move), target, options.casting)
 
 
 def sum_symbolic(

@@ -71,7 +71,7 @@ class CollateProgram:
         *,
         lists_positions: bool = False,
     ) -> None:
-        self.frame = make_batch_layout(options, axes, count, window, source, out, supports_float16)
+        self.layout = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._options = options
         self._axes = axes
         self._source = source
@@ -81,8 +81,8 @@ class CollateProgram:
         if options.channels is not None and as_slice(options.channels) is None:
             self._positions[self._axis_indices[CHANNEL]] = np.array(options.channels, np.int64)
         self._copies_all = lists_positions or bool(self._positions)
-        self._is_empty = 0 in self.frame.shape
-        self._byte_span = _byte_span(self.frame)
+        self._is_empty = 0 in self.layout.shape
+        self._byte_span = _byte_span(self.layout)
         self._plan_tables: dict[int, WindowPlanTable] = {}  # by output alignment
         self._free_args: list[CollateArgs] = []
         self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
@@ -103,7 +103,7 @@ class CollateProgram:
         """
         span = 0, 0
         if out is None:
-            out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
+            out, dst = empty_with_address(self.layout.shape, self.layout.dtype)
         else:
             dst = data_pointer(out)
             # From the first address at which an element reaches into the output.
@@ -167,7 +167,7 @@ class CollateProgram:
 
     def _alignment(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""
-        bits = self.frame.step | dst | LINE
+        bits = self.layout.step | dst | LINE
         return bits & -bits
 
     def _new_args(self, plan_table: WindowPlanTable) -> CollateArgs:
@@ -180,7 +180,7 @@ class CollateProgram:
             if args.longest >= plan_table.longest:
                 return args
         options = self._options
-        layout = self.frame
+        layout = self.layout
         args = CollateArgs(self._count, len(layout.window), plan_table.longest)
         head = args.head
         args.of_axes(t.WINDOW)[:] = layout.window
@@ -210,7 +210,7 @@ class CollateProgram:
         if not errors & t.MISMATCH:
             starts = args.of_windows(t.WINDOW_OFFSETS)
             sizes = args.of_windows(t.SAMPLE_SIZES)
-            window = self.frame.window
+            window = self.layout.window
             outside = (starts < 0) | (starts + np.array(window) > sizes)
             check_windows_inside(self._axes, starts, sizes, window, outside)
         if located is sources:
@@ -226,7 +226,7 @@ class CollateProgram:
 
         If some plans are not generalized to other strides yet, they are generalized instead.
         """
-        layout = self.frame
+        layout = self.layout
         stream = self._is_streamed()
         plans = plan_table.kinds
         if all(plan.tried for plan in plans):
@@ -250,7 +250,7 @@ class CollateProgram:
     def _is_streamed(self) -> bool:
         with fork.init_lock:
             from ..kernels.cpu.launch import STREAM_BYTES
-        return prod(self.frame.shape) * self.frame.dtype.itemsize >= STREAM_BYTES
+        return prod(self.layout.shape) * self.layout.dtype.itemsize >= STREAM_BYTES
 
     # -- execution -------------------------------------------------------------------------
 
@@ -289,22 +289,22 @@ class CollateProgram:
             from ..kernels.cpu.launch import choose_shares
 
             kernel = load(KernelSpec("collate", ("each",)))
-        plan = self.frame.plan
+        plan = self.layout.plan
         nbytes = plan.source.nbytes + plan.target.nbytes
         shares, grain = (1, 1) if copied else choose_shares(rows, nbytes)
         params = struct.pack("2q", shares, data_pointer(self._copies))
-        threads = self._options.options.threads
+        threads = self._options.convert.threads
         return Job(kernel, params, rows * shares, grain, nbytes, threads)
 
     def _copy_params(self) -> tuple[Array, Array]:
         """Return the parameters of window copies, and the window of fill values they point to."""
         options = self._options
         axes = self._axes
-        window = self.frame.window
+        window = self.layout.window
         fill_window = np.empty(0, self._source)
         if options.fill is not None:
             pixel = fill_array_of(options, axes, window, self._source)
-            move = self.frame.options.pattern.resolve(window, self.frame.options.sizes)
+            move = self.layout.options.pattern.resolve(window, self.layout.options.sizes)
             along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
             fill_window = empty(window, self._source)
             fill_window.reshape(move.sizes)[...] = pixel.reshape(along if len(pixel) > 1 else 1)

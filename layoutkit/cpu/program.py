@@ -320,28 +320,28 @@ class TransposedViewProgram:
     def __init__(self, converter: Converter, out: Array | None) -> None:
         check_no_out(converter.options, out)
         self._made = converter.with_options(options_in_memory_order)
-        self._task = converter.options
+        self._options = converter.options
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into new memory, and return a transposed view of it."""
         converted: Array = self._made(x)
-        return converted.transpose(memory_permutation(self._task, converted.ndim))
+        return converted.transpose(memory_permutation(self._options, converted.ndim))
 
 
 class PaddedProgram:
     """A program that converts x into a region of a padded result and fills the rest: `pad_to=`."""
 
-    def __init__(self, task: ConvertOptions, array: Array, out: Array | None) -> None:
+    def __init__(self, options: ConvertOptions, array: Array, out: Array | None) -> None:
         shape = array.shape
         dtype = array.dtype
         plan, self._place = plan_inner_region(
-            task, shape, array.strides, dtype, CPU, out, supports_float16
+            options, shape, array.strides, dtype, CPU, out, supports_float16
         )
-        self._inside = Program(plan, task.threads)
+        self._inside = Program(plan, options.threads)
         self._dtype = plan.target.dtype
         self._borders = self._place.borders()
         self._fill_array = fill_array(
-            task, array.shape, array.dtype, plan.target.dtype, self._place.full
+            options, array.shape, array.dtype, plan.target.dtype, self._place.full
         )
         self.nbytes = self._inside.nbytes + self._fill_array.nbytes
 
@@ -357,13 +357,17 @@ class PaddedProgram:
 
 
 def fill_array(
-    task: ConvertOptions, shape: tuple[int, ...], source: DType, dtype: DType, full: tuple[int, ...]
+    options: ConvertOptions,
+    shape: tuple[int, ...],
+    source: DType,
+    dtype: DType,
+    full: tuple[int, ...],
 ) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant.
 
     `shape` and `source` are those of x, `dtype` and `full` those of the result.
     """
-    fill_options, pixel = fill_conversion(task, shape, source)
+    fill_options, pixel = fill_conversion(options, shape, source)
     plan = make_single_plan(
         fill_options._replace(dtype=dtype),
         pixel.shape,

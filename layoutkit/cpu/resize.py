@@ -172,12 +172,12 @@ class ResizeProgram:
             plain = options._replace(resize=None, fill=fill)
             batch = plain, axes, count, window, source, out
             self._moved = CollateProgram(*batch, lists_positions=True)
-            self.frame = self._moved.frame
+            self.layout = self._moved.layout
         else:
-            task = options_of_floats(options.options, checked.plan.target.dtype)
-            floats = options._replace(options=task)
+            convert = options_of_floats(options.convert, checked.plan.target.dtype)
+            floats = options._replace(convert=convert)
             summed = summed_dtype(source)
-            self.frame = make_batch_layout(
+            self.layout = make_batch_layout(
                 floats, axes, count, window, summed, out, supports_float16
             )
         self.nbytes = 0 if self._moved is None else self._moved.nbytes
@@ -186,7 +186,7 @@ class ResizeProgram:
         self._axes = axes
         self._source = source
         self._count = count
-        one = self.frame.options
+        one = self.layout.options
         move = one.pattern.resolve(window, one.sizes)
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         self._groups = move.source.groups
@@ -200,7 +200,7 @@ class ResizeProgram:
         self._single = self._channel + "".join(
             x for x in self._sizes if move.source.name(x) == along
         )
-        self._is_empty = 0 in self.frame.shape
+        self._is_empty = 0 in self.layout.shape
         self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
         self.last_run: Cache[_Run] = Cache()
         with fork.init_lock:
@@ -209,13 +209,13 @@ class ResizeProgram:
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
         """Return the resized windows of a batch, in `out` or new memory."""
         if self._count == 0:
-            return empty(self.frame.shape, self.frame.dtype) if out is None else out
+            return empty(self.layout.shape, self.layout.dtype) if out is None else out
         sources = with_addresses(sources)
         if self._moved is not None:
             flips = CropArgs(flip=crops.flip)
             return self._moved(sources, flips, out, self._nearest(sources, crops))
         if out is None:
-            out, dst = empty_with_address(self.frame.shape, self.frame.dtype)
+            out, dst = empty_with_address(self.layout.shape, self.layout.dtype)
         else:
             dst = data_pointer(out)
             for number, array in enumerate(sources.arrays):
@@ -384,11 +384,11 @@ class ResizeProgram:
         lengths = np.broadcast_to(sources.places.sizes, shape)
         self._axes.window(self._options, lengths)
         resized, placements = place_resized(self._options, self._axes, lengths, crops)
-        return nearest_positions(self.frame.window, resized, placements, lengths)
+        return nearest_positions(self.layout.window, resized, placements, lengths)
 
     def _fill(self) -> Array:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""
-        return fill_array_of(self._options, self._axes, self.frame.window, self._source)
+        return fill_array_of(self._options, self._axes, self.layout.window, self._source)
 
     def _pixel(self, is_turned: bool) -> Array:
         """Return the fill values as an array with the axes of a sample, or of a flipped one."""
@@ -409,7 +409,7 @@ class ResizeProgram:
                 from ..kernels.cpu.resize_launch import prepare_blocks
 
                 launch = prepare_blocks(
-                    self.frame,
+                    self.layout,
                     self._sizes,
                     self._roles(samples),
                     channels,
@@ -429,7 +429,7 @@ class ResizeProgram:
         """
         bits = dst | LINE
         alignment = bits & -bits
-        threads = self._options.options.threads or get_num_threads()
+        threads = self._options.convert.threads or get_num_threads()
         places = sources.places
         key = None
         if places is not None and crops.offset is crops.flip is crops.crop is None:
@@ -457,7 +457,7 @@ class ResizeProgram:
         area_bytes = elements * launch.line + launch.area_bytes
         area_bytes += t.TAP * tables.outer_taps + launch.line // t.VECTOR * tables.row_taps
         nbytes = int(samples.sizes.prod(1).sum()) * self._source.itemsize
-        nbytes += prod(self.frame.shape) * self.frame.dtype.itemsize
+        nbytes += prod(self.layout.shape) * self.layout.dtype.itemsize
         units = launch.units * self._count
         threads = min(threads, units)
         grain = max(1, units // (SHARES * threads))
@@ -489,7 +489,7 @@ class ResizeProgram:
             self._placement_along(letters.index(x), samples) if x else absent for x in slots
         ]
         summed = summed_dtype(self._source)
-        threads = self._options.options.threads
+        threads = self._options.convert.threads
         memory, addresses, longest = tap_tables(self._resize, placements, summed, threads)
         table = np.empty((self._count, len(slots)), np.int64)
         for slot, rows in enumerate(addresses):
@@ -645,10 +645,10 @@ def array_at(address: int, shape: list[int], strides: list[int], dtype: DType) -
     return np.asarray(memory).view(dtype)
 
 
-def options_of_floats(task: ConvertOptions, target: DType) -> ConvertOptions:
+def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
     """Return the conversion of resampled values, which are floats: integers are rounded."""
     casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
-    return task._replace(dtype=target, casting=casting)
+    return options._replace(dtype=target, casting=casting)
 
 
 def converted_options(
@@ -658,10 +658,10 @@ def converted_options(
 
     Windows that are resized, unless their items are moved, are floats.
     """
-    task, resize = options.options, options.resize
+    convert, resize = options.convert, options.resize
     if resize is None or moves_items(resize, source):
-        return task
-    return options_of_floats(task, task.check_and_infer_dtype(shape, source)[1])
+        return convert
+    return options_of_floats(convert, convert.check_and_infer_dtype(shape, source)[1])
 
 
 def moves_items(resize: ResizeOptions, source: DType) -> bool:

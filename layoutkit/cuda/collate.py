@@ -187,7 +187,7 @@ class DeviceCollateProgram:
 
     def _plan(
         self,
-        task: ConvertOptions,
+        options: ConvertOptions,
         shape: tuple[int, ...],
         dtype: DType,
         first: DeviceArray,
@@ -199,10 +199,10 @@ class DeviceCollateProgram:
         key = (*facts, first.dtype, out and (out.shape, out.strides, out.dtype))
         plan = self._plans.get(key)
         if plan is None:
-            plan = make_single_plan(task, *facts, out, supports_float16)
+            plan = make_single_plan(options, *facts, out, supports_float16)
             if out is not None:
                 dense = Part(out.shape, contiguous_strides(out.shape, out.dtype), out.dtype)
-                plan = make_single_plan(task, *facts, dense, supports_float16)
+                plan = make_single_plan(options, *facts, dense, supports_float16)
             cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
         return plan
 

@@ -250,7 +250,7 @@ def upload(
     out: DeviceArray | None,
     adapter: DeviceAdapter,
 ) -> Any:
-    """Convert `x` to the task's device, and return the library's array (of `out` if given)."""
+    """Convert `x` to another device, and return the library's array (of `out` if given)."""
     ordinal = device_ordinal(programs.options.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
@@ -274,8 +274,10 @@ class HostToDevicePlan:
     def __init__(
         self, programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
     ) -> None:
-        task = programs.options
-        self.plan = make_single_plan(task, x.shape, x.strides, x.dtype, CPU, out, supports_float16)
+        options = programs.options
+        self.plan = make_single_plan(
+            options, x.shape, x.strides, x.dtype, CPU, out, supports_float16
+        )
         target = self.plan.target
         self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
         self.order = _dense_order(x) if self.transfer_dtype == x.dtype else None
@@ -284,7 +286,7 @@ class HostToDevicePlan:
             contiguous_strides(x.shape, self.transfer_dtype) if self.order is None else x.strides
         )
         moved = self.plan.formula is None and self.transfer_dtype == target.dtype
-        self._casting = task.casting if moved else "unsafe"
+        self._casting = options.casting if moved else "unsafe"
         self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
         staged = self.at(0, x.shape, device_ordinal(target.device))
         self.program = programs.same_device_programs(target.dtype, copy=True).find(staged, out)
@@ -365,8 +367,8 @@ def _cast_program(
     out: Array | None = None,
 ) -> Program:
     """Return a program that copies and casts arrays of one layout, to one like `out` if given."""
-    task = parse_options(identity_pattern(len(shape)), dtype=target, casting=casting, copy=True)
-    return Program(make_single_plan(task, shape, strides, dtype, CPU, out, has_half_here))
+    options = parse_options(identity_pattern(len(shape)), dtype=target, casting=casting, copy=True)
+    return Program(make_single_plan(options, shape, strides, dtype, CPU, out, has_half_here))
 
 
 @lru_cache(maxsize=64)

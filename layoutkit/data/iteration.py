@@ -11,7 +11,7 @@ are separate objects: `iter(x)` returns a new `EpochIterator`, and `x` knows the
 A subclass implements four methods: `_identity()`, the settings that a state must match;
 `_records()`, the number of its records; `_steps(epoch, position)`, an iterator of (item, position
 after it); and `_end(epoch)`, the last position that a state may have. If a position is not enough
-to resume quickly, it returns further integers from `_marks(position)` and reads them in `_take`.
+to resume quickly, it returns further values from `_resume_info(position)`, which `_take` reads.
 
 A state may be taken after an interrupt at any point, such as Ctrl-C. So attributes that belong
 together are assigned in one statement, without a call in between, as interrupts occur at calls.

@@ -155,7 +155,7 @@ def chunk_constants(
 
 
 def options_of_chunk(
-    task: ConvertOptions, move: Permutation, cuts: Mapping[str, Chunks]
+    options: ConvertOptions, move: Permutation, cuts: Mapping[str, Chunks]
 ) -> ConvertOptions:
     """Return the conversion of a chunk; sizes of axes that have several chunks are not fixed."""
     sizes = dict(zip(move.axes, move.sizes, strict=True))
@@ -166,4 +166,4 @@ def options_of_chunk(
         for letter in group
         if letter != group[0] or len(cuts[letter]) == 1
     }
-    return task._replace(sizes=known, device=None, threads=task.threads or 1)
+    return options._replace(sizes=known, device=None, threads=options.threads or 1)

@@ -50,7 +50,7 @@ _SAMPLES = ("b", "batch")  # the names of the sample axis
 class CollateOptions(NamedTuple):
     """The checked options of a Collator.
 
-    task        the conversion of the stacked windows
+    convert     the conversion of the stacked windows
     letter      the letter of the sample axis
     whole       whether samples are one array that has this axis
     fill        the values outside of samples; None: windows must lie inside
@@ -61,7 +61,7 @@ class CollateOptions(NamedTuple):
     center      where windows, crops and scaled samples are without an offset: see centering.py
     """
 
-    options: ConvertOptions
+    convert: ConvertOptions
     letter: str
     whole: bool
     fill: tuple[float, ...] | None
@@ -84,15 +84,15 @@ class CollateOptions(NamedTuple):
             keywords["key"] = self.key
         if self.center != DEFAULT_CENTERING:
             keywords["center"] = self.center
-        return keywords | self.crops.keywords() | self.options.keywords()
+        return keywords | self.crops.keywords() | self.convert.keywords()
 
-    def asked(self) -> tuple[Any, ...]:
+    def as_key(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
-        return (self.options.asked(), *self[1:])
+        return (self.convert.as_key(), *self[1:])
 
     def check_batch_rank(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError unless an array of all samples has the rank of the left side."""
-        pattern = self.options.pattern
+        pattern = self.convert.pattern
         try:
             check_rank(pattern.left, shape)
         except ShapeError as error:
@@ -100,8 +100,8 @@ class CollateOptions(NamedTuple):
 
     def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
         """Return the axes of samples of rank `ndim`; `shape` is that of a sample, for errors."""
-        pattern = self.options.pattern
-        sized = tuple(sorted(self.options.sizes))
+        pattern = self.convert.pattern
+        sized = tuple(sorted(self.convert.sizes))
         try:
             return _sample_axes(pattern, pattern.text, self.letter, ndim, sized)
         except ShapeError as error:
@@ -114,8 +114,8 @@ class CollateOptions(NamedTuple):
         places = axes.places()
         if self.channels is not None:
             del places[CHANNEL]
-        sizes = {name: self.options.sizes[name] for name in axes.cropped_names if name in places}
-        return CropAxes(self.options.pattern.text, places, sizes, self.resize is not None)
+        sizes = {name: self.convert.sizes[name] for name in axes.cropped_names if name in places}
+        return CropAxes(self.convert.pattern.text, places, sizes, self.resize is not None)
 
 
 MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
@@ -126,7 +126,7 @@ class SampleAxes(NamedTuple):
 
     pattern     the pattern of the stacked windows, with `...` expanded
     sample      the layout of a sample
-    windowed    for each axis of a sample its name if a window size was given, else None
+    cropped_names    for each axis of a sample its name if a window size was given, else None
     """
 
     pattern: Pattern
@@ -153,7 +153,7 @@ class SampleAxes(NamedTuple):
                     f"has {first[axis]}; give samples of one size{fix}"
                 )
         window = tuple(
-            size if name is None else options.options.sizes[name]
+            size if name is None else options.convert.sizes[name]
             for name, size in zip(self.cropped_names, first, strict=True)
         )
         if prod(window) >= MAX_ELEMENTS:
@@ -214,7 +214,7 @@ def parse_collate_options(
     """
     check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
     sizes = {name: _window_size(name, size) for name, size in sizes.items()}
-    task = parse_options(
+    convert = parse_options(
         pattern,
         dtype=dtype,
         scale=scale,
@@ -227,20 +227,20 @@ def parse_collate_options(
         threads=threads,
         **sizes,
     )
-    stacked, letter, is_whole = _stack_pattern(task.pattern)
+    stacked, letter, is_whole = _stack_pattern(convert.pattern)
     if key is not None and not isinstance(key, int | str):
         raise ArgumentError(
             f'key={key!r}; give the name or number of one item, as in key="image", and make a '
             "second Collator for another one"
         )
     fill_numbers = None if fill is None else fill_values(fill)
-    channel_order = _parse_sample_channels(channels, stacked, task)
+    channel_order = _parse_sample_channels(channels, stacked, convert)
     resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
     if resizing is not None:
-        _check_resized_axes(task)
-    _check_center(center, stacked, task)
+        _check_resized_axes(convert)
+    _check_center(center, stacked, convert)
     options = CollateOptions(
-        task._replace(pattern=stacked),
+        convert._replace(pattern=stacked),
         letter,
         is_whole,
         fill_numbers,
@@ -260,10 +260,10 @@ def _single_axes(pattern: Pattern) -> list[str]:
     return [names[0] for names in pattern.source.named if len(names) == 1]
 
 
-def _check_center(center: Any, pattern: Pattern, task: ConvertOptions) -> None:
+def _check_center(center: Any, pattern: Pattern, options: ConvertOptions) -> None:
     """Raise unless `center` is a rule, and there is a window that another rule may move."""
     check_choice("center", center, CENTERINGS, ArgumentError)
-    if center != DEFAULT_CENTERING and not {*_single_axes(pattern)} & {*task.sizes}:
+    if center != DEFAULT_CENTERING and not {*_single_axes(pattern)} & {*options.sizes}:
         raise ArgumentError(
             f'center={center!r}, but "{pattern.text}" has no window that could be centered; give '
             "its size, as in h=224, w=224, or omit center"
@@ -278,21 +278,21 @@ def _window_size(name: str, size: Any) -> int:
     return number
 
 
-def _check_resized_axes(task: ConvertOptions) -> None:
+def _check_resized_axes(options: ConvertOptions) -> None:
     """Raise unless there is a size for an axis that can be resized, and none for channels."""
-    single = _single_axes(task.pattern)
-    if CHANNEL in single and CHANNEL in task.sizes:
+    single = _single_axes(options.pattern)
+    if CHANNEL in single and CHANNEL in options.sizes:
         raise ArgumentError(
-            f"c={task.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
+            f"c={options.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
             "channels=(0, 1, 2)"
         )
-    if not any(name in task.sizes for name in single):
+    if not any(name in options.sizes for name in single):
         raise ArgumentError(
-            f'resize= without a size of the result along an axis of "{task.pattern.left}" that is '
-            "not folded; give one, as in h=224, w=224"
+            f'resize= without a size of the result along an axis of "{options.pattern.left}" '
+            "that is not folded; give one, as in h=224, w=224"
         )
     for name in single:
-        size = as_int(task.sizes.get(name))
+        size = as_int(options.sizes.get(name))
         if size is not None and size > MAX_SIDE:
             raise ArgumentError(
                 f"{name}={size} with resize=; samples are resized to at most {MAX_SIDE} positions"
@@ -337,7 +337,7 @@ def _sample_axes(
 
 
 def _parse_sample_channels(
-    channels: Any, pattern: Pattern, task: ConvertOptions
+    channels: Any, pattern: Pattern, options: ConvertOptions
 ) -> tuple[int, ...] | None:
     """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
     numbers = parse_channels(channels, pattern)
@@ -348,9 +348,9 @@ def _parse_sample_channels(
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
             "own; name it c"
         )
-    if CHANNEL in task.sizes:
+    if CHANNEL in options.sizes:
         raise ArgumentError(
-            f"channels={channels!r} and c={task.sizes[CHANNEL]} both select channels; remove c"
+            f"channels={channels!r} and c={options.sizes[CHANNEL]} both select channels; remove c"
         )
     return numbers
 
@@ -522,7 +522,7 @@ def place_resized(
         resize,
         names,
         shapes[:, indices],
-        tuple(options.options.sizes[name] for name in names),
+        tuple(options.convert.sizes[name] for name in names),
         parse_per_sample("crop", args.crop, columns, count),
         parse_per_sample("offset", args.offset, columns, count),
         options.fill is not None or resize.fit == "pad",
@@ -629,13 +629,13 @@ SupportsFloat16 = Callable[[], bool]
 class BatchLayout(NamedTuple):
     """The memory of a batch of windows of one size, and the conversion of a window into it.
 
-    task        the conversion of one window, to memory in which every letter is an axis
+    options     the conversion of one window, to memory in which every letter is an axis
     plan        the plan of the conversion of all stacked windows
     window      the sizes of a window
     shape, dtype, strides    of the memory, which is the batch unless there is a `post_conversion`
     step        the stride of the sample axis in that memory
-    lies        the shape and strides of one window in that memory
-    then        the conversion of the memory to the batch, None if it is the batch
+    sample_region      the shape and strides of one window in that memory
+    post_conversion    the conversion of the memory to the batch, None if it is the batch
     """
 
     options: ConvertOptions
@@ -652,7 +652,7 @@ class BatchLayout(NamedTuple):
 class Collation(NamedTuple):
     """The plan of a batch, for `print`; `plans` has the plan of each kind of windows."""
 
-    frame: BatchLayout
+    layout: BatchLayout
     samples: int
     plans: tuple[Plan, ...]
     resize: ResizeOptions | None = None
@@ -661,13 +661,13 @@ class Collation(NamedTuple):
         return str(self)
 
     def _repr_html_(self) -> str:
-        plan = self.frame.plan
+        plan = self.layout.plan
         html: str = late.load("drawing").notebook_html(str(self), plan.pattern, plan.move)
         return html
 
     def __str__(self) -> str:
-        plan = self.frame.plan
-        post_conversion = self.frame.post_conversion
+        plan = self.layout.plan
+        post_conversion = self.layout.post_conversion
         lines = [f"{plan.pattern}: {plan.source} -> {plan.target}"]
         kinds = Counter(window_plan.kernel for window_plan in self.plans)
         shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
@@ -692,17 +692,17 @@ def make_batch_layout(
     has_half: SupportsFloat16,
 ) -> BatchLayout:
     """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
-    task = options.options
+    convert = options.convert
     pattern = axes.pattern
     if options.fill is not None:
         fill_array_of(options, axes, window, source)  # raises its errors
     sizes = list(window)
     sizes.insert(pattern.source.groups.index(options.letter), count)
     shape = tuple(sizes)
-    move = pattern.resolve(shape, task.sizes)
-    batch_task = task._replace(pattern=pattern)
+    move = pattern.resolve(shape, convert.sizes)
+    batch_options = convert._replace(pattern=pattern)
     plan = make_single_plan(
-        batch_task, shape, contiguous_strides(shape, source), source, CPU, out, has_half
+        batch_options, shape, contiguous_strides(shape, source), source, CPU, out, has_half
     )
     target = plan.target.shape
     dtype = plan.target.dtype
@@ -710,9 +710,9 @@ def make_batch_layout(
     steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
     strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
     if _needs_post_conversion(options, move, plan, strides_by_letter):
-        return _unconverted_frame(options, axes, move, plan, window, source)
+        return _unconverted_layout(options, axes, move, plan, window, source)
     sample = _sample_pattern(axes, move, options.letter, move.target_axes)
-    one = task._replace(pattern=sample, sizes=_folded_sizes(axes, move), device=None)
+    one = convert._replace(pattern=sample, sizes=_folded_sizes(axes, move), device=None)
     part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
     return BatchLayout(
         one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
@@ -723,12 +723,12 @@ def _needs_post_conversion(
     options: CollateOptions, move: Permutation, plan: Plan, steps: dict[str, int]
 ) -> bool:
     """Return whether converting windows one by one is impossible or slow."""
-    formula = options.options.formula
+    formula = options.convert.formula
     letter = options.letter
     if (
         plan.before is not None
         or plan.after is not None
-        or options.options.device not in (None, CPU)
+        or options.convert.device not in (None, CPU)
     ):
         return True
     if formula is not None and formula.per_channel and formula.letter(move) == letter:
@@ -738,7 +738,7 @@ def _needs_post_conversion(
     return sizes[letter] > 1 and abs(steps[letter]) == nearest
 
 
-def _unconverted_frame(
+def _unconverted_layout(
     options: CollateOptions,
     axes: SampleAxes,
     move: Permutation,
@@ -746,7 +746,7 @@ def _unconverted_frame(
     window: tuple[int, ...],
     source: DType,
 ) -> BatchLayout:
-    """Return a frame that stacks windows unconverted, and converts the batch afterwards."""
+    """Return the layout of unconverted windows, of which the stack is converted afterwards."""
     size = dict(zip(move.axes, move.sizes, strict=True))
     letters = options.letter + axes.sample.letters
     shape = tuple(size[letter] for letter in letters)
@@ -756,7 +756,7 @@ def _unconverted_frame(
     plain = ConvertOptions(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
-    post_conversion = options.options._replace(pattern=stacked, sizes={})
+    post_conversion = options.convert._replace(pattern=stacked, sizes={})
     part = _window_part(move, options.letter, letters, strides_by_letter, source)
     return BatchLayout(
         plain, plan, window, shape, source, strides, strides[0], part, post_conversion
@@ -793,18 +793,18 @@ def fill_array_of(
 ) -> Array:
     """Return the fill values in the dtype of samples: one, or one per channel of a window."""
     values = options.fill or (0,)
-    canvas = Padding((), (), values)
+    padding = Padding((), (), values)
     if options.channels is not None:
         if len(values) > 1 and max(options.channels) >= len(values):
             raise ShapeError(
                 f"fill has {len(values)} values, but channels has {max(options.channels)}, counted "
                 "from 0; give one for each channel of a sample"
             )
-        pixel = canvas.pixel(source, len(values))
+        pixel = padding.pixel(source, len(values))
         return pixel[list(options.channels)] if len(values) > 1 else pixel
     sizes = zip(axes.sample.named, window, strict=True)
     channel_sizes = [size for names, size in sizes if names == (CHANNEL,)]
     folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not channel_sizes
-    return canvas.pixel(
+    return padding.pixel(
         source, channel_sizes[0] if channel_sizes else len(values) if folded else None
     )

@@ -76,7 +76,7 @@ class ConvertOptions(NamedTuple):
             keywords["channels"] = self.channels
         return keywords | self.sizes
 
-    def asked(self) -> tuple[Any, ...]:
+    def as_key(self) -> tuple[Any, ...]:
         """Return a hashable tuple of all options, equal for equal options."""
         # Wrapped in a tuple because in NumPy np.dtype("float64") == None is True.
         dtype = None if self.dtype is None else (self.dtype,)
@@ -211,8 +211,8 @@ def parse_options(
     target_dtype = None if dtype is None else as_result_dtype(dtype)
     formula = make_normalization(scale, mean, std, clip)
     canonical_device = None if device is None else normalize_device(device)
-    canvas = parse_padding(pad_to, pad_before, fill, center)
-    if canvas is not None and copy is False:
+    padding = parse_padding(pad_to, pad_before, fill, center)
+    if padding is not None and copy is False:
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
@@ -226,7 +226,7 @@ def parse_options(
         check_sizes("convert", parsed, sizes),
         _parse_memory(memory, parsed),
         _parse_threads(threads),
-        canvas,
+        padding,
         parse_channels(channels, parsed),
     )
 

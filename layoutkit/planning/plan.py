@@ -329,7 +329,7 @@ class PaddedSource(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The shape, strides and dtype of a part of an output, as `ConvertOptions.plan` needs them."""
+    """The shape, strides and dtype of a part of an output."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -378,7 +378,7 @@ def make_single_plan(
 
 
 def make_plan_for_options(
-    task: ConvertOptions,
+    options: ConvertOptions,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     source: DType,
@@ -388,65 +388,65 @@ def make_plan_for_options(
 ) -> Plan:
     """Return the plan of any conversion, with `memory=` and `pad_to=` described as a part of it.
 
-    The arguments are the arguments of `Task.plan`.
+    The arguments are those of `make_single_plan`.
     """
-    if task.memory is not None:
-        check_no_out(task, out)
-        inner = options_in_memory_order(task)
+    if options.memory is not None:
+        check_no_out(options, out)
+        inner = options_in_memory_order(options)
         plan = make_plan_for_options(inner, shape, strides, source, device, None, has_half)
-        return plan_of_permuted_view(task, plan, len(shape))
-    if task.padding is not None:
-        plan, region = plan_inner_region(task, shape, strides, source, device, out, has_half)
+        return plan_of_permuted_view(options, plan, len(shape))
+    if options.padding is not None:
+        plan, region = plan_inner_region(options, shape, strides, source, device, out, has_half)
         result_shape = region.shape
         filled_bytes = (prod(region.shape) - plan.target.size) * plan.target.dtype.itemsize
         plan = replace(plan, place=region, bytes_moved=plan.bytes_moved + filled_bytes)
     else:
-        return make_single_plan(task, shape, strides, source, device, out, has_half)
-    return _with_target(plan, task, len(shape), result_shape)
+        return make_single_plan(options, shape, strides, source, device, out, has_half)
+    return _with_target(plan, options, len(shape), result_shape)
 
 
-def _with_target(plan: Plan, task: ConvertOptions, ndim: int, shape: tuple[int, ...]) -> Plan:
-    """Return a plan of a step of `task` as the plan of all of it; x has rank `ndim`."""
-    layout = task.pattern.completed(ndim).target
+def _with_target(plan: Plan, options: ConvertOptions, ndim: int, shape: tuple[int, ...]) -> Plan:
+    """Return the plan of one step of a conversion as the plan of all of it; x has rank `ndim`."""
+    layout = options.pattern.completed(ndim).target
     target = ArraySpec.unchecked(layout, shape, plan.target.dtype, plan.target.device)
-    return replace(plan, pattern=task.pattern.text, target=target, options=task)
+    return replace(plan, pattern=options.pattern.text, target=target, options=options)
 
 
 # ---- memory= -----------------------------------------------------------------------------
 
 
-def options_in_memory_order(task: ConvertOptions) -> ConvertOptions:
+def options_in_memory_order(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion to the layout in memory, of which the result is a view."""
-    if task.memory is None:
-        raise RuntimeError(f"{task.pattern.text}: there is no memory=")
-    pattern = Pattern(task.pattern.left, task.memory, task.pattern.text)
-    return task._replace(pattern=pattern, memory=None)
+    if options.memory is None:
+        raise RuntimeError(f"{options.pattern.text}: there is no memory=")
+    pattern = Pattern(options.pattern.left, options.memory, options.pattern.text)
+    return options._replace(pattern=pattern, memory=None)
 
 
-def plan_of_permuted_view(task: ConvertOptions, plan: Plan, ndim: int) -> Plan:
+def plan_of_permuted_view(options: ConvertOptions, plan: Plan, ndim: int) -> Plan:
     """Return the plan of a result that is a view of the memory that `plan` fills."""
     shape = plan.target.shape
-    order = memory_permutation(task, len(shape))
-    viewed = _with_target(plan, task, ndim, tuple(shape[axis] for axis in order))
-    return replace(viewed, memory=str(task.memory))
+    order = memory_permutation(options, len(shape))
+    viewed = _with_target(plan, options, ndim, tuple(shape[axis] for axis in order))
+    return replace(viewed, memory=str(options.memory))
 
 
-def memory_permutation(task: ConvertOptions, ndim: int) -> tuple[int, ...]:
+def memory_permutation(options: ConvertOptions, ndim: int) -> tuple[int, ...]:
     """Return the permutation that turns the memory's axes into those of a result of this rank."""
-    right = task.pattern.right
-    memory = task.memory or task.pattern.right
+    right = options.pattern.right
+    memory = options.memory or options.pattern.right
     if right.has_ellipsis:
         staying = ndim - right.ndim
         right, memory = right.completed(staying), memory.completed(staying)
     return tuple(map(memory.groups.index, right.groups))
 
 
-def check_no_out(task: ConvertOptions, out: Any) -> None:
+def check_no_out(options: ConvertOptions, out: Any) -> None:
     """Raise ArgumentError if `out=` is combined with `memory=`."""
     if out is not None:
         raise ArgumentError(
-            f'memory="{task.memory}" sets the layout of new memory, and out= has its own; remove '
-            "one of them"
+            f'memory="{options.memory}" sets the layout of new memory, and out= has its own; '
+            "remove one of them"
         )
 
 
@@ -454,7 +454,7 @@ def check_no_out(task: ConvertOptions, out: Any) -> None:
 
 
 def plan_inner_region(
-    task: ConvertOptions,
+    options: ConvertOptions,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     source: DType,
@@ -466,64 +466,64 @@ def plan_inner_region(
 
     Folded axes of the result are split, because a region of a folded axis has no strides.
     """
-    region = resolve_padding(task, shape)
-    dtype = task.target_dtype(source, out)
+    region = resolve_padding(options, shape)
+    dtype = options.target_dtype(source, out)
     if out is None:
         steps = contiguous_strides(region.full, dtype)
     else:
-        check_out(out, region.shape, f'"{task.pattern.text}" on {shape} with pad_to=')
-        steps = unfolded_strides(task, region, len(shape), out.strides)
+        check_out(out, region.shape, f'"{options.pattern.text}" on {shape} with pad_to=')
+        steps = unfolded_strides(options, region, len(shape), out.strides)
     sizes = tuple(part.stop - part.start for part in region.window)
     inner_out = Part(sizes, steps, dtype)
     return make_single_plan(
-        options_for_inner_region(task), shape, strides, source, device, inner_out, has_half
+        options_for_inner_region(options), shape, strides, source, device, inner_out, has_half
     ), region
 
 
 def unfolded_strides(
-    task: ConvertOptions, region: PaddedRegion, ndim: int, strides: tuple[int, ...]
+    options: ConvertOptions, region: PaddedRegion, ndim: int, strides: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the strides of a padded result of an x of this rank after its folds are split."""
-    target = task.pattern.completed(ndim).target
+    target = options.pattern.completed(ndim).target
     return byte_strides(target.groups, target.letters, region.full, strides)
 
 
-def options_for_inner_region(task: ConvertOptions) -> ConvertOptions:
+def options_for_inner_region(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of x without padding, to a result in which every letter is an axis."""
-    target = task.pattern.target
+    target = options.pattern.target
     unfolded = Layout(tuple(target.letters), target.names)
-    pattern = Pattern(task.pattern.source, unfolded, task.pattern.text)
-    return task._replace(pattern=pattern, padding=None, copy=None)
+    pattern = Pattern(options.pattern.source, unfolded, options.pattern.text)
+    return options._replace(pattern=pattern, padding=None, copy=None)
 
 
-def options_for_padded_source(task: ConvertOptions) -> ConvertOptions:
+def options_for_padded_source(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of a padded x in which every letter is an axis."""
-    source = task.pattern.source
+    source = options.pattern.source
     unfolded = Layout(tuple(source.letters), source.names)
-    pattern = Pattern(unfolded, task.pattern.target, task.pattern.text)
-    return task._replace(pattern=pattern, padding=None, sizes={})
+    pattern = Pattern(unfolded, options.pattern.target, options.pattern.text)
+    return options._replace(pattern=pattern, padding=None, sizes={})
 
 
-def options_after_take(task: ConvertOptions) -> ConvertOptions:
+def options_after_take(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of the selected channels only, in the order of the selection.
 
     Every letter is an axis of its source.
     """
-    order = task.channels or ()
-    canvas = task.padding
-    if canvas is not None and len(canvas.fill) > 1:
-        canvas = replace(canvas, fill=tuple(canvas.fill[channel] for channel in order))
-    return options_for_padded_source(task)._replace(channels=None, padding=canvas)
+    order = options.channels or ()
+    padding = options.padding
+    if padding is not None and len(padding.fill) > 1:
+        padding = replace(padding, fill=tuple(padding.fill[channel] for channel in order))
+    return options_for_padded_source(options)._replace(channels=None, padding=padding)
 
 
-def padded_source(task: ConvertOptions, shape: tuple[int, ...], dtype: DType) -> PaddedSource:
+def padded_source(options: ConvertOptions, shape: tuple[int, ...], dtype: DType) -> PaddedSource:
     """Return the padded x that GPU adapters and other libraries allocate and convert."""
-    region = resolve_padding(task, shape)
-    move = task.select_channels(shape)[0]
-    if task.padding is None:
-        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
+    region = resolve_padding(options, shape)
+    move = options.select_channels(shape)[0]
+    if options.padding is None:
+        raise RuntimeError(f"{options.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
-    pixel = task.padding.pixel(dtype, sizes.get(CHANNEL))
+    pixel = options.padding.pixel(dtype, sizes.get(CHANNEL))
     fill_shape = [len(pixel) if axis == CHANNEL else 1 for axis in move.axes]
     regions_by_axis = dict(zip(move.target_axes, region.window, strict=True))
     region_in_source = tuple(
@@ -535,21 +535,23 @@ def padded_source(task: ConvertOptions, shape: tuple[int, ...], dtype: DType) ->
 
 
 def fill_conversion(
-    task: ConvertOptions, shape: tuple[int, ...], dtype: DType
+    options: ConvertOptions, shape: tuple[int, ...], dtype: DType
 ) -> tuple[ConvertOptions, Array]:
     """Return the conversion of the fill values, and its input: as small an array as possible."""
-    canvas = task.padding
-    region = resolve_padding(task, shape)
-    move, picks = task.select_channels(shape)
-    if canvas is None:
-        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
+    padding = options.padding
+    region = resolve_padding(options, shape)
+    move, picks = options.select_channels(shape)
+    if padding is None:
+        raise RuntimeError(f"{options.pattern.text}: there is no pad_to=")
     sizes = dict(zip(move.axes, move.sizes, strict=True))
     sizes |= dict(zip(move.target_axes, region.full, strict=True))
-    pixel = canvas.pixel(dtype, sizes.get(CHANNEL) if picks is None else picks.count)
+    pixel = padding.pixel(dtype, sizes.get(CHANNEL) if picks is None else picks.count)
     if picks is not None and len(pixel) > 1:
         pixel = pixel[list(picks.order)]
-    coefficient_axis = None if task.formula is None else task.formula.letter(move)
-    wide = {coefficient_axis} if task.formula is not None and task.formula.per_channel else set()
+    coefficient_axis = None if options.formula is None else options.formula.letter(move)
+    wide = (
+        {coefficient_axis} if options.formula is not None and options.formula.per_channel else set()
+    )
     counts = [
         n if axis in wide or (axis == CHANNEL and len(pixel) > 1) else 1
         for axis, n in sizes.items()
@@ -558,16 +560,18 @@ def fill_conversion(
     array = np.array(np.broadcast_to(pixel.reshape(fill_shape), counts))
     names = move.source.names + move.target.names
     layouts = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
-    pattern = Pattern(*layouts, task.pattern.text)
-    return task._replace(pattern=pattern, padding=None, copy=True, sizes={}, channels=None), array
+    pattern = Pattern(*layouts, options.pattern.text)
+    return options._replace(
+        pattern=pattern, padding=None, copy=True, sizes={}, channels=None
+    ), array
 
 
-def resolve_padding(task: ConvertOptions, shape: tuple[int, ...]) -> PaddedRegion:
+def resolve_padding(options: ConvertOptions, shape: tuple[int, ...]) -> PaddedRegion:
     """Return the region of the result that an x of `shape` fills."""
-    if task.padding is None:
-        raise RuntimeError(f"{task.pattern.text}: there is no pad_to=")
-    move = task.select_channels(shape)[0]
+    if options.padding is None:
+        raise RuntimeError(f"{options.pattern.text}: there is no pad_to=")
+    move = options.select_channels(shape)[0]
     try:
-        return task.padding.place(move)
+        return options.padding.place(move)
     except ShapeError as error:
-        raise ShapeError(f'"{task.pattern.text}" on shape {shape}: {error}') from None
+        raise ShapeError(f'"{options.pattern.text}" on shape {shape}: {error}') from None

@@ -246,8 +246,9 @@ def _undo_gradient(got: dict[Any, Any], source: Any, space: Any, grad: Any) -> A
             except LayoutkitError as error:
                 raise BackwardError(f"a gradient put as {space!r}: {error}") from None
     raise BackwardError(
-        f"a gradient was put as {space!r}, but it belongs to no getting of this batch; get what a "
-        f"gradient is for before putting it (got by space: {list(got) or 'nothing'})"
+        f"a gradient was put as {space!r}, but no result of this batch matches it; this "
+        f"batch has returned {list(got) or 'nothing'} as Spaces; call forward_get for the Space "
+        "that the gradient belongs to first"
     )
 
 

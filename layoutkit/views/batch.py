@@ -40,9 +40,9 @@ class BatchState:
         Kept from batch to batch.
     results : dict
         Results by the arguments of the request; a view looks here first.
-    got : dict
+    by_conversion : dict
         Results by conversion; gradients may be put for these.
-    by_form : dict
+    by_target : dict
         Results for targets other than a layout and dtype.
     gradients : list
         (conversion, gradient), in the order in which they were put.
@@ -153,7 +153,7 @@ class BatchState:
         ]
         matching = [item for item in matching if as_dtype(item.dtype) == dtype] or matching
         if not matching:
-            self._refuse(name, described, "it belongs to no getting of this batch")
+            self._refuse(name, described, "no result of this batch matches it")
         if (
             len({conversion.formula for conversion in matching if conversion in self.by_conversion})
             > 1
@@ -215,8 +215,8 @@ class BatchState:
         conversions = ", ".join([f"{base} {self.array.shape} (the base)", *other_conversions])
         raise BackwardError(
             f"a gradient of dtype {grad.dtype} and shape {grad.shape}{where} was put as {name}: "
-            f"{reason}; the gettings of this batch are {conversions}; get what a gradient is for "
-            "before putting it"
+            f"{reason}; this batch has returned {conversions}; call forward_get for the layout "
+            "that the gradient belongs to first"
         )
 
 

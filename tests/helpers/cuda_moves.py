@@ -65,8 +65,8 @@ def prepared(x, pattern, out=None, *, shift=0, **keywords):
 
 def planned(x, pattern, out=None, *, shift=0, **keywords):
     """Return the plan and its launches as (launch, output, shifts of output and source)."""
-    task = Converter(pattern, copy=True, **keywords).options
-    plan = make_single_plan(task, x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
+    options = Converter(pattern, copy=True, **keywords).options
+    plan = make_single_plan(options, x.shape, x.strides, x.dtype, "cuda:0", out, supports_float16)
     out = placed(plan.target.shape, plan.target.dtype, shift) if out is None else out
     launches = []
     for src, dst in plan.launches():

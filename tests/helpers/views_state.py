@@ -22,8 +22,8 @@ def state(view):
         (view.layout, view.dtype, len(view), id(view.input), id(batch.plans)),
         np.ascontiguousarray(batch.array).tobytes(),
         {key: id(result) for key, result in batch.results.items()},
-        {id(getting): id(result) for getting, result in batch.by_conversion.items()},
-        [(id(getting), id(grad)) for getting, grad in batch.gradients],
+        {id(conversion): id(result) for conversion, result in batch.by_conversion.items()},
+        [(id(conversion), id(grad)) for conversion, grad in batch.gradients],
         {key: id(total) for key, total in batch._totals.items()},
     ]
 

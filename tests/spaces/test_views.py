@@ -1,4 +1,4 @@
-"""Spaces and Views: `space.view(batch)`, and getting and putting gradients by space."""
+"""Spaces and Views: `space.view(batch)`, and results and gradients by space."""
 
 import pickle
 
@@ -96,11 +96,11 @@ def test_a_wrong_batch_gets_no_view():
         IndexSpace(4, 2).view(LABELS + 1)
 
 
-# ---- getting by space --------------------------------------------------------------------
+# ---- results by space --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axes", AXES)
-def test_getting_a_space_equals_format_as(axes):
+def test_a_result_by_space_equals_format_as(axes):
     space = Conv2DSpace((2, 3), 4, axes)
     batch = random_batch(space, 5)
     view = space.view(batch)
@@ -189,7 +189,7 @@ def test_vectors_are_got_as_images_and_their_gradients_come_back():
     view.backward_put("bf", batch)
     assert_batches_equal(view.backward_get(), VECTORS.undo_format_as(grad, images) + batch)
     view.forward_put("bf", batch.copy())
-    with pytest.raises(BackwardError, match="belongs to no getting of this batch"):
+    with pytest.raises(BackwardError, match="no result of this batch matches it"):
         view.backward_put(images, grad)
 
 
@@ -364,7 +364,7 @@ def test_what_was_got_of_all_components_stays_out_of_pickles():
     again = pickle.loads(pickle.dumps(view))
     assert len(pickle.dumps(view)) == size
     assert_batches_equal(again.forward_get(VectorSpace(48)), got)
-    with pytest.raises(BackwardError, match="belongs to no getting of this batch"):
+    with pytest.raises(BackwardError, match="no result of this batch matches it"):
         pickle.loads(pickle.dumps(view)).backward_put(VectorSpace(48), got)
 
 

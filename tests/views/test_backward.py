@@ -147,7 +147,7 @@ BEGINNINGS = {
 
 
 @pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_a_new_batch_begins_without_gradients_and_gettings(begin):
+def test_a_new_batch_begins_without_gradients_and_results(begin):
     view, (grad,) = consumed(X, ["bchw"], [None])
     view.backward_put("bchw", grad)
     view.backward_get()
@@ -155,7 +155,7 @@ def test_a_new_batch_begins_without_gradients_and_gettings(begin):
     np.testing.assert_array_equal(view.forward_get(), X)
     with refused(BackwardError, "no gradient was put", view):
         view.backward_get()
-    with refused(BackwardError, "belongs to no getting of this batch", view):
+    with refused(BackwardError, "no result of this batch matches it", view):
         view.backward_put("bchw", grad)
 
 
@@ -247,7 +247,7 @@ def test_what_is_added_in_float64():
     assert (narrow.backward_get() == 260).all()  # bfloat16 alone would stay at 256
 
 
-def test_an_integer_getting_takes_any_floating_gradient():
+def test_an_integer_result_takes_any_floating_gradient():
     view = ImageView("bhwc", np.ones(SHAPE, "u1"))
     view.forward_get("bchw")
     for dtype in ("f4", "f2", BF16):
@@ -353,12 +353,12 @@ def test_the_sum_is_what_accumulate_makes():
 @pytest.mark.parametrize(
     ("layout", "grad", "error", "words"),
     [
-        ("chwb", np.ones((2, 3, 4, 8)), BackwardError, "belongs to no getting of this batch"),
+        ("chwb", np.ones((2, 3, 4, 8)), BackwardError, "no result of this batch matches it"),
         ("bchw", np.ones((8, 2, 3, 4)), BackwardError, "bchw float32 .8, 2, 3, 4."),
         ("bhwc", np.ones(SHAPE, "f4"), BackwardError, "bhwc float64 .8, 3, 4, 2. .the base."),
-        ("b(chw)", np.ones((8, 24)), BackwardError, "belongs to no getting"),
-        ("bhw", np.ones((8, 3, 4)), BackwardError, "belongs to no getting"),
-        ("bhwcx", np.ones((8, 3, 4, 2, 1)), BackwardError, "belongs to no getting"),
+        ("b(chw)", np.ones((8, 24)), BackwardError, "no result of this batch matches it"),
+        ("bhw", np.ones((8, 3, 4)), BackwardError, "no result of this batch matches it"),
+        ("bhwcx", np.ones((8, 3, 4, 2, 1)), BackwardError, "no result of this batch matches it"),
         ("bf", np.ones((7, 24)), BackwardError, r"its shape is to be \(8, 24\)"),
         ("bf", np.ones((8, 3, 4, 2)), BackwardError, r"its shape is to be \(8, 24\)"),
         ("bhwc", np.ones((8, 3, 4, 1)), BackwardError, "its shape is to be"),
@@ -405,7 +405,7 @@ def test_dates_have_no_gradient():
     view = DataView("bf", np.zeros((4, 3), "M8[s]"))
     view.forward_get("fb")
     for layout, shape in (("bf", (4, 3)), ("fb", (3, 4))):
-        with refused(BackwardError, "belongs to no getting", view):
+        with refused(BackwardError, "no result of this batch matches it", view):
             view.backward_put(layout, np.ones(shape))
 
 

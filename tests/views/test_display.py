@@ -91,7 +91,7 @@ def test_text_is_escaped():
     assert "<b>'" not in html
 
 
-def test_a_getting_that_shares_nothing_with_its_gradient():
+def test_a_result_that_shares_nothing_with_its_gradient():
     """The gradient has another dtype than the result, and no samples."""
     view = ImageView("bhwc", X[:0].astype("u1"))
     view.forward_get("bchw")

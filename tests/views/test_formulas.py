@@ -98,7 +98,7 @@ def test_gradients_of_several_formulas_say_which():
     view.backward_put("bc", grad, scale=3)
     view.backward_put("bc", grad, scale=1)
     assert (view.backward_get() == 6).all()
-    with pytest.raises(BackwardError, match="belongs to no getting"):
+    with pytest.raises(BackwardError, match="no result of this batch matches it"):
         view.backward_put("bc", grad, scale=4)
 
 

@@ -63,7 +63,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("kind", "base", "shape", "layouts"), EXAMPLES)
-def test_every_getting_has_the_values_of_the_reference(kind, base, shape, layouts):
+def test_every_result_has_the_values_of_the_reference(kind, base, shape, layouts):
     for dtype in ("f8", "f4", "u1"):
         x = random_array(RNG, shape, "u1").astype(dtype)
         view = kind(base, x)
@@ -242,7 +242,7 @@ def test_a_new_put_drops_results():
         np.testing.assert_array_equal(new, old + 1)
 
 
-# ---- forward, and the names of gettings ----------------------------------------------------
+# ---- forward, and the names of results -----------------------------------------------------
 
 
 def test_forward_is_put_or_get():
@@ -257,7 +257,7 @@ def test_forward_is_put_or_get():
         view.forward("bhwc", [1.0, 2.0])
 
 
-def test_named_gettings_are_converters():
+def test_named_results_are_converters():
     image = ImageView("bhwc", IMAGES)
     volume = ImageView("bdhwc", IMAGES[:, None])
     sequence = SequenceView("bwc", IMAGES[:, 0])

@@ -122,7 +122,7 @@ def test_gradients_come_back_in_that_kind(library):
 
 def test_gradients_that_belong_to_nothing(library):
     view = ImageView("bhwc", library.make(IMAGES))
-    with pytest.raises(BackwardError, match="it belongs to no getting of this batch"):
+    with pytest.raises(BackwardError, match="no result of this batch matches it"):
         view.backward_put("bchw", library.make(GRADIENT))
     view.forward_get("bchw")
     with pytest.raises(BackwardError, match=r"its shape is to be \(5, 3, 4, 6\)"):

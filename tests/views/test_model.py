@@ -45,13 +45,13 @@ class ViewMachine(RuleBasedStateMachine):
         got = self.view.forward_get(layout, dtype)
         assert_same(got, self.moved(layout, dtype))
         assert self.view.forward_get(layout, dtype) is got
-        self.gettings.add((layout, got.dtype.str))
+        self.results.add((layout, got.dtype.str))
         self.keep(got)
 
-    @precondition(lambda self: self.gettings)
+    @precondition(lambda self: self.results)
     @rule(data=st.data())
     def backward_put(self, data):
-        layout, dtype = data.draw(st.sampled_from(sorted(self.gettings)))
+        layout, dtype = data.draw(st.sampled_from(sorted(self.results)))
         shape = self.moved(layout, dtype).shape
         grad = np.random.default_rng(self.count()).integers(-9, 9, shape).astype(dtype)
         self.view.backward_put(layout, grad)
@@ -109,7 +109,7 @@ class ViewMachine(RuleBasedStateMachine):
     @rule()
     def flush(self):
         self.view.flush()
-        self.gettings = set()
+        self.results = set()
         self.gradients = []
 
     # -- invariants ------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class ViewMachine(RuleBasedStateMachine):
     def started(self, base, array):
         self.base = base
         self.array = array
-        self.gettings = set()
+        self.results = set()
         self.gradients = []
 
     def moved(self, layout, dtype):

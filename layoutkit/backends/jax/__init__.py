@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 def plan_of(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion, with ones in place of traced constants."""
-    task = converter.options
-    if task.formula is not None and task.formula.is_traced:
-        task = task._replace(formula=task.formula.without_traced())
-    return plan_of_spec(task, converter.spec_of(x))
+    options = converter.options
+    if options.formula is not None and options.formula.is_traced:
+        options = options._replace(formula=options.formula.without_traced())
+    return plan_of_spec(options, converter.spec_of(x))
 
 
-def _with_dtype(dtype: DType, task: ConvertOptions) -> ConvertOptions:
-    return task._replace(dtype=dtype)
+def _with_dtype(dtype: DType, options: ConvertOptions) -> ConvertOptions:
+    return options._replace(dtype=dtype)
 
 
 # Transforms for `Converter.with_options`, which keeps their results.
@@ -197,16 +197,18 @@ class JaxMixin:
 
         Without x64, JAX allocates 32-bit results. All steps after this one plan for them.
         """
-        task = converter.options
+        options = converter.options
         source = self.namespace.dtype(x)
-        target = task.target_dtype(source, None)
+        target = options.target_dtype(source, None)
         dtype = self.namespace.width(target)
         if dtype == target:
             return converter
-        if can_cast(source, target, task.casting) and not can_cast(source, dtype, task.casting):
+        if can_cast(source, target, options.casting) and not can_cast(
+            source, dtype, options.casting
+        ):
             raise DtypeError(
                 f"jax has no {target} with its current settings, and {source} to {dtype} is not "
-                f'allowed by casting="{task.casting}"; set jax_enable_x64, or use '
+                f'allowed by casting="{options.casting}"; set jax_enable_x64, or use '
                 'casting="same_kind"'
             )
         return converter.with_options(_WITH_DTYPE[dtype.name])

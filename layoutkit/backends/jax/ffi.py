@@ -83,9 +83,9 @@ class ForeignFunction(NamedTuple):
 _registered: dict[str, ForeignFunction] = {}
 
 
-def supports(task: ConvertOptions, plan: Plan, x: Any) -> bool:
+def supports(options: ConvertOptions, plan: Plan, x: Any) -> bool:
     """Return True if a foreign function can convert a traced array, and XLA is slower."""
-    if task.formula is not None and task.formula.is_traced:
+    if options.formula is not None and options.formula.is_traced:
         return False
     if not plan.is_one_pass or plan.kernel in FUSED or plan.bytes_moved < FEWEST_BYTES:
         return False
@@ -166,9 +166,9 @@ class KernelPrimitive:
     def _batch(self, xs: tuple[Any], axes: tuple[int], *, converter: Converter) -> tuple[Any, int]:
         """Return the conversion of an array with one more axis, which becomes the first."""
         x = self._namespace.xp.moveaxis(xs[0], axes[0], 0)
-        task = converter.options
-        pattern = task.pattern.completed(x.ndim - 1).with_outer_axis()
-        return self(Converter.from_options(task._replace(pattern=pattern)), x), 0
+        options = converter.options
+        pattern = options.pattern.completed(x.ndim - 1).with_outer_axis()
+        return self(Converter.from_options(options._replace(pattern=pattern)), x), 0
 
     def _differentiate(
         self, xs: tuple[Any], tangents: tuple[Any], *, converter: Converter
@@ -182,13 +182,13 @@ class KernelPrimitive:
         xp = self._namespace.xp
         if type(tangent) is self._zero or not xp.issubdtype(result.dtype, xp.inexact):
             return result, self._zero(self._jax.core.get_aval(result).to_tangent_aval())
-        task = converter.options
-        if task.formula is not None and task.formula.clip is not None:
+        options = converter.options
+        if options.formula is not None and options.formula.clip is not None:
             operations = partial(self._operations, converter=converter)
             return result, self._jax.jvp(operations, xs, tangents)[1]
-        if task.formula is not None:
-            task = task._replace(formula=task.formula.linear())
-        return result, self(Converter.from_options(task), tangent)
+        if options.formula is not None:
+            options = options._replace(formula=options.formula.linear())
+        return result, self(Converter.from_options(options), tangent)
 
     def _transpose(self, cotangent: Any, x: Any, *, converter: Converter) -> tuple[Any]:
         """Return the gradient of the argument of a linear conversion."""

@@ -72,23 +72,23 @@ def _mesh_axes(x: Any) -> list[Any]:
     return mesh_axes + [None] * (x.ndim - len(mesh_axes))
 
 
-def _result_axes(task: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
+def _result_axes(options: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
     """Return the mesh axis for each axis of the result; raise if a shard needs other shards."""
-    pattern = task.pattern.completed(len(mesh_axes))
+    pattern = options.pattern.completed(len(mesh_axes))
     source = pattern.source.groups
     target = pattern.target.groups
     pairs = zip(source, mesh_axes, strict=True)
     sharded = {group: mesh_axis for group, mesh_axis in pairs if mesh_axis is not None}
-    unsharded_axes = set() if task.padding is None else set(dict(task.padding.sizes))
-    if task.formula is not None and task.formula.per_channel:
-        unsharded_axes.add(task.formula.axis)
-    if task.channels is not None:
+    unsharded_axes = set() if options.padding is None else set(dict(options.padding.sizes))
+    if options.formula is not None and options.formula.per_channel:
+        unsharded_axes.add(options.formula.axis)
+    if options.channels is not None:
         unsharded_axes.add(CHANNEL)
     for group in sharded:
         names = " ".join(map(pattern.source.name, group))
         if group not in target or len(group) > 1 or names in unsharded_axes:
             raise ShapeError(
-                f'x is sharded along axis {names}, but "{task.pattern.text}" does not only move '
+                f'x is sharded along axis {names}, but "{options.pattern.text}" does not only move '
                 f"this axis, so a shard needs data of other shards; {_FIX}"
             )
     return [sharded.get(group) for group in target]

@@ -97,8 +97,13 @@ def _call_arguments(pattern: str, **keywords: Any) -> tuple[str, str]:
 
 def _converter_arguments(converter: Any) -> tuple[Any, ...]:
     """Return the graph arguments of a Converter made before torch was imported."""
-    task = converter.options
-    return str(task.pattern), options_json(task), list(task.sizes), list(task.sizes.values())
+    options = converter.options
+    return (
+        str(options.pattern),
+        options_json(options),
+        list(options.sizes),
+        list(options.sizes.values()),
+    )
 
 
 def _collator_arguments(collator: Any) -> Any:
@@ -108,7 +113,7 @@ def _collator_arguments(collator: Any) -> Any:
 def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
     sizes: dict[str, Any] = dict.fromkeys(names, 1)
     windows = parse_collate_options(pattern, **keywords, **sizes)
-    return json.dumps(windows._replace(options=windows.options._replace(sizes={})).keywords())
+    return json.dumps(windows._replace(convert=windows.convert._replace(sizes={})).keywords())
 
 
 def _collate(

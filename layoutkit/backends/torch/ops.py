@@ -57,23 +57,23 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
 
 
 def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
-    task = _task(pattern, keywords, names, sizes)
-    move, target = task.check_and_infer_dtype(tuple(x.shape), _namespace.dtype(x))
-    if task.formula is not None:  # raises unless there is one constant per index
-        task.formula.coefficients(task.formula.indices(move))
-    return _empty(move.target_shape, target, task.device or x.device)
+    options = _options_of(pattern, keywords, names, sizes)
+    move, target = options.check_and_infer_dtype(tuple(x.shape), _namespace.dtype(x))
+    if options.formula is not None:  # raises unless there is one constant per index
+        options.formula.coefficients(options.formula.indices(move))
+    return _empty(move.target_shape, target, options.device or x.device)
 
 
 def _remember_x(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, *ctx.arguments = inputs
     ctx.x = _TensorInfo(x)
-    ctx.clip = _clip_of(_task(*ctx.arguments))
+    ctx.clip = _clip_of(_options_of(*ctx.arguments))
     if ctx.clip is not None:
         ctx.save_for_backward(x)
 
 
 def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
-    grad_x = _gradient(_task(*ctx.arguments), ctx.x, grad)
+    grad_x = _gradient(_options_of(*ctx.arguments), ctx.x, grad)
     if ctx.clip is not None:
         (x,) = ctx.saved_tensors
         grad_x = mask_clipped_grad(grad_x, x, ctx.clip)
@@ -169,32 +169,32 @@ class _TensorInfo:
         self.is_differentiable = dtype_kind(self.dtype) in "fc"
 
 
-def _gradient(task: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
+def _gradient(options: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     """Return the gradient of x, for the gradient of the result, by the reverse conversion."""
     if dtype_kind(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
-    task = without_folded_ellipsis(task, len(x.shape))
+    options = without_folded_ellipsis(options, len(x.shape))
     selection = channel_scatter(
-        task, (tuple(grad.shape), _namespace.dtype(grad), ""), (x.shape, x.dtype, "")
+        options, (tuple(grad.shape), _namespace.dtype(grad), ""), (x.shape, x.dtype, "")
     )
-    move = task.select_channels(x.shape)[0]
+    move = options.select_channels(x.shape)[0]
     dtype = x.dtype
     if selection is not None:
-        task = without_channels(task)
+        options = without_channels(options)
         dtype = selection[0][1]
-    axis_sizes = folded_sizes(task, move.named_sizes)
+    axis_sizes = folded_sizes(options, move.named_sizes)
     device = None if grad.device == x.device else str(x.device)
-    pattern, keywords = gradient_arguments(task, axis_sizes, dtype, device)
-    options = {name: value for name, value in keywords.items() if name not in axis_sizes}
-    options_json = json.dumps({**options, "dtype": dtype.name})
+    pattern, keywords = gradient_arguments(options, axis_sizes, dtype, device)
+    others = {name: value for name, value in keywords.items() if name not in axis_sizes}
+    options_json = json.dumps({**others, "dtype": dtype.name})
     grad_x = convert(
         grad.contiguous(), pattern, options_json, list(axis_sizes), list(axis_sizes.values())
     )
     return grad_x if selection is None else scatter_channel_grad(grad_x, *selection[1:], x.dtype)
 
 
-def _clip_of(task: ConvertOptions) -> Bounds | None:
-    return None if task.formula is None else task.formula.clip
+def _clip_of(options: ConvertOptions) -> Bounds | None:
+    return None if options.formula is None else options.formula.clip
 
 
 def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
@@ -202,7 +202,7 @@ def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
     return _torch.empty(shape, dtype=getattr(_torch, dtype.name), device=device)
 
 
-def _task(
+def _options_of(
     pattern: str, keywords: str, names: Sequence[str], sizes: Sequence[int]
 ) -> ConvertOptions:
     return parse_options(pattern, **options_from_json(keywords, names, sizes))

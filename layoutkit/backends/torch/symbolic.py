@@ -145,15 +145,15 @@ def library() -> Torch:
     return Torch()
 
 
-def options_json(task: ConvertOptions) -> str:
-    """Return the options of a task without sizes as JSON, as the operators take them."""
-    return json.dumps(task._replace(sizes={}).keywords())
+def options_json(options: ConvertOptions) -> str:
+    """Return the options of a conversion without sizes as JSON, as the operators take them."""
+    return json.dumps(options._replace(sizes={}).keywords())
 
 
 def options_from_json(
     options_json: str, names: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the options of a task from the JSON and the sizes that an operator takes."""
+    """Return the options of a conversion from the JSON and the sizes that an operator takes."""
     return {**json.loads(options_json), **dict(zip(names, sizes, strict=True))}
 
 

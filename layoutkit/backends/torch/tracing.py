@@ -82,24 +82,30 @@ def _is_batched(x: Any) -> bool:
 # ---- conversions and sums ----------------------------------------------------------------
 
 
-def convert_traced(task: ConvertOptions, x: Any, out: Any) -> Any:
+def convert_traced(options: ConvertOptions, x: Any, out: Any) -> Any:
     """Return the conversion of `x`, validated by shape and dtype."""
     namespace = library()
     _check_dense(x, "x")
-    move, target = task.check_and_infer_dtype(
+    move, target = options.check_and_infer_dtype(
         sizes_of(x), namespace.dtype(x), None if out is None else _OutputInfo(out)
     )
     namespace.check(target)
     if out is not None:
-        return _write_out(out, _convert_to_new_memory(task._replace(dtype=target), x))
+        return _write_out(out, _convert_to_new_memory(options._replace(dtype=target), x))
     is_unchanged = (
-        target == namespace.dtype(x) and task.formula is None and _target_device(task, x) is None
+        target == namespace.dtype(x)
+        and options.formula is None
+        and _target_device(options, x) is None
     )
-    is_unchanged = is_unchanged and task.select_channels(sizes_of(x))[1] is None
-    view = namespace.view(x, move, task.sizes) if is_unchanged and task.copy is not True else None
-    if task.copy is False and view is None:
-        task.refuse_copy(move.source_shape, tuple(x.stride()), namespace.dtype(x), (CPU, CPU))
-    return _convert_to_new_memory(task, x) if view is None else view
+    is_unchanged = is_unchanged and options.select_channels(sizes_of(x))[1] is None
+    view = (
+        namespace.view(x, move, options.sizes)
+        if is_unchanged and options.copy is not True
+        else None
+    )
+    if options.copy is False and view is None:
+        options.refuse_copy(move.source_shape, tuple(x.stride()), namespace.dtype(x), (CPU, CPU))
+    return _convert_to_new_memory(options, x) if view is None else view
 
 
 def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
@@ -130,16 +136,18 @@ def _as_tensor(part: Any, like: Any) -> Any:
         return _torch.as_tensor(as_numpy(part, "a part"), device=like.device)
 
 
-def _convert_to_new_memory(task: ConvertOptions, x: Any) -> Any:
+def _convert_to_new_memory(options: ConvertOptions, x: Any) -> Any:
     """Return the result in new memory, by a custom operator or in torch operations."""
-    is_constant = task.formula is None or not task.formula.is_traced
+    is_constant = options.formula is None or not options.formula.is_traced
     if is_constant and not _needs_torch_operations([x]):
-        sizes = list(task.sizes.values())
-        return _ops().convert(x, str(task.pattern), options_json(task), list(task.sizes), sizes)
-    result = symbolic.convert_symbolic(task, x, library())
-    device = _target_device(task, x)
+        sizes = list(options.sizes.values())
+        return _ops().convert(
+            x, str(options.pattern), options_json(options), list(options.sizes), sizes
+        )
+    result = symbolic.convert_symbolic(options, x, library())
+    device = _target_device(options, x)
     result = result.contiguous() if device is None else result.to(device).contiguous()
-    return result.clone() if task.copy is True else result
+    return result.clone() if options.copy is True else result
 
 
 def _write_out(out: Any, result: Any) -> Any:
@@ -156,11 +164,11 @@ def _write_out(out: Any, result: Any) -> Any:
     return out.copy_(result)
 
 
-def _target_device(task: ConvertOptions, x: Any) -> str | None:
+def _target_device(options: ConvertOptions, x: Any) -> str | None:
     """Return the device of the result, or None if it is that of x."""
-    if task.device is None or _torch.device(task.device) == x.device:
+    if options.device is None or _torch.device(options.device) == x.device:
         return None
-    return task.device
+    return options.device
 
 
 def sizes_of(x: Any) -> tuple[Any, ...]:

@@ -113,10 +113,10 @@ class EpochPass:
 
     def _begin_batches(self, num_requested: int = 0) -> None:
         """Start as many batches as may be pending."""
-        prefetch_map = 0 if self._pool is None else self._config.prefetch
+        ahead = 0 if self._pool is None else self._config.prefetch
         with self._lock:
             while not self._is_over and self._num_begun < self._num_yielded + max(
-                prefetch_map, num_requested
+                ahead, num_requested
             ):
                 if self._config.refill and self._latest and not self._latest.ready:
                     return
@@ -215,7 +215,7 @@ class EpochPass:
                 )
         return numbers_by_source
 
-    # -- from a draft to a batch -----------------------------------------------------------
+    # -- from a pending batch to a batch ---------------------------------------------------
 
     def _batch(self, pending: PendingBatch) -> Batch:
         source = self._config.sources[0]
@@ -551,10 +551,10 @@ class Batcher(Epochs[Batch]):
         dropped = position.dropped if self._config.shard is None else 0
         counted = {"batch": position.batches, "dropped": dropped}
         spec = {"spec": position.run.to_text()} if position.run.target is not None else {}
-        return {**counted, **self._part_marks(position), **spec}
+        return {**counted, **self._part_position(position), **spec}
 
-    def _part_marks(self, position: Position) -> dict[str, int]:
-        """Return the marks that locate a position in part files without opening earlier files."""
+    def _part_position(self, position: Position) -> dict[str, int]:
+        """Return the values that locate a position in part files without opening earlier files."""
         if not self._config.sources[0].in_parts:
             return {}
         return (

@@ -274,7 +274,7 @@ def with_spare_threads(collator: Collator, workers: int) -> Collator:
 
     Workers read the next records while a batch is made.
     """
-    if not workers or collator.windows.options.threads is not None:
+    if not workers or collator.windows.convert.threads is not None:
         return collator
     threads = max(1, get_num_threads() - workers)
     return Collator(collator.pattern, **collator.windows.keywords(), threads=threads)
@@ -312,7 +312,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _make_collate_step(args: Arguments, collator: Collator, seed: int) -> CollateStep:
     options = collator.windows
-    axes = options.crop_axes(options.options.pattern.left.ndim - 1)
+    axes = options.crop_axes(options.convert.pattern.left.ndim - 1)
     crops = {name: getattr(args, name) for name in CropArgs._fields}
     own = {name: value for name, value in options.crops.keywords().items() if name in crops}
     merged = crops | own | {name: value for name, value in crops.items() if value is not None}
@@ -365,7 +365,7 @@ def _check_collator(args: Arguments, collator: Any) -> None:
             f'collate takes one array of all samples ("{collator.pattern}"), but results are '
             "separate samples; remove b on the left of its pattern"
         )
-    target = collator.windows.options.pattern.target
+    target = collator.windows.convert.pattern.target
     if "b" not in target.groups or target.names or "..." in str(target):
         raise DataError(
             f'batches of collate="{collator.pattern}" are {target}, but a batch is a View, whose '
@@ -392,7 +392,7 @@ def _check_collator(args: Arguments, collator: Any) -> None:
 
 def collated_layout(collator: Collator) -> str:
     """Return the layout of a Collator's batches."""
-    return str(collator.windows.options.pattern.target)
+    return str(collator.windows.convert.pattern.target)
 
 
 _MAX_WORKERS = 4

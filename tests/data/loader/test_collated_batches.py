@@ -425,7 +425,7 @@ def test_workers_leave_threads_for_the_collator(monkeypatch):
     monkeypatch.setattr(config, "get_num_threads", lambda: 8)
     collator = Collator("hwc->bchw", h=8, w=8, scale=2)
     threads = {
-        workers: config.with_spare_threads(collator, workers).windows.options.threads
+        workers: config.with_spare_threads(collator, workers).windows.convert.threads
         for workers in (0, 1, 7, 8, 9)
     }
     assert threads == {0: None, 1: 7, 7: 1, 8: 1, 9: 1}
