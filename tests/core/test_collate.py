@@ -513,6 +513,8 @@ def test_odd_samples_are_named():
         words = r"one array of shape \(20, 25, 3\), which is one sample in hwc; pass .*\[x\]"
         with pytest.raises(layoutkit.ShapeError, match=words):
             collate(np.zeros((20, 25, 3)), "hwc->bchw", **window)
+    with pytest.raises(layoutkit.ShapeError, match=r'have different shapes.*as in "hwc->bchw"'):
+        collate([good, good[1:]], "b h w c->b c h w", h=2, w=2)
     vectors = np.empty(2, object)  # has the rank of a sample, but contains samples
     vectors[:] = [np.arange(3), np.arange(3)]
     assert collate(vectors, "l->bl").shape == (2, 3)
