@@ -69,7 +69,6 @@ late.register(
     dispatch="layoutkit.backends.dispatch",
     gradients="layoutkit.backends.gradients",
     drawing="layoutkit.drawing",
-    prediction="layoutkit.prediction",
 )
 
 __all__ = [

@@ -418,12 +418,12 @@ class Collator:
 
     def _check_one_shape(self, samples: Sequence[Any]) -> None:
         """Raise ShapeError for samples of different shapes that are to be stacked to one array."""
-        shapes = [getattr(sample, "shape", None) for sample in samples]
-        if None not in shapes and len({*map(tuple, shapes)}) > 1:
+        shapes = [tuple(sample.shape) for sample in samples if hasattr(sample, "shape")]
+        if len(shapes) == len(samples) and len({*shapes}) > 1:
             pattern = self._options.convert.pattern
             raise ShapeError(
                 f'"{pattern.text}" takes one array with the axis of samples, but the samples have '
-                f"different shapes, {tuple(shapes[0])} and others; omit that axis on the left, as "
+                f"different shapes, {shapes[0]} and others; omit that axis on the left, as "
                 f'in "{self._sample_layout}->{pattern.right}"'
             )
 

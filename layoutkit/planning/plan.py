@@ -19,7 +19,7 @@ Two options are planned as a conversion and one more step:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -62,7 +62,6 @@ class Request:
     may_view: bool
     devices: tuple[str, str] = (CPU, CPU)  # of x and of the result
     picks: ChannelSelection | None = None  # None: the identity
-    options: ConvertOptions | None = None
 
     @property
     def saturates(self) -> bool:
@@ -102,7 +101,6 @@ class Plan:
     place: PaddedRegion | None = None  # the region of x in a padded result
     picks: ChannelSelection | None = None  # the channel selection
     selects_first: bool = False  # the selected channels are copied first
-    options: ConvertOptions | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
@@ -122,17 +120,6 @@ class Plan:
     def devices(self) -> tuple[str, str]:
         """The devices of x and of the result."""
         return self.source.device, self.target.device
-
-    @property
-    def predicted_ms(self) -> float:
-        """The milliseconds that the conversion takes on this machine's CPU.
-
-        The first use measures it, for up to a second: it converts contiguous arrays of this shape,
-        or of a shorter first axis if they exceed 256 MB, whose time it extrapolates. 0 for a view.
-        Raises DeviceError for a plan for a GPU.
-        """
-        seconds: float = late.load("prediction").predict_seconds(self)
-        return seconds * 1e3
 
     @property
     def is_one_pass(self) -> bool:
@@ -213,7 +200,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     moved = source.nbytes + target.nbytes
     plain = Plan(
         request.pattern, move, source, target, "view", 0,
-        formula=request.formula, picks=picks, options=request.options,
+        formula=request.formula, picks=picks,
     )  # fmt: skip
     if request.may_view and _is_contiguous(request):
         return plain
@@ -369,7 +356,6 @@ def make_single_plan(
         may_view=out is None and options.copy is not True and can_view,
         devices=devices,
         picks=picks,
-        options=options,
     )
     plan = make_plan(request, has_half)
     if options.copy is False and plan.kernel != "view":
@@ -409,7 +395,7 @@ def _with_target(plan: Plan, options: ConvertOptions, ndim: int, shape: tuple[in
     """Return the plan of one step of a conversion as the plan of all of it; x has rank `ndim`."""
     layout = options.pattern.completed(ndim).target
     target = ArraySpec.unchecked(layout, shape, plan.target.dtype, plan.target.device)
-    return replace(plan, pattern=options.pattern.text, target=target, options=options)
+    return replace(plan, pattern=options.pattern.text, target=target)
 
 
 # ---- memory= -----------------------------------------------------------------------------

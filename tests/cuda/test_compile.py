@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from any_shapes import coverage_rows
 from arrays_of import BF16
-from cuda_model import planned_row, whole_only
-from cuda_moves import by_boxes, placed, planned_collate, planned_sum
+from cuda_moves import by_boxes, placed, planned_collate, planned_row, planned_sum, whole_only
 from cuda_moves import collate_of as collated
 from cuda_moves import launch_of as move
 from cuda_moves import sum_of as total

@@ -8,8 +8,17 @@ import cuda_shim
 import numpy as np
 import pytest
 from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
-from cuda_model import whole_only
-from cuda_moves import address, converted, copied, placed, planned, planned_sum, prepared, summed
+from cuda_moves import (
+    address,
+    converted,
+    copied,
+    placed,
+    planned,
+    planned_sum,
+    prepared,
+    summed,
+    whole_only,
+)
 from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

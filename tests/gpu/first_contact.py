@@ -93,7 +93,7 @@ with device.using():
 print(query_conditions())
 """
 
-# Plain rows, and rows that the model of cuda_model.py predicts to be far from the limit.
+# Plain rows, and rows that were predicted to be far from the limit.
 ROWS = (
     r"bhwc->bchw float32 \(\d+, 56, 56, 64",
     r"bchw->bhwc float32 \(\d+, 56, 56, 64",

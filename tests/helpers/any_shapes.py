@@ -1,6 +1,4 @@
-"""Conversions that no kernel was tuned for, in sizes for a GPU: predicted by `cuda_model`, and
-measured by `tests/gpu/compare_kernels.py`.
-"""
+"""Conversions that no kernel was tuned for, in sizes for a GPU."""
 
 import random
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from unittest.mock import patch
 
 import cuda_shim
@@ -23,6 +25,7 @@ from layoutkit.planning.accumulate import make_operand, make_sum_plan
 from layoutkit.planning.crops import CropArgs
 from layoutkit.planning.padding import fill_region_for
 from layoutkit.planning.plan import make_single_plan, plan_inner_region
+from layoutkit.spec import as_dtype
 
 EDGE = 256  # the alignment of addresses before they are shifted
 
@@ -233,3 +236,31 @@ def sum_of(*dtypes, sizes=(40, 72), **keywords):
 def address(array):
     """Return the address of the first element."""
     return array.__array_interface__["data"][0]
+
+
+def planned_row(row):
+    """Return the launch of a row of the benchmark, its output, its sources and their shifts."""
+    sources = [_untouched(row.shape(of), row.dtype) for of in row.sources]
+    out = _untouched(row.result_shape, row.to_dtype)
+    if row.kind == "accumulate":
+        return planned_sum(list(zip(sources, row.sources, strict=True)), row.target, out)
+    (x,) = sources
+    if row.kind == "collate":
+        samples = [*np.moveaxis(x, row.sources[0].index("b"), 0)]
+        pattern = row.pattern.replace("b", "", 1)
+        return planned_in_place(x, samples, pattern, out, **row.keywords)
+    _, [(launch, _, shifts)] = planned(x, row.pattern, out, **row.keywords)
+    return launch, out, [x], shifts
+
+
+def _untouched(shape, dtype):
+    """Return memory that is allocated lazily by the system and aligned to 256 bytes."""
+    size = prod(shape) * as_dtype(dtype).itemsize
+    memory = np.zeros(size + 256, np.uint8)
+    return memory[-memory.ctypes.data % 256 :][:size].view(as_dtype(dtype)).reshape(shape)
+
+
+def whole_only(text):
+    """Return the text of a family without the code for ragged edges."""
+    text = re.sub(r"else\s+(move|Box)<false>.*?\);", "", text, flags=re.DOTALL)
+    return re.sub(r"\n +copy_bytes\(.*?\);", ";", text, flags=re.DOTALL)

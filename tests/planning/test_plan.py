@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layoutkit import ArraySpec, Converter, DeviceError, ShapeError, convert, prediction
+from layoutkit import ArraySpec, Converter, ShapeError, convert
 from layoutkit.converter import plan
 from layoutkit.planning.loops import Loop, canonicalize_loops
 from layoutkit.planning.select import MAX_OUTER, MAX_TABLE, select_row
@@ -215,29 +215,3 @@ def test_a_plan_is_of_a_shape():
     with pytest.raises(ShapeError, match=r"not an array of them; give its .shape"):
         plan("bhwc->bchw", np.zeros((2, 4, 5, 3)))
     assert plan("bc->cb", np.array([2, 3])).bytes_moved == 2 * 2 * 3 * 4
-
-
-def test_the_time_of_a_plan_is_measured(monkeypatch):
-    monkeypatch.setattr(prediction, "_SECONDS", 0.01)
-    small = plan("bwc->bcw", (4, 64, 32))
-    assert 0 < small.predicted_ms < 1000
-    assert plan("bwc->b(wc)", (4, 64, 32)).predicted_ms == 0
-    assert Converter("bwc->bcw").plan(np.zeros((4, 64, 32), bool)).predicted_ms > 0
-    with pytest.raises(DeviceError, match="measured on the CPU"):
-        _ = plan("bwc->bcw", (4, 64, 32), device="cuda").predicted_ms
-
-
-def test_the_time_of_a_large_plan_is_extrapolated(monkeypatch):
-    monkeypatch.setattr(prediction, "_MAX_BYTES", 1000)
-    shapes = []
-
-    def measured(converter, source, num_threads):
-        shapes.append(source.shape)
-        return 1e-3
-
-    monkeypatch.setattr(prediction, "_measured_seconds", measured)
-    assert plan("bwc->bcw", (100, 10, 2)).predicted_ms == pytest.approx(100 / 6)
-    assert shapes == [(6, 10, 2)]
-    mean = {"b": np.zeros(100, "f4")}  # these constants do not fit a shorter batch
-    assert plan("bwc->bcw", (100, 10, 2), mean=mean).predicted_ms == 1
-    assert shapes[-1] == (100, 10, 2)
