@@ -649,44 +649,11 @@ def convert(
     return converter(x, out)
 
 
-def _make(
-    pattern: str,
-    dtype: Any,
-    scale: Any,
-    mean: Any,
-    std: Any,
-    clip: Any,
-    casting: str,
-    device: str | None,
-    copy: bool | None,
-    memory: str | None,
-    threads: int | None,
-    pad_to: Any,
-    pad_before: Any,
-    fill: Any,
-    center: Any,
-    channels: Any,
-    **sizes: int,
-) -> Converter:
-    return Converter(
-        pattern,
-        dtype=dtype,
-        scale=scale,
-        mean=mean,
-        std=std,
-        clip=clip,
-        casting=casting,
-        device=device,
-        copy=copy,
-        memory=memory,
-        threads=threads,
-        pad_to=pad_to,
-        pad_before=pad_before,
-        fill=fill,
-        center=center,
-        channels=channels,
-        **sizes,
-    )
+_KEYWORDS = tuple(Converter.__init__.__kwdefaults__ or ())  # in the order of `convert`'s arguments
+
+
+def _make(pattern: str, *options: Any, **sizes: int) -> Converter:
+    return Converter(pattern, **dict(zip(_KEYWORDS, options, strict=True)), **sizes)
 
 
 # Typed, since True == 1 == 1.0: an invalid call must not get the Converter of a valid one.
