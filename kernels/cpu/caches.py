@@ -21,7 +21,7 @@ def l2_cache_bytes() -> int:
 
 @cache
 def result_cache_bytes() -> int:
-    """Return the bytes of a result that its reader is likely to find in the caches.
+    """Return the size in bytes up to which a result probably stays in the caches until it is read.
 
     They are the L2 caches of the CPUs of this process and their share of the L3 cache. Conversions
     followed by a sum of the result took 0.3 to 1.0 of the time with plain instead of streaming

@@ -1,7 +1,7 @@
 """Kernels for batches of windows; collate_params.py describes their tables.
 
 The kernel "windows" validates the samples of a batch and writes one launch (entry) per window;
-Python would need 100 us for 64 samples. The kernel also checks that every window lies in its
+Python would need 100 us for 64 samples. The kernel also checks that every window is inside its
 sample. It writes error bits to ERRORS, and Python raises the errors.
 
 The kernel "each" executes all entries as one job; each entry calls a kernel of engine.py. Windows

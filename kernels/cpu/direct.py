@@ -2,7 +2,7 @@
 
 A call of a conversion takes 3 us of Python, which finds the program for the shapes, strides and
 dtypes, and checks that the arrays do not overlap. This kernel does the same with the headers of the
-arrays, in less than 0.1 us, for arrays that are like those of an earlier call. For others it does
+arrays, in less than 0.1 us, for arrays like the ones of an earlier call. For others it does
 nothing and returns 0, and the call goes through Python.
 
 It is called as direct(block, x, out) and returns 1 if it has run the conversion. The words of the

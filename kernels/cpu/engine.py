@@ -10,7 +10,7 @@ A microkernel `k` is made by the function `k_microkernel(itemsize, channels, lit
 the module `k` of this folder (or the module in SHARED_MODULES). `literal` comes from the kernel's
 Tiling (tiling.py); `streaming` is true if full aligned cache lines bypass the caches. It returns an
 inlined function move(params, src, end, dst, n, m, ahead), which reorders a block for the output. A
-block has m rows and n positions along the run; `end` is the address behind the last readable byte.
+block has m rows and n positions along the run; `end` is the address past the last readable byte.
 The source of the next block is `ahead` bytes further, so that it can be prefetched.
 
 params.py describes the parameter block.
@@ -101,13 +101,13 @@ def extent(params, state, axis):
 
 @inline
 def next_block(params, state, src, x):
-    """Return the bytes from `x`, the source of a block, to that of the block of the state."""
+    """Return the distance in bytes from `x`, the source of a block, to the next block's."""
     return (src + uintp(i64_at(state, SRC)) - x) * uintp(i64_at(params, PREFETCH))
 
 
 @inline
 def to_next_line(address, item):
-    """Return the items from an address to the next cache line; 0 at the beginning of a line."""
+    """Return the number of items to the next cache line; 0 at the beginning of a line."""
     return (LINE - address % LINE) % LINE // item
 
 

@@ -21,7 +21,7 @@ from .tiling import TILINGS, Tiling
 # Larger outputs bypass the caches: they would be evicted before they are read again, and a plain
 # store first reads the line that it is about to overwrite.
 STREAM_BYTES = result_cache_bytes()
-# Bytes that a thread takes at a time. Two threads reached 0.82 of the limit with chunks of this
+# Bytes that a thread claims at a time. Two threads reached 0.82 of the limit with chunks of this
 # size, and 0.77 with small chunks.
 CHUNK_BYTES = 1 << 20
 _SHARES = 16  # minimum chunks of a job, so that threads end together
@@ -65,7 +65,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
     run, rows = tiling.axes()
     loops, r_loop, q_loop = tiling.walk(run, rows)
     if len(loops) > MAX_LOOPS:  # kernels would read all other parameters from the wrong words
-        raise RuntimeError(f"{len(loops)} loops around a block; kernels take {MAX_LOOPS}")
+        raise RuntimeError(f"{len(loops)} loops around a block; kernels accept {MAX_LOOPS}")
     coefficients, coef_rows = tiling.coefficients(run, rows)
     pitch = tiling.pitch(run.longest_block)
     tables, starts = _concatenate(run.table, tiling.row_offsets(rows, pitch), rows.table, coef_rows)
@@ -96,7 +96,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
 
 
 def _source_bytes(choice: KernelChoice) -> int:
-    """Return the bytes from the first item that a kernel reads to the end of its memory."""
+    """Return the size in bytes from the first item that a kernel reads to the end of its memory."""
     loops = choice.nest
     return sum([(loop.count - 1) * max(0, loop.src) for loop in loops]) + choice.source_item
 

@@ -180,7 +180,7 @@ def _has_acl(path: Path) -> bool:
 
 DIGEST = 32  # bytes
 WRITABLE_BY_OTHERS = 0o022
-# New versions of the sources or the compiler, or another CPU, leave unused files behind.
+# New versions of the sources or the compiler, or another CPU, leave unused files.
 KEEP_SECONDS = 90 * 24 * 3600
 # Other files in a folder that the user chose are not removed.
 CACHE_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")

@@ -9,7 +9,7 @@ referred to by their word index. It begins with the loops over work units:
 and continues, from word `HEAD`, with
 
     RUN_*           the run, contiguous in the output: its loop, length, block length, number of
-                    the last block (which also takes the remainder), and the table of the source
+                    the last block (which includes the remainder), and the table of the source
                     offsets of one period with the source step from one period to the next
     ROWS_*          the rows beside the run: their loop, length, block length, number of the last
                     block, and a table of one byte offset per row of a block, in the memory that
@@ -25,8 +25,8 @@ and continues, from word `HEAD`, with
                     to the end of a cache line, from which the next block continues
     SRC_BYTES       bytes from the source address to the end of the last item that is read
     RUN_REACH       the largest source offset of a position of a block, or more
-    PREFETCH        1 if the source of the next block is prefetched, 0 if it would evict that of the
-                    current block
+    PREFETCH        1 if the source of the next block is prefetched, 0 if it would evict the
+                    source of the current block
 
 This module imports nothing: the launcher must not load Numba, and kernels need no launcher.
 """
@@ -43,4 +43,4 @@ WORDS = HEAD + 24
 LANE = 16  # bytes of a 128-bit lane, the widest unit within which every CPU shuffles at full speed
 LINE = 64  # bytes of a cache line
 SCRATCH = 32768  # bytes a staged block may use: two thirds of a first-level cache of 48 KB
-SCRATCH_AREA = SCRATCH + LINE  # a vector that begins within the last row may end behind it
+SCRATCH_AREA = SCRATCH + LINE  # a vector that begins within the last row may end past it

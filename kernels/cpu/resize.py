@@ -8,8 +8,8 @@ channels. Last, a conversion kernel (engine.py) applies the formula and moves th
 output. Sums are of float32, or of float64 for such samples, in the order of the taps, so results do
 not depend on threads and blocks. CPUs with fused multiply-add round them once less.
 
-resize_params.py describes the tables. The filters are those of Pillow and torch ("antialias"), of
-torch without antialias, and of OpenCV ("area"); planning/resize.py has the definition in NumPy.
+resize_params.py describes the tables. The filters equal Pillow's and torch's ("antialias"),
+torch's without antialias, and OpenCV's ("area"); planning/resize.py has the definition in NumPy.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def area_weight(position, tap, size, scaled):
 
 @inline
 def area_range(position, size, scaled):
-    """Return the first source position of a mean of areas, and the one behind the last."""
+    """Return the source range of a mean of areas: its first position and its end."""
     low = position * size // scaled
     if scaled < size:
         return low, ((position + 1) * size + scaled - 1) // scaled
@@ -202,7 +202,7 @@ def tap_weight(kind, antialias, position, tap, size, scaled):
 
 @inline
 def tap_range(kind, antialias, position, size, scaled):
-    """Return the first tap of a filter and the one behind the last; some may be outside."""
+    """Return the range of the taps of a filter, first and end; some may be outside."""
     scale = size / scaled
     center = (position + 0.5) * scale
     support = 1.0 if kind == t.BILINEAR else (2.0 if kind == t.BICUBIC else 3.0)
@@ -348,9 +348,9 @@ def build_columns(dtype, summed):
     def columns(skip, stride, table, rows, row, lanes, outer, taps, n, ahead, band, squares, area):
         """Write n elements of each row of a block to `area`, VECTOR rows for each element.
 
-        `outer` has the address and the weight of every tap of the outer axes; `skip` bytes behind
-        the address are the first elements. Long rows are read in pieces, of which the last overlaps
-        the one before. The same piece of the rows that the next block reads (`ahead`) is
+        `outer` has the address and the weight of every tap of the outer axes; the first
+        elements are `skip` bytes after the address. Long rows are read in pieces; the last piece
+        overlaps the one before. The same piece of the rows that the next block reads (`ahead`) is
         prefetched, since a CPU does not predict pieces of many rows.
         """
         next_rows, next_stride, next_count = ahead
@@ -446,7 +446,7 @@ def build_fills(summed):
 
 @inline
 def block_columns(params, table, first, room):
-    """Return a range of up to `room` source columns, and the result column behind its last one.
+    """Return a range of up to `room` source columns, and the end of its result columns.
 
     The range covers the taps of result columns from `first` on; it is empty if all are filled.
     """

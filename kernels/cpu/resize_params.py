@@ -68,14 +68,14 @@ WIDE = 4  # vectors of a row that are resampled together
 TAP = 16  # bytes of the offset and the weight of a tap of the outer axes
 
 # Elements of a row that are summed before they are transposed. Few are best if the rows of a block
-# lie within NEAR_BYTES, whose pages fit the first TLB of a CPU; then the next block is prefetched.
+# are within NEAR_BYTES, whose pages fit the first TLB of a CPU; then the next block is prefetched.
 NEAR_SPAN = 64
 FAR_SPAN = 512
 NEAR_BYTES = 256 << 10
 
 
 def band_pitch(span: int, item: int) -> int:
-    """Return the bytes between rows of sums: no power of two, whose rows evict each other."""
+    """Return the bytes from row to row of sums: no power of two, whose rows evict each other."""
     return span * item + LINE
 
 

@@ -105,7 +105,7 @@ def wake_two(board, number):
 
 @inline
 def avoid_caller_cpu(board, line):
-    """Restrict a worker to all CPUs but that of the caller, unless it already is."""
+    """Exclude the caller's CPU from the CPUs of a worker, unless it is excluded already."""
     cpu = i64_at(board, CALLER_CPU)
     if cpu < 0 or cpu == i64_at(line, AVOIDED_CPU):
         return

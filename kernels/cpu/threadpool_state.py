@@ -73,7 +73,7 @@ class PoolState:
         self.words[WAKE_TICKS] = int(waking * ticks_per_second)
 
     def line(self, worker: int) -> npt.NDArray[np.int64]:
-        """Return the words of a worker; workers count from 1."""
+        """Return the cache line of a worker as words; workers count from 1."""
         first = (worker + FIRST - 1) * WORDS_PER_LINE
         return self.words[first : first + WORDS_PER_LINE]
 

@@ -87,7 +87,7 @@ def make_row_axis(loops: tuple[Loop, ...], block: int) -> BlockAxis:
 
 
 class Tiling:
-    """The tiling of microkernels that take runs of any length: blocks have one row.
+    """The tiling of microkernels that accept runs of any length: blocks have one row.
 
     Subclasses override parts of it. `alignment` and `stream` are the arguments of
     `launch.prepare`.
@@ -121,11 +121,11 @@ class Tiling:
         return alignment
 
     def contiguous_bytes(self) -> int:
-        """Return the bytes of the output that a thread stores one after the other."""
+        """Return the size in bytes of the stretch of output that a thread stores sequentially."""
         return self.extend_run(self.choice.outer)
 
     def extend_run(self, loops: Sequence[Loop]) -> int:
-        """Return the bytes of the run with those of `loops` that continue it in the output."""
+        """Return the bytes of the run, extended by the `loops` contiguous with it in the output."""
         size = count_iterations(self.choice.run) * self.dst_itemsize
         if self.choice.run[-1].dst != self.dst_itemsize:
             return self.dst_itemsize
@@ -219,7 +219,7 @@ class Tiling:
         return quantum
 
     def pitch(self, positions: int) -> int:
-        """Return the bytes between rows of the scratch area, for `positions` of the run."""
+        """Return the distance in bytes of rows of the scratch area, for `positions` of the run."""
         if self.rows_contiguous:
             return positions * self.width * self.src_itemsize
         positions += self._line_positions() if self.stream else 0
@@ -268,7 +268,7 @@ class Tiling:
         return [*outer, beside, along], len(outer) + 1, len(outer)
 
     def rows_first(self) -> bool:
-        """Return True if the blocks beside a block follow it, instead of those along the run."""
+        """Return True if blocks are visited across runs first."""
         return False
 
     def outer_loops(self) -> list[Loop]:
@@ -391,7 +391,7 @@ def _source_neighbors(choice: KernelChoice, room: int) -> tuple[Loop, ...]:
 
 
 def _without(loops: tuple[Loop, ...], taken: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """Return `loops` without those of `taken`, which are the same objects."""
+    """Return `loops` without the loops in `taken`, compared by identity."""
     return tuple(loop for loop in loops if not any(loop is other for other in taken))
 
 
@@ -438,7 +438,7 @@ def streams_single_lines() -> bool:
 
 
 def vector_bytes(itemsize: int) -> int:
-    """Return the bytes of the widest vector in which items are shuffled across lanes."""
+    """Return the size in bytes of the widest vector whose items are shuffled across lanes."""
     features = cpu_features()
     if "avx512f" in features:
         needed = {1: "avx512vbmi", 2: "avx512bw"}.get(itemsize, "avx512f")
@@ -648,7 +648,7 @@ class BlockTiling(Tiling):
         self.rows_contiguous = self._rows_are_contiguous()
 
     def contiguous_bytes(self) -> int:
-        """Return the bytes of a run, or of short rows that are stored as one."""
+        """Return the size in bytes of a run, or of short rows that are stored as one."""
         run = count_iterations(self.choice.run) * self.dst_itemsize
         return self.extend_run(self.choice.rows) if run <= JOINED_BYTES else run
 
@@ -935,7 +935,7 @@ class GatherTiling(Tiling):
         return self.choice.run[-1].dst != self.dst_itemsize or not self.stream
 
     def period(self, run: BlockAxis) -> int:
-        """Return the positions of as many full inner loops as fit the table."""
+        """Return the number of positions in the full inner loops that fit the table."""
         loops = self.run_loops()
         inner = count_iterations(loops[1:])
         return max(1, min(MAX_TABLE // inner, loops[0].count)) * inner

@@ -27,8 +27,8 @@ Two microkernels have a side that is shorter than the k items of a lane, such as
 one byte:
 
 - `shortrows`: source rows of few items (bhwc -> bchw). 16 bytes of every row are read, and only the
-  tile's rows that exist are stored. Rows at the end of the source, behind which 16 bytes cannot be
-  read, are first copied.
+  tile's rows that exist are stored. Rows so close to the end of the source that 16
+  bytes cannot be read from them are copied first.
 - `shortruns`: output rows of few items (bchw -> bhwc). The lanes hold different columns of the
   source, and 16 bytes are stored for each output row. The next row is stored over the surplus, so
   the target is always the scratch area.
@@ -57,7 +57,7 @@ PACKED_ROW = 128  # bytes of each source row in the packed copy of bytes
 def transpose_microkernel(itemsize, channels, literal, streaming):
     """Make the microkernel; `literal` has the lanes, depth and squares of a tile ("4x2x2")."""
     lanes, depth, squares = map(int, literal.split("x"))
-    transpose = tiles(itemsize, lanes, depth, squares, streaming)
+    transpose = make_transpose(itemsize, lanes, depth, squares, streaming)
 
     @inline
     def move(params, src, end, dst, n, m, ahead):
@@ -91,6 +91,7 @@ def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
 
     @inline
     def tile(src, src_offsets, dst, dst_offsets, skip, aligned):
+        # Two calls, because Numba must see `streaming` as a constant.
         if streaming and not aligned:
             transpose_tile(
                 src,
@@ -123,10 +124,10 @@ def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
     return tile
 
 
-def tiles(itemsize, lanes, depth, squares, streaming):
+def make_transpose(itemsize, lanes, depth, squares, streaming):
     """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead).
 
-    `ahead`: the bytes from the source to that of the next block, which is prefetched; 0: it is not.
+    `ahead`: the offset in bytes of the next block's source, which is prefetched; 0: it is not.
     """
     side = LANE // itemsize
     deep = side * lanes * depth
@@ -139,7 +140,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
     square = tile_transpose(itemsize, 1, 1, 1, 0)
 
     @inline
-    def lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
+    def packed_lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
         """Transpose the full cache lines of `deep` source rows via a packed copy."""
         packed_rows = stack(packed)
         q = 0
@@ -172,7 +173,7 @@ def tiles(itemsize, lanes, depth, squares, streaming):
         """Transpose `deep` source rows, all m items of each."""
         q = 0
         if itemsize == 1:
-            q = lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead)
+            q = packed_lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead)
         while q + wide <= m:
             x = src + uintp(q * itemsize)
             if ahead:

@@ -18,7 +18,7 @@ a function from this kernel and the address of a block:
 The plan trusts the sizes of both arrays, so a call with any others is an error before it reads or
 writes them.
 
-XLA allocates large outputs anew for every call. Without huge pages, the page faults of 38 MB took
+XLA allocates large outputs again in every call. Without huge pages, the page faults of 38 MB took
 11 of 13 ms.
 
 A job has the words of `threads.pool.Job`. In a forked child, which has no workers, BOARD is

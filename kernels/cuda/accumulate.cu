@@ -1,13 +1,13 @@
 // The sum of many arrays in one pass: a block adds all parts of one box of the output.
 //
 // A thread owns words of a box: PER_WORD neighbours along the output's last axis, whose sums stay in its
-// registers. Parts come one after the other, so that sums are those of the CPU to the last bit:
+// registers. Parts are added one after the other, so that sums equal the CPU's to the last bit:
 //
 //   - where a part is contiguous along that axis too, a thread reads its own words of it;
 //   - else threads read PER_WORD neighbours along the axis on which the part is contiguous and write
 //     them to a tile of shared memory, from which each thread reads its own words.
 //
-// The words of the next part are loaded as soon as those of the present one have left their registers.
+// The words of the next part are loaded as soon as the words of the present one have left their registers.
 // Every part is read once and the output written once.
 //
 // The tile is the box in the dtype of the parts, in the output's order. The 16-byte columns of 128 bytes
@@ -50,7 +50,7 @@ typedef TileDtype::memory Item;
 INLINE constexpr int bits_for(int n) { return n > 1 ? 1 + bits_for(n / 2) : 0; }
 
 // Neighbours along the output's last axis are moved to and from the tile in columns of its lines: a run
-// is what a thread writes at once, of the words of as many turns, and a piece is what it reads at once.
+// is what a thread writes at once, with words of PER_RUN turns, and a piece is what it reads at once.
 constexpr int LINE = 128, COLUMN = 16, COLUMN_BITS = 3, COLUMNS = 1 << COLUMN_BITS;
 constexpr int PER_RUN = smaller(COLUMN / sizeof(Item), TURNS);
 constexpr int PER_PIECE = smaller(COLUMN / sizeof(Item), PER_WORD), PIECES = PER_WORD / PER_PIECE;
@@ -318,7 +318,7 @@ template <bool WHOLE> struct Box {
     }
 };
 
-// Find the box of this block, if it exists, and if it lies completely in the output.
+// Find the box of this block, if it exists, and if it is completely inside the output.
 INLINE bool draw_box(const Params &params, Shared &shared, bool &is_whole) {
     uint64 start[AXES];
     bool exists = true;

@@ -28,7 +28,7 @@ LEAST_ROW = 8  # minimum length along the last axis: 32 lanes with four or more 
 class Boxes:
     """A division of the output into boxes.
 
-    `counts` are the lengths of the output's axes and `places` those of a box. `groups`: the
+    `counts` are the lengths of the output's axes and `places` the lengths of a box. `groups`: the
     exponents of the numbers of boxes that are processed one after the other along an axis. `words`
     is the number of items in a word, and `size` the bytes of an item in shared memory.
     """
@@ -63,19 +63,19 @@ class Boxes:
 
     @property
     def turns(self) -> int:
-        """The words of a thread."""
+        """The number of words that one thread moves."""
         return prod(self.places) // (self.words * THREADS)
 
     @property
     def run(self) -> int:
-        """The words of a thread that are adjacent along the last axis, if they lie along another.
+        """The number of `turns` that are adjacent along the last axis, if words are along another.
 
         Thus a thread moves whole columns to shared memory.
         """
         return min(self.turns, COLUMN // self.size)
 
     def find(self, axis: int, word: int) -> list[int]:
-        """Return the position of a word's first item, if words lie along an axis.
+        """Return the position of a word's first item, if words are along an axis.
 
         The words of a thread have the same number modulo THREADS.
         """
@@ -165,7 +165,7 @@ def _score(counts: Sequence[int], box: Sequence[int], near: Sequence[tuple[int, 
 def _group_exponent(count: int, places: int, near: Sequence[tuple[int, int]], axis: int) -> int:
     """Return the exponent of the number of boxes along an axis that are processed consecutively.
 
-    Their rows are parts of the same stretch of memory, if those of a box are shorter.
+    Their rows are parts of the same stretch of memory, if the rows of a box are shorter.
     """
     rows = [places * item for near_axis, item in near if near_axis == axis and places > 1]
     return _floor_log2(min(STRETCH // min([STRETCH, *rows]), -(-count // places)))
@@ -258,7 +258,7 @@ def prepare_sum(
 
 
 def _items_per_word(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
-    """Return the items of a word: the longest in which all arrays can be accessed, if any."""
+    """Return the number of items in the longest word that can access all arrays, if any."""
     longest = WORD // max(array.operand.item for array in arrays)
     least = BANK // min(array.operand.item for array in arrays)
     words = longest

@@ -20,61 +20,63 @@ import numpy as np
 from ...planning.loops import Loop
 from .tiling import BANK, LINE, SECTOR, THREADS, TILE_BYTES, WARP, WORD, lost_bytes
 
-MOST_BYTES = 36 << 10  # of shared memory for a box: a multiprocessor takes six of them
+MOST_BYTES = 36 << 10  # of shared memory for a box: a multiprocessor holds six of them
 MOST_LOOPS = 6
 MOST_BLOCKS = 8  # of a multiprocessor
-SHARED_BYTES = 227 << 10  # of a multiprocessor, and what each block takes besides its box
-RESERVED_BYTES = 1 << 10
+SHARED_BYTES = 227 << 10  # shared memory of a multiprocessor
+RESERVED_BYTES = 1 << 10  # shared memory that each block needs besides its box
 TRIED = 8  # boxes whose conflicts are counted: those that touch the fewest sectors
 PITCHES = 8  # distances of rows in shared memory to try
 GROUPS = (8, 16, 32, 64, 128, 256)  # threads that write a run
 
-# Bytes that a multiprocessor of an H100 copies in a cycle, and instructions that its threads issue.
-COPIED_BYTES = 11.5
-INSTRUCTIONS = 128
-# What 350 boxes on an H100 have taken (2026-11-26): the sectors of long rows and runs, bytes that
-# each row takes in addition, and more if it begins or ends within a sector (for runs see
-# `lost_bytes`), and the share of the accesses to shared memory that limits them.
-SECTORS = 1.05
-ROW_LOST, ROW_CUT = 20, 30
-PIPED = 0.65
-# Instructions, counted in the machine code: of a thread, of a word that it reads, of a run that it
-# writes, without and for each loop around it, and of an item at the end of a run.
-FIXED, READ, RUN, AROUND, END = 120, 40, 30, 7, 40
+COPIED_BYTES = 11.5  # bytes that a multiprocessor of an H100 copies in a cycle
+ISSUED_INSTRUCTIONS = 128  # that the threads of a multiprocessor issue in a cycle
+# Fitted to 350 boxes on an H100 (2026-11-26); `lost_bytes` has the overhead of runs.
+SECTORS = 1.05  # sectors of boxes with long rows and runs, relative to a copy
+ROW_LOST = 20  # overhead in bytes of each row
+ROW_CUT = 30  # further overhead in bytes of a row that begins or ends within a sector
+PIPE_SHARE = 0.65  # share of the accesses to shared memory that limits the speed
+# Numbers of instructions, counted in the machine code.
+INSTRUCTIONS_PER_THREAD = 120
+INSTRUCTIONS_PER_WORD_READ = 40
+INSTRUCTIONS_PER_RUN = 30
+INSTRUCTIONS_PER_OUTER_LOOP = 7  # of a run, for each loop around it
+INSTRUCTIONS_PER_END_ITEM = 40  # of an item before the first or after the last word of a run
+SMOOTH_MAXIMUM = 4  # exponent of the mean of the demands: the largest one dominates
 
 
-class Parts(NamedTuple):
-    """A box: iterations of its loops, and the loops of rows and of runs, innermost first.
+class BoxCandidate(NamedTuple):
+    """A possible box: iterations of its loops, and the loops of rows and of runs, innermost first.
 
-    items      the bytes of an item in the source and in the output
-    alignment  the bytes of which the addresses of all rows, and of all runs, are multiples
+    itemsizes  the sizes in bytes of an item in the source and in the output
+    alignment  the alignment in bytes of all rows, and of all runs
     """
 
     counts: dict[Loop, int]
     row: list[Loop]
     run: list[Loop]
-    items: tuple[int, int]
+    itemsizes: tuple[int, int]
     alignment: tuple[int, int]
 
     @property
     def size(self) -> int:
-        """The items of the box."""
+        """The number of items in the box."""
         return prod(self.counts.values())
 
     @property
     def row_items(self) -> int:
-        """The items of a row."""
+        """The number of items in a row."""
         return prod(self.counts[n] for n in self.row)
 
     @property
     def run_items(self) -> int:
-        """The items of a run."""
+        """The number of items in a run."""
         return prod(self.counts[n] for n in self.run)
 
     @property
     def least_bytes(self) -> int:
-        """The least bytes of shared memory."""
-        source, _ = self.items
+        """The least size in bytes of the box in shared memory."""
+        source, _ = self.itemsizes
         gap = 2 * (WORD - min(WORD, self.alignment[0]))
         return self.size // self.row_items * (self.row_items * source + gap)
 
@@ -82,12 +84,12 @@ class Parts(NamedTuple):
     def fullness(self) -> float:
         """The share of all boxes that is inside of the loops; less if they are small."""
         full = prod(n.count / (-(-n.count // count) * count) for n, count in self.counts.items())
-        return full * sqrt(min(1, self.size * self.items[0] / TILE_BYTES))
+        return full * sqrt(min(1, self.size * self.itemsizes[0] / TILE_BYTES))
 
     @property
     def sectors(self) -> float:
-        """The sectors that the box touches, over those of a copy of as many bytes."""
-        source, target = self.items
+        """The number of sectors touched, relative to a copy of the same size."""
+        source, target = self.itemsizes
         read = (ROW_LOST + ROW_CUT * (1 - self.alignment[0] / SECTOR)) / self.row_items
         written = lost_bytes(self.alignment[1], is_read=False) / self.run_items
         return SECTORS + (read + written) / (source + target)
@@ -97,13 +99,13 @@ class Parts(NamedTuple):
 class Box:
     """A box with its loops in the order of the output, outermost first.
 
-    slots      the bytes in shared memory from one iteration of each loop to the next
+    slots      the byte stride of each loop in shared memory
     in_row     True for the loops of a row
     row_end    the number of the outermost loop of a row
-    run_loops  the loops of a run, which are the innermost ones
-    word       the items that a thread writes at once
-    group      the threads that write a run
-    shared     the bytes of shared memory
+    run_loops  the number of loops of a run, which are the innermost ones
+    word       the number of items that a thread writes at once
+    group      the number of threads that write a run
+    shared     the size in bytes of the box in shared memory
     share      the estimated speed relative to a copy
     """
 
@@ -121,18 +123,18 @@ class Box:
 
 
 def find_box(
-    nest: Sequence[Loop], items: tuple[int, int], addresses: tuple[int, int]
+    nest: Sequence[Loop], itemsizes: tuple[int, int], addresses: tuple[int, int]
 ) -> Box | None:
     """Return the fastest box; None if no loop is contiguous on a side.
 
-    `items`: the bytes of an item in the source and in the output. `addresses`: of the first items.
+    `itemsizes`: of the source and of the output, in bytes. `addresses`: of the first items.
     """
-    fitting = (n for n in _candidates(nest, items, addresses) if n.least_bytes <= MOST_BYTES)
-    candidates = sorted(fitting, key=lambda parts: parts.sectors / parts.fullness)
+    fitting = (n for n in _candidates(nest, itemsizes, addresses) if n.least_bytes <= MOST_BYTES)
+    candidates = sorted(fitting, key=lambda candidate: candidate.sectors / candidate.fullness)
     boxes = [
-        _box(parts, 1 << more)
-        for parts in candidates[:TRIED]
-        for more in range((WORD // max(items)).bit_length())
+        _box(candidate, 1 << more)
+        for candidate in candidates[:TRIED]
+        for more in range((WORD // max(itemsizes)).bit_length())
     ]
     return max(
         (box for box in boxes if box.shared <= MOST_BYTES), key=lambda box: box.share, default=None
@@ -140,23 +142,23 @@ def find_box(
 
 
 def _candidates(
-    nest: Sequence[Loop], items: tuple[int, int], addresses: tuple[int, int]
-) -> Iterator[Parts]:
-    """Yield the parts of all boxes to compare."""
-    rows, runs = (_contiguous(nest, side, item) for side, item in zip((1, 2), items, strict=True))
+    nest: Sequence[Loop], itemsizes: tuple[int, int], addresses: tuple[int, int]
+) -> Iterator[BoxCandidate]:
+    """Yield all boxes to compare."""
+    rows, runs = (_contiguous(nest, side, item) for side, item in enumerate(itemsizes, 1))
     for a, b in product(range(1, len(rows) + 1), range(1, len(runs) + 1)):
         row, run = rows[:a], runs[:b]
         loops = {*row, *run}
         # The outermost loop of a part may be divided, unless the other part goes on beyond it.
         divided = {row[-1]} - {*run[:-1]} | {run[-1]} - {*row[:-1]}
-        room = MOST_BYTES // items[0] // prod(n.count for n in loops - divided)
+        room = MOST_BYTES // itemsizes[0] // prod(n.count for n in loops - divided)
         if len(loops) > MOST_LOOPS or not room:
             continue
         for lengths in product(*(_lengths(n.count, room) for n in divided)):
             if prod(lengths) <= room:
                 counts = {n: n.count for n in loops} | dict(zip(divided, lengths, strict=True))
                 alignment = _alignments(nest, counts, (row, run), addresses)
-                yield Parts(counts, row, run, items, alignment)
+                yield BoxCandidate(counts, row, run, itemsizes, alignment)
 
 
 def _contiguous(nest: Sequence[Loop], side: int, item: int) -> list[Loop]:
@@ -171,7 +173,7 @@ def _contiguous(nest: Sequence[Loop], side: int, item: int) -> list[Loop]:
 
 
 def _lengths(count: int, most: int) -> set[int]:
-    """Return the numbers of iterations to try: few equal parts of a loop, and round numbers."""
+    """Return candidate lengths: the loop divided by 1 to 16, and 1 or 3 times a power of two."""
     parts = {-(-count // n) for n in range(1, 17)}
     powers = {odd << more for more in range(12) for odd in (1, 3)}
     return {n for n in parts | powers if n <= min(count, most)}
@@ -183,7 +185,7 @@ def _alignments(
     parts: tuple[list[Loop], list[Loop]],
     addresses: tuple[int, int],
 ) -> tuple[int, int]:
-    """Return the bytes of which the addresses of all rows, and of all runs, are multiples."""
+    """Return the alignment in bytes of all rows, and of all runs."""
     alignments = []
     for side, part, address in zip((1, 2), parts, addresses, strict=True):
         steps = [n.steps[side - 1] for n in nest if n not in part]
@@ -195,79 +197,84 @@ def _alignments(
 # ---- the speed of a box ------------------------------------------------------------------
 
 
-def _box(parts: Parts, word: int) -> Box:
-    """Return a box that writes words of so many items."""
-    loops = sorted(parts.counts, key=lambda n: n.dst, reverse=True)
-    source, target = parts.items
-    size = parts.size
-    rows, runs = size // parts.row_items, size // parts.run_items
-    read = rows * -(-(parts.row_items * source + WORD - min(WORD, parts.alignment[0])) // WORD)
-    words = -(-(parts.run_items * target + SECTOR - parts.alignment[1]) // (word * target))
+def _box(candidate: BoxCandidate, word: int) -> Box:
+    """Return the box whose threads write `word` items at once."""
+    loops = sorted(candidate.counts, key=lambda n: n.dst, reverse=True)
+    source, target = candidate.itemsizes
+    size = candidate.size
+    rows, runs = size // candidate.row_items, size // candidate.run_items
+    row_bytes = candidate.row_items * source + WORD - min(WORD, candidate.alignment[0])
+    read = rows * -(-row_bytes // WORD)
+    words = -(-(candidate.run_items * target + SECTOR - candidate.alignment[1]) // (word * target))
     # Threads that write together write whole sectors.
     wide = [n for n in GROUPS if n * word * target >= SECTOR]
-    instructions, group = min((_write_instructions(parts, word, words, n), n) for n in wide)
-    instructions += THREADS * FIXED + read * READ
+    instructions, group = min((_write_instructions(candidate, word, words, n), n) for n in wide)
+    instructions += THREADS * INSTRUCTIONS_PER_THREAD + read * INSTRUCTIONS_PER_WORD_READ
     thread = np.arange(THREADS)
-    first = thread // group % runs * parts.run_items + thread % group % words * word
-    slots = _slots(loops, parts, first)
-    conflicts = _conflicts(loops, parts.counts, slots, first)
-    shared = sum((parts.counts[n] - 1) * slots[n] for n in loops) + source + 2 * WORD
+    first = thread // group % runs * candidate.run_items + thread % group % words * word
+    slots = _slots(loops, candidate, first)
+    conflicts = _conflicts(loops, candidate.counts, slots, first)
+    shared = sum((candidate.counts[n] - 1) * slots[n] for n in loops) + source + 2 * WORD
     pipe = (read * WORD * 2 + runs * words * word * target) / LINE + size * conflicts / WARP
     copy = size * (source + target) / COPIED_BYTES
     # The three resources work at the same time, and the slowest one limits the others.
-    demands = parts.sectors, instructions / INSTRUCTIONS / copy, PIPED * pipe / copy
-    slowness = sum(demand**4 for demand in demands) ** 0.25
+    issue = instructions / ISSUED_INSTRUCTIONS
+    demands = candidate.sectors, issue / copy, PIPE_SHARE * pipe / copy
+    slowness = sum(demand**SMOOTH_MAXIMUM for demand in demands) ** (1 / SMOOTH_MAXIMUM)
     blocks = min(MOST_BLOCKS, SHARED_BYTES // (shared + RESERVED_BYTES))
     return Box(
         tuple(loops),
-        tuple(parts.counts[n] for n in loops),
+        tuple(candidate.counts[n] for n in loops),
         tuple(slots[n] for n in loops),
-        tuple(n in parts.row for n in loops),
-        loops.index(parts.row[-1]),
-        len(parts.run),
+        tuple(n in candidate.row for n in loops),
+        loops.index(candidate.row[-1]),
+        len(candidate.run),
         word,
         group,
-        parts.alignment,
+        candidate.alignment,
         shared,
-        parts.fullness / slowness * (blocks / MOST_BLOCKS) ** 0.1,
+        candidate.fullness / slowness * (blocks / MOST_BLOCKS) ** 0.1,
     )
 
 
-def _write_instructions(parts: Parts, word: int, words: int, group: int) -> int:
-    """Return the instructions of all threads to write runs of so many words in groups."""
-    runs = parts.size // parts.run_items
-    ends = 2 * word if parts.alignment[1] < word * parts.items[1] else 0
-    each = RUN + AROUND * (len(parts.counts) - len(parts.run))
-    each += -(-words // group) * _word_instructions(parts, word) + -(-ends // group) * END
+def _write_instructions(candidate: BoxCandidate, word: int, words: int, group: int) -> int:
+    """Return the number of instructions, over all threads, that write the runs."""
+    runs = candidate.size // candidate.run_items
+    ends = 2 * word if candidate.alignment[1] < word * candidate.itemsizes[1] else 0
+    outer_loops = len(candidate.counts) - len(candidate.run)
+    each = INSTRUCTIONS_PER_RUN + INSTRUCTIONS_PER_OUTER_LOOP * outer_loops
+    each += -(-words // group) * _word_instructions(candidate, word)
+    each += -(-ends // group) * INSTRUCTIONS_PER_END_ITEM
     return -(-runs * group // THREADS) * THREADS * each
 
 
-def _word_instructions(parts: Parts, word: int) -> int:
-    """Return the instructions of a thread to write a word."""
-    loops = len(parts.run)
+def _word_instructions(candidate: BoxCandidate, word: int) -> int:
+    """Return the number of instructions of a thread that writes a word."""
+    loops = len(candidate.run)
     if loops == 1:
         return 12 + 5 * word // 2
-    if word > parts.counts[parts.run[0]] + 1:  # each item has its own iteration
+    if word > candidate.counts[candidate.run[0]] + 1:  # each item has its own iteration
         return 12 + (6 + 7 * loops) * word // 2
     return 5 + 7 * loops + 19 * word // 4
 
 
-def _slots(loops: Sequence[Loop], parts: Parts, first: np.ndarray) -> dict[Loop, int]:
-    """Return the bytes in shared memory from one iteration of each loop to the next.
+def _slots(loops: Sequence[Loop], candidate: BoxCandidate, first: np.ndarray) -> dict[Loop, int]:
+    """Return the byte stride of each loop in shared memory.
 
-    Rows lie there with the alignment that they have in the source, and so far apart that no two of
-    them share a word. Their distances are such that the threads of a warp meet different banks, if
+    Rows keep the alignment that they have in the source, and are so far apart that no two of them
+    share a word. Their distances are such that the threads of a warp meet different banks, if
     possible; `first`: the first item that each thread looks up.
     """
-    slots = {n: n.src for n in loops if n in parts.row}
-    extent = parts.row_items * parts.items[0]
+    slots = {n: n.src for n in loops if n in candidate.row}
+    extent = candidate.row_items * candidate.itemsizes[0]
     for loop in [n for n in reversed(loops) if n not in slots]:
-        least = extent + 2 * (WORD - min(WORD, parts.alignment[0]))
+        least = extent + 2 * (WORD - min(WORD, candidate.alignment[0]))
         least += (loop.src - least) % WORD
-        last = parts.counts[loop] - 1
+        last = candidate.counts[loop] - 1
         pitches = [least + WORD * n for n in range(PITCHES)]
         fit = [pitch for pitch in pitches if extent + last * pitch <= MOST_BYTES] or pitches[:1]
-        conflicts = [_conflicts(loops, parts.counts, slots | {loop: pitch}, first) for pitch in fit]
+        tables = [slots | {loop: pitch} for pitch in fit]
+        conflicts = [_conflicts(loops, candidate.counts, table, first) for table in tables]
         slots[loop] = fit[conflicts.index(min(conflicts))]
         extent += last * slots[loop]
     return slots
@@ -276,12 +283,12 @@ def _slots(loops: Sequence[Loop], parts: Parts, first: np.ndarray) -> dict[Loop,
 def _conflicts(
     loops: Sequence[Loop], counts: dict[Loop, int], slots: dict[Loop, int], first: np.ndarray
 ) -> float:
-    """Return how many accesses follow each other, on average, as a warp looks up an item each."""
+    """Return the mean number of serialized accesses as a warp looks up an item per thread."""
     place = np.zeros_like(first)
     for loop in reversed(loops):
         first, turn = np.divmod(first, counts[loop])
         place += turn * slots.get(loop, 0)
-    # The distinct words of each warp, and how many of them lie in each bank.
+    # The distinct words of each warp, and their number in each bank.
     warp = np.arange(len(place)) // WARP
     words = np.unique(warp << 32 | place // BANK)
     banks = (words >> 32) * WARP + words % (LINE // BANK)

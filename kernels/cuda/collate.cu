@@ -16,7 +16,7 @@ constexpr int STEP = larger(4, BYTES) / BYTES;
 constexpr int UNIT = larger(larger(STEP, PER), WIDTH);  // a line is a multiple of words on both sides
 constexpr int PITCH = ceiling(TILE_U * PIXEL, UNIT) * UNIT;
 constexpr int PUT = LAST == R ? STEP * BYTES : WORD;
-// The items of a word of the batch lie together in a line.
+// The items of a word of the batch are adjacent in a line.
 constexpr bool ADJACENT = LAST == V ? !IS_ORDERED : LAST == U && PIXEL == 1;
 constexpr int GET = piece(WIDTH * BYTES, 16);
 INLINE int begin_of(int line) { return line * PITCH + (LAST == R ? line / WIDTH * STEP : 0); }
@@ -34,7 +34,7 @@ constexpr int WORDS = TILE_R * TILE_U * TILE_V / WIDTH, TURNS = ceiling(WORDS, T
 constexpr int LANES = smaller(32, power_from(PITCH / PER));
 constexpr int DEPTH = smaller(32 / WORD, ceiling(PITCH, PER * LANES));
 
-// Return an item as the formula takes it. NEAREST: it is a float, and the sum of one tap.
+// Return an item in the form that the formula expects. NEAREST: it is a float, and the sum of one tap.
 template <class Dtype> INLINE Source source_of(typename Dtype::memory item) {
     if constexpr (NEAREST) return multiply_add(cast<f4, Dtype, false>(item), 1, 0);
     else return item;
@@ -55,7 +55,7 @@ INLINE void load_lines(const Windows &windows, const byte *table, const byte *sa
         for (int item = first + lane * PER; item < end; item += LANES * PER * DEPTH) {
             Items<Item, PER> words[DEPTH];
 #pragma unroll
-            for (int i = 0; i < DEPTH; ++i)  // words behind the end are read as the last one
+            for (int i = 0; i < DEPTH; ++i)  // words past the end are read as the last one
                 words[i] = read_word(samples + line.first +
                                      smaller(item + i * LANES * PER, end - PER) * BYTES);
 #pragma unroll

@@ -33,7 +33,7 @@ FEW_SUMS = 64  # the same if an axis is resized
 
 # Resized samples: a tile for each warp.
 SUM_THREADS = 128
-MOST_SUMS = 1856  # of lines that a warp has in shared memory; half as many of float64 fit
+MOST_SUMS = 1856  # of lines that a warp has in shared memory; half of it for float64
 SHARED_BYTES = 48 << 10  # of a block
 MOST_SUMMED = 8  # channels of a thread
 SUM_LINES = 16, 8  # many, if there are tiles enough for all multiprocessors
@@ -91,7 +91,7 @@ class SampleTable(NamedTuple):
                 one row for all samples)
     offset, fill    the place of the samples and of the fill values in the table
     read        the alignment in bytes of all items
-    is_inside   whether all windows lie inside of their samples
+    is_inside   whether all windows are inside of their samples
     pixel       selected channels that lines may contain in the order of the samples
     """
 
@@ -144,7 +144,7 @@ def prepare_collate(
     window : the axes of a window; sums begin with the first resized one
     samples : the axis of the samples in the batch
     item : the kernels' name of the dtype of samples
-    epilogue : from the dtype of samples, or from that of sums if they are resized
+    epilogue : from the dtype of samples, or from the dtype of sums if they are resized
     target : the batch
     is_float : whether samples are resized as floats
     """
@@ -162,7 +162,7 @@ def prepare_collate(
         pixel = None
     if pixel is not None:
         table = _whole_pixels(table, pixel)
-    # The order of the axes in the table: sums before those of U, U, V, and all others.
+    # The order of the axes in the table: summed axes before U, then U, V and all others.
     sums = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
     numbers = [*sums, line, part]
     numbers += [n for n in range(len(window)) if n not in numbers]
@@ -197,7 +197,7 @@ def prepare_collate(
 
 
 def _tile_macros(tile: _Tile, numbers: list[int], table: SampleTable) -> dict[str, object]:
-    """Return the macros of both kernels; the axes in `numbers` are those of the table."""
+    """Return the macros of both kernels; `numbers` are the axes of the table."""
     rows, line, _ = tile.axes
     return {
         "AXES": len(numbers), "TAPS": numbers.index(line),
@@ -254,7 +254,7 @@ def _pack_windows(
 
 
 def _axes_around(tile: _Tile, numbers: list[int]) -> list[int]:
-    """Return the axes that are not those of a tile."""
+    """Return the axes outside of a tile."""
     return [n for n in numbers if n not in tile.axes]
 
 
@@ -293,7 +293,7 @@ def _choose_axes(
 ) -> tuple[tuple[int, int, int], list[int]]:
     """Return the axes of a tile and their order in the batch (see _Tile).
 
-    `steps` are those of the first sample.
+    `steps` belong to the first sample.
     """
     line, part = _choose_line(nest, steps)
     used = [n for n, axis in enumerate(nest) if axis.length > 1]
@@ -371,7 +371,7 @@ def _choose_line(nest: list[WindowAxis], steps: list[int]) -> tuple[int, int]:
     most = FEW_SUMS if resized else FEW_CHANNELS
     is_pixel = second not in absent and nest[first].length <= most and first not in resized
     line = second if is_pixel else first
-    # Sums along the last resized axis are those of lines; a single axis may be summed before.
+    # The last resized axis is summed along lines; a single axis may be summed before.
     if resized and line != resized[-1] and (len(resized) > 1 or line in resized):
         line = resized[-1]
         is_pixel = is_pixel and line != first
@@ -379,7 +379,7 @@ def _choose_line(nest: list[WindowAxis], steps: list[int]) -> tuple[int, int]:
 
 
 def _alignment(nest: list[WindowAxis], target: Side, run: Sequence[int] = ()) -> int:
-    """Return the bytes that can be written at once along the axes `run`, or of an item."""
+    """Return the size in bytes of the words that can be written along `run`, or of an item."""
     steps = [axis.dst for n, axis in enumerate(nest) if axis.length > 1 and n not in run]
     if not run:
         return target.width(steps, target.item)
@@ -402,7 +402,7 @@ def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[in
 
 
 def _room(tile: _Tile, taps: int, target: Side, epilogue: Epilogue | None) -> int:
-    """Return the sums of lines that a warp has in shared memory beside its other data."""
+    """Return how many partial line sums fit into the shared memory of a warp."""
     rows, line, part = tile.lengths
     item = 8 if epilogue is not None and epilogue.source == "f8" else 4
     staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item

@@ -1,7 +1,7 @@
 // Any strides: every thread fetches the items for its positions of the output.
 //
 // For copies and casts of runs that are contiguous on both sides, a position has WIDTH items, which
-// are moved together. A thread takes TURNS positions along one loop, the `split` axis, so that it
+// are moved together. A thread moves TURNS positions along one loop, the `split` axis, so that it
 // computes its offsets once and then adds the same step. The threads of a turn have consecutive
 // positions of the `inner` loops, times `stretch` iterations of the split axis. A block handles all
 // inner positions, or, if they are more than threads, one of their `parts`.

@@ -1,16 +1,16 @@
 // Few channels: packed pixels are split into planes, planes are merged into packed pixels, or packed
 // pixels are written with their channels in another order.
 //
-// A block takes a chunk of pixels. A side where channels lie together is one run of bytes, which
+// A block moves a chunk of pixels. A side where channels are adjacent is one run of bytes, which
 // goes through shared memory in words of 16; on the other side every plane is a run of its own.
-// A thread takes GROUP pixels at a time, as many as fill a bank, with all their channels in
+// A thread moves GROUP pixels at a time, which fill a bank, with all their channels in
 // registers, whose indices are known at compile time.
 //
 //   SPLIT  source together, output apart       MERGE  source apart, output together
 //   SPLIT and MERGE  both together
 //
-// CHANNELS are written. Where the source lies together its pixels have SOURCE_CHANNELS, of which the
-// first SPAN are in memory that may be read.
+// CHANNELS are written. If channels are adjacent in the source, its pixels have SOURCE_CHANNELS; the
+// first SPAN of these are in memory that may be read.
 
 #include "walk.cuh"
 #include "numeric.cuh"
@@ -22,14 +22,14 @@ struct Params {
     int64 lowest;                            // the offset of the source's first byte
 };
 
-// Two loops: images that follow each other on the side where channels lie together. A group of
+// Two loops: images that follow each other on the side where channels are adjacent. A group of
 // pixels is part of one image.
 typedef Span<PIXELS_LOOPS != 1> Chunk;
 
 constexpr int GROUP = larger(1, 4 / ITEM);
 constexpr int CHUNK = THREADS * GROUP * GROUPS;  // pixels of a block
 
-// Pixels with COUNT channels each, as many as a thread takes.
+// The pixels of a thread, with COUNT channels each.
 template <int COUNT> struct Packed : Items<Source, GROUP * COUNT> {
     static constexpr int BYTES = GROUP * COUNT * ITEM, PIECE = piece(BYTES, 16);
 
@@ -49,7 +49,7 @@ typedef Packed<CHANNELS> Pixels;
 template <int COUNT, int PER_WORD> struct Words {
     static constexpr int ITEMS = CHUNK * COUNT, TURN = THREADS * PER_WORD;
     static constexpr int TURNS = ceiling(ITEMS, TURN);
-    static constexpr bool IS_EVEN = ITEMS % TURN == 0;  // every thread takes part in the last turn
+    static constexpr bool IS_EVEN = ITEMS % TURN == 0;  // every thread has an item in the last turn
 };
 
 #ifdef SPLIT
@@ -98,7 +98,7 @@ INLINE void load(const Params &params, const byte *src, const Chunk &span, byte 
 
 #ifdef MERGE
 
-// Convert and write the chunk's items, which lie in the output's order.
+// Convert and write the chunk's items, which are in the output's order.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Chunk &span, const byte *chunk) {
@@ -161,7 +161,7 @@ INLINE void store(const Params &params, byte *dst, const byte *coefficients, int
 
 #if defined(SPLIT) && defined(MERGE)
 
-// Replace pixels of the source by those of the output. Threads read all before one writes.
+// Replace pixels of the source by pixels of the output. Threads read all before one writes.
 INLINE void exchange(byte *chunk) {
     SourcePixels all[GROUPS];
 #pragma unroll

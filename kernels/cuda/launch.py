@@ -151,7 +151,7 @@ def _pixel_macros(pixel: SourcePixel) -> dict[str, object]:
 
 
 def pack_coefficients(epilogue: Epilogue | None) -> bytes:
-    """Return the packed bounds, and a factor and a term for each place."""
+    """Return the clip bounds, then scale and shift per channel, as bytes."""
     if epilogue is None or (epilogue.coefficients is None and epilogue.clip is None):
         return b""
     coefficients = epilogue.coefficients or Coefficients((), ())
@@ -211,7 +211,7 @@ def _interleave(
     if (first.width(load_steps, load), target.width(store_steps, store)) != (load, store):
         return None
     time = pixel_time(pixel, planes, (source.item, target.item))
-    if pixels.gap:  # rows of an image are apart from those of the next one
+    if pixels.gap:  # rows of consecutive images are apart
         side, steps = (target, apart[1]) if splits else (source, apart[0])
         lost = lost_bytes(side.width(steps, SECTOR), is_read=not splits)
         time += lost / (pixels.low.count * (source.item + target.item))
@@ -269,7 +269,7 @@ def _lines(
 
 
 def _line_word(candidate: Lines, source: Side) -> int:
-    """Return the bytes of a line that are read at once: words that do not cross its gaps."""
+    """Return the size in bytes of the words in which a line is read: they do not cross its gaps."""
     if not candidate.has_gaps:
         return WORD
     low = candidate.pixels.low
@@ -426,7 +426,7 @@ def _transpose(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
         params
-        + struct.pack("2q", *_gapless(choice, source.item))
+        + struct.pack("2q", *_aligned_start(choice, source.item))
         + pack_divisor(group)
         + pack_divisor(groups),
         grid,
@@ -455,8 +455,8 @@ def _word_share(
     return share
 
 
-def _gapless(choice: KernelChoice, item: int) -> tuple[int, int]:
-    """Return the offset of the source's first byte, and the bytes from there where two words begin.
+def _aligned_start(choice: KernelChoice, item: int) -> tuple[int, int]:
+    """Return the offset of the source's first byte, and how many bytes begin two readable words.
 
     Both are 0 if the source has gaps: words of its rows then may contain bytes of other arrays.
     """
@@ -529,7 +529,7 @@ def _gather_rows(
 
 
 def _contiguous_source(nest: Sequence[Loop], item: int) -> int:
-    """Return the bytes of the source from the first item that loops visit without a gap."""
+    """Return the size in bytes of the contiguous source from the first item on."""
     length = item
     while following := next((n.count for n in nest if n.src == length and n.count > 1), None):
         length *= following
@@ -537,7 +537,7 @@ def _contiguous_source(nest: Sequence[Loop], item: int) -> int:
 
 
 def _source_lines(nest: Sequence[Loop]) -> int:
-    """Return the lines of the source in which the first iterations lie, one for each thread."""
+    """Return how many source cache lines the first warp reads."""
     steps = [n.offsets[:WARP] or [i * n.src for i in range(min(WARP, n.count))] for n in nest]
     return len({sum(places) // LINE for places in islice(product(*steps), WARP)})
 
@@ -592,7 +592,7 @@ def _permute(
         + b"".join(params)
         + pack_divisor(group)
         + pack_divisor(groups)
-        + struct.pack("2q", *_gapless(choice, source.item)),
+        + struct.pack("2q", *_aligned_start(choice, source.item)),
         grid,
         coefficients=pack_coefficients(epilogue),
         share=box.share,
@@ -601,8 +601,8 @@ def _permute(
 
 FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered
 
-# The kernels that may execute a choice, of which the fastest is taken. `_permute` is the last one,
-# as it takes the longest to plan; `_gather` executes all others.
+# The kernels that may execute a choice; the fastest is selected. `_permute` is the last one,
+# as its planning takes longest; `_gather` executes all others.
 _Maker: TypeAlias = Callable[[KernelChoice, Side, Side, Epilogue | None], CudaLaunch | None]
 _MAKERS: dict[str, tuple[_Maker, ...]] = {
     "transpose": (_transpose, _lines, _gather_rows, _permute),
@@ -654,13 +654,13 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
     params = pack_loops(outer) + pack_divisor(length) + _tile_order(outer, follows, tiles)
     params += struct.pack("4q", src_first, dst_first, head, size)
-    params += struct.pack("3q", end, *_gapless(choice, choice.source_item))
+    params += struct.pack("3q", end, *_aligned_start(choice, choice.source_item))
     macros = (("THREADS", str(THREADS)), ("TURNS", str(RUN_WORDS // THREADS)))
     return CudaLaunch("runs", macros, params, tiles)
 
 
 def _tile_order(outer: Sequence[Loop], follows: Sequence[int], tiles: int) -> bytes:
-    """Pack the order in which blocks move tiles: first those of runs that meet in the source.
+    """Pack the tile order: tiles that share source lines are adjacent.
 
     `follows`: the bytes of the output from one iteration of each loop to the next.
     """
@@ -683,7 +683,7 @@ def _tile_order(outer: Sequence[Loop], follows: Sequence[int], tiles: int) -> by
 def _gather(
     nest: Sequence[Loop], source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch:
-    """Return a launch of "gather", which takes any loops."""
+    """Return a launch of "gather", which accepts any loops."""
     around, inner, period = _fuse_channels(nest)
     width = _items_per_access(around, inner, source, target)
     accesses = inner._replace(

@@ -1,6 +1,6 @@
 // Pixels of any number of channels, at any addresses, taken apart into planes or put together.
 //
-// The side where channels lie together is one line of bytes. A block takes a chunk of pixels of it
+// The side where channels are adjacent is one line of bytes. A block moves a chunk of pixels of it
 // through shared memory, where the line is contiguous and its address has the same remainder modulo 16
 // as in device memory: so all but its ends moves in words of 16 bytes, whatever its address. On the
 // other side each channel has a row of its own in memory. It is moved in words of WORD bytes that
@@ -9,12 +9,12 @@
 //
 //   SPLIT  source together, output apart       otherwise  source apart, output together
 //
-// GAP_WORD: the line has gaps, which words of so many bytes do not cross.
+// GAP_WORD: the line has gaps, which words of GAP_WORD bytes do not cross.
 //
-// CHANNELS are written. With SPLIT, pixels of the source have SOURCE_CHANNELS, of which the first SPAN
-// are in memory that may be read. PIXEL_COEFFICIENTS: coefficients differ between pixels.
+// CHANNELS are written. With SPLIT, pixels of the source have SOURCE_CHANNELS; the first SPAN of
+// these are in memory that may be read. PIXEL_COEFFICIENTS: coefficients differ between pixels.
 //
-// In a warp, threads next to each other take words of one row, and BESIDE groups of them rows next
+// In a warp, threads next to each other move words of one row, and BESIDE groups of them rows next
 // to each other: the largest power of two that divides CHANNELS, so that all meet different banks.
 
 #include "walk.cuh"
@@ -71,7 +71,7 @@ constexpr int WORDS = PER_WORD > 1 ? 6 : 8;
 typedef Items<Source, 1> One;
 
 // Return the distance in items of the first item from the beginning of its word.
-INLINE int behind(const void *first, int word, int item) {
+INLINE int items_before(const void *first, int word, int item) {
     return (int)((uint64)first % word) / item;
 }
 
@@ -90,7 +90,7 @@ struct Row {
 
     INLINE Row(int channel, const byte *first, int64 plane)
         : channel(channel), before(0), offset(row_position(channel) * plane) {
-        if (SHIFTED) before = behind(first + offset, WORD, APART);
+        if (SHIFTED) before = items_before(first + offset, WORD, APART);
     }
 };
 
@@ -121,7 +121,7 @@ INLINE int slot(int pixel, int channel) { return (pixel * LINE_CHANNELS + channe
 
 INLINE void load(const Params &params, const byte *src, const Pixels &pixels, int count,
                  byte *chunk) {
-    const int before = behind(src, LINE_WORD, ITEM);
+    const int before = items_before(src, LINE_WORD, ITEM);
     auto from = [&](int item) {
         const byte *at = src + item * ITEM;
 #ifdef GAP_WORD
@@ -240,7 +240,7 @@ INLINE void load(const Params &params, const byte *src, const Pixels &pixels, by
 
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,
                   const Pixels &pixels, int count, const byte *first_item) {
-    const int before = behind(dst, LINE_WORD, OUT), items = count * CHANNELS;
+    const int before = items_before(dst, LINE_WORD, OUT), items = count * CHANNELS;
     Formula formula(coefficients);
     auto put = [&](auto &word, int item) {
         constexpr int MANY = sizeof(word.item) / ITEM;
@@ -278,9 +278,9 @@ INLINE void move(const Params &params, const Pointers &pointers, const Offsets &
     byte *dst = pointers.dst + at.dst;
 #ifdef SPLIT
     load(params, src, pixels, WHOLE ? PIXELS : pixels.count, chunk);
-    chunk += behind(src, LINE_WORD, ITEM) * ITEM;
+    chunk += items_before(src, LINE_WORD, ITEM) * ITEM;
 #else
-    chunk += behind(dst, LINE_WORD, OUT) * ITEM;
+    chunk += items_before(dst, LINE_WORD, OUT) * ITEM;
     load<WHOLE>(params, src, pixels, chunk);
 #endif
     __syncthreads();

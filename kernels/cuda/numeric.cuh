@@ -1,7 +1,7 @@
 // Casts and the normalization formula, for items of the dtypes SOURCE and TARGET.
 //
 // Dtypes have short names: b1 (bool), i1 to i8, u1 to u8, f2, bf (bfloat16), f4, f8, c8, c16; and m1
-// to m16 are items of as many bytes that are only moved. Values are those of the CPU's kernels:
+// to m16 are items of 1 to 16 bytes that are only moved. Values equal those that CPU kernels compute:
 //
 // - bf is the upper half of an f4, rounded to even;
 // - f8 -> f2 goes through f4 rounded to odd, which preserves the bits that the second rounding needs;
@@ -65,7 +65,7 @@ INLINE float plus(float x, float y) {
 INLINE double plus(double x, double y) { return x + y; }
 INLINE uint64 plus(uint64 x, uint64 y) { return x + y; }
 
-// A complex number, as it lies in memory.
+// A complex number, as it is in memory.
 template <class Part> struct Pair {
     Part real, imaginary;
 };
@@ -96,7 +96,7 @@ INLINE float from_half(unsigned short half) {
 #else
     unsigned sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
     if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    // Half the bias lies between the exponents of both: a product puts subnormals right, too.
+    // Half the bias is between the exponents of both: a product puts subnormals right, too.
     return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));
 #endif
 }

@@ -3,7 +3,7 @@
 // A block moves a box: some iterations of LOOPS loops. In the source a box is rows, which are
 // contiguous over the loops of a row; in the output it is runs, which are contiguous over the
 // innermost RUN_LOOPS loops.
-// Rows are read in words of 16 bytes, and lie in shared memory with the alignment that they have in
+// Rows are read in words of 16 bytes, and keep in shared memory the alignment that they have in
 // device memory. Runs are written in words of WORD bytes by GROUP threads each; words may begin at
 // other items in each run, so threads look up their items in shared memory one by one.
 //
@@ -35,7 +35,7 @@ struct Params {
     uint64 readable;
 };
 
-// Sets of loops: all, those of a row, or the others.
+// Sets of loops: all, the loops of a row, or the others.
 enum LoopSet { ALL, ROW, ROWS };
 INLINE constexpr bool contains(LoopSet set, int loop) {
     return set == ALL || OF_ROW[loop] == (set == ROW);
@@ -47,7 +47,7 @@ INLINE constexpr int iterations(int begin, int end, LoopSet set = ALL) {
     return (contains(set, begin) ? COUNT[begin] : 1) * iterations(begin + 1, end, set);
 }
 
-// Return the bytes in shared memory that iterations of the loops before `end` take.
+// Return the size in bytes, in shared memory, of the iterations of the loops before `end`.
 INLINE constexpr int extent(int end) {
     return end ? (COUNT[end - 1] - 1) * SLOT[end - 1] + extent(end - 1) : ITEM;
 }
@@ -108,8 +108,8 @@ struct Box {
     Offsets first;
     bool exists;
 
-    // Only the outermost loops of rows and of runs may be divided. Blocks next to each other take the
-    // boxes of a group along the run, then those of the next part of the rows.
+    // Only the outermost loops of rows and of runs may be divided. Blocks next to each other move the
+    // boxes of a group along the run, then the boxes of the next part of the rows.
     INLINE Box(const Params &params, unsigned unit) : params(params), first({0, 0, 0}) {
         unsigned of_run = draw(unit, params.group);
 #pragma unroll
@@ -216,7 +216,7 @@ INLINE Items<Target, MANY> look_up(const Box &box, const byte *slots, Formula &f
             read(i, run.slot + turn * SLOT[LOW] + start_of(outer));
         }
     } else {
-        // The innermost loop begins anew at most once.
+        // The innermost loop restarts at most once.
         const unsigned outer = quotient(item, COUNT[LOW]);
         const int turn = (int)(item - outer * COUNT[LOW]), left = COUNT[LOW] - turn;
         int here = run.slot + turn * SLOT[LOW] + start_of(outer), next = here;

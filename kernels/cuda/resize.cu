@@ -25,8 +25,8 @@ constexpr int WARP = 32, WARPS = THREADS / WARP;
 constexpr int GROUPS = ceiling(TILE_V, 8), BESIDE = ceiling(TILE_V, GROUPS);  // channels of a column
 constexpr int COLUMNS = TILE_U * GROUPS;  // at most WARP
 constexpr int ROWS = WARP / COLUMNS;      // lines that a warp sums at the same time
-// Positions of U that are in shared memory at once of each of so many lines; a multiple of PER, if
-// there is room for so many.
+// Positions of U of each of these lines that are in shared memory at once; a multiple of PER, if
+// there is room.
 constexpr int MOST = ROOM / ROWS / PER * PER / PIXEL;
 constexpr int PART = MOST < PER ? MOST : MOST / PER * PER;
 constexpr int AHEAD = 4;  // taps whose words, or whose weights, a thread loads at once
@@ -35,7 +35,7 @@ constexpr int KEPT = 2;   // groups of weights of U in registers
 constexpr int PITCH = extent(LAST) + (LAST == R ? 16 / OUT : 0);
 constexpr int STAGE = STAGED ? extent(FIRST) * extent(MIDDLE) * PITCH : 1;
 
-// Return the items from a line of so many positions to the next one in shared memory.
+// Return the distance in items of lines of `columns` positions in shared memory.
 INLINE int pitch_of(int columns) { return ceiling(columns * PIXEL, PER) * PER; }
 
 // The taps of a position: the first source position, their number, and the offset of their weights.
@@ -97,7 +97,7 @@ struct Summed : Line {
             if (along.axis == i) taps[i] = Taps(table, of.side[i], place), from[i] = of.side[i].from;
     }
 
-    // Choose positions of U, and the items that are read in words: those whose words lie inside the
+    // Choose positions of U, and the items that are read in words: those whose words are inside the
     // sample for all taps. `first` becomes the address for the first taps.
     INLINE void choose(const Sample &of, int64 start, int count) {
         is_covered = true;
@@ -236,7 +236,7 @@ struct Warp {
         }
     }
 
-    // Sum an item, which may lie outside of the sample, over the taps of the first LEVEL axes.
+    // Sum an item, which may be outside of the sample, over the taps of the first LEVEL axes.
     template <int LEVEL>
     INLINE Source sum_item(const Summed &line, const Side *sides, int item, int64 offset,
                           bool exists) const {
@@ -258,7 +258,7 @@ struct Warp {
     }
 
     // Put the sums of a part of lines into shared memory: at most `columns` positions from `begin`
-    // on of `rows` lines behind those above.
+    // on of `rows` lines after the first `above`.
     INLINE void load(unsigned above, unsigned rows, int begin, int columns) const {
         int shift = 5;  // 2^shift threads load a line
         while (shift && PER << shift >= 2 * columns * PIXEL) --shift;
@@ -359,7 +359,7 @@ struct Warp {
 };
 
 // Blocks of a multiprocessor, for which the compiler leaves enough registers: one less for each thing
-// that takes more of them.
+// that needs more of them.
 constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_AXIS == 0 &&
                      TILE_U >= 8 && BESIDE <= 4;
 constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0) : 4;

@@ -2,7 +2,7 @@
 //
 // The output is written in aligned words of 16 bytes. A run is not shorter than a word, so a word
 // has bytes of one run or of two. The bytes of a run are read in the one or two aligned words of the
-// source that they lie across, which are combined in registers. Where these words may have bytes of
+// source that they extend over, which are combined in registers. Where these words may have bytes of
 // other arrays, the bytes are read one by one. The bytes before the first word of the output and
 // after its last one move one by one, too.
 //
@@ -72,7 +72,7 @@ struct Pair {
     }
 };
 
-// Replace the bytes of a word from number `part` on by those of another.
+// Replace the bytes of a word from number `part` on by the bytes of another.
 INLINE void replace(Bytes &word, const Bytes &other, int part) {
 #pragma unroll
     for (int bank = 0; bank < WORD / 4; ++bank) {
@@ -83,7 +83,7 @@ INLINE void replace(Bytes &word, const Bytes &other, int part) {
     }
 }
 
-// Return whether the two words that 16 bytes lie across have only bytes of the source.
+// Return whether the two words that 16 bytes extend over have only bytes of the source.
 INLINE bool in_source(const Params &params, const byte *src, const byte *at) {
     return (uint64)(at - misalignment(at) - src - params.lowest) < params.readable;
 }
@@ -123,7 +123,7 @@ INLINE void move(const Params &params, const Tile &tile, unsigned number) {
     }
 }
 
-// Eight blocks, which is all that a multiprocessor takes, have enough bytes in flight.
+// Eight blocks, the most that fit a multiprocessor, have enough bytes in flight.
 extern "C" __global__ void __launch_bounds__(THREADS, 8)
     runs(const Params params, const Pointers pointers) {
     __shared__ __align__(16) byte starts[RUNS * sizeof(Start)];

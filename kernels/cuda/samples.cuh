@@ -4,8 +4,8 @@
 // samples are contiguous along V within U, if strides allow, and the batch along the axis LAST. A
 // *line* is the part of a sample at one position of R and all others but U and V.
 //
-// A position of U in a line is a pixel of PIXEL items, those of V; of selected channels, all items of
-// a pixel of the samples, in which those of V have the positions ORDER (walk.cuh).
+// A position of U in a line is a pixel of PIXEL items, the positions of V. If channels are selected, it
+// is a whole pixel of the samples, which has the positions of V at ORDER (walk.cuh).
 //
 // Addresses, sizes and taps differ between samples, and are in a table in device memory, which
 // collate.py describes. Positions outside of a sample are filled; INSIDE: there are none.
@@ -20,7 +20,7 @@ constexpr int R = 0, U = 1, V = 2;
 // index x: itself, or its entry in a table.
 struct Side {
     int64 from;       // bytes from x to x + 1
-    int64 low, high;  // an x outside of them lies outside of the sample
+    int64 low, high;  // an x outside of them is outside of the sample
     int64 map;        // offset of the table of indices; 0: there is none
     int64 taps;       // offset of the tap table of a resized axis; 0: it is not resized
     int64 tap_bytes;  // of a position in the tap table
@@ -123,7 +123,7 @@ struct Line {
     int begin, end;    // items that are read in words, since all bytes around them are the sample's
     unsigned sample;
     bool is_inside;    // not outside of the sample
-    bool is_reversed;  // `first`, `begin` and `end` are those of the last position of U, and backward
+    bool is_reversed;  // `first`, `begin` and `end` refer to the last position of U, and backward
 
     // Go to a position along an axis that is not resized.
     INLINE void go(const byte *table, const Sample &of, const Along &along, int64 place) {
@@ -147,7 +147,7 @@ struct Line {
         return is_packed && (INSIDE || (v.low <= 0 && v.high >= PIXEL));
     }
 
-    // Choose the items around which words lie in the sample, of which `before` and `after` are the
+    // Choose the items whose surrounding words are in the sample, which has `before` and `after`
     // bytes before and after the first item.
     INLINE void choose_words(const Side &u, int64 before, int64 after) {
         const int64 room = (after - WORD) / BYTES, size = (int64)columns * PIXEL + PER;
@@ -164,7 +164,7 @@ struct Line {
     }
 };
 
-// Read an item of a line, which may lie outside of the sample.
+// Read an item of a line, which may be outside of the sample.
 INLINE Item read_item(const Windows &windows, const byte *table, const byte *samples,
                       const Line &line, int item, int64 offset, bool exists) {
     const Sample &sample = sample_at(windows, table, line.sample);
@@ -189,7 +189,7 @@ INLINE int item_of(const Line &line, int item) {
     return (line.columns - 1 - item / PIXEL) * PIXEL + item % PIXEL;
 }
 
-// Read the neighbors of an item of a line, of which all bytes around them are the sample's.
+// Read the neighbors of an item of a line; all bytes around them belong to the sample.
 INLINE Items<Item, PER> read_word(const byte *at) {
     const unsigned by = (unsigned)(uint64)at % WORD;
     Items<Item, PER> word;
@@ -207,7 +207,7 @@ struct Place {
         at[MIDDLE] = item % extent(MIDDLE), at[FIRST] = item / extent(MIDDLE);
     }
 
-    // Return the item `i` places behind the first one of a word. JOINED: a word may extend over
+    // Return the item `i` places after the first one of a word. JOINED: a word may extend over
     // several positions of U.
     INLINE Place next(int i) const {
         Place place = *this;

@@ -18,7 +18,7 @@ from ...planning.loops import Loop, SourcePixel, source_pixel
 WORD = 16  # bytes that a thread reads or writes at once
 THREADS = 256
 WARP = 32
-MAX_LOOPS = 12  # nested loops in a parameter block: outer loops, and those of fused axes and items
+MAX_LOOPS = 12  # nested loops in a parameter block: outer loops, and loops of fused axes and items
 MAX_COUNT = 1 << 31  # kernels divide smaller numbers only
 NO_LOOP = Loop(1, 0, 0, 0)
 
@@ -54,7 +54,7 @@ def channel_order(loop: Loop) -> tuple[Loop, tuple[int, ...]]:
 def pack_loops(nest: Sequence[Loop]) -> bytes:
     """Pack loops, outermost first. One of them may have a table of source offsets."""
     if len(nest) > MAX_LOOPS:
-        raise RuntimeError(f"{len(nest)} loops around a tile; kernels take {MAX_LOOPS}")
+        raise RuntimeError(f"{len(nest)} loops around a tile; kernels accept {MAX_LOOPS}")
     packed = b"".join(
         pack_divisor(loop.count, is_ordered=bool(loop.offsets))
         + pack_offsets(channel_order(loop)[0])
@@ -82,7 +82,7 @@ def pack_axis(fused: Sequence[Loop], tile: int) -> bytes:
 
 TILE_BYTES = 16384  # 64 per thread, all in flight at once; eight tiles fit any GPU
 MOST_BYTES = TILE_BYTES * 5 // 4  # of a tile that is fuller if it is slightly larger
-FEWER_BLOCKS = 0.8  # score factor of larger tiles, which take more registers and more rounds
+FEWER_BLOCKS = 0.8  # score factor of larger tiles, which need more registers and more rounds
 PADDED_BYTES = 2 * TILE_BYTES  # of a tile with padded rows; a block has 48 KB at most
 # Bandwidth of device memory: full for long rows, 7 % less for 128 bytes, 23 % less for 32.
 LOST_BYTES = 10
@@ -124,7 +124,7 @@ class TileAxis:
         return () if self.follow else self.loops[:1]
 
     def words(self, item: int) -> list[int]:
-        """Return the bytes that a word must divide so that it does not cross a gap."""
+        """Return the sizes in bytes that a word must divide to stay within contiguous memory."""
         return [] if self.follow else [self.low.count * item]
 
 
@@ -138,7 +138,7 @@ def fit_axes(
     """
     axes = [TileAxis(tuple(rows)), TileAxis(tuple(run))]
     read, written = rows[-1].count * rows[-1].src, run[-1].count * run[-1].dst
-    # The axis with fewer contiguous bytes takes a loop that follows both.
+    # The axis with fewer contiguous bytes gets a loop that follows both.
     for index in (0, 1) if min(LINE, read) <= min(LINE, written) else (1, 0):
         axes[index] = _fit_axis(axes[index].loops, outer, index + 1, USUAL[item])
     few = is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
@@ -234,7 +234,7 @@ def choose_tile(
 
 # What tiles and lines have taken on an H100 (2026-11-26), relative to a copy: the time of full
 # tiles, and of lines that are written, also from several rows at once, and bytes that each row
-# takes in addition, and more if it begins or ends within a sector.
+# needs in addition, and more if it begins or ends within a sector.
 FULL_TIME, MERGE_TIME, BESIDE_TIME = 1.04, 1.06, 1.14
 READ_LOST, READ_CUT, WRITE_LOST, WRITE_CUT = 7, 15, 12, 136
 # Tiles that are partly empty, or overlap, lose less time than space.
@@ -243,7 +243,7 @@ APART_SHARE = 0.75  # the speed if an axis has gaps
 
 
 def lost_bytes(alignment: int, *, is_read: bool) -> float:
-    """Return the bytes that a row takes in addition to its own.
+    """Return the overhead of a row in bytes.
 
     `alignment`: bytes that divide the addresses of its beginning and its end.
     """
@@ -275,7 +275,7 @@ def tile_share(
 
 
 def _row_time(length: int, axis: TileAxis, item: int, across: int, lost: float) -> float:
-    """Return the additional time of rows of a length, over that of their bytes."""
+    """Return the relative overhead of rows of this length."""
     if length >= axis.low.count and across == axis.low.count * item:
         return 0.0
     return lost / (min(length, axis.count if axis.follow else axis.low.count) * item)
@@ -285,7 +285,7 @@ def tile_groups(along: int, across: int) -> tuple[int, int]:
     """Return the tiles of a group, and the number of groups.
 
     `along` and `across`: the tiles along the output, and along the source. Blocks that run at the
-    same time take the tiles of a group at all places across, and so share the lines of memory at
+    same time move the tiles of a group at all places across, and so share the lines of memory at
     the borders of tiles on both sides.
     """
     groups = -(-along // GROUP) if across > 1 else 1
@@ -330,7 +330,7 @@ LEAST_ROW = 64  # minimum bytes of a row in a chunk
 LONG_ROW = 512  # bytes of a row that is worth gaps in the line
 MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
 STRETCHES = (1, 2, 4, *range(8, 129, 8))
-SMALL_IMAGE = 4 * TILE_BYTES  # a chunk takes several smaller images
+SMALL_IMAGE = 4 * TILE_BYTES  # a chunk has several smaller images
 TINY_IMAGE = TILE_BYTES // 4  # used instead if the rows of images are not multiples of a bank
 BANK = 4  # bytes of a word of a row, unless an item is larger
 MOST_PIXEL = 64  # bytes of a pixel that is read as a whole if only some channels are selected
@@ -352,7 +352,7 @@ class Lines(NamedTuple):
 
     @property
     def has_gaps(self) -> bool:
-        """True if images of pixels that follow each other in the rows are apart in the line."""
+        """True if consecutive images are not adjacent in the line."""
         return len(self.pixels.loops) > 1 and self.pixels.follow
 
 
@@ -360,7 +360,7 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
     """Return all ways to see the loops as packed pixels and planes, fewest channels first.
 
     Small images that follow each other in the line, or whose short rows do in the output, are
-    fused, so that a chunk takes several.
+    fused, so that a chunk has several.
     """
     candidates = []
     for split, line, rows, item, other in (
@@ -452,7 +452,7 @@ def line_share(lines: Lines, items: tuple[int, int], word: int, alignment: int, 
 
 
 def pixel_time(pixel: SourcePixel | None, planes: Loop, items: tuple[int, int]) -> float:
-    """Return the time of reading whole pixels, over that of reading only their selected items."""
+    """Return the time of reading whole pixels, relative to reading only their selected items."""
     if pixel is None:
         return 1.0
     source, target = items
@@ -468,7 +468,7 @@ def _beside(lines: Lines) -> int:
 
 
 def choose_chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool) -> int | None:
-    """Return the pixels of a chunk; None if there are so many channels that rows are too short.
+    """Return the number of pixels in a chunk; None if rows are too short, due to many channels.
 
     `items`: item sizes in the source and in the rows; `word`: bytes of a row moved at once.
     """

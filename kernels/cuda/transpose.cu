@@ -7,15 +7,15 @@
 //   - LOAD bytes are read and STORE bytes are written at once: 16 where the host has proved that
 //     all rows begin on a multiple of 16, less where they do not;
 //   - or words are whole though rows begin anywhere (LOAD_SHIFTED, STORE_SHIFTED): one that is read
-//     is made of the two that it lies across, in registers; what is written of a row begins and ends
+//     is made of the two that it extends over, in registers; what is written of a row begins and ends
 //     with a sector of memory, since parts of sectors cost several times as much, and a tile holds a
 //     sector's places more along the run than the next one is away, so that no row is cut between
-//     two tiles. What lies at the very ends moves item by item, and no byte outside of a row is
+//     two tiles. Items at the very ends are moved one by one, and no byte outside of a row is
 //     touched;
 //   - items of less than 4 bytes are put together, on their way in, with their neighbours along
 //     the run, so that shared memory is written in whole banks.
 //
-// The tile lies in shared memory in the output's order. The 16-byte columns of 128 bytes are
+// The tile is in shared memory in the output's order. The 16-byte columns of 128 bytes are
 // exchanged (XOR) by the place along `rows`, so that LANES threads that write neighbours along
 // `rows`, beside others along the run, and eight that read neighbours along the run all meet
 // different banks, and 16 bytes stay together.
@@ -30,13 +30,13 @@ struct Params {
     // words may begin. Else 0.
     int64 lowest;
     uint64 readable;
-    // The tiles along the run are divided into groups. Blocks next to each other take the tiles of a
+    // The tiles along the run are divided into groups. Blocks next to each other move the tiles of a
     // group for a part of the rows, then for the next part: so they share lines of both sides.
     Divisor group, groups;
 };
 
 // ROWS_LOOPS, RUN_LOOPS: an axis is one loop or two, which FOLLOW each other without a gap on the
-// side where the axis is contiguous, or not; then no word that is moved lies across the gap.
+// side where the axis is contiguous, or not; then no word that is moved crosses the gap.
 constexpr int ONE = 1, FOLLOW = 2, APART = 3;
 
 typedef Span<ROWS_LOOPS != ONE> Rows;
@@ -49,8 +49,8 @@ constexpr int SECTOR = 32;  // bytes that memory transfers at once
 constexpr int OVERLAP = STORE_SHIFTED ? SECTOR / OUT : 0;  // places that the next tile has, too
 
 // How threads share the words that a tile is read in: LANES of them are next to each other along a
-// source row, so many ABREAST on groups of rows next to each other, and DEEP of these one behind
-// the other. A thread then takes words ACROSS these groups, and ALONG the rows. A power of two needs
+// source row, ABREAST of these on groups of rows next to each other, and DEEP of those one after
+// the other. A thread then moves words ACROSS these groups, and ALONG the rows. A power of two needs
 // fewest instructions; where neighbors would read less than half a sector together, a short row is
 // read by as many threads as it has words, and the last threads of the block read nothing.
 constexpr int WORDS = TILE_ROWS / PER_LOAD, GROUPS = TILE_RUN / PACK;
@@ -152,7 +152,7 @@ INLINE void load(const Params &params, const byte *src, const byte *lowest, cons
 }
 
 // Write the tile: threads next to each other write along the run. Words that are shifted begin
-// `ahead`, and those of the last sector that there is room for are not written: the next tile begins
+// `ahead`, and words of the last sector that there is room for are not written: the next tile begins
 // with them. The items before the first word of a row and after its last one are written one by one.
 template <bool WHOLE>
 INLINE void store(const Params &params, byte *dst, const byte *coefficients, int64 coef,

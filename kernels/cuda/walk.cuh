@@ -32,7 +32,7 @@ struct Offsets {
     }
 };
 
-// ORDER: where channels that are not evenly spaced lie in the source, as numbers of steps. They are
+// ORDER: the positions in the source of channels that are not evenly spaced, as numbers of steps. They are
 // a loop of a nest, or with PLANES_ORDERED the planes of a kernel.
 #ifdef ORDER
 constexpr bool IS_ORDERED = true;
