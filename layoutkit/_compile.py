@@ -62,7 +62,7 @@ def _graph_args(
     return pattern, keywords_json, list(options.sizes), list(options.sizes.values())
 
 
-# The imports below do not take `fork.init_lock`, because torch.compile cannot trace a lock.
+# The imports below do not acquire `fork.init_lock`, because torch.compile cannot trace a lock.
 
 
 def in_graph(converter: Any, x: Any, out: Any) -> Any:

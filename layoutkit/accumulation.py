@@ -50,7 +50,7 @@ def accumulate(
     layout : str
         The layout of the sum.
     dtype : dtype, optional
-        The dtype of the sum. Default: that of `out`, else NumPy's promotion of the parts' dtypes.
+        The dtype of the sum. Default: the dtype of `out`, else NumPy's promotion of the parts'.
     out : array, optional
         An array of the sum's shape and dtype to write to. It must not share memory with a part.
     **sizes : int
@@ -89,7 +89,7 @@ FAST_PATHS: dict[int, Callable[[Accumulator, Sequence[Any], Any], Any]] = {}
 class Accumulator:
     """A sum of arrays in fixed layouts, planned once and called for batch after batch.
 
-    Takes the layouts of the parts, and the other arguments of `accumulate`.
+    Accepts the layouts of the parts, and the other arguments of `accumulate`.
 
     >>> import numpy as np
     >>> add = Accumulator(("bchw", "bhwc"), "bhwc")

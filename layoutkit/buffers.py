@@ -67,7 +67,7 @@ def size_class(nbytes: int) -> int:
     """Return `nbytes` rounded up to a quarter of a power of two, at least 256.
 
     Batch sizes vary a little (the last batch, a crop), and batches of one size class share blocks.
-    Quarters bound the waste at 25 % of addresses (untouched pages take no memory).
+    Quarters bound the waste at 25 % of addresses (untouched pages occupy no memory).
     """
     if nbytes <= _SMALLEST:
         return _SMALLEST
@@ -133,7 +133,7 @@ def set_limit(nbytes: int) -> None:
 
     The limit starts at LAYOUTKIT_BUFFERS_LIMIT (such as 512M; read when memory is first needed),
     else at 2 GiB or an eighth of the memory of the machine or of the container, whichever is less.
-    Zero turns reuse off. Memory of arrays in use is not limited. Raises ArgumentError if `nbytes`
+    Zero disables reuse. Memory of arrays in use is not limited. Raises ArgumentError if `nbytes`
     is not an int >= 0.
     """
     _pool.set_limit(_checked_limit(nbytes))
@@ -165,7 +165,7 @@ def empty_with_address(
 ) -> tuple[npt.NDArray[Any], int]:
     """Return an array as `empty` does, and the address of its first byte.
 
-    The pool knows the address; getting it from an array takes 0.8 us. The caller has checked that
+    The pool knows the address; reading it from an array takes 0.8 us. The caller has checked that
     `dtype` does not hold Python objects.
     """
     if not isinstance(dtype, np.dtype):
@@ -224,7 +224,7 @@ class _Pool:
         return block
 
     def give_back(self, block: Block, _: object = None) -> None:
-        """Take back a block that is no longer in use."""
+        """Store a block that is no longer in use."""
         self._lent.discard(block)
         if block.size > self._limit:  # keeping it would evict all other blocks
             self._forget(block)
@@ -259,7 +259,7 @@ class _Pool:
                 self._forget(block)
 
     def before_fork(self) -> None:
-        """Take the lock, so that the counters are consistent in the child.
+        """Acquire the lock, so that the counters are consistent in the child.
 
         `fork.init_lock` comes first, as its owner may return memory.
         """
@@ -277,7 +277,7 @@ class _Pool:
         self.clear()
 
     def _larger(self, size: int) -> Block | None:
-        """Take an idle block of up to twice the size; return None if there is none."""
+        """Remove an idle block of up to twice the size; return None if there is none."""
         largest = 2 * size
         while (size := size_class(size + 1)) <= largest:
             try:
@@ -325,7 +325,7 @@ class _Pool:
 
     @staticmethod
     def _oldest(shelf: deque[Block]) -> Block | None:
-        """Take the block that was idle longest; None if another thread emptied the shelf."""
+        """Remove the block that was idle longest; None if another thread emptied the shelf."""
         try:
             return shelf.popleft()
         except IndexError:
@@ -343,8 +343,8 @@ def _checked_limit(nbytes: int) -> int:
     limit = as_int(nbytes)
     if limit is None or limit < 0:
         raise ArgumentError(
-            f"set_limit takes the number of bytes of idle memory, an int >= 0, not "
-            f"{nbytes!r}; 0 turns reuse off"
+            f"set_limit needs the number of bytes of idle memory, an int >= 0, not "
+            f"{nbytes!r}; 0 disables reuse"
         )
     return limit
 

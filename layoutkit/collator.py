@@ -75,19 +75,19 @@ _DRAWN_EXAMPLES = {
 class Collator:
     """A collation of samples, planned once and called for batch after batch.
 
-    A Collator takes the arguments of `collate`, except those of a single call: the samples,
+    A Collator accepts the arguments of `collate`, except the ones of a single call: the samples,
     `indices` and `out`.
 
     `offset`, `crop` and `flip` can be given to a call or, as one value for all samples, to the
-    Collator; those of the call are used if both are. A Collator can also draw them for each sample:
+    Collator; the call's are used if both are given. A Collator can also draw them for each sample:
 
     offset, flip : "random", or a dict with "random" for some axes
         The start of each window is drawn uniformly, and half of the windows are flipped. "random"
-        alone stands for all axes with a window, or for a flip along w.
+        alone means all axes with a window, or a flip along w.
     crop : "random", or {"scale": (0.08, 1), "ratio": (3 / 4, 4 / 3)}
         With `resize`: parts of images, of a share of the area and an aspect ratio (width / height)
         within these bounds, drawn like torchvision's RandomResizedCrop: the share uniformly, the
-        ratio by its logarithm, and the place uniformly. If ten draws lie outside of the image, the
+        ratio by its logarithm, and the place uniformly. If ten draws are outside of the image, the
         largest central part with a ratio within the bounds is taken.
     seed : int
         Random values depend on the seed, and on `positions` and `epoch` of a call.
@@ -332,7 +332,7 @@ class Collator:
     ) -> Placement:
         """Return the placement of a sample of `shape` in its window, to map points and boxes.
 
-        `offset`, `flip` and `crop` are those of the call, or the fixed ones of this Collator.
+        `offset`, `flip` and `crop` come from the call, or are the fixed ones of this Collator.
 
         >>> letterbox = Collator("hwc->bchw", h=640, w=640, resize="bilinear", fit="pad")
         >>> letterbox.placement((480, 1280, 3))
@@ -364,7 +364,7 @@ class Collator:
             cures = [_DRAWN_EXAMPLES[name] for name in own.random_args]
             raise ArgumentError(
                 f"{' and '.join(own.random_args)} of this Collator are drawn for each sample, so "
-                f"a placement needs those of the sample, as in {', '.join(cures)}"
+                f"a placement needs the sample's, as in {', '.join(cures)}"
             )
         args = args.completed(own.fixed())
         placed = place_resized(options, axes, np.array([sizes], np.int64), args)[1]
@@ -377,7 +377,7 @@ class Collator:
 
     @staticmethod
     def _stack_items(values: list[Any]) -> Any:
-        """Return the items of samples that are not collated as one item of the batch."""
+        """Stack the items of samples that are not collated into one item of the batch."""
         return stack_values(values, lambda arrays: collate(arrays, "...->b..."))
 
     @property
@@ -395,20 +395,20 @@ class Collator:
             return (samples,)
         if indices is not None:
             raise ArgumentError(
-                f'indices= selects samples of one array, but "{self.pattern}" takes a sequence of '
+                f'indices= selects samples of one array, but "{self.pattern}" needs a sequence of '
                 "arrays; select these from the sequence, or name the axis of samples on the left"
             )
         is_listed = isinstance(samples, list | tuple)
         if not is_listed and isinstance(samples, Mapping):
             raise ArgumentError(
-                f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays, '
+                f'samples is a {type_name(samples)}; "{self.pattern}" needs a sequence of arrays, '
                 "such as [*samples.values()]"
             )
         try:
             sequence = tuple(samples)  # an argument's __array__ may change a list
         except TypeError:
             raise ArgumentError(
-                f'samples is a {type_name(samples)}; "{self.pattern}" takes a sequence of arrays'
+                f'samples is a {type_name(samples)}; "{self.pattern}" needs a sequence of arrays'
             ) from None
         if not sequence:
             raise ShapeError("there are no samples; a batch has at least one")
@@ -422,7 +422,7 @@ class Collator:
         if len(shapes) == len(samples) and len({*shapes}) > 1:
             pattern = self._options.convert.pattern
             raise ShapeError(
-                f'"{pattern.text}" takes one array with the axis of samples, but the samples have '
+                f'"{pattern.text}" needs one array with the axis of samples, but the samples have '
                 f"different shapes, {shapes[0]} and others; omit that axis on the left, as "
                 f'in "{self._sample_layout}->{pattern.right}"'
             )
@@ -718,10 +718,10 @@ def collate(
         an int, or one per sample. Default: the whole sample.
     fit : "stretch", "cover" or "pad"
         With `resize`: "stretch" ignores the aspect ratio; "cover" resizes the largest central part
-        that has the aspect ratio of the result; "pad" scales the sample to lie inside the result,
-        centered or behind `pad_before`, and fills the rest (0 by default).
+        that has the aspect ratio of the result; "pad" scales the sample to fit inside the result,
+        centered or after `pad_before`, and fills the rest (0 by default).
     short_side : int, optional
-        With `resize`: scale samples so that their shorter side has this size, then take the
+        With `resize`: scale samples so that their shorter side has this size, then crop the
         central `sizes`.
     center : "round" or "floor"
         How half of an odd difference of sizes is rounded where a window, a crop or padding is
@@ -819,8 +819,8 @@ def _unpositioned(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
 
 def _random_in_graph() -> ArgumentError:
     return ArgumentError(
-        "this Collator draws windows for each call, and a compiled function would repeat those of "
-        "its first call; make batches outside of the compiled function"
+        "this Collator draws windows for each call, and a compiled function would repeat the "
+        "windows of its first call; make batches outside of the compiled function"
     )
 
 

@@ -164,7 +164,7 @@ def warmup(
             return [_warm_padding(conversion, pattern, **keywords)]
         return _load([conversion])
     if pattern is not None or shape is not None or keywords:
-        raise ArgumentError("warmup takes a pattern and a shape, or nothing; give both")
+        raise ArgumentError("warmup needs a pattern and a shape, or nothing; give both")
 
     return _load(image_plans(device))
 

@@ -116,7 +116,7 @@ _INTERNAL = {
 class Converter:
     """A conversion that is planned once and called for batch after batch.
 
-    A Converter takes the arguments of `convert`, except `x` and `out`.
+    A Converter accepts the arguments of `convert`, except `x` and `out`.
 
     >>> import numpy as np
     >>> to_planes = Converter("bhwc->bchw", dtype="float32", scale=1 / 255)
@@ -358,7 +358,7 @@ class Converter:
 
         Its pattern is reversed. Its cast to `dtype` rounds and clips (`casting="saturate"`), so
         that integer images are restored exactly. The dtype of x is unknown: by default floats stay
-        floats. Sizes of folded axes are those of this Converter. Values outside of `clip` are not
+        floats. Sizes of folded axes come from this Converter. Values outside of `clip` are not
         restored. Raises ArgumentError if scale is 0, `channels` is not a permutation, or there is
         a `pad_to`, after which the size of x is unknown.
 
@@ -550,10 +550,10 @@ def convert(
         per sample.
     clip : (lo, hi), optional
         Bounds that x is clipped to before the formula; one may be None. With `clip` alone, an
-        integer x keeps its dtype. At least one value of an integer dtype lies between them.
+        integer x keeps its dtype. At least one value of an integer dtype is between them.
     casting : "same_kind", "safe", "unsafe" or "saturate"
-        The allowed dtype changes, as in NumPy. "saturate" allows those of real numbers: casts to
-        integers round half to even and clip to the range of the dtype, and others are NumPy's.
+        The allowed dtype changes, as in NumPy. "saturate" allows all changes of real numbers: casts
+        to integers round half to even and clip to the dtype's range, and others are NumPy's.
     out : array, optional
         An array of the result's shape and dtype to write to. Any strides. It must not share memory
         with x.
@@ -721,7 +721,7 @@ def plan(
     ('split', 48168960)
 
     `print` shows the kernel and the reasons for its choice. `dtype`, the dtype of the result, and
-    other keywords are those of `convert`; planning for `device="cuda"` does not need a GPU.
+    other keywords equal those in `convert`; planning for `device="cuda"` does not need a GPU.
     """
     options = parse_options(pattern, dtype=dtype, device=device, **keywords)
     spec = ArraySpec.of(options.pattern.left, as_shape(shape), as_dtype(from_dtype), CPU)

@@ -25,7 +25,7 @@ _EXAMPLE_SIZES = {"b": 2, "c": 3, "d": 2, "f": 4, "h": 2, "t": 3, "w": 3}
 _DEFAULT_SIZE = 2
 _MAX_COLUMNS = 12
 _MAX_ROWS = 6
-_MAX_ELEMENTS = 4096  # of which only some rows are shown; further axes get size 1
+_MAX_ELEMENTS = 4096  # only some rows of them are shown; further axes get size 1
 
 # Red, green, blue, ... that colour-blind readers can tell apart, all dark enough for white text.
 _COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")

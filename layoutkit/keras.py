@@ -33,7 +33,7 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
             ...
         ])
 
-    Takes the arguments of `layoutkit.Converter`, and Keras' `name`. `dtype` is the dtype of the
+    Accepts the arguments of `layoutkit.Converter`, and Keras' `name`. `dtype` is the dtype of the
     result, or a DTypePolicy or its name, whose compute dtype it is. Without it, the result of
     `scale`, `mean` or `std` has the compute dtype of Keras' global policy, such as float16 for
     "mixed_float16", and other results have the dtype of the input; the input is not cast before,

@@ -129,7 +129,7 @@ def parse_number(name: str, value: Any) -> float:
         result = math.nan
     if not math.isfinite(result):
         shown = dict([value]) if isinstance(value, AxisConstants) else value
-        hint = "; std takes several" if name == "scale" and _is_sequence_of_several(value) else ""
+        hint = "; std accepts several" if name == "scale" and _is_sequence_of_several(value) else ""
         raise ArgumentError(
             f"{name} is {shorten(repr(shown), 60)}; give a finite real number{hint}"
         )
@@ -137,7 +137,7 @@ def parse_number(name: str, value: Any) -> float:
 
 
 def parse_clip(value: Any) -> Bounds | None:
-    """Return the bounds of `clip=(lo, hi)`, of which one may be None; raise if they are invalid."""
+    """Return the bounds of `clip=(lo, hi)`; one may be None. Raise if they are invalid."""
     if value is None:
         return None
     pair = _array("clip", value)
@@ -145,11 +145,11 @@ def parse_clip(value: Any) -> Bounds | None:
     is_pair = is_sequence and getattr(pair, "ndim", 1) == 1 and len(pair) == 2
     if not is_pair or all(bound is None for bound in pair):
         raise ArgumentError(
-            f"clip is {shorten(repr(value), 60)}; give (lo, hi), of which one may be None"
+            f"clip is {shorten(repr(value), 60)}; give (lo, hi); one of them may be None"
         )
     low, high = (_bound(*item) for item in zip(pair, (-math.inf, math.inf), strict=True))
     if not low <= high:
-        raise ArgumentError(f"clip is ({low}, {high}), in which nothing lies; give lo <= hi")
+        raise ArgumentError(f"clip is ({low}, {high}), which contain no number; give lo <= hi")
     return low, high
 
 
@@ -205,7 +205,7 @@ def _bound(value: Any, absent: float) -> float:
 
 def _along(axis: str, constant: float | AxisConstants | Traced) -> float | AxisConstants | Traced:
     if isinstance(constant, Traced):
-        raise ArgumentError("a constant that is traced is along axis c, in no dict")
+        raise ArgumentError("a constant that is traced is along axis c; it must not be in a dict")
     return AxisConstants(axis, constant.values) if isinstance(constant, AxisConstants) else constant
 
 
@@ -398,7 +398,7 @@ class Normalization(UncachedState):
         if self.clip[0] > high or self.clip[1] < low:
             raise ArgumentError(
                 f"clip={self._shown_clip()} of {source} x, whose values are {low} to {high}: none "
-                "lies between the bounds; give bounds in the units of x, before scale and mean"
+                "is between the bounds; give bounds in the units of x, before scale and mean"
             )
 
     def with_channel_order(self, order: Sequence[int]) -> Normalization:

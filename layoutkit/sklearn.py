@@ -30,11 +30,11 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
         make_pipeline(Convert("bhwc->bf", dtype="float32", scale=1 / 255), LogisticRegression())
 
-    Takes the arguments of `layoutkit.Converter`; `sizes` is a dict of the sizes of folded axes. X
+    Accepts the arguments of `layoutkit.Converter`; `sizes` is a dict of the sizes of folded axes. X
     has any number of axes, and may have NaN and infinity; lists and tables become arrays as in
     scikit-learn. X may also be a column or list of arrays, or of paths of image files, of one
-    shape; `Collate` takes any sizes. `fit` only stores the shape and dtype of X: `transform` works
-    without it, while `inverse_transform` and `get_feature_names_out` require it.
+    shape; `Collate` accepts any sizes. `fit` only stores the shape and dtype of X: `transform`
+    works without it, while `inverse_transform` and `get_feature_names_out` require it.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         return {name: size for name, size in move.named_sizes.items() if name in inner}
 
     def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
-        """Return X as an array; if it has two axes, check that its features are those of `fit`."""
+        """Return X as an array; if it has two axes, check that its features match `fit`."""
         left = self._converter().options.pattern.left
         X = _stacked(X)  # noqa: N806
         is_2d = (
@@ -226,7 +226,7 @@ class Collate(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _column(X: Any) -> list[Any] | None:  # noqa: N803
-    """Return the items of a list, or of one column, of images or paths; None for anything else."""
+    """Return a list, or one column, of images or paths as a list; None for anything else."""
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         X = X.to_numpy()[:, 0] if len(X.shape) == 2 and X.shape[1] == 1 else None  # noqa: N806
     elif hasattr(X, "to_numpy"):

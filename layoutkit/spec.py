@@ -93,7 +93,7 @@ _MEANING_TO_INTEGER = {
 class ArraySpec:
     """Axes, shape, dtype and device of an input or a result.
 
-    `axes` is the text of a layout and `dtype` anything that `as_dtype` takes; they are normalized
+    `axes` is the text of a layout and `dtype` anything that `as_dtype` accepts; they are normalized
     (no blanks, native byte order, "cuda:0" for "cuda"), so that equal specs compare equal.
 
     >>> spec = ArraySpec("b c h w", (64, 3, 224, 224), "float32")
@@ -159,7 +159,7 @@ def as_dtype(dtype: object) -> DType:
     >>> as_dtype("float32"), as_dtype(">i4") == np.dtype("int32"), as_dtype("bfloat16").itemsize
     (dtype('float32'), True, 2)
 
-    Raises DtypeError for anything else, and for None, which NumPy would take as float64.
+    Raises DtypeError for anything else, and for None, which NumPy would read as float64.
     """
     return _native(_read_dtype(dtype))
 
@@ -231,8 +231,8 @@ def dtype_kind(dtype: DType) -> str:
 def is_wide(kind: str, itemsize: int) -> bool:
     """Return True for the kind and item size of a dtype that has values which float32 rounds.
 
-    These are integers of at least 4 bytes and floats of at least 8. A formula of such a source and
-    a sum with such a part are computed in float64.
+    These are integers of at least 4 bytes and floats of at least 8. Formulas of these sources and
+    sums with these parts are computed in float64.
 
     >>> is_wide("i", 4), is_wide("u", 2), is_wide("f", 4), is_wide("f", 8)
     (True, False, False, True)

@@ -50,7 +50,7 @@ _LARGE = 1 << 20  # bytes of a batch; torch stacks smaller ones faster
 class Convert(_torch.nn.Module):  # type: ignore[misc]  # torch has no types here
     """A conversion as a module: a layer of a model, or a transform.
 
-    Takes the arguments of `layoutkit.Converter`. It does not have parameters or state. Additional
+    Accepts the arguments of `layoutkit.Converter`. It does not have parameters or state. Additional
     arguments of a call, such as labels in transforms of torchvision, are returned unchanged.
     The result is always a tensor, also of PIL images and arrays. Works in `nn.Sequential`, in
     torchvision's `v2.Compose`, under `torch.compile` and `torch.export`, but not with
@@ -88,7 +88,7 @@ class Convert(_torch.nn.Module):  # type: ignore[misc]  # torch has no types her
 class Collator(_ArrayCollator):
     """A Collator whose batches are tensors: a `collate_fn` for samples of any size.
 
-    Takes the arguments of `layoutkit.Collator`. Samples may be arrays, tensors or PIL images, or
+    Accepts the arguments of `layoutkit.Collator`. Samples may be arrays, tensors or PIL images, or
     tuples and dicts of them and other items, such as (image, label). Numbers, and arrays of one
     shape, are stacked; arrays that differ in shape, such as boxes, are a list of tensors, and other
     items a list. In a worker of a DataLoader, the batch is written to shared memory at once.
@@ -242,7 +242,7 @@ def _check_alike(samples: Sequence[Any]) -> None:
             raise ShapeError(
                 f"sample {i} has shape {tuple(sample.shape)}, but sample 0 has "
                 f"{tuple(first.shape)}; crop or resize all to one size with "
-                "layoutkit.torch.Collator as collate_fn, or take batches of one"
+                "layoutkit.torch.Collator as collate_fn, or make batches of one"
             )
         if sample.dtype != first.dtype:
             raise DtypeError(
@@ -266,7 +266,7 @@ def _as_tensors(items: Any) -> Any:
         return items
     try:
         return _as_tensor(items)
-    except LayoutkitError:  # a dtype that torch does not have, such as that of dates
+    except LayoutkitError:  # a dtype that torch does not have, such as a date's
         return items
 
 

@@ -1,7 +1,7 @@
 """Atomic file writes: a file gets its name only when it is complete.
 
 On Linux the file has no name while it is written, so that a killed process or a power cut leaves
-nothing behind. Elsewhere it is a hidden file beside the target, removed if writing fails.
+nothing. Elsewhere it is a hidden file beside the target, removed if writing fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_LINKS = _UNSUPPORTED | {errno.EPERM, errno.EACCES, errno.EMLINK, errno.EXDEV
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file that takes the name `path` when the block ends without an exception.
+    """Yield a new file that gets the name `path` when the block ends without an exception.
 
     Until then, and also if the block raises, an existing file at `path` is not changed. A link at
     `path` is followed, and an existing file's permissions are kept. Several threads, processes or
@@ -40,17 +40,17 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 class AtomicFiles:
-    """A context manager of new files, which take their names together, as `replace_atomically`.
+    """A context manager of new files, which get their names together, as `replace_atomically`.
 
-    Every file is complete on the disk before the first one takes its name. If a name cannot be
-    taken, the files that had the other names get them back, unless the file system has no links.
+    Every file is complete on the disk before the first one gets its name. If a name cannot be
+    given, the files that had the other names get them back, unless the file system has no links.
     """
 
     def __init__(self) -> None:
         self._files: list[_NewFile] = []
 
     def open(self, path: Path) -> BinaryIO:
-        """Return a new file that takes the name `path` when the block ends."""
+        """Return a new file that gets the name `path` when the block ends."""
         path = resolve_links(path)
         with _replace_name_in_errors(path):
             self._files.append(_NewFile(path, *_create(path)))
@@ -119,7 +119,7 @@ class _NewFile:
             self.file.close()  # Windows cannot rename an open file
 
     def rename(self, keep_old: bool) -> None:
-        """Give the file its name; with `keep_old`, `undo_rename` can take it back."""
+        """Give the file its name; with `keep_old`, `undo_rename` can revert it."""
         with _replace_name_in_errors(self.path):
             if keep_old:
                 self.is_first = not self.path.exists()
@@ -197,7 +197,7 @@ def _write_zeros(file: BinaryIO, nbytes: int) -> None:
 
 @contextmanager
 def name_in_errors(path: object) -> Iterator[None]:
-    """Name `path` in any OSError that has no file name, such as those of reading and writing."""
+    """Name `path` in any OSError that has no file name, such as errors of reading and writing."""
     try:
         yield
     except OSError as error:

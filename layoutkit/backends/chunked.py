@@ -1,7 +1,7 @@
 """The adapter base class for arrays in chunks that are computed lazily: one conversion per chunk.
 
 Axes that a conversion only moves keep their chunks, and so does the first axis of a fold. Axes
-inside a fold and the channel axis under `channels=` must lie in one chunk; they are rechunked with
+inside a fold and the channel axis under `channels=` must be in one chunk; they are rechunked with
 a warning, since rechunking moves bytes between workers. Errors are raised when the graph is built.
 
 A conversion of a chunk uses one thread, because the other cores work on other chunks.
@@ -49,7 +49,7 @@ class BlockwiseJob(NamedTuple):
     """A blockwise computation, and the axes and chunks of its result.
 
     name, identity  jobs on one array with equal name and identity are the same job
-    function        takes a block of every array, and `kwargs` as keywords
+    function        called with a block of every array, and `kwargs` as keywords
     axes            of the result; those that the first array also has number its blocks
     chunks          of the result, along those axes whose chunks are not the first array's
     """
@@ -100,7 +100,7 @@ class ChunkedAdapter(Adapter):
 
     @abstractmethod
     def count_tasks(self, result: Any, x: Any) -> int:
-        """Return the number of tasks that the graph of a result has in addition to those of x."""
+        """Return the number of tasks that the graph of a result has in addition to x's."""
 
     # -- common to all libraries -----------------------------------------------------------
 

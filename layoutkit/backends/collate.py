@@ -45,7 +45,7 @@ from .symbolic import ArrayNamespace
 def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
     """Return all adapters, the number of the one to collate with, and if operations are recorded.
 
-    The adapter is that of the first sample whose operations are recorded, or else of the first
+    The adapter belongs to the first sample whose operations are recorded, or else to the first
     sample. Recorded windows must be built with the operations of the adapter's library.
     """
     adapters = [adapter_for_any(sample) for sample in samples]

@@ -163,7 +163,7 @@ class ListAdapter(Container):
     def _item_like(self, first: Any, item: Any, arg_name: str) -> Any:
         """Return an item of another library as an array of the library of the first item."""
         array = self._read_item(item, arg_name)
-        # torch warns about read-only memory, such as that of jax.
+        # torch warns about read-only memory, such as jax's.
         return self._adapter_of(first).from_numpy(
             array if array.flags.writeable else array.copy(), first
         )

@@ -72,7 +72,7 @@ class Cubed(ChunkedAdapter):
         )
 
     def count_tasks(self, result: Any, x: Any) -> int:
-        """Return the number of tasks that the plan of `result` has in addition to those of x."""
+        """Return the number of tasks that the plan of `result` has in addition to x's."""
         before = x._plan.dag
         after = result._plan.dag
         added = [node for name, node in after.nodes(data=True) if name not in before]

@@ -1,4 +1,4 @@
-"""Adapters of arrays on GPUs: CuPy's, and those of libraries that share memory with CuPy.
+"""Adapters of arrays on GPUs: CuPy's, and arrays of libraries that share memory with CuPy.
 
 A GPU adapter also returns the address and strides of an array (`device_array`), allocates arrays,
 and returns the stream on which the library's users expect work. CuPy is imported only by the
@@ -261,7 +261,7 @@ class CudaAdapter(Adapter):
     ) -> DeviceArray:
         """Return the memory of the caller's output, on the device of the array called `name`.
 
-        `adapter` is that of `out`, or None if `out` is not on a GPU.
+        `adapter` belongs to `out`; None if `out` is not on a GPU.
         """
         if adapter is None:
             check_same_device(first, name, CPU, f"out, a {type_name(out)},")

@@ -25,7 +25,7 @@ class Pandas(Container):
     """
 
     def read(self, x: Any, arg_name: str) -> Any:
-        """Return the values; those of a table in the dtype that holds all of its columns."""
+        """Return the values; a table's in the dtype that holds all of its columns."""
         pandas = sys.modules["pandas"]
         if isinstance(x, pandas.DataFrame):
             return self._table(x, arg_name)
@@ -44,7 +44,7 @@ class Pandas(Container):
         """Return the values of a table; raise DtypeError if no dtype holds all columns."""
         if object in {*x.dtypes}:
             raise _no_common_dtype(x, arg_name)
-        if any(map(_is_extension, x.dtypes)):  # of which pandas would make objects
+        if any(map(_is_extension, x.dtypes)):  # pandas would convert them to objects
             columns = [self.read(x.iloc[:, i], arg_name) for i in range(x.shape[1])]
             kinds = {column.dtype.kind for column in columns}
             is_common = kinds <= {*"iuf"} or len(kinds) == 1
@@ -80,7 +80,7 @@ class Polars(Container):
     """The adapter of Series and DataFrame; a column of arrays or equal-length lists is a batch."""
 
     def read(self, x: Any, arg_name: str) -> Any:
-        """Return the values; those of a table in the dtype that holds all of its columns."""
+        """Return the values; a table's in the dtype that holds all of its columns."""
         polars = sys.modules["polars"]
         columns = x.get_columns() if isinstance(x, polars.DataFrame) else [x]
         for series in columns:
@@ -112,7 +112,7 @@ class PyArrow(Container):
             shape = x.type.shape
             order = x.type.permutation
             values = _values(x.storage, arg_name).reshape(len(x), *shape)
-            # The i-th axis of the tensor is the permutation[i]-th that lies in memory.
+            # The i-th axis of the tensor is the permutation[i]-th in memory.
             return values if order is None else values.transpose(0, *(axis + 1 for axis in order))
         return _values(x, arg_name)
 

@@ -40,7 +40,7 @@ def take_channels(options: ConvertOptions, adapter: Adapter, x: Any, *, pads: bo
 def scatter_channel_grad(
     gradient: Any, move: Permutation, picks: ChannelSelection, dtype: DType
 ) -> Any:
-    """Return the gradient of x from that of the selected channels.
+    """Return the gradient of x from the gradient of the selected channels.
 
     It is 0 for channels that were not selected, and a sum if one was selected several times.
 
@@ -65,7 +65,7 @@ def scatter_channel_grad(
 
 
 def _namespace_of(gradient: Any, purpose: str, *functions: str) -> Any:
-    """Return the module whose functions take the gradient: numpy, or that of its library.
+    """Return the module whose functions accept the gradient: numpy, or its library's.
 
     Raises ArgumentError, which names the purpose, if the module lacks one of the functions.
     """

@@ -43,9 +43,9 @@ class ItemColumns(NamedTuple):
 
 
 def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns | None:
-    """Return the items of samples that are tuples, lists or mappings.
+    """Split samples that are tuples, lists or mappings into columns of items.
 
-    The item to collate is that of `key`, or else the first whose rank is that of the layout. If
+    The item to collate is at `key`, or else the first one with the rank of the layout. If
     there is none, but all items are arrays, the samples are arrays themselves: return None.
     """
     first = samples[0]
@@ -57,7 +57,7 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
         if not candidates:
             kinds = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
             raise ArgumentError(
-                f"a sample has no item of rank {layout.ndim}, that of {layout}: {kinds}; name the "
+                f"a sample has no item of rank {layout.ndim}, as {layout} needs: {kinds}; name the "
                 "item with key="
             )
         key = candidates[0]
@@ -85,7 +85,7 @@ def _structure(sample: Any, items: Mapping[Any, Any]) -> str:
 
 
 def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) -> Any:
-    """Return the items of a batch: numbers and arrays of one shape stacked, others in a list."""
+    """Stack the values of a batch if they are numbers or arrays of one shape; else list them."""
     first = values[0]
     if _are_numbers(values):
         stacked = np.array(values)

@@ -1,4 +1,4 @@
-"""`layoutkit batches`: turn labelled images into batches and measure the time of each stage.
+"""`layoutkit batches`: convert labelled images to batches and measure the time of each stage.
 
 Uses only the public names of `layoutkit.data`. `StageTimes` sums up the seconds of each stage.
 
@@ -340,7 +340,7 @@ def _process_batch(
 def _check_not_empty(times: StageTimes, request: BatchesRequest) -> None:
     if not times.records:
         raise DataError(
-            f"{request.source}: the epoch of this sampler has no batches; take a smaller "
+            f"{request.source}: the epoch of this sampler has no batches; use a smaller "
             f"--batch-size than {request.batch_size}, or another sampler"
         )
 

@@ -5,7 +5,7 @@ local temporary file, because its parts are written in any order, and is then up
 never see an incomplete file: object stores show an object only when its upload has ended, and on
 other file systems the upload goes to a hidden temporary name and is renamed.
 
-A slab is the range between two indices along one axis. The resident memory is that of one slab,
+A slab is the range between two indices along one axis. The resident memory is one slab,
 however large the file is. Files are read, not memory-mapped: if another process truncates a mapped
 file, the process is killed, whereas reading raises an error. Slabs that consist of many short runs
 are read several at a time, as one wide slab.

@@ -23,7 +23,7 @@ from ..spec import CASTINGS
 from ..watch.report import MIN_BYTES
 from .crop import Crop
 
-_MAX_DIGITS = 18  # digits, all of which fit into 64 bits
+_MAX_DIGITS = 18  # numbers of so few digits fit into 64 bits
 _CROP = re.compile(r"([^+]*?)(?:\+(\d+)\+(\d+)|\+?(center|centre)|\+?random:(\d+))?")
 
 
@@ -281,7 +281,7 @@ def _join_negative_numbers(words: Sequence[str]) -> list[str]:
 def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
     """Set SRC, DST and PATTERN of `convert`; return the unrecognized words.
 
-    argparse assigns all words before the first option to the first argument that takes several.
+    argparse assigns all words before the first option to the first argument that accepts several.
     """
     if any(word.startswith("-") and word != "-" for word in rest):
         return rest
@@ -316,7 +316,7 @@ def _unrecognized_message(command: str, unknown: Sequence[str]) -> str:
     elif all(_is_number(word) for word in unknown):
         fix = "separate numbers by commas, without spaces, such as 0.5,0.5,0.5"
     else:
-        fix = f"{command} takes one SRC: a folder, or a table of files"
+        fix = f"{command} accepts one SRC: a folder, or a table of files"
     return f"unrecognized arguments: {' '.join(unknown)}; {fix}"
 
 
@@ -437,7 +437,7 @@ def _add_image_options(
         f"(default: {default_fit})"
     )
     add("--fit", choices=_FIT_CHOICES, help=fit_help)
-    short_help = "scale the shorter side to N, and take the central part"
+    short_help = "scale the shorter side to N, and crop the center"
     add("--short-side", type=positive_int, metavar="N", help=short_help)
     add("--filter", choices=FILTERS, help="filter that resizes (default: bilinear)")
     add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
@@ -476,7 +476,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("pattern", metavar="PATTERN", type=pattern, nargs="?", help=pattern_help)
     add("--shape", type=shape, metavar="N,N,..", help="shape of the source of PATTERN")
     add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
-    add("--dtype", help="dtype of the result (default: that of the source)")
+    add("--dtype", help="dtype of the result (default: the source's)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
     add(
         "--loop", action="store_true", help="measure a loop with other work, on one and all threads"

@@ -3,8 +3,8 @@
 A chunk is a range along one axis: along the batch axis `b`, which may be the outermost axis of a
 fold, or along another axis if its chunks are longer contiguous runs of the files, or if a sample is
 larger than a chunk. A thread reads the next chunk of an array file while a chunk is converted and
-written. Memory is reused, so about two chunks are in memory at once. An array of which no axis is
-the outermost one of a group on both sides is one chunk.
+written. Memory is reused, so about two chunks are in memory at once. If no axis is outermost in
+its group on both sides, the array is one chunk.
 
 `apply_windows` implements `--flip`, and `--crop` for array files.
 """
@@ -180,7 +180,7 @@ def _choose_axis(
         return batch
 
     def rank(name: str) -> tuple[bool, int]:
-        """Prefer axes of which an index fits into a chunk, with long runs; else short indices."""
+        """Sort axes with an index that fits into a chunk first, then the longest runs."""
         left, right = axes.positions[name]
         count = _indices_per_chunk(source, target, axes.sizes[name], _CHUNK_BYTES)
         if count == 0:

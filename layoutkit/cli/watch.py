@@ -76,7 +76,7 @@ def _write(path: Path, make_text: Callable[[], str]) -> None:
 
 
 def _optionally(action: Callable[[], object]) -> None:
-    """Run an action; an error is a message, since the exit code is that of the program."""
+    """Run an action; an error is a message, since the exit code belongs to the program."""
     try:
         action()
     except Exception as error:

@@ -22,7 +22,7 @@ Run = Callable[[Sequence[Array], Array | None], Array]
 
 
 def make_sum(request: SumRequest, threads: int | None = None) -> Run:
-    """Return a function that sums arrays like those of a request into `out` or new memory."""
+    """Return a function that sums arrays like a request's into `out` or new memory."""
     if len(request.moves) > 1:
         return SumProgram(request, threads)
     mover = Program(plan_single_part(request, supports_float16), threads)

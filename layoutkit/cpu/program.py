@@ -104,7 +104,7 @@ class Program:
 
     Safe to call from many threads: only the cache of jobs is ever changed.
 
-    threads    the number of threads the conversion may use; None: that of `set_num_threads`
+    threads    the number of threads the conversion may use; None: as `set_num_threads`
     is_part    whether results are written past the caches, however small they are
     nbytes     the size of the constants, which are allocated beside the program
     """
@@ -271,7 +271,7 @@ def make_direct_call(
 
 
 def _describe(array: Array, start: int) -> Array:
-    """Return the words that describe an array."""
+    """Return the descriptor of an array: 64-bit words."""
     low, high = np.lib.array_utils.byte_bounds(array)
     first = data_pointer(array)
     fields = id(array.dtype), array.ndim, low - first, high - first, start
@@ -365,7 +365,7 @@ def fill_array(
 ) -> Array:
     """Return the converted fill values, of size 1 along axes where they are constant.
 
-    `shape` and `source` are those of x, `dtype` and `full` those of the result.
+    `shape` and `source` refer to x, `dtype` and `full` to the result.
     """
     fill_options, pixel = fill_conversion(options, shape, source)
     plan = make_single_plan(

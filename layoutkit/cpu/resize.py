@@ -62,7 +62,7 @@ AVERAGED = (EXACT - {"b1"}) | {"f8"}
 RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
 COLUMN_SHARE = 4  # source columns are transposed into 1 / COLUMN_SHARE of the L2 cache at a time
 SHARES = 16  # minimum chunks of a thread, so that threads end together
-WORK = 8  # resampling a byte takes as long as converting so many bytes
+WORK = 8  # the time of resampling a byte, in bytes converted
 
 
 class PlacedSamples(NamedTuple):
@@ -301,7 +301,7 @@ class ResizeProgram:
         }
 
     def _order(self, strides: Array, lengths: Array) -> str:
-        """Return the axes in the order of memory; those of size 1 keep their place."""
+        """Return the axes in the order of memory; axes of size 1 keep their place."""
         pairs = zip(self._sizes, strides.tolist(), lengths.tolist(), strict=True)
         steps = {x: 0 if length == 1 else abs(stride) for x, stride, length in pairs}
         moving = sorted((x for x in self._sizes if steps[x]), key=lambda x: -steps[x])
@@ -568,7 +568,7 @@ def _requests_of(
 ) -> tuple[Array, int]:
     """Return the requests for tap tables of `count` positions, and the largest number of taps.
 
-    The other arguments are those of each sample. There is a single request if they are all equal.
+    The other arguments have an entry per sample. There is a single request if all are equal.
     """
     rows = np.zeros((len(sizes), t.REQUEST), np.int64)
     rows[:, t.T_COUNT] = count
@@ -617,7 +617,7 @@ def nearest_positions(
 ) -> dict[int, Array]:
     """Return the nearest index in each sample of the positions of its window, by resized axis.
 
-    Indices are int64, a row for each sample; -1: the position lies outside of the sample, whose
+    Indices are int64, a row for each sample; -1: the position is outside of the sample, whose
     size is in `lengths`.
     """
     positions = {}

@@ -195,7 +195,7 @@ class DeviceCollateProgram:
     ) -> Plan:
         """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
         facts = shape, contiguous_strides(shape, dtype), dtype, first.device
-        # Resized windows are floats; the dtype of the samples is that of the batch.
+        # Resized windows are floats; the dtype of the samples is the batch's.
         key = (*facts, first.dtype, out and (out.shape, out.strides, out.dtype))
         plan = self._plans.get(key)
         if plan is None:
@@ -241,7 +241,7 @@ class _Samples(NamedTuple):
         return self.addresses + low, self.addresses + high + self.dtype.itemsize
 
     def alignment(self) -> int:
-        """Return the bytes, at most those of an item, that divide the addresses of all items."""
+        """Return the alignment of all items in bytes, at most the item size."""
         steps = self.strides[self.shapes > 1]
         divisors = map(int, map(np.gcd.reduce, (self.addresses, steps)))
         return gcd(self.dtype.itemsize, *divisors)
@@ -265,7 +265,7 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 class PlacedWindows(NamedTuple):
     """The positions of samples that windows read: a row per sample, a column per axis.
 
-    Position p of a window stands for index begins + p * steps of the sample. Resized axes: p is a
+    Position p of a window reads index begins + p * steps of the sample. Resized axes: p is a
     position of the crop, which taps (`placements`) refer to.
 
     window      the sizes of windows
@@ -289,7 +289,7 @@ class PlacedWindows(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """True if all positions lie inside of samples."""
+        """True if all positions are inside of samples."""
         counts = np.tile(np.array(self.window), (len(self.lengths), 1))
         if self.placements is not None and self.resized:
             counts[:, self.resized] = self.placements.sizes
@@ -392,7 +392,7 @@ def _written_by(plan: Plan, result: DeviceArray, letter: str, is_converted: bool
 
 
 class _Table:
-    """Bytes for a GPU, each part at a multiple of _ALIGNMENT; offset 0 stands for no part."""
+    """Bytes for a GPU, each part at a multiple of _ALIGNMENT; offset 0 means no part."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -416,8 +416,8 @@ class _Table:
         return np.frombuffer(b"".join(self._parts), np.uint8)
 
 
-class _Letter(NamedTuple):
-    """A letter of a sample's axis: its size, and that of the letters inside it."""
+class _AxisExtent(NamedTuple):
+    """The size of an axis and of the axes nested in it."""
 
     name: str
     axis: int
@@ -425,14 +425,16 @@ class _Letter(NamedTuple):
     inner: int
 
 
-def _letters_of(axes: SampleAxes, window: tuple[int, ...], sizes: dict[str, int]) -> list[_Letter]:
-    """Return the letters of samples. Only axes of one letter are cropped, resized or flipped."""
-    letters = []
+def _axis_extents(
+    axes: SampleAxes, window: tuple[int, ...], sizes: dict[str, int]
+) -> list[_AxisExtent]:
+    """Return the extents of samples. Only axes of one letter are cropped, resized or flipped."""
+    extents = []
     for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
         for number, name in enumerate(group):
             inner = prod(sizes[other] for other in group[number + 1 :])
-            letters.append(_Letter(name, axis, sizes[name] if len(group) > 1 else size, inner))
-    return letters
+            extents.append(_AxisExtent(name, axis, sizes[name] if len(group) > 1 else size, inner))
+    return extents
 
 
 def _prepare_launch(
@@ -460,20 +462,20 @@ def _prepare_launch(
     table = _Table()
     fills = _fill_of_samples(axes, placed, fill)
     fill_offset = table.add(fills.tobytes())
-    letters = _letters_of(
+    extents = _axis_extents(
         axes, placed.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
     base = int(samples.addresses.min())
-    starts, sides, heads = _sides(samples, placed, letters, table)
+    starts, sides, heads = _sides(samples, placed, extents, table)
     window = [
         WindowAxis(
-            letter.size,
-            written.steps.get(letter.name, 0),
-            int(letter.name == written.coef),
-            int(len(fill) > 1 and axes.sample.name(letter.name) == CHANNEL),
-            letter.axis in placed.resized,
+            extent.size,
+            written.steps.get(extent.name, 0),
+            int(extent.name == written.coef),
+            int(len(fill) > 1 and axes.sample.name(extent.name) == CHANNEL),
+            extent.axis in placed.resized,
         )
-        for letter in letters
+        for extent in extents
     ]
     step = written.steps[written.letter]
     fill_step = len(fill) if len(fills) > len(fill) else 0
@@ -489,7 +491,7 @@ def _prepare_launch(
             fill_offset,
             samples.alignment(),
             placed.is_inside,
-            _pixel_order(samples, placed, letters),
+            _pixel_order(samples, placed, extents),
         ),
         kernel_dtype_name(source) if is_float else item,
         epilogue,
@@ -501,7 +503,7 @@ def _prepare_launch(
 
 
 def _fill_of_samples(axes: SampleAxes, placed: PlacedWindows, fill: Array) -> Array:
-    """Return the fill values in the order of windows: of all samples, or those of each in turn."""
+    """Return the fill values in the order of windows: common ones, or each sample's in turn."""
     channel = axes.places().get(CHANNEL)
     if len(fill) == 1 or channel is None or not placed.flips[:, channel].any():
         return fill
@@ -509,7 +511,7 @@ def _fill_of_samples(axes: SampleAxes, placed: PlacedWindows, fill: Array) -> Ar
 
 
 def _sides(
-    samples: _Samples, placed: PlacedWindows, letters: list[_Letter], table: _Table
+    samples: _Samples, placed: PlacedWindows, extents: list[_AxisExtent], table: _Table
 ) -> tuple[Array, Array, dict[int, Array]]:
     """Return the starts, sides and heads of samples (see SampleTable).
 
@@ -532,27 +534,27 @@ def _sides(
         step = rows.strides[0] if len(rows) > 1 else 0
         tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(count)
         tables[2, :, axis] = rows.strides[1]
-        (number,) = (n for n, letter in enumerate(letters) if letter.axis == axis)
+        (number,) = (n for n, extent in enumerate(extents) if extent.axis == axis)
         heads[number] = rows.view(np.int32)[..., :2]
     fields = samples.strides * steps, low, high, *tables
-    sides = np.stack(fields, -1)[:, [letter.axis for letter in letters]]
-    for number, letter in enumerate(letters):
-        if letter.size != placed.window[letter.axis] or letter.inner > 1:
-            sides[:, number, 0] *= letter.inner
-            sides[:, number, 2] = letter.size
+    sides = np.stack(fields, -1)[:, [extent.axis for extent in extents]]
+    for number, extent in enumerate(extents):
+        if extent.size != placed.window[extent.axis] or extent.inner > 1:
+            sides[:, number, 0] *= extent.inner
+            sides[:, number, 2] = extent.size
     starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()
     return np.stack(starts, 1), sides, heads
 
 
 def _pixel_order(
-    samples: _Samples, placed: PlacedWindows, letters: list[_Letter]
+    samples: _Samples, placed: PlacedWindows, extents: list[_AxisExtent]
 ) -> PixelOrder | None:
     """Return selected channels of few in a pixel, which is as large in all samples."""
     if placed.channels is None:
         return None
     axis, order = placed.channels
     items = {*samples.shapes[:, axis].tolist()}
-    numbers = [n for n, letter in enumerate(letters) if letter.axis == axis]
+    numbers = [n for n, extent in enumerate(extents) if extent.axis == axis]
     if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= _MOST_ITEMS:
         return None
     with fork.init_lock:

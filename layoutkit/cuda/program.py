@@ -6,7 +6,7 @@ captured in a CUDA graph. Kernels are loaded once per alignment of x and the res
 `CachedLaunch` and `CachedSumLaunch` are the fast path for arrays of a layout that was converted
 before: the checks and the plan are valid for all arrays of that layout. Only the addresses remain
 to be checked: their alignment selects the kernel, and `out` must not overlap x. If the fast path
-does not apply, it returns False and the caller takes the normal path.
+does not apply, it returns False and the caller uses the normal path.
 
 `cast_into` casts before and after a conversion. A kernel casts if it supports both dtypes; the
 array's library casts where C leaves the value undefined, and other dtypes (complex, float8).
@@ -263,7 +263,7 @@ def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
 def aligned_output(out: DeviceArray | None, adapter: DeviceAdapter) -> Iterator[DeviceArray | None]:
     """Yield `out`, or, if it is unaligned, temporary memory that is copied to it after the block.
 
-    The temporary is contiguous, so its program is not that of `out`.
+    The temporary is contiguous, so its program differs from the program of `out`.
     """
     if out is None or out.is_aligned:
         yield out

@@ -135,7 +135,7 @@ class Epochs(ABC, Generic[T]):
         optional = {"partition"} & set(own) | {*self._extra_keys}
         if set(state) | optional != set(own) | optional:
             keys = sorted(state, key=str)
-            raise DataError(f"this state has {keys}, but that of a {name} has {sorted(own)}")
+            raise DataError(f"this state has {keys}, but a state of a {name} has {sorted(own)}")
         state = {**own, **state}
         numbers = {k: check_int(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), "records"}.difference(self._free(numbers["position"]))
@@ -157,7 +157,7 @@ class Epochs(ABC, Generic[T]):
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
         if numbers["position"] > last:
-            raise DataError(f"position {numbers['position']} is behind the epoch's end, {last}")
+            raise DataError(f"position {numbers['position']} is past the end of the epoch, {last}")
         return numbers["epoch"], numbers["position"]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class EpochIterator(Iterator[T]):
             if _is_busy(error):
                 raise DataError(
                     f"another thread waits for the next item of this loop over a "
-                    f"{type(owner).__name__}; let one thread take items and share them out"
+                    f"{type(owner).__name__}; let one thread read items and distribute them"
                 ) from None
             # A loop that failed has ended, and must not look like an epoch that is complete. The
             # position is kept, so a state taken now begins with the item that failed.

@@ -3,10 +3,10 @@
     RecordWriter        write a file, which appears when it is complete
     read_records        iterate over the records of a file, in order
     pack_image          the payload of an image record, from an encoded image, labels and an id
-    unpack_image        the ImageHeader and the encoded image of such a payload
+    unpack_image        the ImageHeader and the encoded image of a payload
     read_mean, write_mean   the file of a mean image
 
-The files are byte for byte those of MXNet. `open_index` gives random access to their records.
+The files equal MXNet's byte for byte. `open_index` gives random access to their records.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RecordWriter:
     Raises
     ------
     DataError
-        The path of the index is that of the file.
+        The index and the file have the same path.
     OSError
         A file cannot be written.
     """

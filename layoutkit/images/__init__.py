@@ -2,7 +2,7 @@
 
     read("photo.jpg")                        uint8 (height, width, 3): upright RGB
     fit(image, (224, 224))                   scaled to cover that size, then cropped
-    fit(image, (640, 640), "pad")            scaled to lie inside that size, then padded
+    fit(image, (640, 640), "pad")            scaled to fit inside that size, then padded
     placement(image.shape, (640, 640), "pad")    the offset and scale of that, to map boxes back
     Decoder((224, 224))                      encoded bytes to pixels: a processor of batches
     Reader()                                 the same at any size, for a Collator

@@ -4,7 +4,7 @@ The EXIF orientation is applied, an alpha channel is dropped, gray, palette and 
 16-bit values v are rounded to v / 257.
 
 Pillow decodes all formats. JPEGs are decoded by simplejpeg if it is installed: the same bits in
-less time. Pillow takes over for JPEGs that simplejpeg rejects or decodes only with a warning, and
+less time. Pillow decodes JPEGs that simplejpeg rejects or decodes only with a warning, and
 it reads the EXIF orientation of JPEGs that have a segment for it.
 """
 
@@ -183,7 +183,7 @@ def _open_source(source: Any) -> Iterator[IO[bytes]]:
     name = os.fsdecode(source)
     if "://" in name:
         raise ArgumentError(
-            f"{source} is a URL; read takes a path or bytes. To read the images of URLs in a "
+            f"{source} is a URL; read needs a path or bytes. To read the images of URLs in a "
             "table, use layoutkit.data.sampled_batcher(..., size=)"
         )
     with _error_context(name), open(source, "rb") as file:  # noqa: PTH123
@@ -216,7 +216,7 @@ def _hint_for(source: Any) -> str:
 
 @contextmanager
 def _error_context(name: str | None) -> Iterator[None]:
-    """Turn any error of a decoder into a DataError that names the file."""
+    """Convert any error of a decoder to a DataError that names the file."""
     prefix = "" if name is None else f"{name}: "
     try:
         yield

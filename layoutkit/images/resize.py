@@ -67,7 +67,7 @@ def fit(
         Height and width of the result.
     how : "cover", "pad" or "stretch"
         "cover" scales the image until it covers the size and crops it centrally; "pad" scales it
-        to lie inside the size, centered, and pads the rest (letterbox); "stretch" ignores the
+        to fit inside the size, centered, and pads the rest (letterbox); "stretch" ignores the
         aspect ratio.
     fill : number, or one for each channel, optional
         With "pad": the value of the padding, by default 0.
@@ -77,7 +77,7 @@ def fit(
         How half of an odd difference of sizes is rounded: to the nearest even number, or down.
     resize : "nearest", "bilinear", "bicubic", "lanczos" or "area"
         The filter of `collate`, which resizes the image. Bytes of "bilinear" are within 1 of
-        Pillow's. Pillow limits those of "bicubic" and "lanczos" to 0..255 after the rows, before
+        Pillow's. Pillow limits bytes of "bicubic" and "lanczos" to 0..255 after the rows, before
         the columns: they are within 1 where no value leaves this range, within 5 in photographs,
         and up to 70 apart at edges from 0 to 255. "nearest" is equal except at ties, and "area"
         is another filter than Pillow's BOX.
@@ -248,7 +248,7 @@ def _resize_opencv(pixels: Array, height: int, width: int) -> Array:
 def _pillow_channels(pixels: Array) -> int:
     """Return how many channels Pillow resizes in one call.
 
-    Not four: Pillow would take the fourth for alpha and weight the colors by it.
+    Not four: Pillow would treat the fourth as alpha and weight the colors by it.
     """
     return 3 if pixels.dtype == np.uint8 and pixels.shape[2] == 3 else 1
 
@@ -312,7 +312,7 @@ class Decoder:
     (224, 224, 3)
 
     Called as ``decoder(data, out=None)``, so it can be the `processor=` of `sampled_batcher`; with
-    `out` the pixels are written there. `data` is a source that `read` takes, or decoded pixels
+    `out` the pixels are written there. `data` is a source that `read` accepts, or decoded pixels
     (height, width, 3), which are only resized. The arguments are passed to `fit`. JPEGs are decoded
     at a half, a quarter or an eighth of their size if that is still at least twice the needed size.
     Decoders with equal arguments compare equal; they can be pickled.
@@ -403,9 +403,9 @@ class Reader:
     `sampled_batcher(collate=...)` uses one for files of images. With `min_size` (height, width),
     JPEGs are decoded at a half, a quarter or an eighth of their size if that is still at least
     twice as large, which takes less time and memory. The pixels are means of blocks, so results
-    differ by a few units from those of a full decode.
+    differ by a few units from a full decode.
 
-    Called as ``reader(data, out=None)`` with a source that `read` takes, or decoded pixels. It
+    Called as ``reader(data, out=None)`` with a source that `read` accepts, or decoded pixels. It
     raises the errors of `read`. Readers with equal arguments compare equal; they can be pickled.
     """
 

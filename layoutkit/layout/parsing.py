@@ -6,7 +6,7 @@ axes. Parse errors show the position in the text.
 
 A text consists either of letters, one per axis, or of names. It consists of names if
 
-- a side has at least two axes separated by blanks, of which one outside of parentheses has several
+- a side has at least two axes separated by blanks, and one outside of parentheses has several
   letters. If all others are `1` and `...`, the other side has that name as well;
 - an axis inside of parentheses, separated by blanks, has a digit or `_`: `(h p1)`;
 - it has a word between blanks that is the name of a size which the caller gave;
@@ -225,7 +225,7 @@ def _parse_layout(text: str) -> Layout:
 
 
 def _words(side: str) -> set[str]:
-    """Return the words between blanks and parentheses."""
+    """Split a side at blanks and parentheses."""
     return set(re.split(r"[\s()]+", side.strip(" \t\n()")))
 
 

@@ -24,7 +24,7 @@ from ..errors import ShapeError
 from .parsing import ARROW, DOTS, ONES, STAYING, Layout, is_one, read_sides, require_text
 
 FEATURE = "f"
-# Unnamed axes: those that `...` stands for, and those of size 1.
+# Unnamed axes: the axes in `...`, and axes of size 1.
 _STAYING = "..."
 _ONE = "1"
 
@@ -225,7 +225,7 @@ class Permutation:
 
     @property
     def permutation(self) -> tuple[int, ...]:
-        """All positions in `axes`: those of the target in its order, then the dropped ones."""
+        """The order of all axes: target axes first, then dropped ones."""
         return self.order + self.dropped
 
     @property

@@ -1,7 +1,7 @@
 """Conversions of chunked arrays: the chunks they need, the conversion of a chunk, and the plan.
 
 Axes that a conversion only moves keep their chunks, and so does the first axis of a fold. The inner
-axes of a fold, and an axis of which channels are selected, must be in one chunk.
+axes of a fold, and an axis whose channels are selected, must be in one chunk.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Rechunked(NamedTuple):
     def __str__(self) -> str:
         amount = "all" if isnan(self.nbytes) else f"{self.nbytes:,}"
         return (
-            f"other chunks along {', '.join(self.axes)}: {amount} bytes are put together "
-            f"anew; rechunk to {self.chunks} where x is made, or leave these axes whole"
+            f"other chunks along {', '.join(self.axes)}: {amount} bytes are copied into "
+            f"new chunks; rechunk to {self.chunks} where x is made, or leave these axes whole"
         )
 
 
@@ -118,7 +118,7 @@ def _in_units(chunks: Chunks, rest: int) -> Chunks:
 def folded_chunks(
     layout: Layout, move: Permutation, cuts: Mapping[str, Chunks]
 ) -> tuple[Chunks, ...]:
-    """Return the chunks along every axis of a layout, from those of its unfolded axes."""
+    """Return the chunks along every axis of a layout, from the chunks of its unfolded axes."""
     folded_chunks = []
     for group in layout.groups:
         rest = prod(sum(cuts.get(letter, (1,))) for letter in group[1:])

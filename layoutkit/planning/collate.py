@@ -53,7 +53,7 @@ class CollateOptions(NamedTuple):
     convert     the conversion of the stacked windows
     letter      the letter of the sample axis
     whole       whether samples are one array that has this axis
-    fill        the values outside of samples; None: windows must lie inside
+    fill        the values outside of samples; None: windows must be inside
     channels    the channels of samples, in result order; None: all
     resize      how samples are resized to the size of windows; None: they are only cropped
     crops       where windows are, unless a call says it
@@ -99,7 +99,7 @@ class CollateOptions(NamedTuple):
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
 
     def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
-        """Return the axes of samples of rank `ndim`; `shape` is that of a sample, for errors."""
+        """Return the axes of samples of rank `ndim`; `shape`: of a sample, for errors."""
         pattern = self.convert.pattern
         sized = tuple(sorted(self.convert.sizes))
         try:
@@ -691,7 +691,10 @@ def make_batch_layout(
     out: Any,
     has_half: SupportsFloat16,
 ) -> BatchLayout:
-    """Return the layout of a batch; raise the errors of a conversion of the stacked windows."""
+    """Return the memory layout of a batch.
+
+    Raises what converting the stacked windows would raise.
+    """
     convert = options.convert
     pattern = axes.pattern
     if options.fill is not None:
@@ -746,7 +749,7 @@ def _unconverted_layout(
     window: tuple[int, ...],
     source: DType,
 ) -> BatchLayout:
-    """Return the layout of unconverted windows, of which the stack is converted afterwards."""
+    """Return the layout of unconverted windows, whose stack is converted afterwards."""
     size = dict(zip(move.axes, move.sizes, strict=True))
     letters = options.letter + axes.sample.letters
     shape = tuple(size[letter] for letter in letters)

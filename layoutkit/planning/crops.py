@@ -36,7 +36,7 @@ class CropArgs(NamedTuple):
     crop: Any = None
 
     def completed(self, others: CropArgs) -> CropArgs:
-        """Return these arguments, and those of `others` in place of None."""
+        """Return these arguments, with the values of `others` in place of None."""
         pairs = zip(self, others, strict=True)
         return CropArgs(*(other if own is None else own for own, other in pairs))
 
@@ -49,13 +49,13 @@ class SourcePositions(NamedTuple):
 
 
 class RandomCrop(NamedTuple):
-    """The distribution of random crops, by default that of torchvision's RandomResizedCrop.
+    """The distribution of random crops, by default as torchvision's RandomResizedCrop.
 
     scale            bounds of the crop's share of the area, which is drawn uniformly
     ratio            bounds of its aspect ratio (width / height)
     is_log           the logarithm of the ratio is uniform; if False, the ratio is (MXNet)
     exchanges        the sides of half of the crops are exchanged (MXNet)
-    fallback_ratio   the bounds of the ratio of the central crop; None: those of `ratio`
+    fallback_ratio   the bounds of the ratio of the central crop; None: as `ratio`
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -67,7 +67,7 @@ class RandomCrop(NamedTuple):
     def draw(self, sizes: Array, draws: Array) -> tuple[Array, Array]:
         """Return the first positions and the sizes of crops, both int64 (samples, 2).
 
-        Of TRIES crops the first one that lies inside the sample is taken; if none does, the largest
+        The first of TRIES crops that is inside the sample is used; if none is, the largest
         central crop whose aspect ratio is within the bounds. As in torchvision, an odd rest of its
         centering is at the end.
 

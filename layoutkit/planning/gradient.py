@@ -78,10 +78,10 @@ def folded_sizes(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[str,
 def gradient_arguments(
     options: ConvertOptions, known: Mapping[str, int], dtype: DType | None, device: str | None
 ) -> tuple[str, dict[str, Any]]:
-    """Return pattern and keywords of the conversion from the result's gradient to that of x.
+    """Return pattern and keywords of the conversion from the result's gradient to x's gradient.
 
-    `known` has the sizes of folded axes; `dtype` and `device` are those of the gradient of x. If
-    the selected channels are not a permutation, the gradient is that of the selected channels only.
+    `known` has the sizes of folded axes; `dtype` and `device` belong to the gradient of x. If
+    the selected channels are not a permutation, the gradient has the selected channels only.
     """
     keywords: dict[str, Any] = {
         "dtype": dtype,

@@ -106,9 +106,9 @@ _COLLATE_CURES = {
     "antialias": "antialias=True widens the filter of resize= where samples shrink",
     "flip": 'flip="w" mirrors all windows, and Collator(..., flip="random") half of them',
     "padding": "windows larger than samples are padded with fill=, as in h=640, w=640, fill=0",
-    "copy": "a batch is always new memory, or that of out=; omit it",
+    "copy": "a batch is always in new memory, or in out=; omit it",
     "seed": 'a Collator draws: Collator(..., h=224, w=224, offset="random", seed=0)',
-    "item": 'a Collator takes samples of several items: Collator(..., key="image")',
+    "item": 'a Collator accepts samples of several items: Collator(..., key="image")',
     "samples": "select samples before the call, or by indices= from one array of samples",
 }
 
@@ -162,7 +162,7 @@ def check_sizes(
     """Return the sizes by axis name; raise ShapeError for a keyword that is not an axis.
 
     function    "convert", "collate", "Collator" or "accumulate"
-    names       the names of axes, by default those of the pattern
+    names       the names of axes, by default the pattern's
     """
     if names is None:
         groups = (*pattern.left.named, *pattern.right.named)

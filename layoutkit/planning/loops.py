@@ -1,6 +1,6 @@
 """The loops around a conversion or a sum, simplified.
 
-An axis becomes a loop: a count, and the byte stride on every side. `canonicalize_loops`, for the
+An axis becomes a loop: a count, and the byte stride in each array. `canonicalize_loops`, for the
 two sides of a conversion, and `fuse_loops`, for the output and the k parts of a sum, drop loops of
 count 1, visit the output forwards and in its memory order, and fuse neighbours that are one loop on
 all sides: `bhwc->bchw`, `bwc->bcw` and `bchw->chwb` all become one batched 2-D transpose, and
@@ -23,7 +23,7 @@ _Factor = tuple[int, int]  # count and byte stride of an axis
 
 
 class Loop(NamedTuple):
-    """A loop of a conversion: its count and the strides in source, output and coefficients.
+    """A loop of a conversion: its count and the byte strides in source, output and coefficients.
 
     A loop over channels that are not evenly spaced has their source offsets in `offsets`, and
     `src` is 0.
@@ -37,7 +37,7 @@ class Loop(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The strides on every side."""
+        """The byte strides in source, output and coefficients, in this order."""
         return self.src, self.dst, self.coef_stride
 
     @property
@@ -51,7 +51,7 @@ class Loop(NamedTuple):
 
 
 class SourcePixel(NamedTuple):
-    """The items from one pixel of the source to the next, of which channels are taken.
+    """The layout of a source pixel: its number of items and the selected channels.
 
     order    the positions of the channels in a pixel; (): all in their order
     lowest   the bytes from the first item visited to the first one of its pixel
@@ -63,7 +63,7 @@ class SourcePixel(NamedTuple):
 
     @property
     def span(self) -> int:
-        """The items of a pixel up to the last one that is taken."""
+        """The number of items of a pixel up to the last selected one."""
         return max(self.order) + 1 if self.order else self.items
 
 
@@ -89,7 +89,7 @@ class SumLoop(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The strides on every side."""
+        """The byte strides in the output and in each part, in this order."""
         return (self.dst, *self.srcs)
 
     def backward(self) -> SumLoop:
@@ -117,7 +117,7 @@ class Nest:
     src_offsets: tuple[int, ...]
 
 
-# ---- for both ----------------------------------------------------------------------------
+# ---- conversions and sums ----------------------------------------------------------------
 
 _AnyLoop = TypeVar("_AnyLoop", Loop, SumLoop)
 
@@ -151,7 +151,7 @@ def byte_strides(
     return tuple(map(steps.__getitem__, axes))
 
 
-# ---- two sides ---------------------------------------------------------------------------
+# ---- conversions -------------------------------------------------------------------------
 
 
 def canonicalize_loops(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> CanonicalLoops:
@@ -227,7 +227,7 @@ def _widen_items(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
     return loops, item
 
 
-# ---- k sides -----------------------------------------------------------------------------
+# ---- sums --------------------------------------------------------------------------------
 
 
 def fuse_loops(

@@ -164,7 +164,7 @@ class Plan:
         if self.place is not None:
             details.append(("into", f"{self.place}, filled around x"))
         if self.memory is not None:
-            details.append(("lies as", f"{self.memory}, contiguous; the result is a view of it"))
+            details.append(("stored as", f"{self.memory}, contiguous; the result is a view of it"))
         details.append(("memory", _memory_line(self)))
         if self.devices[0] != CPU == self.devices[1]:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
@@ -374,7 +374,7 @@ def make_plan_for_options(
 ) -> Plan:
     """Return the plan of any conversion, with `memory=` and `pad_to=` described as a part of it.
 
-    The arguments are those of `make_single_plan`.
+    The arguments equal those in `make_single_plan`.
     """
     if options.memory is not None:
         check_no_out(options, out)
@@ -402,7 +402,7 @@ def _with_target(plan: Plan, options: ConvertOptions, ndim: int, shape: tuple[in
 
 
 def options_in_memory_order(options: ConvertOptions) -> ConvertOptions:
-    """Return the conversion to the layout in memory, of which the result is a view."""
+    """Return the conversion to the memory order; the result is a transposed view of it."""
     if options.memory is None:
         raise RuntimeError(f"{options.pattern.text}: there is no memory=")
     pattern = Pattern(options.pattern.left, options.memory, options.pattern.text)
@@ -418,7 +418,7 @@ def plan_of_permuted_view(options: ConvertOptions, plan: Plan, ndim: int) -> Pla
 
 
 def memory_permutation(options: ConvertOptions, ndim: int) -> tuple[int, ...]:
-    """Return the permutation that turns the memory's axes into those of a result of this rank."""
+    """Return the permutation from the memory's axes to the axes of a result of this rank."""
     right = options.pattern.right
     memory = options.memory or options.pattern.right
     if right.has_ellipsis:

@@ -33,7 +33,7 @@ class ResizeOptions(NamedTuple):
     filter      the name of the filter, one of FILTERS
     antialias   whether the filter widens with the scale of a sample that shrinks
     fit         how a sample fills its window, one of FIT_MODES
-    short_side  the scaled size of the shorter side, of which the central window is taken, or None
+    short_side  the scaled size of the shorter side, before the central crop, or None
     pad_before  the positions before the sample by axis, for fit="pad"; other axes: centered
     """
 
@@ -346,8 +346,8 @@ def assign_roles(
 ) -> AxisRoles:
     """Return the roles of the axes `order`, which are in the order of a sample's memory.
 
-    `sizes` are those of the window, `single` the axes that cannot be rows. If one axis is resized
-    and at least `lanes` elements lie within it, it becomes the rows.
+    `sizes` belong to the window; `single` are the axes that cannot be rows. If one axis is resized
+    and at least `lanes` elements are within it, it becomes the rows.
     """
     last = max(map(order.index, resized))
     before, column, inner = order[:last], order[last], order[last + 1 :]

@@ -2,7 +2,7 @@
 
 `KERNELS` is the table of all kernels. A row decides whether its kernel fits the canonical loops of
 a conversion (`planning.loops`), gives each loop its role (inner, strided, outer), and has the texts
-that `print(plan)` shows. `select_row` takes the first row that fits; the innermost loops of both
+that `print(plan)` shows. `select_row` returns the first row that fits; the innermost loops of both
 sides decide. The launcher of a device (`kernels/cpu/launch.py`, `kernels/cuda/launch.py`) cuts the
 loops into blocks that fit its caches.
 
@@ -222,7 +222,7 @@ def _flip(inner: LoopNest) -> LoopRoles | None:
 
 
 def _shuffle(inner: LoopNest) -> LoopRoles | None:
-    """Return roles if a GPU takes channels of small pixels in another order, or some of them.
+    """Return roles if a GPU reads channels of small pixels in another order, or some of them.
 
     On a CPU only `_shuffle_choice` selects this kernel.
     """
@@ -265,7 +265,7 @@ def _transpose(inner: LoopNest) -> LoopRoles | None:
 
 
 def _shorter_side(rows: tuple[Loop, ...], run: tuple[Loop, ...]) -> int:
-    """Return the iterations of the shorter of two sides, up to those of a long one."""
+    """Return the number of iterations of the shorter side, at most SHORT_AXIS."""
     return min(count_iterations(rows), count_iterations(run), SHORT_AXIS)
 
 
@@ -371,18 +371,17 @@ KERNELS = [
     KernelRow(
         "flip",
         _flip,
-        "x lies backward along the innermost axes: whole registers are turned around",
-        "{times} x {pixels} pixels of {channels} channels, turned around",
-        "x lies backward along the innermost axes: item by item",
+        "x is reversed along the innermost axes: whole registers are reversed",
+        "{times} x {pixels} pixels of {channels} channels, reversed",
+        "x is reversed along the innermost axes: item by item",
     ),
     KernelRow(
         "flipsplit",
         partial(_split, direction=-1),
-        "few channels, side by side in x, which lies backward, and apart in the result: whole "
+        "few channels, side by side in x, which is reversed, and apart in the result: whole "
         "registers are sorted",
-        "{times} x {pixels} pixels of {channels} channels, turned around and taken apart",
-        "few channels, side by side in x, which lies backward, and apart in the result: item by "
-        "item",
+        "{times} x {pixels} pixels of {channels} channels, reversed and split",
+        "few channels, side by side in x, which is reversed, and apart in the result: item by item",
     ),
     KernelRow(
         "transpose",

@@ -40,7 +40,7 @@ class VectorSpace(ArraySpace):
     VectorSpace(dim=3, dtype="float32")
     >>> space.validate(np.zeros((2, 4), np.float32))
     Traceback (most recent call last):
-    layoutkit.errors.ShapeError: VectorSpace(dim=3, dtype="float32") takes (batch, dim=3), ...
+    layoutkit.errors.ShapeError: VectorSpace(dim=3, dtype="float32") accepts (batch, dim=3), ...
 
     It converts to and from a Conv2DSpace of equally many numbers, always in the order (rows,
     columns, channels), and to and from a CompositeSpace, whose components are concatenated.
@@ -91,7 +91,7 @@ class VectorSpace(ArraySpace):
             return super().arrays_in(batch)
         if not sparse.is_sparse(batch):
             raise SpaceError(
-                f"{self!r} takes a matrix of scipy.sparse, not {describe(batch)}; pass "
+                f"{self!r} needs a matrix of scipy.sparse, not {describe(batch)}; pass "
                 "scipy.sparse.csr_matrix(batch), or use VectorSpace(dim) for dense arrays"
             )
         if batch.shape[1:] != (self.dim,):
@@ -271,7 +271,7 @@ class LabelSpace(ArraySpace):
             return
         row, column = np.argwhere((labels < 0) | (labels >= self.max_labels))[0].tolist()
         raise ShapeError(
-            f"{self!r} takes labels 0 to {self.max_labels - 1}, but the batch has "
+            f"{self!r} accepts labels 0 to {self.max_labels - 1}, but the batch has "
             f"{labels[row, column]} at [{row}, {column}] ({self._axes[0].meaning} {row}, label "
             f"{column}); correct it, or use a larger max_labels"
         )

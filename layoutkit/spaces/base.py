@@ -160,7 +160,7 @@ class Space(UncachedState):
     def with_dtype(self, dtype: Any) -> Any:
         """Return this space with another dtype; None for any dtype.
 
-        A CompositeSpace takes one dtype for all components, or a tuple with its nesting.
+        A CompositeSpace accepts one dtype for all components, or a tuple with its nesting.
         """
         raise self._undefined("with_dtype")
 
@@ -348,7 +348,7 @@ class ArraySpace(Space):
         result: DType | None = self.dtype if dtype is None else self.with_dtype(dtype).dtype
         if result is None:
             raise DtypeError(
-                f"{self!r} takes any dtype, so the dtype of a new batch is unknown; "
+                f"{self!r} accepts any dtype, so the dtype of a new batch is unknown; "
                 f'pass one, such as dtype="{self._default_dtype}"'
             )
         return result

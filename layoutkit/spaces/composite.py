@@ -96,12 +96,12 @@ class CompositeSpace(Space):
         if not isinstance(batch, tuple):
             fix = "tuple(batch)" if isinstance(batch, list) else "a tuple nested like the space"
             raise SpaceError(
-                f"a composite of {len(self.components)} spaces takes a tuple, not "
+                f"a composite of {len(self.components)} spaces needs a tuple, not "
                 f"{describe(batch)}; pass {fix}"
             )
         if len(batch) != len(self.components):
             raise ShapeError(
-                f"a composite of {len(self.components)} spaces takes a tuple of that many batches, "
+                f"a composite of {len(self.components)} spaces needs a tuple of that many batches, "
                 f"not of {len(batch)}; pass one for each of {self!r}"
             )
         return batch
@@ -132,7 +132,7 @@ class CompositeSpace(Space):
 
     def _indices(self, indices: Any) -> list[int]:
         if not isinstance(indices, list | tuple):
-            raise ShapeError(f"restrict takes a list of indices, such as [0, 2], not {indices!r}")
+            raise ShapeError(f"restrict needs a list of indices, such as [0, 2], not {indices!r}")
         count = len(self.components)
         for index in indices:
             if isinstance(index, bool) or not hasattr(index, "__index__"):

@@ -154,7 +154,7 @@ class DataSpecsMapping:
         Raises
         ------
         SpaceError, ShapeError
-            The nesting differs from that of the specs.
+            The nesting differs from the specs'.
         DataError
             One pair has different values.
         """
@@ -229,7 +229,7 @@ class DataSpecsMapping:
         elif not isinstance(flat, list | tuple):
             if count != 1:
                 raise SpaceError(
-                    f"these specs have {count} different (space, source) pairs, so nest takes a "
+                    f"these specs have {count} different (space, source) pairs, so nest needs a "
                     f"tuple of {count} values, not {describe(flat)}"
                 )
             flat = (flat,)

@@ -54,7 +54,7 @@ def check_library(space: Any, batch: Any) -> Library:
     library = library_of(batch)
     if library is None or isinstance(batch, np.ma.MaskedArray):
         raise SpaceError(
-            f"{space!r} takes one array, not {describe(batch)}; {_hint_for_batch(batch)}"
+            f"{space!r} needs one array, not {describe(batch)}; {_hint_for_batch(batch)}"
         )
     if library.is_sparse(batch):
         raise SpaceError(
@@ -75,7 +75,7 @@ def shape_error(space: Any, axes: Sequence[Axis], shape: tuple[Any, ...], hint: 
         mismatches = [f"its rank is {len(shape)}, not {len(axes)}"]
     fix = hint or "pass a batch of that shape, or create the space with other sizes"
     return ShapeError(
-        f"{space!r} takes ({', '.join(map(str, axes))}), but the batch has shape "
+        f"{space!r} accepts ({', '.join(map(str, axes))}), but the batch has shape "
         f"{tuple(shape)}: {', '.join(mismatches)}; {fix}"
     )
 
@@ -90,7 +90,7 @@ def check_dtype(space: Any, dtype: DType, kinds: str = "") -> None:
         )
     if space.dtype is not None and not can_cast(dtype, space.dtype, "same_kind"):
         raise DtypeError(
-            f"{space!r} takes dtypes that same_kind casts to {space.dtype}, but the batch has "
+            f"{space!r} accepts dtypes that same_kind casts to {space.dtype}, but the batch has "
             f'dtype {dtype}; cast it first, or use space.with_dtype("{dtype}")'
         )
 

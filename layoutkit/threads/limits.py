@@ -1,6 +1,6 @@
 """Limits of this process: threads of a conversion, idle memory, and bytes of a file at a URL.
 
-The number of threads is that of `set_num_threads`, else `LAYOUTKIT_NUM_THREADS`, else the first
+The number of threads is set by `set_num_threads`, else `LAYOUTKIT_NUM_THREADS`, else the first
 number of `OMP_NUM_THREADS`, else one in a worker process, else the number of CPUs that affinity and
 the container's quota allow.
 
@@ -85,8 +85,8 @@ def _bytes(name: str, text: str, more: str = "") -> int:
 def is_worker_process() -> bool:
     """Return True if this process is one of several workers that share the machine's CPUs.
 
-    Workers of `multiprocessing` are recognized, and so those of `concurrent.futures`, joblib and
-    torch's DataLoader.
+    Workers of `multiprocessing` are recognized, and so are workers of `concurrent.futures`, joblib
+    and torch's DataLoader.
     """
     workers: Any = sys.modules.get("multiprocessing.process")
     torch: Any = sys.modules.get("torch.utils.data")

@@ -32,7 +32,7 @@ from . import limits
 from .limits import get_num_threads, set_num_threads
 from .openmp import OpenMPRuntime
 
-# Bytes of a job, read and written. Below this size the GIL is kept: getting it back from another
+# Bytes of a job, read and written. Below this size the GIL is kept: acquiring it from another
 # Python thread takes 5 ms.
 KEEP_GIL_BYTES = 128 << 10
 # Below this size, a second thread saves no more than its synchronization costs.

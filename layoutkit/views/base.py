@@ -127,7 +127,7 @@ def _is_dtype(value: Any) -> bool:
 
 
 class ViewTarget(Protocol):
-    """A target that a view can be got in, and takes gradients of, besides layouts."""
+    """A target of `forward_get` and `backward_put` other than a layout, such as a Space."""
 
     def check_from(self, view: View, dtype: Any, device: Any) -> None:
         """Raise the error that `get_from` would raise, before anything is converted."""

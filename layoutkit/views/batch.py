@@ -175,7 +175,7 @@ class BatchState:
         self._totals = {}
 
     def check_sum_dtype(self, layout: Any, dtype: Any) -> DType | None:
-        """Return the dtype of the sum, None for that of the parts; raise if there is no sum."""
+        """Return the dtype of the sum, None for the parts' dtype; raise if there is no sum."""
         plans = self.plans
         if plans.name_of(layout) != plans.layout:
             raise BackwardError(

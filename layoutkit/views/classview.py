@@ -139,7 +139,7 @@ class LabelConversionCache(ConversionCache):
         if name == "b" and self.layout in ("bt", "tb"):
             if options.formula is not None:
                 raise ArgumentError(
-                    "classes take no scale, mean, std and clip; get them as they are"
+                    "classes accept no scale, mean, std and clip; get them without these"
                 )
             columns = self._shape[1 - self.batch_axis]
             return FirstColumn(self.layout, columns=columns, dtype=dtype, device=device)

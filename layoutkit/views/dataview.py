@@ -52,7 +52,7 @@ class SingleArrayView(View):
     def prepare(self, layout: Any, array: Any) -> BatchState:
         """Return the validated batch that a put would begin; the view is not changed.
 
-        Its plans are those of the view's last batch if they fit, else new ones.
+        It uses the plans of the view's last batch if they fit, else new ones.
         """
         if type(array) is np.ndarray:
             plain = array
@@ -75,9 +75,9 @@ class SingleArrayView(View):
     def with_samples(self, array: Any, out: Self | None = None) -> Self:
         """Return a view of this class and layout of `array`, samples in this view's layout.
 
-        The view has this one's other state (classes) and shares its plans, or keeps those of `out`,
-        so that nothing is planned again. `__init__` is not called. `out`, if given, was accepted by
-        `check_out` and begins a new batch.
+        The view has this one's other state (classes) and shares its plans, or keeps `out` and its
+        plans, so that nothing is planned again. `__init__` is not called. `out`, if given, was
+        accepted by `check_out` and begins a new batch.
         """
         is_ndarray = type(array) is np.ndarray
         plans = self.batch.plans
@@ -194,7 +194,7 @@ class DataView(SingleArrayView):
         """Return the batch in a layout and dtype, by default the base's; made once a batch.
 
         With a ViewTarget, such as a Space, in place of the layout, return the batch in that.
-        `scale`, `mean`, `std`, `clip` and `memory` are those of `convert`, in the same pass.
+        `scale`, `mean`, `std`, `clip` and `memory` work as in `convert`, in the same pass.
 
         The base's layout and dtype return the array that was put. All other results are
         contiguous, and views of it if no element has to move. Casts are "same_kind".
@@ -248,10 +248,10 @@ class DataView(SingleArrayView):
     ) -> None:
         """Add the gradient of a result of this batch, by reference; every put counts.
 
-        It has the layout, dtype and shape of a result, or of the base. An integer result takes any
-        floating gradient, unless another result has its dtype. The formula of a result scales its
-        gradient; if one layout and dtype were got with several formulas, `scale`, `mean`, `std` and
-        `clip` select one.
+        It has the layout, dtype and shape of a result, or of the base. An integer result accepts
+        any floating gradient, unless another result has its dtype. The formula of a result scales
+        its gradient; if one layout and dtype were got with several formulas, `scale`, `mean`, `std`
+        and `clip` select one.
 
         Raises
         ------

@@ -93,7 +93,7 @@ class ListView(View):
         return self._for_each_leaf(gradient_for, layouts, grads)
 
     def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
-        """Return the sums of the components' gradients; BackwardError if one has no gradient."""
+        """Sum the gradients of each component; BackwardError if one has no gradient."""
         self._check_not_empty()
         requests = self._layouts_and_dtypes(layout, dtype)
         dtypes = self._for_each_leaf(
@@ -203,7 +203,7 @@ class ListView(View):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ViewError(
-            "a ListView holds several arrays, not one; take view.input, or np.asarray of one of "
+            "a ListView holds several arrays, not one; use view.input, or np.asarray of one of "
             "view.components"
         )
 
@@ -252,7 +252,7 @@ class ListView(View):
             )
 
     def check_out(self, out: Any) -> None:
-        """Raise ViewError unless samples of all components can be put into those of `out`."""
+        """Raise ViewError unless samples of all components can be put into `out`."""
         if out is None:
             return
         if type(out) is not type(self) or len(out._leaves) != len(self._leaves):

@@ -44,7 +44,7 @@ class ConversionOptions(NamedTuple):
     """The options of a conversion besides layout, dtype and device."""
 
     formula: Normalization | None = None
-    memory: str | None = None  # the order of the axes in memory, if it is not that of the layout
+    memory: str | None = None  # the order of the axes in memory, if it differs from the layout
 
 
 DEFAULT_OPTIONS = ConversionOptions()
@@ -342,7 +342,7 @@ class ConversionCache:
 
     @property
     def gradient_dtype(self) -> DType | None:
-        """The dtype of a gradient sum: the base's if floating, else None for that of the parts."""
+        """The dtype of a gradient sum: the base's if floating, else None for the parts' dtype."""
         return self.native if dtype_kind(self.native) in "fc" else None
 
     def gradient_sum(

@@ -23,7 +23,7 @@ class Conversion:
 
     pattern : str          the pattern
     sizes : tuple          (axis, size) of folded axes of the source
-    memory : str | None    the axes in their order in memory if it is not that of the result
+    memory : str | None    the axes in their order in memory if it differs from the result's
     """
 
     pattern: str
@@ -44,7 +44,7 @@ class Conversion:
 
 
 def _moved_axes(conversion: Conversion) -> list[int]:
-    """Return the place in the source's memory of each axis of the result's memory."""
+    """Return the position in the source's memory order of each axis of the result."""
     left, _, right = conversion.pattern.partition("->")
     left = "".join(filter(str.isalpha, left))
     right = "".join(filter(str.isalpha, conversion.memory or right))
@@ -72,10 +72,10 @@ def name_conversion(
 ) -> Conversion:
     """Return the conversion that does what a copy does.
 
-    `base` is the shape of the tensor, in its order in memory, of which the copied tensor of `sizes`
-    and `strides` is a view. `result` is the shape of the copy, which may fold axes of `sizes`, and
-    `result_strides` are those of the unfolded axes. Raises ValueError if there are more axes than
-    letters.
+    `base` is the shape, in its order in memory, of the tensor that owns the memory; the copied view
+    of it has `sizes` and `strides`. `result` is the shape of the copy, which may fold axes, and
+    `result_strides` are the strides of the unfolded axes. Raises ValueError if there are more axes
+    than letters.
     """
     order = memory_order(sizes, strides)
     groups = _grouped([sizes[axis] for axis in order], base)
@@ -151,7 +151,7 @@ def _base_letters(base: Sequence[int], *, keeps_first: bool) -> str:
 
 
 def _unused_letters(used: str) -> list[str]:
-    """Return the letters that are not in use, those of _SPLITS last."""
+    """Return the letters that are not in use, letters of _SPLITS last."""
     split = "".join(map("".join, _SPLITS))
     return sorted(set(ascii_lowercase) - set(used), key=lambda letter: (letter in split, letter))
 

@@ -1,7 +1,7 @@
 """Record the copies of PyTorch operations whose only purpose is another layout.
 
-`Recorder` is a TorchDispatchMode: it sees every operation of its thread after autograd, also those
-of a backward pass on the CPU. A chain consists of the views, casts and arithmetic with constants
+`Recorder` is a TorchDispatchMode: it sees every operation of its thread after autograd, including
+a backward pass on the CPU. A chain consists of the views, casts and arithmetic with constants
 between two tensors: one conversion can replace all of them.
 """
 
@@ -27,7 +27,7 @@ _modes: Any = import_module("torch.utils._python_dispatch")
 _weak: Any = import_module("torch.utils.weak")
 _aten = _torch.ops.aten
 
-# Operations with a constant, or a tensor much smaller than the other: those of a formula.
+# The operations of a formula: with a constant, or a tensor much smaller than the other.
 _ARITHMETIC = {
     getattr(_aten, name + suffix) for name in ("add", "sub", "mul", "div") for suffix in ("", "_")
 }

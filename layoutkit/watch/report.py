@@ -113,7 +113,7 @@ class Report:
             self._folder = None
 
     def close(self, copies: list[Copy], errors: Counter[str]) -> None:
-        """Take the copies that were recorded until now, and what was not recorded."""
+        """Store the copies that were recorded until now, and what was not recorded."""
         self.seconds = time.perf_counter() - self.begin
         self.copies = copies
         self.errors = errors
@@ -153,7 +153,7 @@ class Report:
         return sorted(rows, key=lambda row: -row.seconds)
 
     def _pairs(self) -> Iterator[tuple[Copy, Copy]]:
-        """Yield pairs of copies of which the second restores the order of the first."""
+        """Yield pairs of copies whose second restores the order of the first."""
         unpaired: dict[Any, list[Copy]] = {}  # by their sizes
         for copy in self.copies:
             if copy.moves:

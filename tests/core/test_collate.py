@@ -317,7 +317,7 @@ def test_memory_is_in_the_order_that_is_asked_for(pattern, memory, way, formula)
     to = Collator(pattern, memory=memory, **asked)
     assert to(samples).strides == batch.strides
     said = str(to.plan(samples))
-    assert f"lies as   {memory}" in said
+    assert f"stored as {memory}" in said
     assert str(batch.shape) in said
 
 
@@ -518,7 +518,7 @@ def test_odd_samples_are_named():
     vectors = np.empty(2, object)  # has the rank of a sample, but contains samples
     vectors[:] = [np.arange(3), np.arange(3)]
     assert collate(vectors, "l->bl").shape == (2, 3)
-    with pytest.raises(layoutkit.ArgumentError, match="takes a sequence of arrays"):
+    with pytest.raises(layoutkit.ArgumentError, match="needs a sequence of arrays"):
         collate(3, "hwc->bchw")
     with pytest.raises(layoutkit.ArgumentError, match="sample 1 is a list"):
         collate([good, [1, 2]], "hwc->bchw")

@@ -185,7 +185,7 @@ REFUSED = [
     ({"std": {"w": [1, 1, 0, 1, 1]}}, ArgumentError, "would divide by zero"),
     ({"scale": [1, 2, 3]}, ArgumentError, "scale is (1, 2, 3); give a finite real number; std"),
     ({"scale": {"w": [1] * 5}}, ArgumentError, "scale is {'w': (1.0, 1.0, 1.0, 1.0, 1.0)}; give"),
-    ({"clip": (3, 1)}, ArgumentError, "in which nothing lies"),
+    ({"clip": (3, 1)}, ArgumentError, "which contain no number"),
     ({"clip": 5}, ArgumentError, "give (lo, hi)"),
     ({"clip": (None, None)}, ArgumentError, "give (lo, hi)"),
     ({"clip": (1, 2, 3)}, ArgumentError, "give (lo, hi)"),
@@ -411,7 +411,7 @@ def test_whole_numbers_for_integers():
 @pytest.mark.parametrize("clip", [(300, 400), (None, -1), (256, None)])
 def test_bounds_that_no_value_of_an_integer_dtype_lies_between(clip, keywords):
     keywords = {"clip": clip, **keywords}
-    message = r"clip=\(.*\) of uint8 x, whose values are 0 to 255: none lies between the bounds"
+    message = r"clip=\(.*\) of uint8 x, whose values are 0 to 255: none is between the bounds"
     calls = [
         lambda: convert(IMAGES, "bhwc->bchw", **keywords),
         lambda: plan("bhwc->bchw", IMAGES.shape, "uint8", **keywords),
@@ -429,10 +429,10 @@ def test_tracers_refuse_such_bounds():
     jax = pytest.importorskip("jax")
     torch = pytest.importorskip("torch")
     converter = Converter("bhwc->bchw", clip=(300, 400), dtype="float32")
-    with pytest.raises(ArgumentError, match="none lies between the bounds"):
+    with pytest.raises(ArgumentError, match="none is between the bounds"):
         jax.jit(converter)(jax.numpy.asarray(IMAGES))
     meta = torch.empty(IMAGES.shape, dtype=torch.uint8, device="meta")
-    with pytest.raises(ArgumentError, match="none lies between the bounds"):
+    with pytest.raises(ArgumentError, match="none is between the bounds"):
         converter(meta)
 
 

@@ -205,7 +205,7 @@ WRONG_VALUES = [
     ({"fit": "letterbox", "resize": "bilinear"}, "'pad'"),
     ({"short_side": (8, 9), "resize": "bilinear"}, "a whole number"),
     ({"mean": "imagenet"}, "give a finite real number"),
-    ({"scale": (1, 2)}, "std takes several"),
+    ({"scale": (1, 2)}, "std accepts several"),
     ({"clip": 255}, "give (lo, hi)"),
     ({"dtype": "fp16"}, '"float16"'),
     ({"casting": "round"}, '"saturate"'),

@@ -182,7 +182,7 @@ def test_images_of_pillow():
 @pytest.mark.parametrize(
     ("samples", "match"),
     [
-        ([(1, "a")], "no item of rank 3, that of hwc: 0: int, 1: str; name the item with key="),
+        ([(1, "a")], "no item of rank 3, as hwc needs: 0: int, 1: str; name the item with key="),
         (
             [(PHOTOS[0], 1), (PHOTOS[1],)],
             "sample 1 has the items 0, but sample 0 has the items 0, 1",

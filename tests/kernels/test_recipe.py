@@ -51,7 +51,7 @@ tiling.TILINGS |= eval("{" + TILING + "}", names)
 
 plan = str(Converter("abc->abc", copy=True).plan(backwards))
 assert "  kernel    reverse: x holds runs backwards" in plan, plan
-assert "  work      15 x 300 items turned around, 2 bytes each" in plan, plan
+assert "  work      15 x 300 items reversed, 2 bytes each" in plan, plan
 check(backwards, "abc->abc")
 check(backwards, "abc->bac")
 check(images, "bhwc->bhwc")

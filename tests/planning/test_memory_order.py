@@ -42,7 +42,7 @@ def test_a_converter_says_and_pickles_it():
     spec = to.resolve(ArraySpec("bhwc", (2, 4, 5, 3), "uint8"))
     assert (spec.axes, spec.shape) == ("bchw", (2, 3, 4, 5))
     assert to.target_shape((2, 4, 5, 3)) == (2, 3, 4, 5)
-    assert "lies as   bhwc" in str(to.plan(PHOTOS))
+    assert "stored as bhwc" in str(to.plan(PHOTOS))
 
 
 def test_gradients_come_back_from_any_order():

@@ -274,7 +274,7 @@ def test_flatten_refuses_what_is_nested_otherwise(value, words):
 
 @pytest.mark.parametrize(
     ("flat", "words"),
-    [((1,), "given 1 values"), ((1, 2, 3), "given 3"), (5, "takes a tuple of 2"),
+    [((1,), "given 1 values"), ((1, 2, 3), "given 3"), (5, "needs a tuple of 2"),
      (None, "None"),
      ("ab", "a str"), (np.zeros((2, 3)), "ndarray"), (VECTORS, "VectorSpace"), ((), "given 0"),
      (CompositeSpace((VECTORS,)), "given 1")],

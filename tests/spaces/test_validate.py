@@ -97,7 +97,7 @@ def test_validate_changes_nothing():
 
 def test_a_wrong_width_is_said_with_both_sizes():
     found = message(VectorSpace(10), np.zeros((4, 3072)), ShapeError)
-    assert "takes (batch, dim=10)" in found
+    assert "accepts (batch, dim=10)" in found
     assert "has shape (4, 3072)" in found
     assert "axis 1 (dim) is 3072, not 10" in found
 
@@ -229,7 +229,7 @@ def test_labels_of_all_integer_dtypes(dtype):
     for space in (IndexSpace(2, 3), IndexSpace(2, 3, None)):
         assert space.validate(np.ones((2, 3), dtype)) is None
         assert space.batch_size(np.ones((2, 3), dtype)) == 2
-        with pytest.raises(ShapeError, match="takes labels 0 to 0"):
+        with pytest.raises(ShapeError, match="accepts labels 0 to 0"):
             IndexSpace(1, 3, space.dtype).validate(np.ones((2, 3), dtype))
 
 

@@ -152,7 +152,7 @@ def test_windows_and_samples_have_the_same_plans():
 
 def test_what_takes_no_formula_says_so():
     labels = ClassView("bt", np.zeros((4, 2), np.int64), 3)
-    with pytest.raises(ArgumentError, match="classes take no scale, mean, std and clip"):
+    with pytest.raises(ArgumentError, match="classes accept no scale, mean, std and clip"):
         labels.forward_get("b", scale=2)
     both = ListView([ImageView("bhwc", PHOTOS), labels])
     with pytest.raises(ViewError, match=re.escape("ask one of view.components")):

@@ -203,7 +203,7 @@ def _spec(converter: Converter, aval: Any) -> ArraySpec:
 
 
 def _is_local(axis_context: Any) -> bool:
-    """Return True if a program runs on one device, or its shapes are those of one device."""
+    """Return True if a program runs on one device, or its shapes are local to one device."""
     mesh = getattr(axis_context, "mesh", None)
     if mesh is None:
         return bool(getattr(axis_context, "num_devices", 0) == 1)
@@ -262,7 +262,7 @@ def _make_block(program: Program, jobs: Sequence[Job], threads: int) -> Array:
 
 
 def _make_error(plan: Plan) -> tuple[Array, Array]:
-    """Return the words of XLA_FFI_Error_Create_Args for unplanned arrays, and the text."""
+    """Return the struct XLA_FFI_Error_Create_Args for unplanned arrays, and the text."""
     source, target = (f"{spec.size} items of {spec.dtype}" for spec in (plan.source, plan.target))
     message = np.frombuffer(
         f"this conversion of layoutkit is planned for {source} to {target}, but XLA passed other "

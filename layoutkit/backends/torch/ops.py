@@ -139,7 +139,7 @@ def _accumulate_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
         _gradient(converter.options, part, grad) if part.is_differentiable else None
         for converter, part in zip(converters, ctx.parts, strict=True)
     ]
-    # torch takes an empty list for a list of tensors, and expects a list of gradients.
+    # torch treats an empty list as a list of tensors, and expects a list of gradients.
     return grads, *([] if argument == [] else None for argument in ctx.arguments)
 
 

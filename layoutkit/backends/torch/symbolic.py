@@ -146,14 +146,14 @@ def library() -> Torch:
 
 
 def options_json(options: ConvertOptions) -> str:
-    """Return the options of a conversion without sizes as JSON, as the operators take them."""
+    """Return the options of a conversion without sizes as JSON, as the operators expect them."""
     return json.dumps(options._replace(sizes={}).keywords())
 
 
 def options_from_json(
     options_json: str, names: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the options of a conversion from the JSON and the sizes that an operator takes."""
+    """Return the options of a conversion from the JSON and the sizes that an operator receives."""
     return {**json.loads(options_json), **dict(zip(names, sizes, strict=True))}
 
 

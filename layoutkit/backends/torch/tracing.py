@@ -75,7 +75,7 @@ def _is_wrapped(x: Any) -> bool:
 
 def _is_batched(x: Any) -> bool:
     """Return True if torch.func or the batched gradients of torch.autograd wrap the tensor."""
-    # Gradients with is_grads_batched=True are of an older class than those of torch.func.
+    # Gradients with is_grads_batched=True have an older class than torch.func's.
     return bool(_functorch.is_functorch_wrapped_tensor(x) or _functorch.is_legacy_batchedtensor(x))
 
 
@@ -165,7 +165,7 @@ def _write_out(out: Any, result: Any) -> Any:
 
 
 def _target_device(options: ConvertOptions, x: Any) -> str | None:
-    """Return the device of the result, or None if it is that of x."""
+    """Return the device of the result, or None if it equals x's."""
     if options.device is None or _torch.device(options.device) == x.device:
         return None
     return options.device

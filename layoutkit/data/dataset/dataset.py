@@ -28,7 +28,7 @@ class Dataset(Sample):
     >>> [len(batch) for batch in dataset._minibatches(4)]
     [4, 2]
 
-    The parameters are those of `Sample`. The source may also be infinite (an object with
+    The parameters equal those in `Sample`. The source may also be infinite (an object with
     `__getitem__(i)`, and neither length nor shape), or sequential (an iterable, or a function
     without arguments that returns a fresh iterator). The elements of such a source are arrays, or
     mappings of names to arrays, and it is read-only.

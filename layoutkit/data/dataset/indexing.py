@@ -1,7 +1,7 @@
 """Keys of arrays, and their composition into one selection without reading data.
 
 The parts of a key are validated and copied once: an int, a slice, None, or an array of indices or
-bools; an Ellipsis is expanded. Keys that take an int, a slice or a list along each axis are
+bools; an Ellipsis is expanded. Keys with an int, a slice or a list along each axis are
 composed, so `data[100:200][[3, 1]][0]` becomes row 103. Other NumPy keys (new axes, masks
 of several axes, several lists in one key) are stored and applied to the composed selection.
 """

@@ -113,7 +113,7 @@ def batch_layout(layout: str | None) -> str:
     if not layout or "b" not in parse_layout(layout).groups:
         raise DataError(
             f"data in layout {layout} is not a batch, which a View needs; give a layout with b, "
-            "such as layout='bhwc', or take d[i:j] in place of d[i]"
+            "such as layout='bhwc', or use d[i:j] in place of d[i]"
         )
     return layout
 
@@ -123,7 +123,7 @@ _SOURCES = (
     "these, and lists of arrays"
 )
 _DATASET_SOURCES = (
-    "; a Dataset also takes objects with [i] and no length, iterables, and functions that return "
+    "; a Dataset also accepts objects with [i] and no length, iterables, and functions that return "
     "an iterator"
 )
 
@@ -151,7 +151,7 @@ def open_source(source: Any, dataset: bool, write: bool = False) -> Store | Mapp
     store = _open_stream(source) if dataset else None
     if store is None:
         raise DataError(
-            f"a {type_name(source)} is not a source; a Sample takes {_SOURCES}{_DATASET_SOURCES}"
+            f"a {type_name(source)} is not a source; a Sample accepts {_SOURCES}{_DATASET_SOURCES}"
         )
     return store
 
@@ -251,7 +251,7 @@ class SampleState(NamedTuple):
     Attributes
     ----------
     own_store : Store or None
-        The data; None if the data is that of the first field.
+        The data; None if the first field has the data.
     fields : dict or None
         The fields by name; None if the store defines the fields.
     layout : str, None, UNKNOWN_LAYOUT, or a mapping of these if the store defines the fields
@@ -323,9 +323,7 @@ def make_mapping_state(
 ) -> SampleState:
     """Return the state of a Sample with a field for each item of a mapping."""
     if not sources:
-        raise DataError(
-            "the mapping is empty; the data is that of its first field, so give at least one"
-        )
+        raise DataError("the mapping is empty; its first field has the data, so give at least one")
     for arg_name, value in (("layout", options.layout), ("meta", options.meta)):
         _check_names(arg_name, value, sources)
     for name in sources:
@@ -526,7 +524,7 @@ class Sample(FieldContainer):
     source
         An array, or an object with `shape`, `dtype` and `[]`; a path of a file of arrays, such as
         `.npy` (memory-mapped) or `.npz` (a field for each array); a mapping of names to sources,
-        whose data is that of its first field; a list of arrays; a Sample. Nothing is copied, and
+        whose first field is the data; a list of arrays; a Sample. Nothing is copied, and
         nothing is read before it is needed, except files that cannot be mapped.
     fields : mapping of names to keys, optional
         Views of the data: `{"x": np.s_[:, 0]}`. They may overlap.
@@ -745,7 +743,7 @@ class Sample(FieldContainer):
         return owner._layout_option if key_types(key) in (("int",), ("slice",), ("list",)) else None
 
     def _kept_meta(self) -> Mapping[str, Any]:
-        """Return the stored metadata: for a mapping, that of its first field."""
+        """Return the stored metadata: for a mapping, its first field's."""
         return self._data_owner()._meta_option
 
     def _data_owner(self) -> Sample:

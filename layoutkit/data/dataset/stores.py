@@ -253,7 +253,7 @@ def as_elements(value: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
     Raises
     ------
     DtypeError
-        The cast is not "same_kind", or an int does not fit. Python numbers take the dtype of
+        The cast is not "same_kind", or an int does not fit. Python numbers get the dtype of
         the data, as in NumPy.
     ShapeError
         The value cannot be broadcast to the shape.

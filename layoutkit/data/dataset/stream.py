@@ -155,7 +155,7 @@ class Infinite(Store):
             element = self.element(self.non_negative_index(parts[0]))
             return element.select(parts[1:]) if len(parts) > 1 else element
         if key_type != "slice" or len(parts) > 1:
-            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {key!r}")
+            raise OutOfRange(f"an infinite Dataset accepts d[i] and d[i:j], not the key {key!r}")
         return ElementStack(self, self.slice_range(parts[0]))
 
     def iter_elements(self) -> Iterator[Store]:
@@ -170,7 +170,7 @@ class Infinite(Store):
     def non_negative_index(self, index: Any) -> int:
         """Return the key as a non-negative int; raise OutOfRange for any other key."""
         if key_types(index) != ("int",):
-            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {index!r}")
+            raise OutOfRange(f"an infinite Dataset accepts d[i] and d[i:j], not the key {index!r}")
         number = operator.index(index[0] if isinstance(index, tuple) else index)
         if number < 0:
             raise OutOfRange(f"index {index} counts from the end, and this Dataset is infinite")
@@ -179,7 +179,7 @@ class Infinite(Store):
     def slice_range(self, part: Any) -> range:
         """Return the indices of a slice."""
         if key_types(part) != ("slice",):
-            raise OutOfRange(f"an infinite Dataset takes d[i] and d[i:j], not the key {part!r}")
+            raise OutOfRange(f"an infinite Dataset accepts d[i] and d[i:j], not the key {part!r}")
         (checked,) = expand(part, (0,))
         start, stop, step = checked.start or 0, checked.stop, checked.step  # type: ignore[union-attr]
         if stop is None or start < 0 or stop < 0 or (step is not None and step < 0):
@@ -278,7 +278,7 @@ class ElementStack(Store):
         shapes = {array.shape for array in arrays}
         if len(shapes) > 1:
             raise ShapeError(
-                f"elements of shapes {sorted(shapes)} cannot be stacked; take them one by one"
+                f"elements of shapes {sorted(shapes)} cannot be stacked; read them one by one"
             )
         return np.stack(arrays)
 

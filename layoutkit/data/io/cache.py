@@ -172,7 +172,7 @@ class DiskCache:
     def store(self, url: str, download: Download) -> Path | None:
         """Save a download; None if it does not fit, cannot be written or may be truncated.
 
-        Errors of the download are raised, and leave no file behind. The caller holds the URL's
+        Errors of the download are raised, and leave no file. The caller holds the URL's
         `download_lock`.
         """
         if not download.checked or (download.size is not None and download.size > self._limit):

@@ -1,6 +1,6 @@
 """CRC-32C checksums of the lengths and the data in TFRecord files.
 
-The checksum of the data needs an installed library; that of an 8-byte length is also computed here.
+Checksums of data need an installed library; checksums of 8-byte lengths are also computed here.
 """
 
 from __future__ import annotations

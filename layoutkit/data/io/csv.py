@@ -39,7 +39,7 @@ _OTHER_DELIMITERS = re.compile(r"[;|\t ]+")
 
 
 class CSVRows:
-    """The rows of a text file, of which only 16 bytes per row are kept in memory.
+    """The rows of a text file; only 16 bytes per row are kept in memory.
 
     An unpickled object opens the file again, which must not have changed.
     """
@@ -91,7 +91,7 @@ class CSVRows:
         return file
 
     def _read_lines(self, numbers: Array) -> tuple[bytes, list[str]]:
-        """Return the bytes that were read for some rows, and the stripped line of each row."""
+        """Read some rows; return the whole text as bytes, and the stripped line of each row."""
         file = self._open()
         if _file_state(file.descriptor) != self._state:
             raise DataError(f"{self.path} has changed since it was opened; create a new provider")

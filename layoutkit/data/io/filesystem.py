@@ -92,7 +92,7 @@ class Remote:
             # Some file systems list a file as itself, others as empty.
             names = [entry["name"] for entry in entries if entry["type"] == "file"]
             if names == [inner] or (not entries and system.isfile(inner)):
-                raise NotADirectoryError("it is a file; part files lie in a folder")
+                raise NotADirectoryError("it is a file; part files are in a folder")
         return [name.rpartition("/")[2] for name in names]
 
     def is_file(self, url: str, seconds: float) -> bool:

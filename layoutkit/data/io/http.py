@@ -328,7 +328,7 @@ def _release(response: Any) -> None:
 
 
 def _read_page(folder: str, response: Any, download: Download) -> bytes:
-    """Return the bytes of a page; raise DataError if it is not HTML or too large."""
+    """Read a page; raise DataError if it is not HTML or too large."""
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if content_type not in _PAGE_TYPES:
         raise DataError(

@@ -105,7 +105,7 @@ def _read_header(file: Any, path: str) -> tuple[np.dtype[Any], tuple[int, ...], 
         )
     sizes = file.read(4 * head[3])
     if len(sizes) < 4 * head[3]:
-        raise DataError(f"{path} ends inside of its head; get it anew")
+        raise DataError(f"{path} ends inside of its head; download it again")
     shape = tuple(np.frombuffer(sizes, ">u4").tolist())
     return np.dtype(_TYPES[head[2]]), shape, 4 + len(sizes)
 
@@ -116,7 +116,7 @@ def _check_size(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], nbytes:
         actual = f"{nbytes} of them" if nbytes < expected else "more"
         raise DataError(
             f"{path} says that it has {dtype.name} {shape}, {expected} bytes, but there are "
-            f"{actual}; get it anew"
+            f"{actual}; download it again"
         )
 
 

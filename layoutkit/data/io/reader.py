@@ -5,7 +5,7 @@
 `RangeFile` reads parts of one file. Files are read and never memory-mapped: a file that is
 truncated meanwhile raises an error, while accessing a mapping of it would crash the process.
 
-A `Reader` keeps local files open of which it reads parts: containers, and the files that tables
+A `Reader` keeps local files open if it reads parts of them: containers, and the files that tables
 refer to. Opening, checking and closing a file takes longer than reading an image, and each of these
 calls releases the GIL.
 """
@@ -85,7 +85,7 @@ class Reader:
         length: int | None = None,
         version: FileVersion | None = None,
     ) -> bytes:
-        """Return the bytes `url[offset : offset + length]`; by default all.
+        """Read the bytes `url[offset : offset + length]`; by default all.
 
         Raises DataError if there are fewer than `length`, or more than a record may have, if the
         URL cannot be read, or if its file is not of the expected `version`.
@@ -181,7 +181,7 @@ class Reader:
         max_bytes: int,
         version: FileVersion | None,
     ) -> bytes | None:
-        """Return the bytes from the cache; None if the cache cannot store the file.
+        """Read bytes from the cache; return None if the cache cannot store the file.
 
         Each version of a file has its own entry, so the records of an index all come from one.
         """
@@ -310,7 +310,7 @@ def remote_version(url: str) -> FileVersion:
         download = retry(request)
     if download.size is None:
         raise DataError(
-            f"{url} cannot be read in parts: the server does not say how many bytes it has; take "
+            f"{url} cannot be read in parts: the server does not say how many bytes it has; use "
             "a copy on this machine"
         )
     return download.version._replace(size=download.size)

@@ -65,7 +65,7 @@ class Download:
     """The bytes of a response, their number if it is known in advance, and a way to cancel it.
 
     `checked` is False if a truncated response cannot be told from a complete one; `version` is
-    that of the whole file.
+    the version of the whole file.
     """
 
     size: int | None

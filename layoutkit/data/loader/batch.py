@@ -202,7 +202,7 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
     left = convert.options.pattern.left
     if layout is not None and with_batch_axis(parse_layout(layout)) != with_batch_axis(left):
         raise DataError(
-            f'layout is {layout}, but convert takes {left} ("{convert.pattern}"); give '
+            f'layout is {layout}, but convert needs {left} ("{convert.pattern}"); give '
             f"layout={str(left)!r}, or omit it"
         )
 

@@ -250,7 +250,7 @@ class EpochPass:
         return make_views[0](x)
 
     def _target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
-        """Return the processor's targets, else those of the source, else the ranks of labels."""
+        """Return the processor's targets, else the source's, else the ranks of labels."""
         source, view_factories = self._config.sources[0], self._config.view_factories
         if targets is None:
             targets = source.targets(numbers)
@@ -328,7 +328,7 @@ def progress_bar(config: LoaderConfig, total: int | None, position: int) -> Any:
     return Bar(total=total, initial=position, unit="record")
 
 
-_MAX_LOST = 16  # so many failures from the first record on mean a wrong configuration
+_MAX_LOST = 16  # failures from the first record on that mean a wrong configuration
 _MAX_REASONS = 3
 
 
@@ -439,7 +439,7 @@ class Batcher(Epochs[Batch]):
     def repeated(self, count: int | None = None) -> Iterator[Batch]:
         """Yield the first batch of the epoch again and again, `count` times or as in an epoch.
 
-        A loop over it takes as long as one whose batches take no time. It ends the current loop.
+        A loop over it takes as long as one whose batches need no time. It ends the current loop.
         """
         epoch = self._epoch
         loop = iter(self)

@@ -95,7 +95,7 @@ class CollateStep(BatchStep, UncachedState):
         Raises
         ------
         ShapeError, DtypeError
-            The spec differs from `common`, that of the run, or the sample cannot be collated.
+            The spec differs from `common`, the run's, or the sample cannot be collated.
         """
         options = self.collator.windows
         axes = options.completed(x.ndim)
@@ -166,7 +166,7 @@ class MultiCollateStep(BatchStep):
         return tuple([step.spec_key(x) for step in self.steps])
 
     def sample_spec(self, x: Array, common: Any) -> Any:
-        """Return the specs of all steps; raise if one differs from that of the run."""
+        """Return the specs of all steps; raise if one differs from the run's."""
         specs = common or (None,) * len(self.steps)
         return tuple([step.sample_spec(x, s) for step, s in zip(self.steps, specs, strict=True)])
 
@@ -241,7 +241,7 @@ class RaggedStep(BatchStep):
         Raises
         ------
         ShapeError, DtypeError
-            The sample has no axis, or its spec differs from `common`, that of the run.
+            The sample has no axis, or its spec differs from `common`, the run's.
         """
         spec = self.spec_key(x)
         if spec.sizes is None:

@@ -199,7 +199,7 @@ def with_decoder(args: Arguments) -> Arguments:
 
 
 def with_image_reader(args: Arguments, indexes: Sequence[Index]) -> Arguments:
-    """Return the arguments, with a processor that decodes images if a Collator takes them.
+    """Return the arguments, with a processor that decodes images if a Collator receives them.
 
     Raise DataError if batches would hold undecoded images, whose bytes differ in length, or if
     `size` is set for several sources, which one Decoder cannot combine.
@@ -326,7 +326,7 @@ _NOT_FOR_RAGGED = (
 
 
 def check_collate(args: Arguments) -> None:
-    """Raise DataError if a Collator does not take single results, or options conflict.
+    """Raise DataError if a Collator does not accept single results, or options conflict.
 
     Raise ArgumentError for `offset`, `flip` or `crop` without a Collator.
     """
@@ -362,7 +362,7 @@ def _check_collator(args: Arguments, collator: Any) -> None:
         )
     if collator.windows.whole:
         raise DataError(
-            f'collate takes one array of all samples ("{collator.pattern}"), but results are '
+            f'collate needs one array of all samples ("{collator.pattern}"), but results are '
             "separate samples; remove b on the left of its pattern"
         )
     target = collator.windows.convert.pattern.target
@@ -443,7 +443,7 @@ class LoaderConfig:
     def has_one_spec(self) -> bool:
         """True if the first batch decides the shape and dtype of all records.
 
-        Batches of one record, and those of a sampler by length, decide for themselves.
+        Batches of one record, and batches of a sampler by length, decide for themselves.
         """
         is_by_length = any(source.sampler.plan.base == "even_sequences" for source in self.sources)
         has_equal_rows = self.pipeline.processor is None and self.sources[0].direct
@@ -645,7 +645,7 @@ def _row_layouts(args: Arguments) -> tuple[str | None, str | None]:
         return pair[0], pair[1]
     left = with_batch_axis(args.convert.options.pattern.source)
     if left.groups[0] != "b":
-        raise DataError(f"convert takes {left}, but rows begin with b; begin its pattern with b")
+        raise DataError(f"convert needs {left}, but rows begin with b; begin its pattern with b")
     return str(left), pair[1]
 
 

@@ -1,6 +1,6 @@
 """The records of each step that belong to one of several processes that share an order.
 
-The order covers all records, whatever the number of processes. A step takes `batch_size` records
+The order covers all records, whatever the number of processes. A step consumes `batch_size` records
 per process from the end of the previous step on, the first ones for rank 0. A state therefore
 stores only a position in the order, and any number of processes can resume from it.
 """
@@ -92,7 +92,7 @@ def _detect_shard() -> Shard:
     worker = data and data.get_worker_info()
     if not worker:
         return Shard(rank, world)
-    # DataLoader takes a batch of each worker in turn, so batches of one turn are neighbors.
+    # DataLoader returns a batch of each worker in turn, so batches of one turn are neighbors.
     return Shard(worker.id * world + rank, world * worker.num_workers)
 
 

@@ -83,10 +83,10 @@ def sampled_batcher(
         The random order is a function of both.
     shard : (rank, world) or "auto", optional
         Yield the batches of one of `world` processes (ranks) that share one order of all records.
-        Each step takes `world` batches of equal size, one for each rank; fewer than `world` records
-        at the end are omitted. The state is equal on all ranks, and any number of ranks can resume
-        from it. "auto" reads rank and world from torch.distributed, JAX, or the variables RANK and
-        WORLD_SIZE, and counts each worker of a DataLoader as a rank.
+        Each step consumes `world` batches of equal size, one for each rank; fewer than `world`
+        records at the end are omitted. The state is equal on all ranks, and any number of ranks can
+        resume from it. "auto" reads rank and world from torch.distributed, JAX, or the variables
+        RANK and WORLD_SIZE, and counts each worker of a DataLoader as a rank.
     get : callable, or a list with one for each source
         Called with a Record; returns its data. By default its array, or the bytes of its file.
     processor : callable, optional
@@ -103,7 +103,7 @@ def sampled_batcher(
     batch_dims : callable, optional
         Returns the shape of a record in batch k of the epoch.
     dtype : dtype, optional
-        By default float32 if the shape is specified, else that of most records of the first batch.
+        By default float32 if the shape is specified, else the most frequent in the first batch.
     layout : str or (str, str), optional
         The layout of the rows of a batch, or of the rows and the targets. By default `b` for one
         axis, `bf` for two.
@@ -132,7 +132,7 @@ def sampled_batcher(
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
     refill : bool
-        Take further records of the epoch in place of dropped ones.
+        Read further records of the epoch in place of dropped ones.
     timeout : float, optional
         The seconds that a record may take.
     retries : int

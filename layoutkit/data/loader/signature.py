@@ -1,4 +1,4 @@
-"""The shape and dtype that all records of a run share: those of most records of its first batch.
+"""The shape and dtype of all records of a run: the most frequent ones in its first batch.
 
 A record that differs is dropped. `RunSpec` is part of the states of a Batcher, so that a resumed
 run keeps the shape and drops the same records.
@@ -81,7 +81,7 @@ def _parse_spec(text: str) -> SampleSpec:
 
 
 class BatchSignature:
-    """The properties that all records of a batch share: those of the run, if they are known.
+    """The properties that all records of a batch share: the run's, if they are known.
 
     record : of a record; None until one is kept, if not specified
     target : of a target; False if records have no target, None if unknown
@@ -102,7 +102,7 @@ class BatchSignature:
         self.dtype: DType | None = dtype or (None if dims is None else _DTYPE)
         if self.record is not None and collate_step is None:
             self._set_record(self.record)
-        self._known_keys: set[Any] = set()  # of samples whose spec is that of a record
+        self._known_keys: set[Any] = set()  # of samples with the spec of a record
 
     @property
     def run(self) -> RunSpec:
@@ -110,7 +110,7 @@ class BatchSignature:
         return RunSpec(None if self._has_dims else self.record, self.target)
 
     def check_chunks(self, chunks: Sequence[RecordChunk]) -> None:
-        """Fail the records that differ from most of these, or from those of the run."""
+        """Fail the records that differ from most of these, or from the run's records."""
         if self._collate_step is None:
             self._check_rows([chunk for chunk in chunks if not chunk.is_preallocated])
         else:
@@ -195,7 +195,7 @@ class BatchSignature:
         return target.shape == spec.sizes and can_cast(target.dtype, spec.dtype, "same_kind")
 
     def _as_target(self, row: int, chunk: RecordChunk) -> Array:
-        """Return the target of a record as an array; raise if it differs from those of the run."""
+        """Return the target of a record as an array; raise if it differs from the run's targets."""
         if self.target is False or row not in chunk.targets:
             raise DataError(
                 "only some records have a target, or only some do not; return one for all or none"

@@ -1,12 +1,12 @@
 """Threads that read and process records, one chunk at a time.
 
-Workers take chunks from the oldest pending batch that has records left. The chunk size follows the
-measured time per record: a chunk takes about `_CHUNK_SECONDS`, so cheap records share the cost of
-a hand-over (about 20 us) and expensive ones are spread over all threads.
+Workers process chunks of the oldest pending batch that has records left. The chunk size follows
+the measured time per record: a chunk takes about `_CHUNK_SECONDS`, so cheap records share the cost
+of a hand-over (about 20 us) and expensive ones are spread over all threads.
 
 Records that take a few microseconds are mostly Python code, and threads that share such work
 contend for the GIL at every read: two threads read 157,000 records a second where one read
-303,000. So only one worker takes chunks until records are known to take longer.
+303,000. So only one worker processes chunks until records are known to take longer.
 
 Timeouts are enforced by the consumer thread, the only one that a slow record delays. It gives up
 on the record, replaces the worker by a new thread, and returns the worker's remaining records to
@@ -46,7 +46,7 @@ class Worker:
 
 
 class CostEstimate:
-    """The measured time per record while only one worker takes chunks."""
+    """The measured time per record while only one worker processes chunks."""
 
     def __init__(self) -> None:
         self._chunks = 0
@@ -74,8 +74,8 @@ class WorkerPool:
     timeout : float, optional
         The seconds that a record may take.
     chunk_seconds : float, optional
-        The target duration of a chunk, if records are known to be expensive: then all workers take
-        chunks from the start.
+        The target duration of a chunk, if records are known to be expensive: then all workers
+        process chunks from the start.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WorkerPool:
         self._always_parallel = chunk_seconds is not None
         self._chunk_seconds = chunk_seconds or _CHUNK_SECONDS
         self._record_seconds = self._chunk_seconds  # estimated time per record
-        # None: all workers take chunks.
+        # None: all workers process chunks.
         self._estimate = None if self._always_parallel else CostEstimate()
         self._workers = [Worker(number) for number in range(size)]
         self._is_started = False

@@ -160,8 +160,8 @@ class ArrayProvider(BaseProvider):
     padding : number or mapping of name -> number
         The value that fills the last batch with `tail="pad"`.
     tail : str
-        The handling of a short last batch: "pad" fills it up, "wrap" takes the epoch's first
-        samples again, "drop" omits it (`unvisited` samples).
+        The handling of a short last batch: "pad" fills it up, "wrap" repeats the epoch's first
+        samples, "drop" omits it (`unvisited` samples).
     layout : str or mapping of name -> str, optional
         The layout of the data; by default `b` and `bf`.
     convert : Converter or mapping of name -> Converter, optional

@@ -193,7 +193,7 @@ def _read_labels(rows: CSVRows, shape: tuple[int, ...], missing: Any) -> tuple[A
 def _column_spec(
     name: str, row: tuple[int, ...], layout: str | None, dtype: DType
 ) -> tuple[str, tuple[int, ...], DType, str, Converter | None]:
-    """Return the fields of a _Column except its file; the layout is that of batches."""
+    """Return the fields of a _Column except its file; the layout applies to batches."""
     if layout is None:
         layout = "bchw" if len(row) == 3 else default_layout(1 + len(row), name)
     arrow = isinstance(layout, str) and "->" in layout

@@ -59,7 +59,7 @@ class ImageRows:
 
     The last augmentation step of each image writes its row, while its pixels are in the cache. If b
     is not the first axis of batches, that step runs once over the batch instead; if it varies
-    between images, the batch takes another pass.
+    between images, the batch needs another pass.
 
     dims, dtype : shape and dtype of a row
     """
@@ -352,9 +352,9 @@ class ImageRecordProvider(BaseProvider):
     [('data', (2, 3, 2, 2))] [('softmax_label', (2,))]
     [(2, [0.0, 1.0]), (1, [2.0, 0.0])]
 
-    Every batch has `batch_size` rows of which `count` are valid; padding rows and their labels are
-    0. A record that cannot be decoded is dropped, logged and counted (`dropped`); a batch without
-    valid records is omitted.
+    Every batch has `batch_size` rows, and `count` of them are valid; padding rows and their labels
+    are 0. A record that cannot be decoded is dropped, logged and counted (`dropped`); a batch
+    without valid records is omitted.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ class ImageRecordProvider(BaseProvider):
         The .idx file with the offsets of the records; by default the one beside the .rec, if it
         exists.
     path_imglist : path, optional
-        A .lst file whose labels replace those of the records.
+        A .lst file whose labels replace the records' labels.
     label_width : int
         The number of labels of a record: batches of labels have shape (b,) for one, else
         (b, width), and dtype float32.

@@ -60,7 +60,7 @@ class MNISTProvider(BaseProvider):
         A new order each epoch, a function of `seed` and the epoch alone.
     scale : number, optional
         The factor of pixels: 1 / 255 gives 0 to 1, 1 / 256 the values of MXNet's
-        MNISTIter, None those of the file.
+        MNISTIter, None the file's values.
     dtype : dtype
         Of the data; labels are float32, (b,) or (b, n).
     layout : str

@@ -113,7 +113,7 @@ def _check_rows(part: slice, size: int, name: str) -> slice:
     are_ints = all(isinstance(n, int | np.integer) for n in (start, stop))
     if part.step not in (None, 1) or not are_ints or not 0 <= start <= stop <= size:
         raise DataError(
-            f"a target of {name} takes {part}, which is not a range of the {size} rows of a batch; "
+            f"a target of {name} has {part}, which is not a range of the {size} rows of a batch; "
             f"give a slice(start, stop) with 0 <= start <= stop <= {size}"
         )
     return slice(start, stop)

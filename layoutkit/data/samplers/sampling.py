@@ -173,7 +173,7 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 class SampledItems(NamedTuple):
-    """The items to sample from; the fields have the meaning of those of SamplingPlan."""
+    """The items to sample from; fields have the same meaning in SamplingPlan."""
 
     num_items: int
     item: Any = None
@@ -218,10 +218,10 @@ def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
     if label is not None and not kind.one_label:
         raise DataError(
             f"label={label!r} means nothing for {kind.name}; linear, permutation and "
-            "uniform take it"
+            "uniform accept it"
         )
     if weights is not None and not kind.weighted:
-        raise DataError(f"weights mean nothing for {kind.name}; label-distribution takes them")
+        raise DataError(f"weights mean nothing for {kind.name}; label-distribution accepts them")
     if weights is None and kind.weighted:
         raise DataError("label-distribution needs weights={label: number}")
 
@@ -234,12 +234,12 @@ def _check_int64(name: str, value: Any, least: int) -> int:
 
 
 def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledItems:
-    """Return the items that `kind` samples from an index, a number or an object with a length."""
+    """Select what `kind` samples from an index, a number or an object with a length."""
     if kind.parts != isinstance(index, PartsIndex):
-        takes = "takes part files only" if kind.parts else "does not take part files"
+        accepts = "accepts part files only" if kind.parts else "does not accept part files"
         raise DataError(
-            f"{kind.name} {takes}; part-linear, part-linear-permutation and "
-            "part-permutation-permutation take part files, and nothing else"
+            f"{kind.name} {accepts}; part-linear, part-linear-permutation and "
+            "part-permutation-permutation accept part files, and nothing else"
         )
     if isinstance(index, PartsIndex):
         return SampledItems(len(index.parts), material=index)

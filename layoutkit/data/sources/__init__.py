@@ -80,7 +80,7 @@ def open_index(
         .parquet or .tfrecord. Containers may be several files, by wildcards and braces:
         ``"train-{000..119}.tar"``.
 
-        A map-style Dataset, such as those of PyTorch and Hugging Face: any object with a length and
+        A map-style Dataset, such as PyTorch's and Hugging Face's: any object with a length and
         `[i]` that is no array. Its items are data (an array, or an image of Pillow, which becomes
         RGB), (data, label), or a mapping with the columns of a table or of x and y. They are read
         one by one, so labels are numbers, which are the targets.
@@ -105,7 +105,7 @@ def open_index(
         The file with the offsets of the records of a .rec: by default the .idx next to it, if it
         exists. Its lines give the order; records that are missing in it are omitted.
     list : path, optional
-        A .lst whose labels replace those of a .rec, matched by the ids of its records.
+        A .lst whose labels replace the labels of a .rec, matched by the ids of its records.
     columns : mapping, optional
         For a table, a data frame or a .parquet: the column of files or images, and the column or
         columns of labels (None: no labels), as in ``{"image": "photo", "label": "class"}``. By
@@ -150,7 +150,7 @@ def open_index(
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path, columns)
     if path is None and name not in ("tensor", "files", "items"):
-        raise DataError(f"kind={kind!r} takes a path or URL, not a {type_name(source)}")
+        raise DataError(f"kind={kind!r} needs a path or URL, not a {type_name(source)}")
     opener, keywords = _OPENERS[name]
     kwargs = {key: value for key, value in options.items() if key in keywords}
     for key in options.keys() - kwargs.keys():
@@ -162,7 +162,7 @@ def open_index(
 
 
 class _Opener(NamedTuple):
-    """A function that opens a kind of source, and the keywords that it takes."""
+    """A function that opens a kind of source, and the keywords that it accepts."""
 
     opener: Callable[..., Index]
     keywords: tuple[str, ...] = ()

@@ -270,7 +270,7 @@ def field_pair(
     if len(arrays) == 1 and targets.isdisjoint(arrays):
         return next(iter(arrays)), "y"
     raise DataError(
-        f"{name} has {', '.join(map(str, arrays)) or 'no arrays'}; an index takes x and, for "
+        f"{name} has {', '.join(map(str, arrays)) or 'no arrays'}; an index needs x and, for "
         'labels or targets, y (or input and target); give a mapping of these: {"x": ..., "y": ...}'
     )
 

@@ -72,7 +72,7 @@ class Index(UncachedState, Sequence[Record]):
     Returned by `open_index`. A sequence of `Record`: numbers count from 0, negative ones from the
     end.
 
-    `records`, `rows`, `ranks` and `targets` read many records at once, as columns; they take an
+    `records`, `rows`, `ranks` and `targets` read many records at once, as columns; they accept an
     int64 array of nonnegative numbers.
 
     Attributes

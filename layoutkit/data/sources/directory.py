@@ -24,7 +24,7 @@ class DirectoryIndex(Index):
         self, folder: str, kind: str, partition: Partition, missing: Missing = "error"
     ) -> None:
         if is_url(folder) or not Path(folder).is_dir():
-            raise DataError(f"{folder} is not a local folder; kind='parts' takes folders at URLs")
+            raise DataError(f"{folder} is not a local folder; kind='parts' accepts folders at URLs")
         with convert_os_errors(folder):
             paths = list(_walk(folder, "", ()))
         check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
@@ -79,7 +79,7 @@ def _walk(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> Itera
     status = Path(folder).stat()
     identity = (status.st_dev, status.st_ino)
     if identity in above:
-        raise DataError(f"{folder} is a link to a folder that it lies in; remove the link")
+        raise DataError(f"{folder} is a link to a folder that contains it; remove the link")
     with os.scandir(folder) as entries:
         children = sorted((entry.name, entry.is_dir()) for entry in entries)
     for name, is_folder in children:

@@ -107,7 +107,7 @@ def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
         pair = (item,)
     if len(pair) not in (1, 2):
         raise DataError(
-            f"an item is a {type_name(item)} of {len(pair)} values; an index takes data, or data "
+            f"an item is a {type_name(item)} of {len(pair)} values; an index needs data, or data "
             "and a label: select them with get=lambda record: source[record.position][:2]"
         )
     data = _pixels(pair[0])

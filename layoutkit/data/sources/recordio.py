@@ -136,7 +136,7 @@ def read_image_list(path: str) -> ImageList:
                 id_ = _id(cells[0])
                 if ids.setdefault(id_, number) != number:
                     raise ValueError(
-                        f"the id {id_} is that of line {ids[id_]}, too; give each line its own"
+                        f"line {ids[id_]} has the id {id_}, too; give each line its own"
                     )
                 labels = [_label(cell) for cell in cells[1:-1]]
             except ValueError as error:
@@ -316,7 +316,7 @@ def _split_headers(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tupl
 
 
 def _by_id(lines: ImageList) -> ImageList:
-    """Return the lines of a list sorted by id."""
+    """Sort the lines of a list by id."""
     order = np.argsort(lines.ids, kind="stable")
     starts = (np.cumsum(lines.widths) - lines.widths)[order]
     values = lines.values[concatenated_ranges(starts, lines.widths[order])]
@@ -361,5 +361,5 @@ def _record_error(url: str, offset: int) -> DataError:
     except FrameError as error:
         return error
     return DataError(
-        f"{url}: the record at byte {offset} is damaged: its length leads behind the next one"
+        f"{url}: the record at byte {offset} is damaged: its length points past the next record"
     )

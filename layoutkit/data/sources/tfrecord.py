@@ -86,7 +86,7 @@ def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
 
 
 def _length(head: bytes, place: int = 0) -> int | None:
-    """Return the bytes of the record whose head is at `place`, with overhead; None if invalid."""
+    """Return the size in bytes of the record at `place`, with overhead; None if it is invalid."""
     if place + _HEAD.size > len(head):
         return None
     length, checksum = _HEAD.unpack_from(head, place)
@@ -115,5 +115,5 @@ def _record_error(url: str, offset: int) -> DataError:
         )
     return DataError(
         f"{url}: no record of TFRecord begins at byte {offset}, as the checksum of its length is "
-        "another; it and what lies behind cannot be read"
+        "another; it and the rest cannot be read"
     )

@@ -234,7 +234,7 @@ def _check_adjacent(samples: _Samples, files: list[str]) -> None:
         other = first.setdefault((piece.file, key), piece)
         if other[2:] != piece[2:] and other.has_image | piece.has_image:
             raise _order_error(other, piece, files)
-        if piece.has_image != piece.has_label:  # keys may begin anew in each archive
+        if piece.has_image != piece.has_label:  # archives may have equal keys
             other = first.setdefault((None, key), piece)
             if other.has_image != piece.has_image:
                 raise _order_error(other, piece, files)
@@ -407,7 +407,7 @@ def _entry(member: tarfile.TarInfo) -> _Extent | str:
     """Return the extent of a file, or the normalized name of the target of a link."""
     if member.isreg():
         return _Extent(member.offset_data, member.size, not member.issparse())
-    # The target of a hard link is a member, that of a symbolic link is relative to its folder.
+    # The target of a hard link is a member; of a symbolic link, a path relative to its folder.
     folder = "" if member.islnk() else dirname(member.name)
     return normpath(join(folder, member.linkname))
 
@@ -445,7 +445,7 @@ def _members(stream: _ArchiveStream, file: RangeFile) -> Iterator[tuple[Any, int
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         if not end:
             raise DataError(f"{file.url} is not a tar archive: {error}") from error
-    # An archive ends with zeros, or its last member; tarfile takes unreadable data for the end.
+    # An archive ends with zeros, or its last member; tarfile treats unreadable data as the end.
     if any(file.read_at(end, tarfile.BLOCKSIZE)):
         yield None, end
 
@@ -473,6 +473,6 @@ def _unchanged(data: bytes, url: str, offset: int) -> bytes:
 
 def _record_error(url: str, offset: int) -> DataError:
     return DataError(
-        f"{url}: no member that can be read lies at byte {offset}; the archive is truncated or "
+        f"{url}: no member that can be read is at byte {offset}; the archive is truncated or "
         "damaged there, or the member is sparse or a link to no file of the archive"
     )

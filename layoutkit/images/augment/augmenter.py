@@ -241,7 +241,7 @@ class Augmenter(Options):
     mean_img : array, optional
         Mean image to subtract: (channels, height, width), not mirrored.
     mean_r, mean_g, mean_b, mean_a, std_r, ... : float
-        Mean and std of each channel, or of all in `mean` and `std`. Gray uses those of red.
+        Mean and std of each channel, or of all in `mean` and `std`. Gray uses red's.
     max_random_contrast, max_random_illumination : float
         Ranges of the k and i that are drawn for each image: k is 1 plus or minus the first, i is 0
         plus or minus the second, in ``((x - mean) * k + i) * scale / std``.
@@ -287,7 +287,7 @@ class Augmenter(Options):
     ) -> Array:
         """Decode and augment an image, into `out` if it is given.
 
-        data : a source that `read` takes, or decoded uint8 pixels (height, width, channels)
+        data : a source that `read` accepts, or decoded uint8 pixels (height, width, channels)
         epoch, position : select the random numbers; equal values give an equal result
 
         Raises the errors of `read`, and ShapeError if the image is smaller than the crop.

@@ -1,4 +1,4 @@
-"""Color changes of 8-bit pixels: each function takes pixels and numbers and returns new pixels.
+"""Color changes of 8-bit pixels: each function returns new pixels from pixels and numbers.
 
 Pixels are uint8 (height, width, channels) in RGB; a fourth channel, alpha, is not changed. Results
 are rounded half to even and clipped to 0..255.

@@ -123,7 +123,7 @@ def _matrix(angle: float, stretch: Array, size: Array, canvas: Array) -> Array:
 def random_resized_window(options: Options, rng: ImageRng, height: int, width: int) -> Window:
     """Return the window of random_resized_crop: of random area, aspect ratio and offset.
 
-    If no try lies inside the image: the largest central window with the result's aspect ratio.
+    If no try is inside the image: the largest central window with the result's aspect ratio.
     """
     result_ratio = options.width / options.height
     crop = RandomCrop(

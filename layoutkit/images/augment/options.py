@@ -24,7 +24,7 @@ _LETTERS = "rgba"
 class Options(UncachedState):
     """The keywords of `Augmenter`, which documents them, with their defaults.
 
-    Options that MXNet turns off with a negative number become None then.
+    Options that a negative number disables in MXNet become None then.
     """
 
     data_shape: tuple[int, int, int]

@@ -21,7 +21,7 @@ _WORD_MASK = (1 << _WORD_BITS) - 1
 
 
 class Slot:
-    """The slots of the random numbers. NOISE has six slots, TRY those of all tries of a crop.
+    """The slots of the random numbers. NOISE has six slots, TRY the slots of all tries of a crop.
 
     HUE, LIGHTNESS and HLS_SATURATION have a second slot each, from HLS on.
 

@@ -62,9 +62,9 @@ BAD = [
         DataError,
         "convert or mean, not both",
     ),
-    ({"convert": Converter("bhwc->bchw"), "layout": "bchw"}, DataError, "but convert takes bhwc"),
+    ({"convert": Converter("bhwc->bchw"), "layout": "bchw"}, DataError, "but convert needs bhwc"),
     ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),
-    ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "in which nothing lies"),
+    ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "which contain no number"),
 ]
 
 

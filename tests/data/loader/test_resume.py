@@ -207,7 +207,7 @@ def test_endless_loops_resume_too(made, name):
         ({"seed": 8}, "seed 8, not 7"),
         ({"batch_size": 4}, "batch_size 4, not 3"),
         ({"records": 12}, "records 12, not 11"),
-        ({"position": 12}, "behind the epoch's end, 11"),
+        ({"position": 12}, "past the end of the epoch, 11"),
         ({"position": -1}, "position=-1"),
         ({"position": 1.0}, r"position=1\.0"),
         ({"epoch": -1}, "epoch=-1"),
@@ -343,13 +343,13 @@ def test_positions_that_no_endless_order_has():
     state = endless.state_dict()
     endless.load_state_dict({**state, "position": 2**63 - 1})
     assert next(iter(endless)) in range(10)
-    with pytest.raises(DataError, match="behind the epoch's end"):
+    with pytest.raises(DataError, match="past the end of the epoch"):
         endless.load_state_dict({**state, "position": 2**63})
 
 
 def test_an_empty_state_has_no_keys():
     batcher = sampled_batcher({"x": np.zeros((4, 2))}, batch_size=2)
-    with pytest.raises(DataError, match=r"this state has \[\], but that of a Batcher has"):
+    with pytest.raises(DataError, match=r"this state has \[\], but a state of a Batcher has"):
         batcher.load_state_dict({})
 
 

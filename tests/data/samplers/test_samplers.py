@@ -544,7 +544,7 @@ def test_fewer_batches_stop_early(kind):
         ("even_sequential", 3, {}, "needs a batch_size"),
         ("even_sequences", 3, {"batch_size": 1}, "needs sequences"),
         ("even_sequences", [1, 2], {"batch_size": 1}, "item 0 is not a sequence"),
-        ("part-linear", 3, {}, "takes part files only"),
+        ("part-linear", 3, {}, "accepts part files only"),
         (
             "Linear",
             3,
@@ -573,7 +573,7 @@ def test_more_of_that():
 @pytest.mark.parametrize("kind", ["linear", "uniform", "label-uniform"])
 def test_part_files_take_no_other_kind(tmp_path, kind):
     (tmp_path / "part").touch()
-    with pytest.raises(DataError, match="does not take part files"):
+    with pytest.raises(DataError, match="does not accept part files"):
         sampler(kind, open_index(tmp_path, kind="parts"))
 
 

@@ -110,7 +110,7 @@ def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
     ("source", "error", "says"),
     [
         ({"x": X, "y": [1, 2]}, DataError, "x has 4 records and y 2; give one label per record"),
-        ({"y": [1, 2]}, DataError, "has y; an index takes x"),
+        ({"y": [1, 2]}, DataError, "has y; an index needs x"),
         ({"x": X, "z": X}, DataError, "has x, z"),
         (np.float32(1), ShapeError, "no axes"),
         (5, ShapeError, "no axes"),
@@ -189,7 +189,7 @@ def test_datasets_mappings_and_files_recognize_the_same_names(tmp_path, names):
 def test_fields_that_an_index_would_omit_are_an_error(names):
     arrays = dict.fromkeys(names, X)
     for source in (arrays, Dataset(arrays)):
-        with pytest.raises(DataError, match=f"has {', '.join(names)}; an index takes x"):
+        with pytest.raises(DataError, match=f"has {', '.join(names)}; an index needs x"):
             open_index(source)
 
 

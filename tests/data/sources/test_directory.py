@@ -52,7 +52,7 @@ def test_links(tmp_path):
     (root / "b").symlink_to(tmp_path / "other")
     assert [r.label for r in open_index(root)] == ["a", "b"]
     (root / "a" / "loop").symlink_to(root)
-    with pytest.raises(DataError, match="loop is a link to a folder that it lies in"):
+    with pytest.raises(DataError, match="loop is a link to a folder that contains it"):
         open_index(root)
 
 

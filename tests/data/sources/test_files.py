@@ -135,7 +135,7 @@ def test_other_lists_are_what_they_were():
     ("source", "match"),
     [
         ({"x": PATHS, "y": LABELS[1:]}, "x has 5 records and y 4; give one label per record"),
-        ({"x": PATHS, "z": LABELS}, "has x, z; an index takes x"),
+        ({"x": PATHS, "z": LABELS}, "has x, z; an index needs x"),
         ("photos/*.jpg", r"photos/\*.jpg names no file"),
         ("photos/9.png", "there is no such file"),
         ([*PATHS, 7], "file 5 is 7; give the path of a file"),

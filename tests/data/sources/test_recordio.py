@@ -234,7 +234,7 @@ def test_a_list_gives_the_labels(tmp_path, with_index):
         ("100\t1_0\tx\n", "line 1: '1_0' is not a label"),
         ("x\t1\tx\n", "line 1: 'x' is not an id"),
         ("-1\t1\tx\n", "line 1: '-1' is not an id"),
-        ("100\t1\tx\n\n101\t1\tx\n100\t1\ty\n", "line 4: the id 100 is that of line 1, too"),
+        ("100\t1\tx\n\n101\t1\tx\n100\t1\ty\n", "line 4: line 1 has the id 100, too"),
     ],
 )
 def test_a_list_that_does_not_fit_is_named(tmp_path, text, words):

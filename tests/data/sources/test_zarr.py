@@ -58,7 +58,7 @@ def test_groups_have_labels_and_pyramids_are_named_by_level(tmp_path):
     assert [record.label for record in index[:4]] == [0, 1, 2, 0]
     group.create_array("0", data=X, chunks=X.shape)
     assert len(open_index(tmp_path / "xy.zarr/0")) == 22
-    with pytest.raises(DataError, match="0, x, y; an index takes x and, for labels"):
+    with pytest.raises(DataError, match="0, x, y; an index needs x and, for labels"):
         open_index(tmp_path / "xy.zarr")
     targets = open_index({"x": X, "y": Dataset(tmp_path / "xy.zarr/x")})
     np.testing.assert_array_equal(targets.targets(np.array([3, 1])), X[[3, 1]])
