@@ -56,7 +56,7 @@ def main(
     `others` also measures compilers and training pipelines. `loop` measures conversions between
     other operations instead; `collate` measures batches of many samples instead, `resize` batches
     of resized images, and `loaders` batches that data loaders make of files. `sweep` names a set
-    of rows in sweeps.py to measure instead, of which "random" has `count` rows from `seed`.
+    of rows in sweeps.py to measure instead; "random" has `count` rows from `seed`.
     `conversion` is one conversion to measure instead: pattern, shape, and dtypes of both sides.
     `only` is a regular expression that the names of rows have to match, and no row is begun after
     `limit` seconds.
@@ -75,7 +75,7 @@ def main(
         sweep = "own"
     table = _one_table(collate, resize, loaders)
     if sweep == "floor" and device != "cpu":
-        raise ArgumentError(f"--floor: its goals are those of CPUs; omit --device {device}")
+        raise ArgumentError(f"--floor: its goals are for CPUs; omit --device {device}")
     if sweep is not None and (saved or loop or others or table):
         raise ArgumentError(
             f"{'PATTERN' if conversion else f'--{sweep}'}: measures rows of its own; combine it "

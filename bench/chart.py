@@ -145,7 +145,7 @@ def draw_loop(path: str, results: Sequence[LoopResult], about: Mapping[str, Any]
         _draw_panel(panel, situation, [r for r in results if r.situation == situation])
         handles, names = panel.get_legend_handles_labels()
         handles_by_name.update(zip(names, handles, strict=True))
-    for panel in panels:  # turn off the unused panels
+    for panel in panels:  # hide the unused panels
         panel.set_axis_off()
     figure.legend(
         list(handles_by_name.values()),

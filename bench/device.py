@@ -1,6 +1,6 @@
 """Rows, limit and peers on a GPU: CuPy arrays, CUDA graphs, and timing by events.
 
-The protocol is that of the CPU; only the timing of a call differs:
+The protocol is the same as on the CPU; only the timing of a call differs:
 
 - **Replayed.** A variant that writes into existing outputs is captured once, over all its sets of
   buffers, as a CUDA graph; a call launches the graph. So no Python code runs between kernels. A
@@ -14,7 +14,7 @@ for rows between host and device, it is a copy from or to pinned memory. It is n
 bytes of a large copy are rounded up to 8 KiB: on an H100, copies of other sizes in a graph reached
 2.4 TB/s, and all copies outside of graphs 3.0 TB/s (2026-11-26).
 
-The rows are those of the CPU with larger batches, and some rows for a GPU only. A GPU moves several
+The rows are the CPU's with larger batches, and some rows for a GPU only. A GPU moves several
 TB per second and has tens of MB of second-level cache. So every array has 256 MB or more: a sample
 then takes at least a few tenths of a millisecond, and a set of buffers does not find data in the
 cache that the previous set left there.

@@ -15,8 +15,8 @@ A sample is an epoch; variants take turns (see protocol.py). torch's worker proc
 layoutkit's threads are started before the measurement and stay alive. Every variant is checked
 first: an epoch must have every record once. Without torch the table has layoutkit's columns only.
 
-A further table is that of images of MNIST's size, compared with the memory limit
-(feeding_mnist.py). Files of other formats are those of `layoutkit bench --loaders`.
+A further table has images of MNIST's size, compared with the memory limit
+(feeding_mnist.py). `layoutkit bench --loaders` reads files of other formats.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def _open_cached(path: str) -> int:
 
 
 def read(record: Record) -> bytes:
-    """Return the bytes of a record; the file stays open, so that the getter takes little time."""
+    """Read the bytes of a record; the file stays open, so that the getter takes little time."""
     table_record: Any = record  # with the position in the file
     return os.pread(_open_cached(table_record.url), table_record.length, table_record.offset)
 
 
 def decode(data: bytes, out: Any = None) -> Array:
-    """Return the bytes as an array."""
+    """Return an array that shares the memory of the bytes."""
     return np.frombuffer(data, np.float32)
 
 

@@ -6,7 +6,7 @@ As many images of 28 x 28 random bytes as MNIST has, in an idx file, become norm
     limit               the streaming pass of host.py over as many bytes
     convert             all images in one conversion, into an existing array
     in order, shuffled  an epoch of an MNISTProvider, with access to the arrays of every batch
-    torch               a DataLoader over images, each of which is normalised separately
+    torch               a DataLoader over images, which are normalised one by one
     torch, by batches   a DataLoader whose dataset accepts lists of indices and normalises batches
 
 The share is the time of the limit divided by the time of the variant. Every variant is checked

@@ -15,7 +15,7 @@ def check_files(plot: str | None, json: str | None) -> None:
     Raises
     ------
     ArgumentError
-        The folder does not exist or is write-protected; the suffix is not that of a chart format;
+        The folder does not exist or is write-protected; the suffix belongs to no chart format;
         matplotlib is not installed; both files are the same.
     """
     if json is not None:

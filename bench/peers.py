@@ -61,7 +61,7 @@ class Hptt:
     """The HPTT peer: transposition of one float32 or float64 array."""
 
     name = "HPTT"
-    spin_seconds = 0.01  # its OpenMP threads spin like those of torch
+    spin_seconds = 0.01  # its OpenMP threads spin like torch's
 
     def __init__(self, path: str, threads: int) -> None:
         library = _load_library(path)
@@ -494,7 +494,7 @@ class Albumentations:
 
 
 def _is_model_input(row: Row) -> bool:
-    """Return True if the row converts images to the float32 planes that a model takes."""
+    """Return True if the row converts images to the float32 planes that a model expects."""
     return row.kind == "fused" and row.pattern == "bhwc->bchw" and row.to_dtype == "float32"
 
 

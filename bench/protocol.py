@@ -92,7 +92,7 @@ def measure(
 ) -> dict[str, Times]:
     """Time all variants by the protocol of this module; return the times by variant name.
 
-    `timer` takes the samples, by default with `clock`. The budget is always measured by `clock`.
+    `timer` measures the samples, by default with `clock`. The budget is always measured by `clock`.
     """
     timer = timer or _make_timer(clock)
     measurements = [_Measurement(variant, budget, clock, timer) for variant in variants]
@@ -171,7 +171,7 @@ class _Measurement:
             self._next_calls(1)[0]()
 
     def sample(self, number: int) -> None:
-        """Take the sample of one round."""
+        """Measure the sample of one round."""
         calls = self._next_calls(self._repeats)
         elapsed = self._timer(calls)
         self.times.rounds[number] = elapsed / (len(calls) * self.variant.batch)

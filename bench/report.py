@@ -1,6 +1,6 @@
 """Print benchmark results: tables on a stream, row by row, and Markdown from saved results.
 
-`Table` is the table of `layoutkit bench`, `LoopTable` that of `--loop`; both begin with the machine
+`Table` is the table of `layoutkit bench`, `LoopTable` is for `--loop`; both begin with the machine
 and the versions that the numbers depend on. `--from` prints saved `--loop` results as Markdown.
 """
 

@@ -148,7 +148,7 @@ def _ours(name: str, case: ResizeCase, *, antialias: bool) -> Variant:
 
 
 def _check(case: ResizeCase, out: Array, antialias: bool) -> None:
-    """Raise AssertionError unless a batch is that of torch in float32, if torch is installed."""
+    """Raise AssertionError unless a batch equals torch's in float32, if torch is installed."""
     try:
         import torch
     except ImportError:

@@ -271,7 +271,7 @@ class LoopResult:
     wrong: Sequence[str] = field(default=())
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Return the median time of column `name` divided by that of `other`, or None."""
+        """Return the median time of column `name` divided by the median of `other`, or None."""
         if name not in self.columns or other not in self.columns:
             return None
         return self.columns[name].median / self.columns[other].median

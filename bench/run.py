@@ -32,7 +32,7 @@ FULL = Budget(seconds=2.5, warm_up=0.05)
 QUICK = Budget(seconds=0.6, warm_up=0.02, min_rounds=3)
 # Sweeps have hundreds of rows. A row has many rounds even so, as the times of peers vary more.
 SWEEP = Budget(seconds=0.6, warm_up=0.01, max_rounds=30)
-# Times of a GPU vary less than those of the shared cores of a server, so a second is enough. GPU
+# Times of a GPU vary less than times of the shared cores of a server, so a second is enough. GPU
 # samples are longer, because the first launch of a sample takes some microseconds to begin.
 DEVICE_FULL = Budget(seconds=1.0, warm_up=0.02, sample=3e-3)
 DEVICE_QUICK = Budget(seconds=0.3, warm_up=0.01, min_rounds=3, sample=3e-3)

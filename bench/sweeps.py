@@ -63,7 +63,7 @@ HPTT57 = """
 
 
 def random_rows(count: int, seed: int) -> Iterator[Row]:
-    """Yield `count` random moves and casts, of which none is a view."""
+    """Yield `count` random moves and casts; none is a view."""
     choose = random.Random(seed)
     yielded = 0
     while yielded < count:

@@ -18,8 +18,8 @@ be written, and executes corrupt files, which have no checksum. In this cache:
 
 All kernels have one signature, `void(params, src, dst, lo, hi)`: `params` is the address of a
 read-only block of 64-bit words written by the launcher, `src` and `dst` are the addresses of the
-first elements, and [lo, hi) is the range of work units to process. Kernels are serial, take no lock
-and allocate nothing. All but the shortest are called without the GIL.
+first elements, and [lo, hi) is the range of work units to process. Kernels are serial and
+neither lock nor allocate. All but the shortest are called without the GIL.
 
 The first slow compilation of a process prints a notice on a terminal.
 """

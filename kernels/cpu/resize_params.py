@@ -75,7 +75,7 @@ NEAR_BYTES = 256 << 10
 
 
 def band_pitch(span: int, item: int) -> int:
-    """Return the bytes from row to row of sums: no power of two, whose rows evict each other."""
+    """Return the pitch in bytes of rows of sums: no power of two, whose rows evict each other."""
     return span * item + LINE
 
 

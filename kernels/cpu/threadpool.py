@@ -2,7 +2,7 @@
 
 A worker is a thread without Python state: it runs `serve` until the process ends. A sleeping worker
 starts 40 us or more after it is woken, and waking it takes the caller 5 us. So a worker that has
-finished a job spins for a while before it sleeps; a spinning worker takes a job within 0.3 us. If
+finished a job spins for a while before it sleeps; a spinning worker starts a job within 0.3 us. If
 all workers sleep, the caller begins alone, and wakes them only after it has measured that the rest
 of the job takes much longer than waking.
 
@@ -90,7 +90,7 @@ def worker_line(board, worker):
 
 @inline
 def wake_two(board, number):
-    """Wake the next two sleeping workers, each of which wakes two more."""
+    """Wake the next two sleeping workers; each of them wakes two more."""
     count = 0
     for worker in range(number + 1, i64_at(board, TEAM)):
         line = worker_line(board, worker)

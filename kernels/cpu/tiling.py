@@ -125,7 +125,7 @@ class Tiling:
         return self.extend_run(self.choice.outer)
 
     def extend_run(self, loops: Sequence[Loop]) -> int:
-        """Return the bytes of the run, extended by the `loops` contiguous with it in the output."""
+        """Return the size in bytes of the run, with `loops` that continue it in the output."""
         size = count_iterations(self.choice.run) * self.dst_itemsize
         if self.choice.run[-1].dst != self.dst_itemsize:
             return self.dst_itemsize

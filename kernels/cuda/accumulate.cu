@@ -7,7 +7,7 @@
 //   - else threads read PER_WORD neighbours along the axis on which the part is contiguous and write
 //     them to a tile of shared memory, from which each thread reads its own words.
 //
-// The words of the next part are loaded as soon as the words of the present one have left their registers.
+// The words of the next part are loaded as soon as the words of this one have left their registers.
 // Every part is read once and the output written once.
 //
 // The tile is the box in the dtype of the parts, in the output's order. The 16-byte columns of 128 bytes

@@ -8,8 +8,8 @@
 // other items in each run, so threads look up their items in shared memory one by one.
 //
 // COUNTS, SLOTS: the iterations in a full box, and the bytes in shared memory from one to the next,
-// of each loop in the order of the output, outermost first. IN_ROW: 1 for the loops of a row, of
-// which number ROW_END is the outermost. ROW_ALIGNMENT, RUN_ALIGNMENT: of all addresses of rows and
+// of each loop in the order of the output, outermost first. IN_ROW: 1 for the loops of a row;
+// number ROW_END is the outermost of them. ROW_ALIGNMENT, RUN_ALIGNMENT: of all addresses of rows and
 // of runs.
 
 #include "walk.cuh"

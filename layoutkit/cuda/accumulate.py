@@ -1,7 +1,7 @@
 """Execute the plan of a sum on a GPU; `layoutkit.cpu.accumulate` is the CPU's counterpart.
 
-One launch adds up to `MAX_PARTS` arrays. More arrays are added in several launches, each of which
-adds to the previous sum in the accumulation dtype, so the result equals one launch's.
+One launch adds up to `MAX_PARTS` arrays. More arrays are added in several launches, which
+add to the previous sum in the accumulation dtype, so the result equals one launch's.
 """
 
 from __future__ import annotations

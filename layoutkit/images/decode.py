@@ -42,8 +42,8 @@ _COLOR_16_BIT_MODES = ("RGB", "RGBX", "RGBA", "CMYK")  # raw modes of files, bef
 _OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 
 # A JPEG is decoded at an eighth, a quarter or half of its size while it stays this many times
-# larger than needed. The filter that does the rest keeps the pixels within a few units of those
-# of a full decode.
+# larger than needed. The filter that does the rest keeps the pixels within a few units of a
+# full decode.
 _OVERSAMPLING = 2
 
 

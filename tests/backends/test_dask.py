@@ -153,7 +153,7 @@ def test_a_plan_says_chunks_tasks_and_what_is_put_together_anew():
     assert (plan.bytes_rechunked, plan.rechunked[0].axes) == (720, ("c",))
     assert (plan.source.shape, plan.bytes_moved) == ((5, 8, 6, 3), 720 + 2880)
     text = str(plan)
-    assert "rechunk   other chunks along c: 720 bytes are copied into new chunks; rechunk to" in text
+    assert "other chunks along c: 720 bytes are copied into new chunks; rechunk to" in text
     assert "chunks    18 of (2, 3, 6, 2) -> 9 of (2, 54), at most" in text
     assert "a chunk   72 bytes read, 432 written" in text
     assert "tasks     18" in text

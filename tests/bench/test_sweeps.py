@@ -112,7 +112,7 @@ def test_the_summary_compares_with_the_fastest_library_of_each_row():
 
 
 def test_sweeps_measure_alone():
-    with pytest.raises(ArgumentError, match="--floor: its goals are those of CPUs"):
+    with pytest.raises(ArgumentError, match="--floor: its goals are for CPUs"):
         main(sweep="floor", device="cuda")
     with pytest.raises(ArgumentError, match="--random: measures rows of its own"):
         main(sweep="random", count=3, collate=True)

@@ -8,6 +8,7 @@ type checkers do not count: they are not executed.
 import ast
 import re
 import statistics
+import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -208,6 +209,61 @@ def test_docstrings_do_not_begin_with_a_question_word():
             if re.split(r"\W", text)[0] in QUESTIONS or text.startswith("The same"):
                 wrong.append(f"{path.relative_to(HOME)}: {text.splitlines()[0]}")
     assert wrong == []
+
+
+# Words of docstrings and comments, with the words that replace them.
+FORBIDDEN_WORDS = {
+    r"[Rr]eturn the (bytes|items|words|lines|sums|instructions) ": "a number, size or length",
+    r"\b(of which|that of|those of|of such|so many)\b": "the noun or the parameter",
+    r"\bbehind\b": "after, past",
+    r"\b(lies?|stands?)\b(?! for)": "is, are",
+    r"\b(gettings?|anew)\b(?! started)": "result; again",
+    r"\bturn(s|ed|ing)? (\S+ ){1,6}(into|to)\b|\bturn(s|ed|ing)? (off|around)\b": "convert",
+    r"\btakes? (the|an?|any|one|no) (?!caller|few|longer|micro|quarter|tenth|third|time|while)": (
+        "accepts, needs, occupies"
+    ),
+}
+# Parts of sentences that need such a word.
+ALLOWED_WORDS = {"a name other than that of labels occurs twice"}
+
+
+@cache
+def prose_of(path):
+    """Return the docstrings and the blocks of comments of a file, each on one line."""
+    if path.suffix != ".py":
+        lines = [line.partition("//")[2] for line in path.read_text().splitlines()]
+    else:
+        with tokenize.open(path) as file:
+            comments = {
+                token.start[0]: token.string.lstrip("#")
+                for token in tokenize.generate_tokens(file.readline)
+                if token.type == tokenize.COMMENT
+            }
+        count = len(path.read_text().splitlines())
+        lines = [comments.get(number, "") for number in range(1, count + 1)]
+    blocks = "\n".join(line.strip() for line in lines).split("\n\n")
+    if path.suffix == ".py":
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+        blocks += filter(None, map(ast.get_docstring, nodes))
+    return [" ".join(block.split()) for block in blocks if block.strip()]
+
+
+@pytest.mark.parametrize("words", FORBIDDEN_WORDS)
+def test_prose_names_things_by_the_usual_words(words):
+    """The words on the right of FORBIDDEN_WORDS say the same without a second reading."""
+    paths = [
+        path for name in ("layoutkit", "kernels", "bench") for path in (HOME / name).rglob("*")
+    ]
+    wrong = [
+        f"{path.relative_to(HOME)}: {text[max(0, found.start() - 60) : found.end() + 30]}"
+        for path in paths
+        if path.suffix in (".py", ".cu", ".cuh")
+        for text in prose_of(path)
+        for found in re.finditer(words, text)
+    ]
+    wrong = [text for text in wrong if not any(quote in text for quote in ALLOWED_WORDS)]
+    assert wrong == [], f"write: {FORBIDDEN_WORDS[words]}"
 
 
 def test_every_file_that_the_page_names_is_there():

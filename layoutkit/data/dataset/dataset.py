@@ -30,7 +30,7 @@ class Dataset(Sample):
 
     The parameters equal those in `Sample`. The source may also be infinite (an object with
     `__getitem__(i)`, and neither length nor shape), or sequential (an iterable, or a function
-    without arguments that returns a fresh iterator). The elements of such a source are arrays, or
+    without arguments that returns a fresh iterator). The elements of the source are then arrays, or
     mappings of names to arrays, and it is read-only.
 
     A layout begins with `b`; the default for one and two axes is `b` and `bf`.

@@ -6,7 +6,7 @@ split there into parts with one frame each, and that word is omitted. So an alig
 by the flag of a whole record or of a first part, always begins a record.
 
 The scanner reads small records in blocks of many, and only the heads of large records: a file of
-hundreds of gigabytes takes one small read per part. After a damaged record, the scan continues at
+hundreds of gigabytes needs one small read per part. After a damaged record, the scan continues at
 the next valid head.
 """
 

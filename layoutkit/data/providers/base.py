@@ -222,7 +222,7 @@ class BaseProvider(Epochs[ProviderBatch]):
     def load_data(self, batch: ProviderBatch, targets: Sequence[Any]) -> None:
         """Copy the data into arrays: the k-th data array into `targets[k]`.
 
-        A target is an array for the complete batch, or a list of (slice, array), each of which
+        A target is an array for the complete batch, or a list of (slice, array); each array
         receives the slice's rows along axis b, in the data's layout, including padding. Casts are
         "same_kind". Raises DataError, ShapeError and DtypeError before anything is written.
         """
