@@ -97,7 +97,7 @@ def test_widths_are_those_that_jax_allows():
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "float64"])
 def test_formulas_keep_the_digits_of_wide_dtypes(dtype):
-    """Test formulas with x64, and without it those of kernels."""
+    """Test formulas with x64, and without it the formulas of kernels."""
     top = 2**31 - 1
     x = np.array([[top - 60, top]], dtype)
     to = Converter("bc->cb", dtype="float32", mean=top)

@@ -483,7 +483,7 @@ def dynamic(shape, axes, kind):
     ],
 )
 def test_exported_programs_take_every_size_of_dynamic_axes(pattern, shape, sizes, kind, count):
-    """Sizes that equal those of other axes, too."""
+    """Sizes that equal the sizes of other axes, too."""
     converter = Converter(pattern, **sizes)
     for axes in combinations(range(len(shape)), min(count, len(shape))):
         program = torch.export.export(

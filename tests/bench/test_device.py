@@ -1,6 +1,6 @@
 """The GPU benchmark on a fake GPU: NumPy memory, and a clock that advances with work.
 
-`FakeCupy` stands in for the module `cupy`. Work for the device goes through `submit`, which
+`FakeCupy` replaces the module `cupy`. Work for the device goes through `submit`, which
 either runs it at once and adds its device time, or appends it to the graph that is being captured.
 """
 
@@ -240,7 +240,7 @@ def tiny(row):
 
 
 def smaller(value):
-    """Return the value of an option with sizes as small as those of `tiny`."""
+    """Return the value of an option with sizes as small as in `tiny`."""
     larger = {384: 8, 640: 9, 224: 5}
     return larger.get(value, value) if value != (("h", 640),) else (("h", 9),)
 

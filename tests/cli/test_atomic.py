@@ -82,7 +82,7 @@ class TestReplacing:
         assert real.read_bytes() == b"new"
 
     def test_names_that_are_taken_are_left_alone(self, tmp_path, monkeypatch):
-        """Create the temporary file that a killed process leaves behind; the next name is tried."""
+        """Create the temporary file that a killed process leaves; the next name is tried."""
         words = iter(["taken", "taken", "free"])
         monkeypatch.setattr("secrets.token_hex", lambda _: next(words))
         (tmp_path / ".x.taken.tmp").write_bytes(b"of another")

@@ -118,7 +118,7 @@ def test_constants_with_channels_reversal_and_gaps(axis, pattern):
 
 
 def shape_with_gaps(shape, gaps):
-    """Return the shape of an array of which `array[gaps]` has this shape."""
+    """Return the shape of an array whose `array[gaps]` has this shape."""
     if gaps and gaps[0] is ...:
         return (*shape[:-1], shape[-1] + 1)
     return (*shape[:2], 2 * shape[2], *shape[3:]) if gaps else shape

@@ -301,7 +301,7 @@ def check_error(error, folder, names):
 
 
 def check_failure(operation, error, folder, original, final, is_undone):
-    """Check the error, and the files that the operation leaves behind.
+    """Check the error, and the files that the operation leaves.
 
     If every renaming fails from now on, the first of several files cannot get its old content back.
     """

@@ -1,6 +1,6 @@
 """Wrong calls: keywords and values of other libraries. Each error names a cure that works.
 
-The keywords are those of torchvision, albumentations, OpenCV, Pillow, NumPy, einops, DALI,
+The keywords belong to torchvision, albumentations, OpenCV, Pillow, NumPy, einops, DALI,
 PyTorch and transformers. Code in a cure is run.
 """
 

@@ -104,7 +104,7 @@ def test_dtypes_that_kernels_do_not_know(source, casting):
 @pytest.mark.parametrize("source", ["c8", "c16", ">c8", ">c16", *COMPLEX32], ids=str)
 @pytest.mark.filterwarnings("error")
 def test_a_complex_number_is_false_if_both_parts_are_zero(source):
-    """Unsafe casts to other real dtypes take the real part."""
+    """Unsafe casts to other real dtypes keep the real part."""
     x = np.array([0, complex(-0.0, -0.0), 1j, -0.5j, 2, 3 + 4j, complex(0, np.nan)], "c8")
     x = x.astype(source)
     truth = convert(x, "b->b", dtype="bool", casting="unsafe")

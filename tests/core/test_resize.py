@@ -127,7 +127,7 @@ def test_areas_are_those_of_opencv_where_no_side_grows():
 
 @pytest.mark.parametrize(("height", "width"), [(20, 50), (61, 10), (52, 52)])
 def test_areas_are_exact_means_where_a_side_grows(height, width):
-    """One of 20 to 52 is where OpenCV takes the pixel before the right one."""
+    """For one of 20 to 52, OpenCV selects the pixel before the right one."""
     x = photo((30, 20), "float32")
     made = collate([x], "hw->bhw", h=height, w=width, resize="area")[0]
     rows, columns = (

@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def tiny_tiles(monkeypatch):
-    """Make tiles so small that small arrays have many tiles, the last of which overlap."""
+    """Make tiles so small that small arrays have many tiles; the last ones overlap."""
     monkeypatch.setattr(accumulate_launch, "l2_cache_bytes", lambda: 1 << 13)
     monkeypatch.setattr(accumulate_launch, "ROWS_BYTES", 512)
     monkeypatch.setattr(accumulate_launch, "PIECE_BYTES", 64)

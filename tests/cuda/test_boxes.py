@@ -110,7 +110,7 @@ def test_words_of_a_thread_are_adjacent_along_the_last_axis(found):
 
 
 def test_rows_of_three_layouts_are_whole_sectors():
-    """Test that no part is read in rows below 32 bytes, of which half a sector would be unused."""
+    """Test that no part is read in rows below 32 bytes: half a sector would be unused."""
     for parts in (2, 4, 8):
         for item in (1, 2, 4):
             near = [((1, 0, 2)[part % 3], item) for part in range(parts)] + [(2, item)]

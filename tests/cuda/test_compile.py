@@ -228,7 +228,7 @@ def window_launches():
 
 
 def resize_launches():
-    """Yield launches of resized samples: those of test_resize, and axes, channels and dtypes."""
+    """Yield launches of resized samples: as in test_resize, with axes, channels and dtypes."""
     for seed in range(200):
         case = Case(seed)
         yield planned_collate(case.samples, case.pattern, call=case.call, **case.keywords)[0]

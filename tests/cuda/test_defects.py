@@ -1,4 +1,4 @@
-"""Mistakes planted in the CUDA kernels, all of which the methods of the other tests must find.
+"""Mistakes planted in the CUDA kernels; the methods of the other tests must find all of them.
 
 A mistake is a replacement in the source of a kernel family. The tests find a mistake if, for any
 case of the family and any order of threads, the result is wrong or a sanitizer reports an error. A
@@ -50,13 +50,13 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
 
 
 def boxed(*conversion_of, lengths=(), word=None, group=tiling.GROUP, **keywords):
-    """Return a conversion by boxes (see `by_boxes`), `group` of which are neighbors."""
+    """Return a conversion by boxes (see `by_boxes`) in groups of `group` neighbors."""
     with by_boxes(lengths, word), patch.object(tiling, "GROUP", group):
         return conversion(*conversion_of, **keywords)
 
 
 def tiled(*conversion_of, group=tiling.GROUP, **keywords):
-    """Return a conversion by the tiles of large arrays, `group` of which are neighbors."""
+    """Return a conversion by the tiles of large arrays in groups of `group` neighbors."""
     with (
         patch.object(tiling, "FEW_TILES", 0),
         patch.object(tiling, "GROUP", group),

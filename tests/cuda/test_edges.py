@@ -164,7 +164,7 @@ def test_rows_that_share_sectors_are_transposed(
 
 
 def rows_of(count, channels, *, split):
-    """Return the lines of images with `count` pixels of 4-byte items."""
+    """Return an array of images: lines with `count` pixels of 4-byte items."""
     planes, pixels = Loop(channels, 4, 4 * count), Loop(count, 4 * channels, 4)
     if not split:
         planes, pixels = (loop._replace(src=loop.dst, dst=loop.src) for loop in (planes, pixels))

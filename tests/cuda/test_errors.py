@@ -137,7 +137,7 @@ def test_a_home_that_cannot_be_written(fresh):
 
 
 class DynamicLibNotFoundError(RuntimeError):
-    """An error like that of cuda-pathfinder."""
+    """An error like cuda-pathfinder's."""
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""Sources and outputs with strides beyond 2**32 bytes, in memory of which few pages exist."""
+"""Sources and outputs with strides beyond 2**32 bytes, in memory that has few pages."""
 
 from dataclasses import replace
 from math import prod

@@ -1,4 +1,4 @@
-"""The CUDA kernel that takes any loops, on the CPU under sanitizers."""
+"""The CUDA kernel that accepts any loops, on the CPU under sanitizers."""
 
 from itertools import pairwise
 from math import prod

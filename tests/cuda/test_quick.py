@@ -1,4 +1,4 @@
-"""The fast path of repeated conversions and sums, and the calls that take the normal path."""
+"""The fast path of repeated conversions and sums, and the calls that use the normal path."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The exact floating-point instructions of kernels, each of which rounds in one way.
+"""The exact floating-point instructions of kernels: each one rounds in one way.
 
 A CPU runs another branch of each numeric function, so only the PTX that NVRTC generates shows how a
 GPU rounds. The tests compare all instructions in PTX that compute with floats.

@@ -32,7 +32,7 @@ def cut(x, sizes, starts, flips, fill, channels, channel):
 
 
 def cropped(samples, pattern, *, offset=None, flip=None, fill=0, channels=None, **options):
-    """Return the batch by the definition; `options` are window sizes and those of a conversion."""
+    """Return the batch by the definition; `options` are window sizes and keywords of `convert`."""
     left = pattern.partition("->")[0]
     axes = {name: axis for axis, name in enumerate(left)}
     windows = []

@@ -3,7 +3,7 @@
     python tests/gpu/compare_kernels.py [--random 64] [--seed N] [--only REGEX] [--json FILE]
 
 A line has the kernel that layoutkit selects, its measured and its estimated share of a copy's
-speed, and those of the other kernels. The constants of the estimates in kernels/cuda/tiling.py,
+speed, and the shares of other kernels. The constants of the estimates in kernels/cuda/tiling.py,
 boxes.py and launch.py were fitted to such measurements; fit them again for another GPU.
 
 A conversion is captured as a CUDA graph and replayed `ROUNDS` times, each time after a copy of as
@@ -112,7 +112,7 @@ def compare(device, row):
 
 
 def rows_of(options):
-    """Return the rows to measure: those of the benchmark, or random ones."""
+    """Return the rows to measure: the benchmark's, or random ones."""
     rows = coverage_rows(options.random, options.seed) if options.random else device_rows()
     return [row for row in rows if row.kind in ("move", "fused") and row.group != "huge"]
 

@@ -1,6 +1,6 @@
 """Every family of kernels on small arrays: quick, also under tools that slow a GPU a hundred times.
 
-The values are compared with those of the CPU and of the slow reference. Sizes are near the edges of
+The values are compared with the CPU's and the slow reference's. Sizes are near the edges of
 tiles. Some addresses allow words of 16 bytes, others only single items.
 """
 
@@ -87,7 +87,7 @@ def test_a_batch_goes_up_and_comes_down():
 @pytest.mark.parametrize("target", ["u1", "f4", BF16], ids=str)
 @pytest.mark.parametrize("shift", [0, 1, 7])
 def test_samples_are_collated(to, target, shift):
-    """Test windows that begin with a sample, end with one, and lie partly outside of one."""
+    """Test windows that begin with a sample, end with one, and are partly outside of one."""
     photos = [RNG.integers(0, 120, shape, np.uint8) for shape in [(17, 33, 3), (21, 70, 3)]]
     keywords = {"h": 17, "w": 33, "fill": (1, 2, 3), "dtype": target}
     for call in (

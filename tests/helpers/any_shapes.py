@@ -9,7 +9,7 @@ from layoutkit.bench.sweeps import channel_rows, own_row, random_rows
 def coverage_rows(count, seed):
     """Yield rows that no kernel was tuned for: a half random, a quarter each channels and runs.
 
-    The random and channel rows are those of `bench`, in the sizes for a GPU; channels are 5 to 31,
+    The random and channel rows come from `bench`, in the sizes for a GPU; channels are 5 to 31,
     and runs 17 to 255 bytes that stay contiguous.
     """
     choose = random.Random(seed)

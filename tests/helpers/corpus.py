@@ -69,7 +69,7 @@ class Input:
 
 
 def kept_inputs():
-    """Return the inputs of the corpus, except those of known defects."""
+    """Return the inputs of the corpus, except inputs of known defects."""
     inputs = []
     for root in (FOLDER, FAILED):
         for kind in READERS:

@@ -26,7 +26,7 @@ DATA = bytes(range(100))
 
 
 def saved(write, *args, **arrays):
-    """Return the bytes that a function writes into a file."""
+    """Return what a function writes into a file, as bytes."""
     file = io.BytesIO()
     write(file, *args, **arrays)
     return file.getvalue()

@@ -181,7 +181,7 @@ class Worker:
         self._process = None
 
     def run(self, **case):
-        """Run a kernel; return the bytes of the first buffer."""
+        """Run a kernel; return the first buffer as bytes."""
         if self._process is None:
             self._start()
         data = pickle.dumps(case)
@@ -233,7 +233,7 @@ class Worker:
 
 @cache
 def _unrandomised():
-    """Return a command prefix that turns off the randomization of addresses for ThreadSanitizer.
+    """Return a command prefix that disables the randomization of addresses for ThreadSanitizer.
 
     Return no prefix if the system forbids it; on many systems ThreadSanitizer works without it.
     """

@@ -31,7 +31,7 @@ _FUNCTIONS = {
 
 
 class Faults:
-    """A counter of the calls of one kind, of which the n-th fails; if `lasting`, all later ones."""
+    """A counter of the calls of one kind: the n-th fails, and if `lasting`, all later ones."""
 
     def __init__(self, kind, number, lasting=False):
         self.kind = kind

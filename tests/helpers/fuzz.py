@@ -391,7 +391,7 @@ def draw_axes(rng):
 
 
 def draw_sizes(rng, letters):
-    """Return sizes of which few are large: edges of registers and lines, sometimes zero."""
+    """Return sizes, few of them large: edges of registers and lines, sometimes zero."""
     room = int(rng.choice([300, 4000, 40000], p=[0.3, 0.6, 0.1]))
     sizes = {}
     for letter in rng.permutation(letters):

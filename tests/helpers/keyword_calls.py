@@ -126,7 +126,7 @@ def outcome(name, keywords):
 
 
 def table(name, call, /, **rows):
-    """Add a call to the table; a row of `sizes` is that of `**sizes`."""
+    """Add a call to the table; a row `sizes` describes `**sizes`."""
     parameters = keywords_of(_named(name))
     TABLE[name] = Calls(
         call, {f"**{n}" if f"**{n}" in parameters else n: c for n, c in rows.items()}
@@ -408,7 +408,7 @@ table(
 
 
 def _gradient(first=None, second=None, **keywords):
-    """Return the gradient of two results of one layout and dtype, of which keywords select one."""
+    """Return the gradient of two results of one layout and dtype; keywords select one."""
     view = _new_view()
     for options in (
         {"scale": 2.0},
@@ -767,7 +767,7 @@ FLOAT_FORMULA = {**FORMULA_OF_GET, "std": case(2.0)}
 
 
 def _remote(cache_dir=False, **asked):
-    """Return the requests and batches of two epochs of remote files, of which one fails once."""
+    """Return the requests and batches of two epochs of remote files; one file fails once."""
     site = Site()
     site.files.update({f"/{n}": bytes([n]) * 1000 for n in range(3)})
     site.script["/1"] = [503]

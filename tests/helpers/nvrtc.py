@@ -1,6 +1,6 @@
 """CUDA kernels compiled by NVRTC, NVIDIA's runtime compiler: a wheel, without a GPU or a driver.
 
-The options are those of CuPy, so the compiled code is the code that runs on a GPU.
+The options equal CuPy's, so the compiled code is the code that runs on a GPU.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def save(path, array, **options):
 
 
 def encoded(array, kind="PNG", **options):
-    """Return the bytes of an image file."""
+    """Return an image file as bytes."""
     file = io.BytesIO()
     Image.fromarray(array).save(file, kind, **options)
     return file.getvalue()

@@ -1,8 +1,8 @@
 """An interpreter of PTX, the assembly language that NVRTC generates, for one thread.
 
 It executes the instructions that the functions of `numeric.cuh` are compiled to, with the rounding
-and the treatment of NaN that the PTX manual defines, so their results can be compared with those
-of NumPy without a GPU.
+and the treatment of NaN that the PTX manual defines, so their results can be compared with
+NumPy's without a GPU.
 """
 
 import ctypes

@@ -48,7 +48,7 @@ def write_rec(path, payloads, index=True):
 
 
 def tar(members, **options):
-    """Return the bytes of a tar archive of (name, bytes) pairs."""
+    """Return a tar archive of (name, bytes) pairs as bytes."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", **options) as archive:
         for name, data in members:
@@ -75,7 +75,7 @@ def masked_crc32c(data):
 
 
 def tfrecords(payloads):
-    """Return the bytes of a TFRecord file."""
+    """Return a TFRecord file as bytes."""
     heads = [struct.pack("<Q", len(payload)) for payload in payloads]
     pairs = zip(heads, payloads, strict=True)
     return b"".join(head + masked_crc32c(head) + data + masked_crc32c(data) for head, data in pairs)

@@ -23,7 +23,7 @@ _API = words(56, 0, 24, 0, 0, 0, ctypes.cast(_create_error, ctypes.c_void_p).val
 
 
 def buffer_of(array, **changes):
-    """Return the words of an array's buffer, some of them changed, and its sizes."""
+    """Return an array's buffer as words, some of them changed, and its sizes."""
     shape = changes.get("shape", array.shape)
     sizes = words(*shape)
     number = changes.get("number", ffi.TYPE_NUMBERS[array.dtype.name])

@@ -79,7 +79,7 @@ WITHOUT_ORIENTATION = [
 
 
 def stored(mode, kind, options, orientation):
-    """Return the bytes of a file, of 24 x 40 pixels before it is turned."""
+    """Return a file as bytes, of 24 x 40 pixels before it is rotated."""
     pixels = noise(9, 24, 40, 3)
     if mode.startswith("I"):
         image = Image.fromarray(pixels.astype(np.uint16)[..., 0] << 8 | pixels[..., 1])
@@ -205,7 +205,7 @@ def tiff16(values, order="<", compressed=False, orientation=1, cmyk=False):
 
 
 def tiff12(values, compressed):
-    """Return a TIFF of gray values of 12 bits, two of which are in three bytes."""
+    """Return a TIFF of gray values of 12 bits: two of them are in three bytes."""
     first, second = values[:, ::2], values[:, 1::2]
     three = np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], 2)
     data = three.astype(np.uint8).tobytes()

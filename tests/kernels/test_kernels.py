@@ -182,7 +182,7 @@ def listings():
 
 
 def instructions(listing):
-    """Return the instructions of an assembly listing, with single blanks."""
+    """Extract the instructions of an assembly listing, with single blanks."""
     return [" ".join(line.split()) for line in listing[0].splitlines() if line.startswith("\t")]
 
 

@@ -1,4 +1,4 @@
-"""The division of work into blocks: every block shape, also those of large arrays only.
+"""The division of work into blocks: every block shape, also shapes for large arrays only.
 
 Streaming is forced on by lowering its limit, so that small arrays run the kernels of large ones.
 """

@@ -145,7 +145,7 @@ def test_positions_that_do_not_lie_in_order_end_with_the_memory(strides):
 @pytest.mark.parametrize("repeats", [False, True])
 @pytest.mark.usefixtures("streaming")
 def test_constants_that_repeat_along_a_run(pattern, shape, axis, repeats):
-    """The constants of positions beyond the end of a block are those of the next block."""
+    """The constants of positions beyond the end of a block belong to the next block."""
     x = values(shape, "float64")
     if repeats:
         x = np.broadcast_to(x[..., :1], shape)

@@ -1,4 +1,4 @@
-"""`channels=`: the result is that of a conversion of the selected channels, in any order."""
+"""`channels=`: the result equals a conversion of the selected channels, in any order."""
 
 import copy
 import pickle

@@ -210,7 +210,7 @@ def test_the_bill_of_materials_lists_the_objects_and_their_compilers(wheel):
 
 
 def built_twice(folder, objects):
-    """Return the bytes of two builds with different folders, dates of files and umasks."""
+    """Build twice, with different folders, dates of files and umasks; return both as bytes."""
     wheels = []
     for number, umask in enumerate((0o022, 0o077)):
         home = folder / str(number)

@@ -29,7 +29,7 @@ def matrix(kind):
 
 
 def refused(batch):
-    """Check that every method that takes a batch raises for this one."""
+    """Check that every method that accepts a batch raises for this one."""
     pair = CompositeSpace((VectorSpace(1), SPACE)), (np.zeros((3, 1), np.float32), batch)
     for run in (
         lambda: SPACE.validate(batch),

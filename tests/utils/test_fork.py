@@ -157,7 +157,7 @@ def test_a_thread_uses_no_object_that_another_is_making(makes, monkeypatch):
 
 
 def meet(gate, stopped_work, work, monkeypatch):
-    """Return the result of this thread, and that of a thread that a gate stops meanwhile."""
+    """Return the results of this thread, and of a thread that a gate stops meanwhile."""
     stopped_results = []
     gate.stopped = threading.Thread(
         target=lambda: stopped_results.append(stopped_work()), daemon=True

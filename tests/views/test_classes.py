@@ -158,7 +158,7 @@ def test_the_gradient_of_integer_labels():
     st.integers(0, 9),
 )
 def test_sums_of_both_are_exact_from_left_to_right(layouts, base, dtypes, columns, seed):
-    """Column 0 is the sum of all gradients, the others that of the full ones."""
+    """Column 0 is the sum of all gradients, the others the sum of the full ones."""
     rng = np.random.default_rng(seed)
     x = np.zeros((5, columns) if base == "bt" else (columns, 5), "f4")
     view = ClassView(base, x)

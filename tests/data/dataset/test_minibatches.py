@@ -1,4 +1,4 @@
-"""`_minibatches`: a Dataset of Datasets, the last of which may be short."""
+"""`_minibatches`: a Dataset of Datasets; the last one may be short."""
 
 import numpy as np
 import pytest

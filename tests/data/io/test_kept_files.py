@@ -1,4 +1,4 @@
-"""Containers stay open while records are read, and errors are those of every Reader."""
+"""Containers stay open while records are read, and errors are the same as in every Reader."""
 
 import os
 import threading

@@ -330,7 +330,7 @@ def test_every_part_of_a_small_file(tmp_path, size):
 
 @pytest.mark.parametrize("block", [1, 7, 16, 17, 64, 1000])
 def test_bytes_at_offsets_in_any_order(tmp_path, monkeypatch, block):
-    """Read at any offsets, also at and behind the end of the file, where zeros are returned."""
+    """Read at any offsets, also at and past the end of the file, where zeros are returned."""
     data = bytes(range(1, 201))
     (tmp_path / "x").write_bytes(data)
     monkeypatch.setattr(reader_module, "BLOCK", block)

@@ -32,7 +32,7 @@ def items(batch):
 
 
 def steps(batchers, most=None):
-    """Return the items of each rank's batch, step by step."""
+    """Return each rank's batch as a list of items, step by step."""
     found = []
     for step in zip(*batchers, strict=True):
         found.append([items(batch) for batch in step])

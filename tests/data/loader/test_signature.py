@@ -1,4 +1,4 @@
-"""The shape and dtype of a run: those of most records of its first batch."""
+"""The shape and dtype of a run: the most frequent ones in its first batch."""
 
 import io
 import json

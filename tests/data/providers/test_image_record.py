@@ -48,7 +48,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Write records of which 2 and 7 cannot be decoded: 2 is not an image, 7 is truncated."""
+    """Write records; 2 and 7 cannot be decoded: 2 is not an image, 7 is truncated."""
     payloads = [encoded(photo) for photo in PHOTOS]
     payloads[2], payloads[7] = b"not an image", payloads[7][:100]
     path = tmp_path / "damaged.rec"

@@ -19,7 +19,7 @@ DIGITS = np.random.default_rng(1).integers(0, 10, 61, np.uint8)
 
 
 def idx(array):
-    """Return the bytes of an idx file with this array."""
+    """Encode an array as an idx file."""
     code = CODES[array.dtype.str.replace("|", "").replace("=", ">")]
     sizes = np.array(array.shape, ">u4").tobytes()
     return bytes([0, 0, code, array.ndim]) + sizes + array.tobytes()

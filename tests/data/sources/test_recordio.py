@@ -374,7 +374,7 @@ SMALL_BLOCKS = range(16, 65, 4)  # the scanner reads whole words
 
 @pytest.mark.parametrize("damage", ["none", "magic", "length", "first part", "two"])
 def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damage):
-    """Test block sizes of which the ends cut headers and parts at every position."""
+    """Test block sizes whose ends cut headers and parts at every position."""
     path = tmp_path / "a.rec"
     sizes = [3, 0, 30, 8, 61, 1, 12, 5, 90, 4, 7]
     payloads = [bytes([65 + n]) * size for n, size in enumerate(sizes)]

@@ -89,7 +89,7 @@ def test_images_and_labels_in_two_archives_are_refused(tmp_path, site, kind, nam
 
 
 def test_keys_may_begin_anew_in_each_archive(tmp_path):
-    """Test shards of which one has no labels, and one has a sample without image."""
+    """Test a shard without labels, and one that has a sample without image."""
     write(tmp_path, four("", "jpg", "cls"), "a-0.tar")
     write(tmp_path, four("", "jpg", "cls")[:2], "a-1.tar")
     write(tmp_path, four("", "jpg", "cls")[1:], "a-2.tar")
