@@ -518,7 +518,7 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
         if dtype is not None and dtype_kind(dtype) not in "buif":
             raise DtypeError(
                 f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, "
-                "or leave them out"
+                "or omit them"
             )
     wide = is_wide(dtype_kind(source), source.itemsize)
     wide = wide or (target is not None and dtype_kind(target) == "f" and target.itemsize > 4)

@@ -84,7 +84,7 @@ def _set_axis_size(name: str, size: int, sizes: dict[str, int]) -> None:
     if name not in (_STAYING, _ONE) and sizes.setdefault(name, size) != size:
         raise ShapeError(
             f"{name}={sizes[name]} was given, but axis {name} has size {size}; "
-            f"leave {name}= out, or give an array of that size"
+            f"omit {name}=, or give an array of that size"
         )
 
 
@@ -135,7 +135,7 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
             call = f'einops.repeat(x, "{source.to_text()} -> {target.to_text()}", '
             raise ShapeError(
                 f"axis {name} is only on the right, and with {name}={sizes[name]} data "
-                f"would have to be invented; an added axis has size 1, so leave {name}= out; "
+                f"would have to be invented; an added axis has size 1, so omit {name}=; "
                 f"{call}{name}={sizes[name]}) repeats it, and a fold on the left, as in (hp), "
                 "divides an axis"
             )
@@ -458,8 +458,7 @@ def _resolve(
     _check_countable(sizes)
     if max(len(sizes), target.ndim) > MAX_NDIM:
         raise ShapeError(
-            f"there are {max(len(sizes), target.ndim)} axes, and NumPy allows {MAX_NDIM}; leave "
-            "some out"
+            f"there are {max(len(sizes), target.ndim)} axes, and NumPy allows {MAX_NDIM}; omit some"
         )
     return _move(source, target, shape, sizes)
 

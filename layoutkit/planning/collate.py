@@ -158,8 +158,8 @@ class SampleAxes(NamedTuple):
         )
         if prod(window) >= MAX_ELEMENTS:
             raise ShapeError(
-                f'"{self.pattern.text}" has windows of shape {window}, which no memory holds; give '
-                "smaller sizes"
+                f'"{self.pattern.text}" has windows of shape {window}, which no memory '
+                "holds; give smaller sizes"
             )
         return window
 
@@ -345,8 +345,8 @@ def _parse_sample_channels(
         return None
     if (CHANNEL,) not in pattern.source.named:
         raise PatternError(
-            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c of its '
-            "own; name it c"
+            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c '
+            "of its own; name it c"
         )
     if CHANNEL in options.sizes:
         raise ArgumentError(
@@ -361,9 +361,8 @@ def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) ->
     for number, (other_shape, other_dtype) in enumerate(facts):
         if other_dtype != dtype:
             raise DtypeError(
-                f"sample {number} has dtype {other_dtype}, but sample 0 has {dtype}; give samples "
-                "of one "
-                "dtype"
+                f"sample {number} has dtype {other_dtype}, but sample 0 has {dtype}; give "
+                "samples of one dtype"
             )
         if len(other_shape) != len(shape):
             raise ShapeError(
@@ -418,9 +417,8 @@ def normalize_indices(indices: Any, count: int) -> Array:
     if wrong.size:
         pos = int(wrong[0])
         raise ShapeError(
-            f"indices[{pos}] is {numbers[pos]}, but the array has {count} samples; give indices "
-            "from "
-            f"{-count} to {count - 1}"
+            f"indices[{pos}] is {numbers[pos]}, but the array has {count} samples; give "
+            f"indices from {-count} to {count - 1}"
         )
     return np.where(numbers < 0, numbers + count, numbers)
 
@@ -534,9 +532,8 @@ def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) 
     axis = places.get(axis_name(name)) if isinstance(name, str) else None
     if axis is None:
         raise ArgumentError(
-            f"{arg_name}={value!r}, but samples cannot be cropped or flipped along {name!r}; the "
-            "axes "
-            f"are {', '.join(places)}"
+            f"{arg_name}={value!r}, but samples cannot be cropped or flipped along "
+            f"{name!r}; the axes are {', '.join(places)}"
         )
     return axis
 
@@ -569,8 +566,8 @@ def _parse_flags(arg_name: str, value: Any, count: int) -> Array:
 def _check_count(arg_name: str, values: Array, count: int) -> None:
     if values.ndim and len(values) != count:
         raise ShapeError(
-            f"{arg_name} has {len(values)} values for {count} samples; give one for each, or one "
-            "for all"
+            f"{arg_name} has {len(values)} values for {count} samples; give one "
+            "for each, or one for all"
         )
 
 
@@ -588,10 +585,9 @@ def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
     if not hasattr(first, "dtype") or _as_array(first) is not None:
         return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
-        f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on another "
-        "device, "
-        "or is abstract while a function is compiled. Give numbers or lists of them, and make "
-        "batches outside of compiled functions if the numbers change between calls"
+        f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on "
+        "another device, or is abstract while a function is compiled. Give numbers or lists of "
+        "them, and make batches outside of compiled functions if the numbers change between calls"
     )
 
 

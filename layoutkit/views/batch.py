@@ -166,7 +166,7 @@ class BatchState:
         conversion = matching[0]
         shape = self._shape(matching[0])
         if array.shape != shape:
-            self._refuse(name, described, f"its shape is to be {shape}")
+            self._refuse(name, described, f"expected shape {shape}")
         return conversion, grad
 
     def add(self, gradient: ConversionGradient) -> None:
@@ -179,8 +179,8 @@ class BatchState:
         plans = self.plans
         if plans.name_of(layout) != plans.layout:
             raise BackwardError(
-                f"gradients add up in the base's layout, {plans.layout}, not in {layout}; leave "
-                "the layout out and convert the sum"
+                f"gradients add up in the base's layout, {plans.layout}, not in {layout}; omit "
+                "the layout and convert the sum"
             )
         if not self.gradients:
             raise BackwardError("no gradient was put in this batch; call backward_put first")

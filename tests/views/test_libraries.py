@@ -125,7 +125,7 @@ def test_gradients_that_belong_to_nothing(library):
     with pytest.raises(BackwardError, match="no result of this batch matches it"):
         view.backward_put("bchw", library.make(GRADIENT))
     view.forward_get("bchw")
-    with pytest.raises(BackwardError, match=r"its shape is to be \(5, 3, 4, 6\)"):
+    with pytest.raises(BackwardError, match=r"expected shape \(5, 3, 4, 6\)"):
         view.backward_put("bchw", library.make(GRADIENT[1:]))
 
 

@@ -175,7 +175,7 @@ def open_record_file(
     """Open a RecordIO file, or several by wildcards or braces."""
     files = expand_shards(path)
     if index is not None and len(files) > 1:
-        raise DataError(f"{path} is {len(files)} files, and index={index} is of one; leave it out")
+        raise DataError(f"{path} is {len(files)} files, and index={index} is of one; omit it")
     if list is not None and kind != "image":
         raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
     load = partial(_columns, files, kind, index, list, missing)
