@@ -387,7 +387,7 @@ def test_memory_in_order_has_no_output_and_pickles():
     [
         ({"pad_to": {"h": 64, "w": 48}, "fill": 114}, "h=64, w=48, fill=0"),
         ({"pad_to": [("h", 64)]}, "h=640, w=640, fill=0"),
-        ({"copy": True}, "a batch is always new memory"),
+        ({"copy": True}, "a batch is always in new memory"),
         ({"copy": False}, "omit it"),
     ],
 )

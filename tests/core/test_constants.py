@@ -84,7 +84,7 @@ def test_clip_at_the_bounds_of_an_integer_dtype(dtype):
     beyond = [low - 300, low - 1, high + 1, high + 300]
     for bounds in itertools.combinations(sorted({*ends, *beyond}), 2):
         if bounds[0] > high or bounds[1] < low:
-            with pytest.raises(ArgumentError, match=f"values are {low} to {high}: none lies"):
+            with pytest.raises(ArgumentError, match=f"values are {low} to {high}: none is"):
                 convert(x, "b->b", clip=bounds)
             continue
         wanted = [min(max(value, bounds[0]), bounds[1]) for value in ends]

@@ -273,7 +273,7 @@ def is_none(space, view):
 
 VIEWS = {
     "DataView, bf": is_view(DataView, "bf"),
-    "ImageView, that of the space": is_view(ImageView, None),
+    "ImageView, the layout of the space": is_view(ImageView, None),
     "ClassView, bt": is_view(ClassView, "bt"),
     "SequenceView, bwc": is_view(SequenceView, "bwc"),
     "ListView of the components that hold data": is_list,
