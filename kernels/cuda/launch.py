@@ -426,7 +426,7 @@ def _transpose(
         "transpose",
         defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
         params
-        + struct.pack("2q", *_aligned_start(choice, source.item))
+        + struct.pack("2q", *_readable_range(choice, source.item))
         + pack_divisor(group)
         + pack_divisor(groups),
         grid,
@@ -455,8 +455,8 @@ def _word_share(
     return share
 
 
-def _aligned_start(choice: KernelChoice, item: int) -> tuple[int, int]:
-    """Return the offset of the source's first byte, and how many bytes begin two readable words.
+def _readable_range(choice: KernelChoice, item: int) -> tuple[int, int]:
+    """Return the lowest source offset, and the number of offsets at which two words are readable.
 
     Both are 0 if the source has gaps: words of its rows then may contain bytes of other arrays.
     """
@@ -592,7 +592,7 @@ def _permute(
         + b"".join(params)
         + pack_divisor(group)
         + pack_divisor(groups)
-        + struct.pack("2q", *_aligned_start(choice, source.item)),
+        + struct.pack("2q", *_readable_range(choice, source.item)),
         grid,
         coefficients=pack_coefficients(epilogue),
         share=box.share,
@@ -654,7 +654,7 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
     params = pack_loops(outer) + pack_divisor(length) + _tile_order(outer, follows, tiles)
     params += struct.pack("4q", src_first, dst_first, head, size)
-    params += struct.pack("3q", end, *_aligned_start(choice, choice.source_item))
+    params += struct.pack("3q", end, *_readable_range(choice, choice.source_item))
     macros = (("THREADS", str(THREADS)), ("TURNS", str(RUN_WORDS // THREADS)))
     return CudaLaunch("runs", macros, params, tiles)
 

@@ -23,7 +23,7 @@ from ..spec import CASTINGS
 from ..watch.report import MIN_BYTES
 from .crop import Crop
 
-_MAX_DIGITS = 18  # numbers of so few digits fit into 64 bits
+_MAX_DIGITS = 18  # numbers of up to 18 digits fit into 64 bits
 _CROP = re.compile(r"([^+]*?)(?:\+(\d+)\+(\d+)|\+?(center|centre)|\+?random:(\d+))?")
 
 

@@ -312,7 +312,7 @@ GOT = {
 
 @pytest.mark.parametrize(
     ("spaces", "views", "layouts"),
-    table("| space | its View and layout | layouts of which that space is got |"),
+    table("| space | its View and layout | layouts that convert to this space |"),
 )
 def test_views_and_spaces_meet_as_the_page_says(spaces, views, layouts):
     kinds = [getattr(layoutkit, name) for name in spaces.split(", ")]
