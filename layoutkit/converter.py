@@ -653,7 +653,8 @@ _KEYWORDS = tuple(Converter.__init__.__kwdefaults__ or ())  # in the order of `c
 
 
 def _make(pattern: str, *options: Any, **sizes: int) -> Converter:
-    return Converter(pattern, **dict(zip(_KEYWORDS, options, strict=True)), **sizes)
+    keywords: dict[str, Any] = dict(zip(_KEYWORDS, options, strict=True))
+    return Converter(pattern, **keywords | sizes)
 
 
 # Typed, since True == 1 == 1.0: an invalid call must not get the Converter of a valid one.
