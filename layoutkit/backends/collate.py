@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.validation import type_name
-from ..cpu.resize import (
-    axis_taps,
-    converted_options,
-    moves_items,
-    nearest_positions,
-)
+from ..cpu.program import supports_float16
 from ..errors import ArgumentError
 from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
@@ -34,7 +29,8 @@ from ..planning.collate import (
 )
 from ..planning.crops import CropArgs
 from ..planning.options import ConvertOptions
-from ..planning.resize import ResizeOptions, summed_dtype
+from ..planning.resize import ResizeOptions, nearest_positions, summed_dtype
+from ..resampling import axis_taps, converted_options, moves_items
 from ..spec import DType
 from .base import Adapter
 from .dispatch import adapter_for_any
@@ -223,7 +219,7 @@ class _ResizedWindows(_SymbolicWindows):
         self.namespace = namespace
         self.resize = resize
         self.is_nearest = resize.filter == "nearest"
-        is_moved = moves_items(resize, self.dtype)
+        is_moved = moves_items(resize, self.dtype, supports_float16)
         self.computed = self.dtype if is_moved else summed_dtype(self.dtype)
 
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
@@ -238,7 +234,7 @@ class _ResizedWindows(_SymbolicWindows):
         fill = fill_array_of(options, axes, window, self.dtype)
         batch = list(window)
         batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
-        self.convert = converted_options(options, tuple(batch), self.dtype)
+        self.convert = converted_options(options, tuple(batch), self.dtype, supports_float16)
         result = []
         nearest = nearest_positions(window, resized, placements, shapes) if self.is_nearest else {}
         for number, sample in enumerate(samples):

@@ -10,8 +10,7 @@ averaged are moved by `collate.py`, from the nearest positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, prod
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
@@ -20,7 +19,6 @@ import numpy as np
 from .._utils import fork
 from .._utils.cache import Cache, cache_clear, cache_replace
 from ..buffers import add_clear_hook, empty, empty_with_address
-from ..errors import DtypeError
 from ..kernels.cpu import resize_params as t
 from ..kernels.cpu.caches import l2_cache_bytes
 from ..kernels.cpu.params import LINE
@@ -36,18 +34,17 @@ from ..planning.collate import (
     place_resized,
 )
 from ..planning.crops import CropArgs
-from ..planning.epilogue import is_supported_dtype, kernel_dtype_name
-from ..planning.options import ConvertOptions
+from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import (
-    FILTERS,
     AxisRoles,
-    Placements,
     ResizeOptions,
     assign_roles,
+    nearest_positions,
     summed_dtype,
 )
-from ..spec import DType, dtype_kind
+from ..resampling import WORK, AxisPlacement, moves_items, options_of_floats, tap_tables
+from ..spec import DType
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .collate import CollateProgram
@@ -57,12 +54,8 @@ from .window_table import SampleBatch, with_addresses
 if TYPE_CHECKING:
     from ..kernels.cpu.resize_launch import BlockLaunch
 
-EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
-AVERAGED = (EXACT - {"b1"}) | {"f8"}
-RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
 COLUMN_SHARE = 4  # source columns are transposed into 1 / COLUMN_SHARE of the L2 cache at a time
 SHARES = 16  # minimum chunks of a thread, so that threads end together
-WORK = 8  # the time of resampling a byte, in bytes converted
 
 
 class PlacedSamples(NamedTuple):
@@ -164,7 +157,7 @@ class ResizeProgram:
         source: DType,
         out: Array | None,
     ) -> None:
-        is_moved = moves_items(resize, source)
+        is_moved = moves_items(resize, source, supports_float16)
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._moved: CollateProgram | None = None
         if is_moved:
@@ -515,122 +508,6 @@ def _forget_runs() -> None:
 add_clear_hook(_forget_runs)
 
 
-class AxisPlacement(NamedTuple):
-    """The placement of samples along one axis: arrays of one number per sample.
-
-    length          positions of the window
-    sizes, scaled, firsts   see `Placements`
-    reversed        whether the window is flipped
-    """
-
-    length: int
-    sizes: Array
-    scaled: Array
-    firsts: Array | int = 0
-    reversed: Array | bool = False
-
-
-def tap_tables(
-    resize: ResizeOptions,
-    axes: Sequence[AxisPlacement],
-    summed: DType,
-    threads: int | None = None,
-) -> tuple[Array, list[Array], list[int]]:
-    """Return memory with the tap tables of samples along several axes, with weights of a dtype.
-
-    Also return, for each axis, the address of each sample's table (or one, if all samples share
-    it), and the largest number of taps.
-    """
-    requests, longest = zip(*(_requests_of(resize, summed, *axis) for axis in axes), strict=True)
-    nbytes = [_table_bytes(rows[0]) for rows in requests]
-    total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
-    memory, address = empty_with_address((total,), np.dtype(np.uint8))
-    for rows, size in zip(requests, nbytes, strict=True):
-        rows[:, t.T_TABLE] = address + np.arange(len(rows)) * size
-        address += len(rows) * size
-    every = np.concatenate(requests)
-    with fork.init_lock:
-        from ..kernels.cpu.compiler import KernelSpec, load
-
-        kernel = load(KernelSpec("resize", ("taps",)))
-    Job(kernel, bytes(8), len(every), 1, total * WORK, threads).run(data_pointer(every), 0)
-    return memory, [rows[:, t.T_TABLE] for rows in requests], list(longest)
-
-
-def _requests_of(
-    resize: ResizeOptions,
-    summed: DType,
-    count: int,
-    sizes: Array,
-    scaled: Array,
-    firsts: Array | int,
-    is_reversed: Array | bool,
-) -> tuple[Array, int]:
-    """Return the requests for tap tables of `count` positions, and the largest number of taps.
-
-    The other arguments have an entry per sample. There is a single request if all are equal.
-    """
-    rows = np.zeros((len(sizes), t.REQUEST), np.int64)
-    rows[:, t.T_COUNT] = count
-    rows[:, t.T_SIZE] = sizes
-    rows[:, t.T_SCALED] = scaled
-    rows[:, t.T_FIRST] = firsts
-    rows[:, t.T_FLAGS] = np.multiply(is_reversed, t.REVERSED)
-    rows[:, t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
-    rows[:, t.T_FLAGS] += t.DOUBLE * (summed.itemsize == 8)
-    if (rows == rows[0]).all():
-        rows = rows[:1]
-    scale = float((rows[:, t.T_SIZE] / rows[:, t.T_SCALED]).max())
-    widens = resize.antialias or resize.filter == "area"
-    taps = 2 * ceil(RADIUS[resize.filter] * (max(scale, 1) if widens else 1)) + 1
-    rows[:, t.T_PITCH] = -(-taps * summed.itemsize // 8) * 8
-    return rows, taps
-
-
-def _table_bytes(request: Array) -> int:
-    """Return the size of the tap table of a request."""
-    return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
-
-
-def axis_taps(
-    resize: ResizeOptions, count: int, size: int, scaled: int, first: int, summed: DType
-) -> tuple[Array, Array]:
-    """Return the source positions of `count` scaled positions from `first` on, and their weights.
-
-    Both are (count, taps); the source position is -1 where a scaled position has fewer taps. Scaled
-    positions outside of the scaled source have none. `summed` is the dtype of the weights, float32
-    or float64.
-    """
-    axis = AxisPlacement(count, *np.array([[size], [scaled], [first]]))
-    memory = tap_tables(resize, [axis], summed)[0]
-    heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
-    firsts, taps = heads.reshape(count, t.POSITION).T
-    weights = memory[8 * (t.HEAD + t.POSITION * count) :].view(summed).reshape(count, -1)
-    numbers = np.arange(max(1, taps.max(initial=0)))
-    is_tap = numbers < taps[:, None]
-    positions = np.where(is_tap, firsts[:, None] + numbers, -1)
-    return positions, np.where(is_tap, weights[:, : len(numbers)], 0)
-
-
-def nearest_positions(
-    window: Sequence[int], resized: Sequence[int], placements: Placements, lengths: Array
-) -> dict[int, Array]:
-    """Return the nearest index in each sample of the positions of its window, by resized axis.
-
-    Indices are int64, a row for each sample; -1: the position is outside of the sample, whose
-    size is in `lengths`.
-    """
-    positions = {}
-    for column, axis in enumerate(resized):
-        begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
-        place = firsts + np.arange(window[axis])
-        nearest = begins + (2 * place + 1) * sizes // (2 * scaled)
-        is_inside = (place >= 0) & (place < scaled) & (nearest >= 0)
-        is_inside &= nearest < lengths[:, axis, None]
-        positions[axis] = np.where(is_inside, nearest, -1)
-    return positions
-
-
 class _Memory:
     """Memory at an address, as NumPy's array interface describes it."""
 
@@ -643,38 +520,3 @@ def array_at(address: int, shape: list[int], strides: list[int], dtype: DType) -
     item = f"|V{dtype.itemsize}"
     memory = _Memory(data=(address, True), shape=tuple(shape), strides=tuple(strides), typestr=item)
     return np.asarray(memory).view(dtype)
-
-
-def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
-    """Return the conversion of resampled values, which are floats: integers are rounded."""
-    casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
-    return options._replace(dtype=target, casting=casting)
-
-
-def converted_options(
-    options: CollateOptions, shape: tuple[int, ...], source: DType
-) -> ConvertOptions:
-    """Return the conversion of stacked windows of `shape`, of samples of the dtype `source`.
-
-    Windows that are resized, unless their items are moved, are floats.
-    """
-    convert, resize = options.convert, options.resize
-    if resize is None or moves_items(resize, source):
-        return convert
-    return options_of_floats(convert, convert.check_and_infer_dtype(shape, source)[1])
-
-
-def moves_items(resize: ResizeOptions, source: DType) -> bool:
-    """Return True if items are moved, instead of averaged as floats.
-
-    Raises DtypeError unless samples of the dtype can be resized.
-    """
-    name = kernel_dtype_name(source) if is_supported_dtype(source, supports_float16) else ""
-    if resize.filter == "nearest":
-        return name not in EXACT
-    if name in AVERAGED:
-        return False
-    raise DtypeError(
-        f'samples have dtype {source}, which resize="{resize.filter}" does not average; convert '
-        'them to float32 first, or move pixels unchanged by resize="nearest"'
-    )

@@ -17,13 +17,6 @@ import numpy as np
 
 from .._utils import fork
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
-from ..cpu.resize import (
-    AxisPlacement,
-    converted_options,
-    moves_items,
-    nearest_positions,
-    tap_tables,
-)
 from ..errors import DtypeError
 from ..kernels.cpu.resize_params import HEAD, POSITION
 from ..layout.pattern import Permutation
@@ -47,7 +40,8 @@ from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
 from ..planning.options import ConvertOptions
 from ..planning.plan import Part, Plan, make_single_plan
-from ..planning.resize import Placements, ResizeOptions, summed_dtype
+from ..planning.resize import Placements, ResizeOptions, nearest_positions, summed_dtype
+from ..resampling import AxisPlacement, converted_options, moves_items, tap_tables
 from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
@@ -131,7 +125,7 @@ class DeviceCollateProgram:
         if options.resize is None or 0 not in shape:
             shapes = samples.shapes[:count]
             placed = place_windows(options, axes, window, shapes, crops, count)
-        post = converted_options(options, shape, first.dtype)
+        post = converted_options(options, shape, first.dtype, supports_float16)
         plan = self._plan(post._replace(device=None, copy=True), shape, dtype, first, out)
         is_aligned = out is None or out.is_aligned  # as kernels write
         is_converted = may_convert and is_aligned and plan.before is plan.after is None
@@ -146,7 +140,7 @@ class DeviceCollateProgram:
             return PreparedBatch(result, remaining)
         written = _written_by(plan, result, options.letter, is_converted)
         resize = options.resize
-        is_float = resize is not None and not moves_items(resize, first.dtype)
+        is_float = resize is not None and not moves_items(resize, first.dtype, supports_float16)
         return PreparedBatch(
             result, remaining, _prepare_launch(axes, samples, placed, fill, written, is_float)
         )
@@ -252,7 +246,7 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 
     Raises DtypeError if samples cannot be resized or moved.
     """
-    if resize is not None and not moves_items(resize, source):
+    if resize is not None and not moves_items(resize, source, supports_float16):
         return summed_dtype(source)
     if source.itemsize not in _MOVED_BYTES:
         raise DtypeError(f"samples have dtype {source}, whose items a GPU does not move")

@@ -8,7 +8,7 @@ window are reduced to these integers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -356,3 +356,22 @@ def assign_roles(
     rows = [x for x in before if x in resized] or [x for x in before if x not in single]
     row = rows[-1] if rows else ""
     return AxisRoles("".join(x for x in before if x != row), row, column, inner)
+
+
+def nearest_positions(
+    window: Sequence[int], resized: Sequence[int], placements: Placements, lengths: Array
+) -> dict[int, Array]:
+    """Return the nearest index in each sample of the positions of its window, by resized axis.
+
+    Indices are int64, a row for each sample; -1: the position is outside of the sample, whose
+    size is in `lengths`.
+    """
+    positions = {}
+    for column, axis in enumerate(resized):
+        begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
+        place = firsts + np.arange(window[axis])
+        nearest = begins + (2 * place + 1) * sizes // (2 * scaled)
+        is_inside = (place >= 0) & (place < scaled) & (nearest >= 0)
+        is_inside &= nearest < lengths[:, axis, None]
+        positions[axis] = np.where(is_inside, nearest, -1)
+    return positions

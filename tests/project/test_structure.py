@@ -133,6 +133,17 @@ def test_the_table_of_a_package_has_all_of_its_modules(package):
         assert modules <= named
 
 
+def test_executors_of_batches_are_used_on_their_device_only():
+    executors = {"cpu.collate", "cpu.resize", "cpu.window_table", "cuda.collate"}
+    users = {
+        (module, target)
+        for module in MODULES
+        for target in executors.intersection(imports(module))
+        if room(module) not in (room(target), "collator")
+    }
+    assert users == set()
+
+
 def test_modules_are_imported_by_made_up_names_in_few_places():
     made_up = re.compile(r"import_module\((?!\")")
     by_name = {name for name, path in MODULES.items() if made_up.search(path.read_text())}

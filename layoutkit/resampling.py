@@ -1,0 +1,164 @@
+"""The weights of resized samples, for the executors of every device.
+
+A sample that is resized along an axis has, for each position of its window, the source positions
+(taps) that contribute to it, and their weights. A kernel of the CPU computes them in float64, as
+`kernels/cpu/resize_params.py` describes the tables. Items of dtypes that are not averaged are moved
+from the nearest positions instead (`planning/resize.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from ._utils import fork
+from .buffers import empty_with_address
+from .errors import DtypeError
+from .kernels.cpu import resize_params as t
+from .memory import Array, data_pointer
+from .planning.collate import CollateOptions, SupportsFloat16
+from .planning.epilogue import is_supported_dtype, kernel_dtype_name
+from .planning.options import ConvertOptions
+from .planning.resize import FILTERS, ResizeOptions
+from .spec import DType, dtype_kind
+from .threads.pool import Job
+
+EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
+AVERAGED = (EXACT - {"b1"}) | {"f8"}
+RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
+WORK = 8  # the time of resampling a byte, in bytes converted
+
+
+class AxisPlacement(NamedTuple):
+    """The placement of samples along one axis: arrays of one number per sample.
+
+    length          positions of the window
+    sizes, scaled, firsts   see `Placements`
+    reversed        whether the window is flipped
+    """
+
+    length: int
+    sizes: Array
+    scaled: Array
+    firsts: Array | int = 0
+    reversed: Array | bool = False
+
+
+def tap_tables(
+    resize: ResizeOptions,
+    axes: Sequence[AxisPlacement],
+    summed: DType,
+    threads: int | None = None,
+) -> tuple[Array, list[Array], list[int]]:
+    """Return memory with the tap tables of samples along several axes, with weights of a dtype.
+
+    Also return, for each axis, the address of each sample's table (or one, if all samples share
+    it), and the largest number of taps.
+    """
+    requests, longest = zip(*(_requests_of(resize, summed, *axis) for axis in axes), strict=True)
+    nbytes = [_table_bytes(rows[0]) for rows in requests]
+    total = sum(len(rows) * size for rows, size in zip(requests, nbytes, strict=True))
+    memory, address = empty_with_address((total,), np.dtype(np.uint8))
+    for rows, size in zip(requests, nbytes, strict=True):
+        rows[:, t.T_TABLE] = address + np.arange(len(rows)) * size
+        address += len(rows) * size
+    every = np.concatenate(requests)
+    with fork.init_lock:
+        from .kernels.cpu.compiler import KernelSpec, load
+
+        kernel = load(KernelSpec("resize", ("taps",)))
+    Job(kernel, bytes(8), len(every), 1, total * WORK, threads).run(data_pointer(every), 0)
+    return memory, [rows[:, t.T_TABLE] for rows in requests], list(longest)
+
+
+def _requests_of(
+    resize: ResizeOptions,
+    summed: DType,
+    count: int,
+    sizes: Array,
+    scaled: Array,
+    firsts: Array | int,
+    is_reversed: Array | bool,
+) -> tuple[Array, int]:
+    """Return the requests for tap tables of `count` positions, and the largest number of taps.
+
+    The other arguments have an entry per sample. There is a single request if all are equal.
+    """
+    rows = np.zeros((len(sizes), t.REQUEST), np.int64)
+    rows[:, t.T_COUNT] = count
+    rows[:, t.T_SIZE] = sizes
+    rows[:, t.T_SCALED] = scaled
+    rows[:, t.T_FIRST] = firsts
+    rows[:, t.T_FLAGS] = np.multiply(is_reversed, t.REVERSED)
+    rows[:, t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
+    rows[:, t.T_FLAGS] += t.DOUBLE * (summed.itemsize == 8)
+    if (rows == rows[0]).all():
+        rows = rows[:1]
+    scale = float((rows[:, t.T_SIZE] / rows[:, t.T_SCALED]).max())
+    widens = resize.antialias or resize.filter == "area"
+    taps = 2 * ceil(RADIUS[resize.filter] * (max(scale, 1) if widens else 1)) + 1
+    rows[:, t.T_PITCH] = -(-taps * summed.itemsize // 8) * 8
+    return rows, taps
+
+
+def _table_bytes(request: Array) -> int:
+    """Return the size of the tap table of a request."""
+    return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
+
+
+def axis_taps(
+    resize: ResizeOptions, count: int, size: int, scaled: int, first: int, summed: DType
+) -> tuple[Array, Array]:
+    """Return the source positions of `count` scaled positions from `first` on, and their weights.
+
+    Both are (count, taps); the source position is -1 where a scaled position has fewer taps. Scaled
+    positions outside of the scaled source have none. `summed` is the dtype of the weights, float32
+    or float64.
+    """
+    axis = AxisPlacement(count, *np.array([[size], [scaled], [first]]))
+    memory = tap_tables(resize, [axis], summed)[0]
+    heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
+    firsts, taps = heads.reshape(count, t.POSITION).T
+    weights = memory[8 * (t.HEAD + t.POSITION * count) :].view(summed).reshape(count, -1)
+    numbers = np.arange(max(1, taps.max(initial=0)))
+    is_tap = numbers < taps[:, None]
+    positions = np.where(is_tap, firsts[:, None] + numbers, -1)
+    return positions, np.where(is_tap, weights[:, : len(numbers)], 0)
+
+
+def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
+    """Return the conversion of resampled values, which are floats: integers are rounded."""
+    casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
+    return options._replace(dtype=target, casting=casting)
+
+
+def converted_options(
+    options: CollateOptions, shape: tuple[int, ...], source: DType, has_half: SupportsFloat16
+) -> ConvertOptions:
+    """Return the conversion of stacked windows of `shape`, of samples of the dtype `source`.
+
+    Windows that are resized, unless their items are moved, are floats.
+    """
+    convert, resize = options.convert, options.resize
+    if resize is None or moves_items(resize, source, has_half):
+        return convert
+    return options_of_floats(convert, convert.check_and_infer_dtype(shape, source)[1])
+
+
+def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
+    """Return True if items are moved, instead of averaged as floats.
+
+    Raises DtypeError unless samples of the dtype can be resized.
+    """
+    name = kernel_dtype_name(source) if is_supported_dtype(source, has_half) else ""
+    if resize.filter == "nearest":
+        return name not in EXACT
+    if name in AVERAGED:
+        return False
+    raise DtypeError(
+        f'samples have dtype {source}, which resize="{resize.filter}" does not average; convert '
+        'them to float32 first, or move pixels unchanged by resize="nearest"'
+    )
