@@ -44,7 +44,7 @@ from .planning.collate import (
     parse_per_sample,
     place_resized,
 )
-from .planning.crops import CropArgs, CropOptions, SourcePositions, as_positions
+from .planning.crops import CropArgs, CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import check_sizes
 from .planning.plan import (
     check_no_out,
@@ -176,6 +176,7 @@ class Collator:
         self._targets_gpu = self._options.convert.device not in (None, CPU)
         self._has_crops = self._options.crops != CropOptions()
         self._is_random = self._options.crops.is_random
+        self._crop_axes: dict[int, CropAxes] = {}  # by the rank of samples
         self._calls = count()
         self._memory_collator = self._make_memory_collator()
         self.graph_args = graph_args_of_collator(self._options)
@@ -445,7 +446,7 @@ class Collator:
     ) -> tuple[Sequence[Any], CropArgs]:
         """Return the samples, and where their windows are: by the call, or by this Collator."""
         own = self._options.crops.without(args)
-        if not own.is_random:
+        if not (self._is_random if own is self._options.crops else own.is_random):
             return arrays, args.completed(own.fixed())
         arrays = [
             x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
@@ -471,7 +472,9 @@ class Collator:
             raise ShapeError(
                 f"positions has {len(numbers)} values for {len(shapes)} samples; give one for each"
             )
-        crop_axes = self._options.crop_axes(ndim)
+        crop_axes = self._crop_axes.get(ndim)
+        if crop_axes is None:
+            crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
         table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
         drawn = own.draw(crop_axes, table, SourcePositions(numbers), process)
         return arrays, args.completed(drawn)

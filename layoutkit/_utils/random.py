@@ -60,7 +60,7 @@ def draw_below(key: Any, position: Any, n: Any) -> Any:
         while bits < threshold:
             bits = hash64(key, bits)
         return bits % n
-    rejected = np.flatnonzero(bits < threshold)
+    (rejected,) = (bits < threshold).nonzero()
     while rejected.size:
         bits[rejected] = hash64(_at(key, rejected), bits[rejected])
         rejected = rejected[bits[rejected] < _at(threshold, rejected)]

@@ -36,7 +36,7 @@ from ..normalize import CHANNEL
 from ..spec import CPU, DType
 from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
 from .channels import parse_channels
-from .crops import RANDOM, CropArgs, CropAxes, CropOptions, parse_crops
+from .crops import RANDOM, CropArgs, CropAxes, CropOptions, DrawnByAxis, parse_crops
 from .keywords import check_sizes, sizes_dict, sizes_text
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
@@ -463,6 +463,8 @@ def parse_per_sample(
     """
     if value is None:
         return {}
+    if type(value) is DrawnByAxis:
+        return {places[name]: values for name, values in value.items()}
     if isinstance(value, str) and value == RANDOM:
         raise ArgumentError(
             f'{arg_name}="random" is an option of a Collator: Collator(..., {arg_name}="random")'

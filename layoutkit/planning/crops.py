@@ -28,8 +28,15 @@ DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides,
 _WIDTHS = ("w", "width")  # the axes that flip="random" flips
 
 
+class DrawnByAxis(dict[str, Array]):
+    """Drawn values by axis, int64, one per sample or one for all, which are not checked again."""
+
+
 class CropArgs(NamedTuple):
-    """The unchecked arguments of one call that place windows; `crop` is of resized samples."""
+    """The arguments of one call that place windows; `crop` is of resized samples.
+
+    Those of the user are unchecked; those of a Collator with random options are DrawnByAxis.
+    """
 
     offset: Any = None
     flip: Any = None
@@ -37,6 +44,8 @@ class CropArgs(NamedTuple):
 
     def completed(self, others: CropArgs) -> CropArgs:
         """Return these arguments, with the values of `others` in place of None."""
+        if self.offset is self.flip is self.crop is None:
+            return others
         pairs = zip(self, others, strict=True)
         return CropArgs(*(other if own is None else own for own, other in pairs))
 
@@ -152,6 +161,8 @@ class CropOptions(NamedTuple):
 
     def without(self, args: CropArgs) -> CropOptions:
         """Return the options that a call does not replace."""
+        if args.offset is args.flip is args.crop is None:
+            return self
         return CropOptions(
             self.offset if args.offset is None else (),
             self.flip if args.flip is None else (),
@@ -187,8 +198,15 @@ class CropOptions(NamedTuple):
         flip = dict(self.flip)
         for name, value in flip.items():
             if value == RANDOM:
-                flip[name] = draws.below("flip", name, np.full(len(shapes), 2)) == 1
-        return CropArgs(offset or None, flip or None, crop or None)
+                flip[name] = draws.below("flip", name, np.uint64(2))
+        return CropArgs(*map(_drawn, (offset, flip, crop)))
+
+
+def _drawn(by_axis: Mapping[str, Any]) -> DrawnByAxis | None:
+    """Return drawn and fixed values as arrays; None if there are none."""
+    if not by_axis:
+        return None
+    return DrawnByAxis({name: np.asarray(value, np.int64) for name, value in by_axis.items()})
 
 
 def as_positions(positions: Any) -> Array:
@@ -209,8 +227,8 @@ class _Draws(NamedTuple):
     epoch: int | str
     positions: SourcePositions
 
-    def below(self, purpose: str, name: str, n: Array) -> Array:
-        """Draw a number from 0 .. n-1 for each sample."""
+    def below(self, purpose: str, name: str, n: Any) -> Array:
+        """Draw a number from 0 .. n-1 for each sample; n is of a dtype of integers."""
         values: Array = draw_below(self._key(purpose, name), self._numbers(), n.astype(np.uint64))
         return values.astype(np.int64)
 
