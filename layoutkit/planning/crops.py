@@ -183,7 +183,7 @@ class CropOptions(NamedTuple):
         `shapes` has the shape of each sample in a row.
         """
         places, sizes = axes.places, axes.sizes
-        draws = _Draws(self.seed, epoch, positions)
+        draws = _Draws((self.seed, epoch), positions.numbers.astype(np.uint64), positions.files)
         if isinstance(self.crop, RandomCrop):
             names = sorted(sizes, key=_WIDTHS.__contains__)  # height before width
             fields = self.crop.draw(shapes[:, [places[n] for n in names]], draws.crop_draws())
@@ -221,35 +221,34 @@ def as_positions(positions: Any) -> Array:
 
 
 class _Draws(NamedTuple):
-    """The random numbers of the samples at `positions`."""
+    """The random numbers of the samples at positions of one source, or of several files.
 
-    seed: int
-    epoch: int | str
-    positions: SourcePositions
+    stage    the seed and the epoch, which are part of each key
+    """
+
+    stage: tuple[int, int | str]
+    numbers: Array  # uint64
+    files: list[str] | None
 
     def below(self, purpose: str, name: str, n: Any) -> Array:
         """Draw a number from 0 .. n-1 for each sample; n is of a dtype of integers."""
-        values: Array = draw_below(self._key(purpose, name), self._numbers(), n.astype(np.uint64))
+        values: Array = draw_below(self._key(purpose, name), self.numbers, n.astype(np.uint64))
         return values.astype(np.int64)
 
     def crop_draws(self) -> Array:
         """Return the random numbers in [0, 1) of the crops of each sample."""
-        words = hash64(self._key("crop"), self._numbers())
+        words = hash64(self._key("crop"), self.numbers)
         counters = np.arange(TRIES * DRAWS_PER_TRY, dtype=np.uint64)
         draws: Array = as_fractions(hash64(words[:, None], counters))
         return draws.reshape(-1, TRIES, DRAWS_PER_TRY)
 
-    def _numbers(self) -> Array:
-        return self.positions.numbers.astype(np.uint64)
-
     def _key(self, *purpose: str) -> Any:
         """Return the key of a purpose, or the keys of all samples if these are of several files."""
-        key_parts = *purpose, self.seed, self.epoch
-        files = self.positions.files
-        if files is None:
+        key_parts = *purpose, *self.stage
+        if self.files is None:
             return make_key(*key_parts)
-        keys = {file: make_key(*key_parts, file) for file in set(files)}
-        return np.array([keys[file] for file in files], np.uint64)
+        keys = {file: make_key(*key_parts, file) for file in set(self.files)}
+        return np.array([keys[file] for file in self.files], np.uint64)
 
 
 def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) -> CropOptions:

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from layoutkit import Converter, convert
+from layoutkit import Collator, Converter, convert
 from layoutkit.converter import FEWEST_CALLS
 from layoutkit.memory import HAS_KNOWN_HEADER
 
@@ -48,6 +48,21 @@ def test_a_new_shape_is_resolved_once():
     calls = calls_of(lambda: converter(np.zeros((2, 8, 11, 3), np.float32)))
     assert calls["Pattern.resolve"] == calls["as_shape"] == 1, calls
     assert calls.total() <= 335, calls
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [({}, 28), ({"offset": "random", "flip": "random"}, 65), ({"resize": "bilinear"}, 43)],
+)
+def test_a_warm_batch(options, most):
+    samples = [np.zeros((8 + i, 9, 3), np.uint8) for i in range(4)]
+    collator = Collator("hwc->bchw", h=4, w=5, dtype="float32", **options)
+    for _ in range(3):
+        collator(samples, positions=range(4))
+    calls = calls_of(lambda: collator(samples, positions=range(4)))
+    assert calls.total() <= most, calls
+    # What has been drawn is not parsed.
+    assert not {"_parse_positions", "_parse_flags", "_crop_axis"} & calls.keys()
 
 
 def test_a_warm_torch_tensor_with_a_gradient_is_not_planned():
