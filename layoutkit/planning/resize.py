@@ -238,8 +238,8 @@ def place_samples(
         begins[:, axis] = values
     _check_crops(names, sizes, begins, extents, may_fill)
     target = np.array(window, np.int64)
-    scaled = np.broadcast_to(target, sizes.shape)
-    firsts = np.zeros_like(sizes)
+    firsts = np.zeros(sizes.shape, np.int64)
+    scaled = firsts + target
     if options.short_side is not None:
         shorter = extents.min(1, keepdims=True)
         scaled = extents * options.short_side // shorter
@@ -273,8 +273,14 @@ def _axis_index(name: str, names: tuple[str, ...]) -> int:
     return names.index(name)
 
 
+def _first_true(flags: Array) -> list[list[int]]:
+    """Return a list of the indices of the first True, empty if there is none."""
+    indices: list[list[int]] = np.argwhere(flags)[:1].tolist() if flags.any() else []
+    return indices
+
+
 def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
-    for number, axis in np.argwhere(scaled > MAX_SIDE)[:1].tolist():
+    for number, axis in _first_true(scaled > MAX_SIDE):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}, and at most {MAX_SIDE} is possible; give a smaller short_side"
@@ -284,7 +290,7 @@ def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
 def _check_crops(
     names: tuple[str, ...], sizes: Array, begins: Array, extents: Array, may_fill: bool
 ) -> None:
-    for number, axis in np.argwhere((extents < 1) | (extents > MAX_SIDE))[:1].tolist():
+    for number, axis in _first_true((extents < 1) | (extents > MAX_SIDE)):
         is_sample = sizes[number, axis] == extents[number, axis]
         raise ShapeError(
             f"sample {number} has {'size' if is_sample else 'a crop of'} "
@@ -294,7 +300,7 @@ def _check_crops(
     if may_fill:
         return
     outside = (begins < 0) | (begins + extents > sizes)
-    for number, axis in np.argwhere(outside)[:1].tolist():
+    for number, axis in _first_true(outside):
         begin, extent = begins[number, axis], extents[number, axis]
         raise ShapeError(
             f"sample {number} has size {sizes[number, axis]} along {names[axis]}, but its crop of "
@@ -306,7 +312,7 @@ def _check_crops(
 def _check_covered(
     names: tuple[str, ...], scaled: Array, target: Array, side: int, may_fill: bool
 ) -> None:
-    for number, axis in np.argwhere(scaled < target)[:1].tolist() if not may_fill else ():
+    for number, axis in () if may_fill else _first_true(scaled < target):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
