@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -136,10 +137,21 @@ def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) ->
                 f"CuPy cannot find NVRTC, which compiles the kernels ({_line(error)}): {_EXTRA}"
             ) from error
         raise
+    finally:
+        let_interrupts_end_waits()
     # Reading an attribute loads the function now: drivers before CUDA 12.3 cannot load it during a
     # graph capture.
     _ = function.num_regs
     return function.kernel
+
+
+def let_interrupts_end_waits() -> None:
+    """Let Ctrl-C end a wait for a lock again.
+
+    NVRTC installs the handler of SIGINT again, with SA_RESTART: system calls then go on after it.
+    """
+    if callable(signal.getsignal(signal.SIGINT)) and hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(signal.SIGINT, True)
 
 
 def _line(error: Exception) -> str:

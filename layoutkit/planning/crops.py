@@ -35,7 +35,7 @@ class DrawnByAxis(dict[str, Array]):
 class CropArgs(NamedTuple):
     """The arguments of one call that place windows; `crop` is of resized samples.
 
-    Those of the user are unchecked; those of a Collator with random options are DrawnByAxis.
+    A user's values are unchecked; the values that a Collator draws are DrawnByAxis.
     """
 
     offset: Any = None

@@ -1,5 +1,7 @@
 """The runtime with a fake CuPy that accepts only the arguments of the real one."""
 
+import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -257,3 +259,27 @@ def test_what_the_real_cupy_takes_without_a_driver():
         assert x.dtype == np.dtype(dtype)
     for name in ("memcpyHostToDevice", "memcpyDeviceToHost", "memcpyDefault"):
         assert isinstance(getattr(cupy.cuda.runtime, name), int)
+
+
+@pytest.mark.skipif(not hasattr(signal, "siginterrupt"), reason="Windows restarts no system calls")
+def test_an_interrupt_ends_a_wait_after_a_compilation():
+    """Test it with a compiler that changes the handler as NVRTC does."""
+
+    def get_function(name):
+        signal.siginterrupt(signal.SIGINT, False)
+        return SimpleNamespace(num_regs=32, kernel=name)
+
+    cupy = SimpleNamespace(RawModule=lambda **keywords: SimpleNamespace(get_function=get_function))
+    cupy.cuda = SimpleNamespace(compiler=SimpleNamespace(CompileException=ValueError))
+    assert driver.compile_kernel(cupy, "", (), "move") == "move"
+    lock = threading.Lock()
+    lock.acquire()
+    interrupt = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+    timers = [threading.Timer(0.1, *interrupt), threading.Timer(2, lock.release)]
+    for timer in timers:
+        timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    assert time.monotonic() - began < 1.5
+    timers[1].cancel()

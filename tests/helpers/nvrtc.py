@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from layoutkit.cuda.driver import let_interrupts_end_waits
 from layoutkit.kernels.cuda.launch import source
 
 OPTIONS = ("-ftz=true", "--device-as-default-execution-space", "--std=c++17")
@@ -51,6 +52,7 @@ class Compiled:
         options = [*OPTIONS, *macros, f"-arch=sm_{generation}", "--ptxas-options=-v"]
         words = (ctypes.c_char_p * len(options))(*map(str.encode, options))
         failed = self._library.nvrtcCompileProgram(self._program, len(words), words)
+        let_interrupts_end_waits()
         self.log = self._get("ProgramLog").decode()
         assert not failed, self.log
         self.ptx, self.cubin = self._get("PTX").decode(), self._get("CUBIN")
