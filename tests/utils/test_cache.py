@@ -165,7 +165,9 @@ def bytes_of(work, count):
 def test_a_program_takes_about_what_it_counts_as(keywords):
     converter = Converter("bhwc->bchw", **keywords)
     x = np.zeros((200, 4, 5, 3), np.uint8)
-    assert bytes_of(lambda n: converter(x[: n + 1]), 100) < 1.25 * PROGRAM_SIZE_ESTIMATE
+    # The smaller of two, as threads of earlier tests may allocate memory during one of them.
+    measured = [bytes_of(lambda n, at=at: converter(x[: at + n]), 90) for at in (1, 100)]
+    assert min(measured) < 1.25 * PROGRAM_SIZE_ESTIMATE
 
 
 def test_a_sum_takes_about_what_it_counts_as():
