@@ -146,12 +146,15 @@ def compile_kernel(cupy: Any, code: str, options: tuple[str, ...], name: str) ->
 
 
 def let_interrupts_end_waits() -> None:
-    """Let Ctrl-C end a wait for a lock again.
+    """Let Ctrl-C and SIGTERM end a wait for a lock again, if Python handles them.
 
-    NVRTC installs the handler of SIGINT again, with SA_RESTART: system calls then go on after it.
+    NVRTC installs their handlers again, with SA_RESTART: system calls then go on after a signal.
     """
-    if callable(signal.getsignal(signal.SIGINT)) and hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(signal.SIGINT, True)
+    if not hasattr(signal, "siginterrupt"):  # Windows
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if callable(signal.getsignal(number)):
+            signal.siginterrupt(number, True)
 
 
 def _line(error: Exception) -> str:

@@ -262,24 +262,27 @@ def test_what_the_real_cupy_takes_without_a_driver():
 
 
 @pytest.mark.skipif(not hasattr(signal, "siginterrupt"), reason="Windows restarts no system calls")
-def test_an_interrupt_ends_a_wait_after_a_compilation():
-    """Test it with a compiler that changes the handler as NVRTC does."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_wait_after_a_compilation(number):
+    """Test it with a compiler that changes the handlers as NVRTC does."""
 
     def get_function(name):
-        signal.siginterrupt(signal.SIGINT, False)
+        signal.siginterrupt(number, False)
         return SimpleNamespace(num_regs=32, kernel=name)
 
     cupy = SimpleNamespace(RawModule=lambda **keywords: SimpleNamespace(get_function=get_function))
     cupy.cuda = SimpleNamespace(compiler=SimpleNamespace(CompileException=ValueError))
+    before = signal.signal(number, signal.default_int_handler)
     assert driver.compile_kernel(cupy, "", (), "move") == "move"
     lock = threading.Lock()
     lock.acquire()
-    interrupt = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+    interrupt = signal.pthread_kill, (threading.main_thread().ident, number)
     timers = [threading.Timer(0.1, *interrupt), threading.Timer(2, lock.release)]
     for timer in timers:
         timer.start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         lock.acquire()
+    signal.signal(number, before)
     assert time.monotonic() - began < 1.5
     timers[1].cancel()
