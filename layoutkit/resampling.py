@@ -2,8 +2,8 @@
 
 A sample that is resized along an axis has, for each position of its window, the source positions
 (taps) that contribute to it, and their weights. A kernel of the CPU computes them in float64, as
-`kernels/cpu/resize_params.py` describes the tables. Items of dtypes that are not averaged are moved
-from the nearest positions instead (`planning/resize.py`).
+`kernels/cpu/resize_params.py` describes the tables. This module also decides which dtypes are
+averaged as floats; items of the others are moved from the nearest positions (`planning/resize.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from .buffers import empty_with_address
 from .errors import DtypeError
 from .kernels.cpu import resize_params as t
 from .memory import Array, data_pointer
-from .planning.collate import CollateOptions, SupportsFloat16
+from .planning.collate import CollateOptions
 from .planning.epilogue import is_supported_dtype, kernel_dtype_name
 from .planning.options import ConvertOptions
+from .planning.plan import SupportsFloat16
 from .planning.resize import FILTERS, ResizeOptions
 from .spec import DType, dtype_kind
 from .threads.pool import Job

@@ -358,8 +358,8 @@ struct Warp {
     }
 };
 
-// Blocks of a multiprocessor, for which the compiler leaves enough registers: one less for each thing
-// that needs more of them.
+// Blocks of a multiprocessor, for which the compiler leaves enough registers: one block less for words
+// of 16 bytes, for staged results, and for axes around the tile, which need more registers.
 constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_AXIS == 0 &&
                      TILE_U >= 8 && BESIDE <= 4;
 constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0) : 4;

@@ -12,7 +12,7 @@ any.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -41,7 +41,7 @@ from .keywords import check_sizes, sizes_dict, sizes_text
 from .loops import byte_strides
 from .options import ConvertOptions, parse_options
 from .padding import Padding, fill_values
-from .plan import Part, Plan, make_single_plan
+from .plan import Part, Plan, SupportsFloat16, make_single_plan
 from .resize import MAX_SIDE, Placements, ResizeOptions, parse_resize, place_samples
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis
@@ -619,9 +619,6 @@ def check_windows_inside(
             f"sample {number} has size {size} along {name}, but its window of {window[axis]} goes "
             f"from {begin} to {begin + window[axis]}; give another offset or size, or fill=0 to pad"
         )
-
-
-SupportsFloat16 = Callable[[], bool]
 
 
 class BatchLayout(NamedTuple):

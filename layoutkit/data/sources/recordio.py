@@ -211,9 +211,9 @@ def _columns(
         spans = Spans(*(column[kept] for column in spans))
         file = None if file is None else file[kept]
     skipped = len(kept) - int(kept.sum())
-    found = f"the images of all {skipped} records are empty" if skipped else _NO_LINES
+    content = f"the images of all {skipped} records are empty" if skipped else _NO_LINES
     columns = RecordColumns(
-        files, file, *spans, positions, names, codes, numbers, unlabelled, skipped, found
+        files, file, *spans, positions, names, codes, numbers, unlabelled, skipped, content
     )
     return columns.labelled(missing, partial(_describe_unlabelled, columns))
 

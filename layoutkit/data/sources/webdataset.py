@@ -186,9 +186,9 @@ def _columns(
     offsets = np.array(samples.offsets, np.int64)
     lengths = np.array(samples.lengths, np.int64)
     labels = _labels(samples, files, spec)
-    found = _describe_members(samples.suffixes)
+    content = _describe_members(samples.suffixes)
     columns = RecordColumns(
-        files, column, offsets, lengths, positions, *labels, len(skipped), found
+        files, column, offsets, lengths, positions, *labels, len(skipped), content
     )
     return columns.labelled(missing, partial(_describe_unlabelled, samples, files))
 
@@ -387,11 +387,11 @@ class _Links:
 
     def resolve(self, member: tarfile.TarInfo) -> _Extent:
         """Return the extent of a file, or of the file that a link leads to."""
-        found: _Extent | str | None = _entry(member)
+        entry: _Extent | str | None = _entry(member)
         for _ in range(_MAX_LINKS):
-            if isinstance(found, _Extent):
-                return found
-            found = self._entries.get(found or "")
+            if isinstance(entry, _Extent):
+                return entry
+            entry = self._entries.get(entry or "")
         # The target is missing or leads back. A size of 1: an empty image would be skipped.
         return _Extent(member.offset, 1, False)
 
