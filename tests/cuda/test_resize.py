@@ -8,6 +8,7 @@ from fake_cuda import FakeArray, values_of
 from resizing import Case, photo
 
 from layoutkit import ArgumentError, Collator, DeviceError, DtypeError, ShapeError, collate
+from layoutkit.kernels.cpu import compiler
 
 pytestmark = [pytest.mark.budget(4), needs_compiler]
 
@@ -29,6 +30,17 @@ def test_random_collations(gpu, first):
         except Exception as error:
             raise AssertionError(f"Case({seed}) differs from the definition") from error
     gpu.check()
+
+
+def test_float16_beside_a_cpu_without_it(gpu, monkeypatch):
+    """Test that a GPU resizes the dtypes that it converts, whatever the CPU converts."""
+    samples = [x.astype(np.float16) for x in PHOTOS]
+    expected = collate(samples, "hwc->bchw", resize="bilinear", **SIZES)
+    monkeypatch.setattr(compiler, "cpu_features", frozenset)
+    with pytest.raises(DtypeError, match="does not average"):
+        collate(samples, "hwc->bhwc", resize="bilinear", **SIZES)
+    made = collate([gpu.array(x) for x in samples], "hwc->bchw", resize="bilinear", **SIZES)
+    assert_same(values_of(made), expected)
 
 
 @pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "lanczos", "area"])
