@@ -75,9 +75,9 @@ test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
 
 fuzz: $(VENV)/.test
-	$(BIN)/python tests/helpers/fuzz.py --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"
-	$(BIN)/python tests/helpers/fuzz.py --kind foreign --seed $(SEED) --moves 5000 --kernels 200
-	$(BIN)/python tests/helpers/fuzz_files.py --seed $(SEED) --seconds $(SECONDS)
+	$(BIN)/python -m tests.helpers.fuzz --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"
+	$(BIN)/python -m tests.helpers.fuzz --kind foreign --seed $(SEED) --moves 5000 --kernels 200
+	$(BIN)/python -m tests.helpers.fuzz_files --seed $(SEED) --seconds $(SECONDS)
 
 ifeq ($(SYSTEM),)
 GPU_PYTHON := $(BIN)/python

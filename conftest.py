@@ -25,7 +25,7 @@ os.environ.setdefault("KERAS_BACKEND", _BACKENDS[0])
 
 # On a GPU machine without package installation, the documentation tests are omitted.
 if find_spec("sybil"):
-    from documentation import pytest_collect_file
+    from tests.helpers.documentation import pytest_collect_file
 
     __all__ = ["pytest_collect_file"]
 
@@ -104,7 +104,7 @@ def machine() -> None:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install a fake GPU for the test: host memory, and the real kernels."""
-    from fake_cuda import install
+    from tests.helpers.fake_cuda import install
 
     fake = install(monkeypatch)
     yield fake
@@ -130,6 +130,6 @@ def read_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def site() -> Any:
     """Return files for a local HTTP server (`loopback.serving`), which records its requests."""
-    from loopback import Site
+    from tests.helpers.loopback import Site
 
     return Site()

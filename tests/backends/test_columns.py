@@ -4,10 +4,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
 
 from layoutkit import ArgumentError, DtypeError, ImageView, ShapeError, collate, convert
-from reference import reference_convert
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.reference import reference_convert
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 2), np.uint8)
 PLANES = reference_convert(IMAGES, "bhwc->bchw")

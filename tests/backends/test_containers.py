@@ -19,7 +19,7 @@ from layoutkit import (
     convert,
 )
 from layoutkit.data import ArrayProvider
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 PLANES = reference_convert(IMAGES, "bhwc->bchw")

@@ -5,10 +5,10 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
-from children import python
 
 from layoutkit import ArgumentError, Converter, DeviceError, DtypeError, accumulate, convert
-from reference import reference_convert
+from tests.helpers.children import python
+from tests.helpers.reference import reference_convert
 
 IMAGES = np.random.default_rng(0).random((2, 4, 5, 3), np.float32)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layoutkit import ArgumentError, Converter, ImageView, convert
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 PLANES = reference_convert(IMAGES, "bhwc->bchw")

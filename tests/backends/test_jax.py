@@ -23,7 +23,7 @@ from layoutkit import (
     convert,
 )
 from layoutkit.backends import jax as jax_placing
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(4)
 

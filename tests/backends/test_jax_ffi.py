@@ -14,13 +14,21 @@ import pytest
 jax = pytest.importorskip("jax", reason="tests of arrays of JAX need jax")
 
 import jax.numpy as jnp
-from xla_frames import REFUSED, UNPLANNED, buffer_of, frame_of, handler_of, messages, words
 
 import layoutkit
 from layoutkit import Converter
 from layoutkit.backends.jax import ffi
 from layoutkit.threads import pool
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
+from tests.helpers.xla_frames import (
+    REFUSED,
+    UNPLANNED,
+    buffer_of,
+    frame_of,
+    handler_of,
+    messages,
+    words,
+)
 
 if ffi.version() is None:
     pytest.skip("this version of JAX has no foreign functions", allow_module_level=True)

@@ -13,7 +13,7 @@ keras = pytest.importorskip("keras", reason="tests of layers of Keras need keras
 import layoutkit
 from layoutkit import ArgumentError, Converter, PatternError, ShapeError
 from layoutkit.keras import Convert
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 BACKEND = keras.config.backend()
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)

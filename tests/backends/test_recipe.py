@@ -5,11 +5,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from recipes import blocks
 
 import layoutkit.backends
 from layoutkit import ArgumentError, Converter, DataView, accumulate, config, convert
 from layoutkit.backends import registry
+from tests.helpers.recipes import blocks
 
 # The library, which does not use layoutkit, and the backend module that adapts it.
 TOY = ModuleType("toy")

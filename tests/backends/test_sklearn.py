@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import layoutkit
 from layoutkit import ArgumentError, Collator, PatternError, ShapeError
 from layoutkit.sklearn import Collate, Convert
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.4, 0.3)}
@@ -124,7 +124,7 @@ TO_ROWS = Collator("hwc->b(hwc)", h=4, w=6, resize="area", dtype="float32", scal
 def paths(tmp_path):
     """Return the paths of image files of one size."""
     pytest.importorskip("PIL.Image")
-    from photographs import save
+    from tests.helpers.photographs import save
 
     for number, image in enumerate(IMAGES):
         save(tmp_path / f"{number}.png", image)

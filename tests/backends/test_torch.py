@@ -21,7 +21,7 @@ from layoutkit import (
     collate,
     convert,
 )
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((2, 4, 5, 3), np.float32)

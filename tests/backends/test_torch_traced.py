@@ -24,7 +24,7 @@ from layoutkit import (
     convert,
 )
 from layoutkit.accumulation import Accumulator
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(3)
 

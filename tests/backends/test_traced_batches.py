@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
 
 from layoutkit import ArgumentError, Collator, collate
+from tests.helpers.arrays_of import assert_same
 
 RNG = np.random.default_rng(0)
 PAIR = [RNG.integers(0, 256, shape, np.uint8) for shape in [(9, 11, 3), (8, 10, 3)]]

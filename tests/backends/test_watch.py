@@ -6,9 +6,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from children import python
 
-from reference import reference_convert
+from tests.helpers.children import python
+from tests.helpers.reference import reference_convert
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 

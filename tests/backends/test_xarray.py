@@ -14,7 +14,7 @@ from layoutkit import (
     accumulate,
     convert,
 )
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 VALUES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 PLANES = reference_convert(VALUES, "bhwc->bchw")

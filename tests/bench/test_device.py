@@ -15,7 +15,6 @@ import types
 
 import numpy as np
 import pytest
-from fake_cuda import replace
 
 import layoutkit
 from layoutkit import bench, cli
@@ -29,6 +28,7 @@ from layoutkit.bench.report import Table
 from layoutkit.bench.results import Result, as_json, environment
 from layoutkit.bench.rows import Row, all_rows
 from layoutkit.spec import as_dtype
+from tests.helpers.fake_cuda import replace
 
 GIGABYTES_PER_SECOND = 1000
 

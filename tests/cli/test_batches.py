@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches_of import forget_others, our_threads
+
+from tests.helpers.batches_of import forget_others, our_threads
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -11,8 +11,6 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import encoded, noise, save
-
 from layoutkit.cli import (
     inputs,
     main,
@@ -20,6 +18,7 @@ from layoutkit.cli import (
 from layoutkit.cli.parser import _FIT_CHOICES
 from layoutkit.images import fit, read
 from layoutkit.images.resize import FIT_MODES
+from tests.helpers.photographs import encoded, noise, save
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from photographs import encoded, noise, save
-from record_files import image, tar, write_rec
+
+from tests.helpers.photographs import encoded, noise, save
+from tests.helpers.record_files import image, tar, write_rec
 
 Image = pytest.importorskip("PIL.Image")
 

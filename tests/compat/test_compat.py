@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import write
 
 import layoutkit
 from layoutkit.data import open_index
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter, read_records
+from tests.compat import write
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(

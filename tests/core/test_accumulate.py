@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, assert_same, laid
 
 from layoutkit import ShapeError, accumulate, accumulation
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(5)
 

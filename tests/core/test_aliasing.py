@@ -6,11 +6,11 @@ import threading
 
 import numpy as np
 import pytest
-from arrays_of import laid
 from numpy.lib.stride_tricks import as_strided
 
 from layoutkit import ArgumentError, Converter, accumulate, convert, memory
 from layoutkit.memory import overlaps
+from tests.helpers.arrays_of import laid
 
 X = np.arange(48, dtype="f4").reshape(2, 4, 2, 3)
 MOVES_NOTHING = [

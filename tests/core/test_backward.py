@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from arrays_of import BF16
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArgumentError, ArraySpec, Converter, DtypeError, PatternError, ShapeError
+from tests.helpers.arrays_of import BF16
 
 X = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype("f4")
 PATTERNS = ["bhwc->bchw", "bhwc->bf", "bhwc->b(chw)", "bhwc->chwb", "bhwc->cbf", "bhwc->thbwc"]

@@ -6,8 +6,6 @@ import threading
 
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same
-from guarded import guarded, why_not
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +13,8 @@ import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
 from layoutkit.planning.collate import CropArgs, parse_collate_options, resolve_crops
 from layoutkit.threads.pool import Job
+from tests.helpers.arrays_of import BF16, assert_same
+from tests.helpers.guarded import guarded, why_not
 
 pytestmark = pytest.mark.budget(4)
 

@@ -21,7 +21,7 @@ from layoutkit import (
     convert,
     plan,
 )
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(2)
 

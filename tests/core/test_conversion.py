@@ -9,14 +9,14 @@ from math import prod
 
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, MOVED, ODD, assert_same, laid, random_array
-from children import python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArgumentError, Converter, collate, convert
 from layoutkit.kernels.cpu import launch, tiling
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, LAYINGS, MOVED, ODD, assert_same, laid, random_array
+from tests.helpers.children import python
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(3)
 

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from arrays_of import COMPLEX32
 
 from layoutkit import (
     ArgumentError,
@@ -23,6 +22,7 @@ from layoutkit import (
 )
 from layoutkit.converter import plan
 from layoutkit.data import sampled_batcher
+from tests.helpers.arrays_of import COMPLEX32
 
 X = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
 F = X.astype("f4")

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import faults
 import numpy as np
 import pytest
-from record_files import image, write_rec
 
 from layoutkit import ArgumentError, LayoutkitError, buffers, collate, convert
 from layoutkit.cli import main
@@ -33,6 +31,8 @@ from layoutkit.data.io.cache import DiskCache
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.kernels.cpu import compiler, object_cache
+from tests.helpers import faults
+from tests.helpers.record_files import image, write_rec
 
 pytest.importorskip("PIL", reason="Pillow encodes and decodes the images")
 pytest.importorskip("fsspec", reason="the data cache is of a URL of fsspec")

@@ -7,14 +7,14 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from arrays_of import BF16, COMPLEX32, LAYINGS, assert_same, laid, random_array
-from every_value import assert_cast, every_value, numpys, thinned
 
 from layoutkit import Converter, DtypeError, convert, plan
 from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.planning.select import MAX_TABLE
 from layoutkit.spec import can_cast
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, COMPLEX32, LAYINGS, assert_same, laid, random_array
+from tests.helpers.every_value import assert_cast, every_value, numpys, thinned
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(3)
 

@@ -11,21 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import python
-from guarded import PAGE, guarded, why_not
-from instruction_sets import lacking, named
+
+from tests.helpers.children import python
+from tests.helpers.guarded import PAGE, guarded, why_not
+from tests.helpers.instruction_sets import lacking, named
 
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=str(why_not())),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="moves are made in forked children"),
 ]
-HELPERS = str(Path(__file__).parent.parent / "helpers")
+ROOT = str(Path(__file__).parents[2])
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 HUNT = """
 import sys
-sys.path.insert(0, {helpers!r})
-import fuzz
+sys.path.insert(0, {root!r})
+from tests.helpers import fuzz
 {plant}
 print(fuzz.hunt({seed}, 0, {moves}, {kernels}, {kind!r}) or "right")
 """
@@ -48,7 +49,7 @@ launch.prepare = accumulate_launch.prepare = planted
 def hunted(moves, *, seed=0, kernels=24, kind="", plant="", **variables):
     """Return the output of a process that runs random conversions after the code `plant`."""
     counts = {"seed": seed, "moves": moves, "kernels": kernels, "kind": kind}
-    code = HUNT.format(helpers=HELPERS, plant=plant, **counts)
+    code = HUNT.format(root=ROOT, plant=plant, **counts)
     return python(code, **variables).strip()
 
 
@@ -96,9 +97,9 @@ def test_a_planted_error_is_seen(word, error):
 
 SIGNS = """
 import itertools, sys
-sys.path.insert(0, {helpers!r})
+sys.path.insert(0, {root!r})
 import numpy as np
-from guarded import guarded
+from tests.helpers.guarded import guarded
 from layoutkit import Collator
 
 SHAPE, WINDOW = (40, 48, {channels}), dict(h=24, w=20)
@@ -127,7 +128,7 @@ print("right")
 
 @pytest.mark.parametrize(("dtype", "channels"), [("u1", 8), ("u1", 13), ("u2", 7), ("f4", 3)])
 def test_a_plan_of_windows_is_used_for_strides_of_its_signs_only(dtype, channels):
-    code = SIGNS.format(helpers=HELPERS, dtype=dtype, channels=channels)
+    code = SIGNS.format(root=ROOT, dtype=dtype, channels=channels)
     assert python(code) == "right\n"
 
 
@@ -135,8 +136,8 @@ def test_a_plan_of_windows_is_used_for_strides_of_its_signs_only(dtype, channels
 
 TOUCH = """
 import sys
-sys.path.insert(0, {helpers!r})
-from guarded import guarded
+sys.path.insert(0, {root!r})
+from tests.helpers.guarded import guarded
 room, x = guarded((5, 3), "u1", (3, 1), at_end={at_end})
 x[...] = 1
 room.seal()
@@ -161,7 +162,7 @@ print(os.waitpid(child, 0)[1])
     ids=["read behind", "read before", "written", "read"],
 )
 def test_who_touches_what_is_not_his_dies(at_end, touch, dies):
-    said = python(TOUCH.format(helpers=HELPERS, at_end=at_end, touch=touch)).split()
+    said = python(TOUCH.format(root=ROOT, at_end=at_end, touch=touch)).split()
     assert said == ["15", str(int(signal.SIGSEGV)) if dies else "0"]
 
 

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from children import python
 
 from layoutkit.threads import limits
+from tests.helpers.children import python
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
 pytest.importorskip("cv2", reason="OpenCV is not installed")
 
-from public_calls import CALLS, Shared, all_calls, comparable
+from tests.helpers.public_calls import CALLS, Shared, all_calls, comparable
 
 HOME = Path(__file__).parents[2]
 THREADS = 8
@@ -77,8 +77,8 @@ def test_eight_threads_get_the_result_of_one(calls, calls_of_one, names):
 
 FIRST = """
 import sys, tempfile, threading
-sys.path[:0] = {paths!r}
-from public_calls import Shared, all_calls, comparable
+sys.path.insert(0, {root!r})
+from tests.helpers.public_calls import Shared, all_calls, comparable
 sys.setswitchinterval(1e-6)
 with tempfile.TemporaryDirectory() as folder:
     calls = list(all_calls(Shared(folder)).values())
@@ -100,5 +100,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 def test_the_first_calls_of_a_process_in_eight_threads():
     """Each thread begins with other calls, so threads race for imports, caches and the pool."""
-    output = python(FIRST.format(paths=[str(HOME / "tests" / "helpers")]), PYTHONPATH=HOME)
+    output = python(FIRST.format(root=str(HOME)), PYTHONPATH=HOME)
     assert output.splitlines()[-1] == f"equal: {[True] * 8}"

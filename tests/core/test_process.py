@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import python
 
 import layoutkit
+from tests.helpers.children import python
 
 pytestmark = pytest.mark.budget(6)
 

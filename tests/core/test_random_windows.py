@@ -5,9 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
 
 from layoutkit import ArgumentError, Collator, ShapeError, collate
+from tests.helpers.arrays_of import assert_same
 
 RNG = np.random.default_rng(0)
 PHOTOS = [RNG.integers(0, 256, (20 + i, 25 + 2 * i, 3)).astype(np.uint8) for i in range(8)]

@@ -7,12 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-import resizing
-from arrays_of import assert_same
-from children import python
-from guarded import guarded, why_not
-from instruction_sets import lacking, named
-from resizing import FILTERS, RNG, Case, photo
 
 import layoutkit
 from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, buffers, collate, convert
@@ -20,7 +14,13 @@ from layoutkit._utils import cache as caching
 from layoutkit.cpu import resize as cpu_resize
 from layoutkit.data import sampled_batcher
 from layoutkit.images import Placement
-from reference import reference_convert
+from tests.helpers import resizing
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.children import python
+from tests.helpers.guarded import guarded, why_not
+from tests.helpers.instruction_sets import lacking, named
+from tests.helpers.reference import reference_convert
+from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
 @pytest.mark.budget(2)

@@ -20,7 +20,7 @@ from layoutkit.spec import (
     check_supported_dtype,
     dtype_kind,
 )
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 NUMERIC = [np.dtype(char) for char in "?bhilqBHILQefdgFDG"]
 ML_FLOATS = [

@@ -6,7 +6,6 @@ from math import prod
 
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, assert_same, laid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +15,8 @@ from layoutkit.kernels.cpu import accumulate_launch
 from layoutkit.layout.pattern import parse_pattern
 from layoutkit.memory import contiguous_strides
 from layoutkit.planning.loops import SumLoop, fuse_loops
-from reference import reference_convert, reference_sum
+from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid
+from tests.helpers.reference import reference_convert, reference_sum
 
 pytestmark = pytest.mark.budget(4)
 

@@ -3,15 +3,15 @@
 import platform
 from pathlib import Path
 
-import across_cpus
-import fuzz
 import numpy as np
 import pytest
-from children import python
-from guarded import why_not
-from instruction_sets import lacking, named
 
-HELPERS = str(Path(__file__).parent.parent / "helpers")
+from tests.helpers import across_cpus, fuzz
+from tests.helpers.children import python
+from tests.helpers.guarded import why_not
+from tests.helpers.instruction_sets import lacking, named
+
+ROOT = str(Path(__file__).parents[2])
 
 SMALL_STACKS = """
 import sys
@@ -55,7 +55,7 @@ def collate(dtypes):
 
 everything()  # load and compile, which is another matter
 sys.path.insert(0, sys.argv[1])
-from guarded import STACK_BYTES, run_on_stack
+from tests.helpers.guarded import STACK_BYTES, run_on_stack
 run_on_stack(everything, STACK_BYTES)
 print("right")
 """
@@ -65,7 +65,7 @@ print("right")
 @pytest.mark.parametrize("kernels", ["few", "all"])
 @pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
 def test_all_kernels_run_in_threads_with_small_stacks(kernels):
-    assert python(SMALL_STACKS, sys_argv=[HELPERS, kernels]) == "right\n"
+    assert python(SMALL_STACKS, sys_argv=[ROOT, kernels]) == "right\n"
 
 
 # ---- the network -------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_formulas_differ_between_instruction_sets_by_one_rounding(tmp_path, dtyp
 def test_random_conversions_are_equal_on_every_instruction_set(tmp_path, moves, kernels):
     """Moves and casts have equal bytes; formulas differ by one rounding.
 
-    `python tests/helpers/across_cpus.py` compares any number of them.
+    `python -m tests.helpers.across_cpus` compares any number of them.
     """
     cpus = [name for name in across_cpus.CPUS if not lacking(name)]
     if len(cpus) < 2:

@@ -6,14 +6,14 @@ All casts are compiled into one kernel, made of the same header that every famil
 import struct
 from types import SimpleNamespace
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same
-from cuda_casts import DTYPES, PAIRS, edges, headers, is_made
-from cuda_moves import copied, placed
 
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.cuda_casts import DTYPES, PAIRS, edges, headers, is_made
+from tests.helpers.cuda_moves import copied, placed
+from tests.helpers.reference import reference_convert
 
 pytestmark = cuda_shim.needs_compiler
 

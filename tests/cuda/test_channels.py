@@ -1,15 +1,15 @@
 """Channel selections on a GPU: every kernel selects while it reads x, in any order."""
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same, random_array
-from cuda_moves import copied, placed, planned, prepared
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import plan
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same, random_array
+from tests.helpers.cuda_moves import copied, placed, planned, prepared
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(12), cuda_shim.needs_compiler]
 

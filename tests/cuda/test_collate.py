@@ -4,10 +4,6 @@ import threading
 
 import numpy as np
 import pytest
-from arrays_of import UNALIGNED, assert_same, laid
-from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, values_of
-from fake_gpus import PINNED
 
 from layoutkit import (
     ArgumentError,
@@ -21,6 +17,10 @@ from layoutkit import (
 from layoutkit.cuda import transfers
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.data import sampled_batcher
+from tests.helpers.arrays_of import UNALIGNED, assert_same, laid
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import FakeArray, values_of
+from tests.helpers.fake_gpus import PINNED
 
 pytestmark = [pytest.mark.budget(4), needs_compiler]
 

@@ -12,19 +12,26 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from any_shapes import coverage_rows
-from arrays_of import BF16
-from cuda_moves import by_boxes, placed, planned_collate, planned_row, planned_sum, whole_only
-from cuda_moves import collate_of as collated
-from cuda_moves import launch_of as move
-from cuda_moves import sum_of as total
-from nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
-from resizing import Case
 
 from layoutkit.bench.device import device_rows
 from layoutkit.kernels.cuda import launch as launch_module
 from layoutkit.kernels.cuda.launch import FAMILIES, source
 from layoutkit.kernels.cuda.tiling import THREADS
+from tests.helpers.any_shapes import coverage_rows
+from tests.helpers.arrays_of import BF16
+from tests.helpers.cuda_moves import (
+    by_boxes,
+    placed,
+    planned_collate,
+    planned_row,
+    planned_sum,
+    whole_only,
+)
+from tests.helpers.cuda_moves import collate_of as collated
+from tests.helpers.cuda_moves import launch_of as move
+from tests.helpers.cuda_moves import sum_of as total
+from tests.helpers.nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
+from tests.helpers.resizing import Case
 
 pytestmark = pytest.mark.budget(3)
 

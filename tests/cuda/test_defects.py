@@ -11,16 +11,24 @@ from itertools import chain
 from typing import NamedTuple
 from unittest.mock import patch
 
-import cuda_shim
 import numpy as np
 import pytest
-from cuda_moves import address, by_boxes, copied, placed, planned, planned_collate, planned_sum
-from cuda_shim import ORDERS, KernelError
 
 from layoutkit import Converter
 from layoutkit.kernels.cuda import tiling
 from layoutkit.kernels.cuda.launch import _MAKERS, FAMILIES, CudaLaunch, _transpose
 from layoutkit.kernels.cuda.launch import source as text_of
+from tests.helpers import cuda_shim
+from tests.helpers.cuda_moves import (
+    address,
+    by_boxes,
+    copied,
+    placed,
+    planned,
+    planned_collate,
+    planned_sum,
+)
+from tests.helpers.cuda_shim import ORDERS, KernelError
 
 pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)

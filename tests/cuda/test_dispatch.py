@@ -8,10 +8,6 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, MOVED, UNALIGNED, assert_same, laid, random_array
-from cuda_moves import copied
-from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, values_of
 
 import layoutkit
 from layoutkit import (
@@ -29,7 +25,11 @@ from layoutkit.backends.cupy import CUPY
 from layoutkit.backends.gradients import mask_clipped_grad, scatter_channel_grad
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.planning.select import KERNELS, kernel_reason
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, LAYINGS, MOVED, UNALIGNED, assert_same, laid, random_array
+from tests.helpers.cuda_moves import copied
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import FakeArray, values_of
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(2), needs_compiler]
 

@@ -2,17 +2,17 @@
 
 from math import prod
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same, random_array
-from cuda_moves import copied, placed, planned, prepared, summed
 
 from layoutkit import accumulate
 from layoutkit.kernels.cuda import launch as launch_module
 from layoutkit.kernels.cuda import tiling
 from layoutkit.planning.loops import Loop
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same, random_array
+from tests.helpers.cuda_moves import copied, placed, planned, prepared, summed
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(5), cuda_shim.needs_compiler]
 

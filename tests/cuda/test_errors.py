@@ -5,10 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from children import python
-from cuda_shim import needs_compiler
-from fake_cuda import install, replace
-from fake_cupy import CompileException
 
 from layoutkit import (
     ArraySpec,
@@ -22,6 +18,10 @@ from layoutkit import (
     warmup,
 )
 from layoutkit.spec import normalize_device
+from tests.helpers.children import python
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import install, replace
+from tests.helpers.fake_cupy import CompileException
 
 IMAGES = np.zeros((2, 4, 5, 3), np.uint8)
 EXTRA = r'pip install "layoutkit\[cuda13\]" \(or "layoutkit\[cuda12\]"'

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from math import prod
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same, random_array
-from cuda_moves import address, by_boxes, planned, planned_in_place, planned_sum
 
 from layoutkit import Converter, accumulate, collate
 from layoutkit.kernels.cuda.launch import source
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same, random_array
+from tests.helpers.cuda_moves import address, by_boxes, planned, planned_in_place, planned_sum
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(8), cuda_shim.needs_compiler]
 

@@ -3,19 +3,19 @@
 from itertools import pairwise
 from math import prod
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same
-from cuda_moves import copied, planned, prepared
-from cuda_shim import ORDERS
 
 from layoutkit.kernels.cuda import launch as launches
 from layoutkit.kernels.cuda import tiling
 from layoutkit.kernels.cuda.launch import LEAST_TURNS, _contiguous_source, _loops_of_block
 from layoutkit.kernels.cuda.tiling import THREADS
 from layoutkit.planning.loops import Loop
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.cuda_moves import copied, planned, prepared
+from tests.helpers.cuda_shim import ORDERS
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)

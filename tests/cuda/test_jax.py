@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_shim import needs_compiler
-from fake_cuda import values_of
 
 from layoutkit import ArgumentError, Converter, DeviceError, DtypeError
 from layoutkit.backends import dispatch
-from reference import reference_convert
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import values_of
+from tests.helpers.reference import reference_convert
 
 pytestmark = needs_compiler
 

@@ -4,22 +4,8 @@ Compiling a variant takes a third of a second, so cases share variants: sizes ar
 odd, and the few shifts of addresses allow words of 16 bytes or only single items.
 """
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
-from cuda_moves import (
-    address,
-    converted,
-    copied,
-    placed,
-    planned,
-    planned_sum,
-    prepared,
-    summed,
-    whole_only,
-)
-from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +16,21 @@ from layoutkit.kernels.cuda import tiling
 from layoutkit.kernels.cuda.launch import CHUNK, CudaLaunch, prepare, source
 from layoutkit.kernels.cuda.tiling import THREADS
 from layoutkit.planning.loops import Loop
-from reference import reference_convert, reference_sum
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid, random_array
+from tests.helpers.cuda_moves import (
+    address,
+    converted,
+    copied,
+    placed,
+    planned,
+    planned_sum,
+    prepared,
+    summed,
+    whole_only,
+)
+from tests.helpers.cuda_shim import ORDERS
+from tests.helpers.reference import reference_convert, reference_sum
 
 pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 quick = settings(

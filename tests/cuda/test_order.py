@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from arrays_of import laid
-from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, values_of
 
 from layoutkit import Converter, DeviceError, ShapeError, accumulate, collate, convert
 from layoutkit.cuda import streams
-from reference import reference_convert
+from tests.helpers.arrays_of import laid
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import FakeArray, values_of
+from tests.helpers.reference import reference_convert
 
 pytestmark = needs_compiler
 

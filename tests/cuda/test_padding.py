@@ -4,13 +4,13 @@ import sys
 
 import numpy as np
 import pytest
-from arrays_of import UNALIGNED, laid
-from cuda_shim import needs_compiler
-from fake_cuda import values_of
 
 from layoutkit import Converter, convert, warmup
 from layoutkit.backends.cupy import CUPY
 from layoutkit.cuda.runtime import runtime
+from tests.helpers.arrays_of import UNALIGNED, laid
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import values_of
 
 pytestmark = [pytest.mark.budget(6), needs_compiler]
 

@@ -3,12 +3,8 @@
 from itertools import pairwise, product
 from math import gcd, prod
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same, random_array
-from cuda_moves import by_boxes, copied, planned, prepared
-from cuda_shim import ORDERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +12,11 @@ from layoutkit.kernels.cuda import boxes, launch
 from layoutkit.kernels.cuda.boxes import find_box
 from layoutkit.kernels.cuda.tiling import SECTOR, THREADS, WORD
 from layoutkit.planning.loops import Loop
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import BF16, assert_same, random_array
+from tests.helpers.cuda_moves import by_boxes, copied, planned, prepared
+from tests.helpers.cuda_shim import ORDERS
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from arrays_of import BF16
-from cuda_casts import DTYPES, PAIRS, edges, headers, is_made
-from cuda_moves import address
-from nvrtc import Compiled, needs_nvrtc
-from ptx import Kernel
 
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16
+from tests.helpers.cuda_casts import DTYPES, PAIRS, edges, headers, is_made
+from tests.helpers.cuda_moves import address
+from tests.helpers.nvrtc import Compiled, needs_nvrtc
+from tests.helpers.ptx import Kernel
+from tests.helpers.reference import reference_convert
 
 pytestmark = needs_nvrtc
 

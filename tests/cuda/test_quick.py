@@ -4,10 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from arrays_of import laid
-from cuda_moves import copied
-from cuda_shim import needs_compiler
-from fake_cuda import values_of
 
 from layoutkit import ArgumentError, Converter, DeviceError, DtypeError, ShapeError, convert
 from layoutkit.accumulation import FAST_PATHS as SUM_PATHS
@@ -17,7 +13,11 @@ from layoutkit.converter import FAST_PATHS
 from layoutkit.cuda import streams
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.kernels.cuda.launch import prepare
-from reference import reference_convert
+from tests.helpers.arrays_of import laid
+from tests.helpers.cuda_moves import copied
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import values_of
+from tests.helpers.reference import reference_convert
 
 pytestmark = needs_compiler
 

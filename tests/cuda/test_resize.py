@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
-from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, values_of
-from resizing import Case, photo
 
 from layoutkit import ArgumentError, Collator, DeviceError, DtypeError, ShapeError, collate
 from layoutkit.kernels.cpu import compiler
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import FakeArray, values_of
+from tests.helpers.resizing import Case, photo
 
 pytestmark = [pytest.mark.budget(4), needs_compiler]
 

@@ -1,18 +1,18 @@
 """The CUDA kernel of runs of any number of bytes, on the CPU under sanitizers."""
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same, random_array
-from cuda_moves import copied, placed, planned, prepared
-from cuda_shim import ORDERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter
 from layoutkit.kernels.cuda.launch import RUN_WORDS, prepare
 from layoutkit.kernels.cuda.tiling import WORD
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same, random_array
+from tests.helpers.cuda_moves import copied, placed, planned, prepared
+from tests.helpers.cuda_shim import ORDERS
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from arrays_of import BF16, laid
-from cuda_shim import needs_compiler
-from fake_cuda import values_of
 
 from layoutkit import Converter, accumulate, convert
 from layoutkit.cuda import cupy_runtime, driver, transfers
 from layoutkit.cuda import runtime as the_one
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.cuda.runtime import runtime
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, laid
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import values_of
+from tests.helpers.reference import reference_convert
 
 pytestmark = needs_compiler
 

@@ -1,11 +1,7 @@
 """The choice of a GPU kernel, the order of its blocks, and the sectors that they write."""
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import assert_same, random_array
-from cuda_moves import by_boxes, copied, planned, prepared
-from cuda_trace import traced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +9,11 @@ from layoutkit.kernels.cuda import launch as launches
 from layoutkit.kernels.cuda import tiling
 from layoutkit.kernels.cuda.launch import CudaLaunch
 from layoutkit.planning.loops import Loop
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import assert_same, random_array
+from tests.helpers.cuda_moves import by_boxes, copied, planned, prepared
+from tests.helpers.cuda_trace import traced
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)

@@ -2,13 +2,13 @@
 
 import struct
 
-import cuda_shim
 import numpy as np
 import pytest
-from cuda_moves import copied, placed
-from cuda_shim import ORDERS, KernelError
 
 from layoutkit.kernels.cuda.launch import CudaLaunch
+from tests.helpers import cuda_shim
+from tests.helpers.cuda_moves import copied, placed
+from tests.helpers.cuda_shim import ORDERS, KernelError
 
 pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler]
 

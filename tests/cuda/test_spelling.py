@@ -7,9 +7,10 @@ GPU rounds. The tests compare all instructions in PTX that compute with floats.
 import re
 
 import pytest
-from arrays_of import BF16
-from cuda_moves import launch_of, sum_of
-from nvrtc import Compiled, needs_nvrtc
+
+from tests.helpers.arrays_of import BF16
+from tests.helpers.cuda_moves import launch_of, sum_of
+from tests.helpers.nvrtc import Compiled, needs_nvrtc
 
 pytestmark = pytest.mark.budget(8)
 

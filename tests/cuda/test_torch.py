@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from cuda_shim import needs_compiler
-from fake_cuda import values_of
 
 from layoutkit import (
     ArgumentError,
@@ -15,6 +13,8 @@ from layoutkit import (
     accumulate,
     convert,
 )
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import values_of
 
 fake_torch = pytest.importorskip("fake_torch", reason="needs PyTorch")
 torch, here = fake_torch.torch, fake_torch.here

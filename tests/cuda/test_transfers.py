@@ -8,11 +8,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, ODD, UNALIGNED, assert_same, laid, random_array
-from children import python
-from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, values_of
-from fake_gpus import PINNED, Mark
 
 from layoutkit import (
     ArgumentError,
@@ -32,7 +27,12 @@ from layoutkit import (
 from layoutkit.cuda import transfers
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.cuda.program import DevicePrograms
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, LAYINGS, ODD, UNALIGNED, assert_same, laid, random_array
+from tests.helpers.children import python
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import FakeArray, values_of
+from tests.helpers.fake_gpus import PINNED, Mark
+from tests.helpers.reference import reference_convert
 
 pytestmark = [pytest.mark.budget(4), needs_compiler]
 
@@ -494,7 +494,7 @@ FORKING = """
 import os, sys
 import numpy as np
 import pytest
-from fake_cuda import install, values_of
+from tests.helpers.fake_cuda import install, values_of
 from layoutkit import DeviceError, ImageView, convert
 
 gpu = install(pytest.MonkeyPatch())
@@ -517,7 +517,7 @@ np.testing.assert_array_equal(values_of(y), x.transpose(0, 3, 1, 2))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_stays_on_the_cpu():
-    python(FORKING, PYTHONPATH=Path(__file__).parents[1] / "helpers")
+    python(FORKING, PYTHONPATH=Path(__file__).parents[2])
 
 
 def test_dtypes_that_do_not_cross(gpu):

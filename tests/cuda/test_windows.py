@@ -1,14 +1,14 @@
 """The kernel that collates, under sanitizers, compared with the definition in NumPy."""
 
-import cuda_shim
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same, random_array
-from cuda_moves import collated, placed, planned_collate, planned_in_place, together
-from resizing import window as resized_window
 
 from layoutkit import collate
-from reference import reference_convert
+from tests.helpers import cuda_shim
+from tests.helpers.arrays_of import BF16, assert_same, random_array
+from tests.helpers.cuda_moves import collated, placed, planned_collate, planned_in_place, together
+from tests.helpers.reference import reference_convert
+from tests.helpers.resizing import window as resized_window
 
 pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
 

@@ -1,9 +1,9 @@
 """Fixtures for all data tests: no threads of other test files, and short pauses between retries."""
 
 import pytest
-from batches_of import forget_others
 
 from layoutkit.data.io import filesystem
+from tests.helpers.batches_of import forget_others
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,15 +12,14 @@ import time
 from contextlib import suppress
 from functools import partial
 
-import corpus
-import fuzz_files
 import numpy as np
 import pytest
-from damage import damaged, renumbered, with_checksums
-from record_files import tar, tfrecords
 
 from layoutkit import LayoutkitError
 from layoutkit.data import open_index
+from tests.helpers import corpus, fuzz_files
+from tests.helpers.damage import damaged, renumbered, with_checksums
+from tests.helpers.record_files import tar, tfrecords
 
 MUTATIONS = 400
 KINDS = {each for each in corpus.READERS if each != "parquet"}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from record_files import tar
 
 import layoutkit.data.labels
 from layoutkit import DataError
@@ -22,6 +21,7 @@ from layoutkit.data import (
 )
 from layoutkit.data.labels import order_classes
 from layoutkit.data.recordio import RecordWriter, pack_image
+from tests.helpers.record_files import tar
 
 X = np.zeros((9, 2), np.float32)
 PATHS = [f"photos/{number}.png" for number in range(9)]

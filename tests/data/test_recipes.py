@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from recipes import blocks
 
 from layoutkit import DataError
 from layoutkit.cli import main
@@ -16,6 +15,7 @@ from layoutkit.data import Dataset, Record, formats, open_index, sampled_batcher
 from layoutkit.data import io as reading_package
 from layoutkit.data import samplers as samplers_package
 from layoutkit.data.samplers.sampling import KINDS, Kind
+from tests.helpers.recipes import blocks
 
 BACKWARD = blocks("A new sampler")[0]
 GRID = blocks("A new file format")[0]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_files import MAGIC, frames
 
 from layoutkit import DataError, ShapeError
 from layoutkit.data import open_index, recordio
@@ -16,6 +15,7 @@ from layoutkit.data.io import recordio as framing
 from layoutkit.data.io.image_record import pack_image, unpack_image
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter, read_records
+from tests.helpers.record_files import MAGIC, frames
 
 # Payloads, and the frames that the writer of the original library makes of them.
 GOLDEN = [

@@ -27,9 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 ROOT = Path(__file__).parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
-
-from any_shapes import coverage_rows
+sys.path.insert(0, str(ROOT))
 
 from layoutkit import convert, converter
 from layoutkit.bench.device import device_rows, open_cuda
@@ -37,6 +35,7 @@ from layoutkit.cuda import program
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.kernels.cuda import launch
 from layoutkit.spec import as_dtype
+from tests.helpers.any_shapes import coverage_rows
 
 ROUNDS = 9
 SECONDS = 1.2e-3  # of a sample

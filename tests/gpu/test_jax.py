@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 import pytest
-from arrays_of import BF16
 
 from layoutkit import Converter, accumulate, convert
+from tests.helpers.arrays_of import BF16
 
 # JAX shares the GPU with CuPy; by default JAX would reserve three quarters of the memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

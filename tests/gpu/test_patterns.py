@@ -6,10 +6,10 @@ import itertools
 import cupy
 import numpy as np
 import pytest
-from arrays_of import BF16, ODD, assert_same, laid, random_array
 
 from layoutkit import accumulate, convert, plan
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, ODD, assert_same, laid, random_array
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.usefixtures("machine")
 

@@ -7,10 +7,10 @@ tiles. Some addresses allow words of 16 bytes, others only single items.
 import cupy
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same, random_array
 
 from layoutkit import Collator, accumulate, convert
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, assert_same, random_array
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.usefixtures("machine")
 

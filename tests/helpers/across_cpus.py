@@ -1,6 +1,6 @@
 """Random conversions on several instruction sets, each a function of a seed and its number.
 
-`python tests/helpers/across_cpus.py --seed 1 --moves 200` runs the same conversions in one process
+`python -m tests.helpers.across_cpus --seed 1 --moves 200` runs the same conversions in one process
 for each instruction set that this CPU has, and compares the results: moves and casts are identical,
 formulas differ by one rounding at most.
 """
@@ -11,13 +11,14 @@ from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import fuzz
 import ml_dtypes
 import numpy as np
-from children import finish, start
-from instruction_sets import lacking, named
 
 import layoutkit
+
+from . import fuzz
+from .children import finish, start
+from .instruction_sets import lacking, named
 
 CPUS = ("sse2", "avx2", "avx512")
 
@@ -69,8 +70,8 @@ def values(rng, shape, dtype):
 
 CODE = """
 import sys
-sys.path.insert(0, {helpers!r})
-import across_cpus
+sys.path.insert(0, {root!r})
+from tests.helpers import across_cpus
 across_cpus.run({out!r}, {seed}, {moves}, {kernels})
 """
 
@@ -78,10 +79,10 @@ across_cpus.run({out!r}, {seed}, {moves}, {kernels})
 def results(cpus, folder, seed, moves, kernels):
     """Return {number: result} by instruction set."""
     options = {"seed": seed, "moves": moves, "kernels": kernels}
-    helpers = str(Path(__file__).parent)
+    root = str(Path(__file__).parents[2])
     started = {}
     for cpu in cpus:
-        code = CODE.format(helpers=helpers, out=str(folder / f"{cpu}.npz"), **options)
+        code = CODE.format(root=root, out=str(folder / f"{cpu}.npz"), **options)
         started[cpu] = start(code, **named(cpu))
     made = {}
     for cpu, process in started.items():

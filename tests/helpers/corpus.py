@@ -19,8 +19,6 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from damage import damaged, renumbered, through_index, through_sample, with_checksums
-from lying import answering
 
 from layoutkit import LayoutkitError
 from layoutkit.data import (
@@ -37,6 +35,9 @@ from layoutkit.data.io.reader import RangeFile, Reader
 from layoutkit.data.recordio import read_mean, read_records
 from layoutkit.images import Decoder
 from layoutkit.images import read as read_image
+
+from .damage import damaged, renumbered, through_index, through_sample, with_checksums
+from .lying import answering
 
 FOLDER = Path(__file__).resolve().parent.parent / "corpus"
 FAILED = FOLDER / "failed"

@@ -1,4 +1,4 @@
-"""Write the valid inputs of `tests/corpus/`: `python tests/helpers/corpus_seeds.py`.
+"""Write the valid inputs of `tests/corpus/`: `python -m tests.helpers.corpus_seeds`.
 
 They are committed, so that their bytes do not depend on the versions of the libraries that write
 them. Run it again only to add an input.
@@ -13,13 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from corpus import FOLDER, stateful
-from lying import head, sent
 from numpy.lib import format as npy
-from photographs import encoded, noise
-from record_files import MAGIC, image, tar, tfrecords, write_rec
 
 from layoutkit.data.recordio import write_mean
+
+from .corpus import FOLDER, stateful
+from .lying import head, sent
+from .photographs import encoded, noise
+from .record_files import MAGIC, image, tar, tfrecords, write_rec
 
 X = np.arange(48, dtype="<f4").reshape(4, 3, 2, 2)
 DATA = bytes(range(100))

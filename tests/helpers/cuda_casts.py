@@ -3,9 +3,10 @@
 from itertools import product
 
 import numpy as np
-from arrays_of import BF16
 
 from layoutkit.kernels.cuda.launch import source
+
+from .arrays_of import BF16
 
 DTYPES = {
     "b1": "?", "i1": "i1", "i2": "i2", "i4": "i4", "i8": "i8", "u1": "u1", "u2": "u2", "u4": "u4",

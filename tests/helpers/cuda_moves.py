@@ -8,7 +8,6 @@ from dataclasses import replace
 from math import prod
 from unittest.mock import patch
 
-import cuda_shim
 import numpy as np
 
 from layoutkit import Collator, Converter
@@ -26,6 +25,8 @@ from layoutkit.planning.crops import CropArgs
 from layoutkit.planning.padding import fill_region_for
 from layoutkit.planning.plan import make_single_plan, plan_inner_region
 from layoutkit.spec import as_dtype
+
+from . import cuda_shim
 
 EDGE = 256  # the alignment of addresses before they are shifted
 

@@ -3,10 +3,11 @@
 import ctypes
 import re
 
-import cuda_shim
 import numpy as np
 
 from layoutkit.kernels.cuda.launch import source
+
+from . import cuda_shim
 
 MOST_TOUCHES = 1 << 22  # of one trace
 _FIELDS = [("place", "u8"), ("address", "u8"), ("thread", "u4"), ("block", "u4"), ("turn", "u4"),

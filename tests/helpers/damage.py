@@ -3,9 +3,9 @@
 import re
 import zlib
 
-from record_files import masked_crc32c
-
 from layoutkit.data import Sample, open_index
+
+from .record_files import masked_crc32c
 
 # Bytes that have a meaning in headers, tables and JSON.
 SPECIAL = b"()[]{},:'L-0 9\\\0\xff"

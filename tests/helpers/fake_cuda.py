@@ -14,7 +14,6 @@ import sys
 from collections import deque
 from contextlib import contextmanager
 
-import fake_cupy
 import numpy as np
 
 from layoutkit import accumulation, collator, converter, spec
@@ -22,6 +21,8 @@ from layoutkit.cuda import accumulate, driver, program, streams, transfers
 from layoutkit.cuda import runtime as the_one
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.kernels.cuda import launch as kernel_launch
+
+from . import fake_cupy
 
 __all__ = ["FakeArray", "install", "replace", "values_of"]
 

@@ -15,8 +15,9 @@ from math import gcd
 from types import SimpleNamespace
 
 import numpy as np
-from cuda_shim import launch as execute
-from fake_gpus import PINNED, Gpus, Mark
+
+from .cuda_shim import launch as execute
+from .fake_gpus import PINNED, Gpus, Mark
 
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 

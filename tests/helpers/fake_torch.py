@@ -8,7 +8,8 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from fake_cupy import address_of
+
+from .fake_cupy import address_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -3,7 +3,7 @@
 `--kind windows` makes moves of one kind; `--kind foreign` conversions by the foreign functions of
 XLA, which needs JAX.
 
-`python tests/helpers/fuzz.py --seed 1 --moves 100000` makes them in a child process, compares them
+`python -m tests.helpers.fuzz --seed 1 --moves 100000` makes them in a child process, compares them
 with the slow reference byte by byte (resized values within the promised distance), including the
 bytes around outputs, and names the first one that is wrong or ends the child. Each is made once
 more in a thread with the smallest stack that is promised to be enough.
@@ -24,9 +24,6 @@ from itertools import pairwise
 
 import ml_dtypes  # noqa: F401  (makes NumPy know names such as "bfloat16")
 import numpy as np
-import resizing
-from guarded import STACK_BYTES, guarded, run_on_stack
-from instruction_sets import named
 
 import layoutkit
 from layoutkit import accumulation
@@ -34,7 +31,11 @@ from layoutkit.cpu.program import supports_float16
 from layoutkit.kernels.cpu import accumulate_launch, caches, compiler, launch, tiling
 from layoutkit.memory import contiguous_strides
 from layoutkit.threads import pool
-from reference import reference_convert
+
+from . import resizing
+from .guarded import STACK_BYTES, guarded, run_on_stack
+from .instruction_sets import named
+from .reference import reference_convert
 
 ODD = np.dtype([("a", "u1"), ("b", "<f2"), ("c", "u1", (2,))])  # five bytes
 MOVED = ["u1", "i2", "f4", "f8", "c16", "bfloat16", ODD]
@@ -125,7 +126,7 @@ class ForeignCall(Conversion):
     change: str
 
     def run(self):
-        from xla_frames import REFUSED, UNPLANNED, buffer_of, frame_of, handler_of
+        from .xla_frames import REFUSED, UNPLANNED, buffer_of, frame_of, handler_of
 
         _, x = self.source.make()
         converter = layoutkit.Converter(self.pattern, **self.keywords)
@@ -320,9 +321,9 @@ def draw_conversion(rng):
 
 def draw_foreign(rng):
     """Return a conversion of contiguous arrays, in a dtype of XLA, at addresses as XLA's."""
-    from xla_frames import UNPLANNED
-
     from layoutkit.backends.jax import ffi
+
+    from .xla_frames import UNPLANNED
 
     left, right, sizes = draw_axes(rng)
     source, keywords = draw_dtypes(rng, sizes, moved=[*ffi.TYPE_NUMBERS], casts=CASTS[:7])

@@ -1,6 +1,6 @@
 """Random damage to the kept corpus, each a function of a seed and its number.
 
-`python tests/helpers/fuzz_files.py --seed 1 --seconds 60` opens damaged inputs in a child process
+`python -m tests.helpers.fuzz_files --seed 1 --seconds 60` opens damaged inputs in a child process
 with a limit on time and memory. A result or an error of layoutkit is right. The input of anything
 else is written to tests/corpus/failed/, with a line that tells how to repeat it. `--open PATH`
 opens one input, and shows the traceback of a wrong outcome.
@@ -16,8 +16,9 @@ import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import corpus
 import numpy as np
+
+from . import corpus
 
 INPUT_SECONDS = 20.0  # for one input; requests of one input may take several seconds
 MEMORY = 1 << 30  # bytes of memory beyond those of the valid inputs
@@ -195,7 +196,7 @@ def tell(tried, why, seed, number):
         path.write_bytes(content)
     print(
         f"{why}: number {number} of seed {seed}, from {tried.kept}\n"
-        f"  repeat it with: python tests/helpers/fuzz_files.py --open {os.path.relpath(path)}",
+        f"  repeat it with: python -m tests.helpers.fuzz_files --open {os.path.relpath(path)}",
         flush=True,
     )
     return 1

@@ -20,9 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from loopback import Site, serving
-from photographs import encoded
-from record_files import image, tar, write_rec
 
 import layoutkit.keras
 import layoutkit.sklearn
@@ -30,6 +27,10 @@ import layoutkit.torch
 from layoutkit import Collator, Converter, data, images
 from layoutkit.data import recordio
 from layoutkit.threads.pool import Job
+
+from .loopback import Site, serving
+from .photographs import encoded
+from .record_files import image, tar, write_rec
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 9, 11, 3), dtype=np.uint8)
 FLOATS = PIXELS.astype(np.float32)

@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from photographs import encoded
-from record_files import image, write_rec
 
 import layoutkit
 from layoutkit import buffers, data, images
 from layoutkit.data import recordio
+
+from .photographs import encoded
+from .record_files import image, write_rec
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 10, 3), dtype=np.uint8)
 FLOATS = PIXELS.astype(np.float32)

@@ -3,10 +3,11 @@
 from functools import cached_property
 
 import numpy as np
-from arrays_of import BF16, assert_same
 
 from layoutkit import Collator
-from reference import reference_convert
+
+from .arrays_of import BF16, assert_same
+from .reference import reference_convert
 
 RNG = np.random.default_rng(0)
 FILTERS = ["nearest", "bilinear", "bicubic", "lanczos", "area"]

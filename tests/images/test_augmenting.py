@@ -2,21 +2,21 @@
 
 import pickle
 
-import augmented
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers import augmented
+
 pytest.importorskip("PIL")
 cv2 = pytest.importorskip("cv2")
-
-from photographs import encoded, noise
 
 from layoutkit import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError, convert
 from layoutkit.images import Augmenter, read
 from layoutkit.images.augment import color, geometry
 from layoutkit.images.augment.random import ImageRng, Slot
+from tests.helpers.photographs import encoded, noise
 
 pytestmark = pytest.mark.budget(4)
 

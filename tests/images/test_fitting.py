@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import blocks, encoded, noise
-
 from layoutkit import ArgumentError, DataError, DtypeError, LayoutkitError, ShapeError, collate
 from layoutkit.images import Decoder, Placement, Reader, fit, placement, read
 from layoutkit.images.resize import FIT_MODES, opencv
+from tests.helpers.photographs import blocks, encoded, noise
 
 LIBRARIES = [None, "pillow", pytest.param("opencv", marks=pytest.mark.skipif(
     opencv() is None, reason="OpenCV is not installed"))]  # fmt: skip

@@ -8,11 +8,10 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
 
-from photographs import encoded, noise
-
 from layoutkit import DataError
 from layoutkit.images import Decoder, Reader, decode, read
 from layoutkit.images.decode import decode_pixels
+from tests.helpers.photographs import encoded, noise
 
 KINDS = [
     {},

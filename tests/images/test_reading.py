@@ -13,11 +13,11 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import encoded, noise, save
 from PIL.PngImagePlugin import PngInfo
 
 from layoutkit import ArgumentError, DataError, images
 from layoutkit.images.decode import decode_pixels, upright_size
+from tests.helpers.photographs import encoded, noise, save
 
 PIXELS = noise(0, 6, 4, 3)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from children import finish, python, start
 
 import layoutkit
 from layoutkit import ArgumentError
 from layoutkit.kernels.cpu import compiler, object_cache
 from layoutkit.kernels.cpu.compiler import KernelSpec
+from tests.helpers.children import finish, python, start
 
 # Converts an array, and prints whether Numba was imported and the origins of the kernels.
 CONVERT = """

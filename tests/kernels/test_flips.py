@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same, random_array
 
 from layoutkit import Converter
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, assert_same, random_array
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(3)
 

@@ -11,10 +11,10 @@ import re
 import struct
 
 import pytest
-from children import finish, python, start
-from instruction_sets import CPUS, lacking, named
 
 from layoutkit.kernels.cpu import compiler
+from tests.helpers.children import finish, python, start
+from tests.helpers.instruction_sets import CPUS, lacking, named
 
 pytestmark = pytest.mark.budget(4)
 

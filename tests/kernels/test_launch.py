@@ -13,7 +13,7 @@ from layoutkit.kernels.cpu.tiling import TILINGS
 from layoutkit.planning.epilogue import Epilogue
 from layoutkit.planning.loops import Loop
 from layoutkit.planning.select import MAX_OUTER, KernelChoice
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(3)
 

@@ -9,14 +9,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from every_value import assert_cast, every_value, numpys, thinned
 from llvmlite import ir
 
 from layoutkit.kernels.cpu import casts, compiler, simd
 from layoutkit.kernels.cpu.params import LINE
 from layoutkit.planning.epilogue import DTYPES
 from layoutkit.spec import as_dtype
-from reference import reference_convert
+from tests.helpers.every_value import assert_cast, every_value, numpys, thinned
+from tests.helpers.reference import reference_convert
 
 TYPE = CFUNCTYPE(None, c_void_p, c_void_p, c_ssize_t)
 

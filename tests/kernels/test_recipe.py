@@ -6,8 +6,8 @@ a separate process with a separate cache folder.
 
 from pathlib import Path
 
-from children import python
-from recipes import blocks
+from tests.helpers.children import python
+from tests.helpers.recipes import blocks
 
 MODULE, ROW, TILING = blocks("A new CPU kernel")
 
@@ -17,7 +17,7 @@ import layoutkit
 from layoutkit import Converter, convert, converter as conversion
 from layoutkit.kernels.cpu import compiler, tiling
 from layoutkit.planning import select as kernels
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 images = np.random.default_rng(1).random((40, 30, 70, 9), np.float32)[..., ::-1]
 backwards = np.arange(3 * 5 * 300, dtype="u2").reshape(3, 5, 300)[..., ::-1]
@@ -76,8 +76,8 @@ def test_a_kernel_is_one_module_one_row_and_one_tiling(tmp_path):
     cache = tmp_path / "cache"
     added.mkdir()
     (added / "reverse.py").write_text(MODULE)
-    helpers = str(Path(__file__).parents[1] / "helpers")
-    before = f"import sys\nsys.path.append({helpers!r})\nFOLDER = {str(added)!r}\n"
+    root = str(Path(__file__).parents[2])
+    before = f"import sys\nsys.path.append({root!r})\nFOLDER = {str(added)!r}\n"
     before += f"ROW, TILING = {ROW!r}, {TILING!r}\n"
     assert python(before + CHECKS, LAYOUTKIT_CACHE_DIR=cache) == ""
     assert any(path.name.startswith("engine-") for path in cache.iterdir())

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from children import environment, python, start
 
 from layoutkit.config import kernels
 from layoutkit.kernels.cpu import compiler, object_cache
 from layoutkit.kernels.cpu import compiler as notice
 from layoutkit.kernels.cpu.compiler import KernelSpec
+from tests.helpers.children import environment, python, start
 
 BY_NAME = {level.name: level for level in object_cache.LEVELS}
 SPEC = KernelSpec("engine", ("split-3", 1, "64", "", 0))

@@ -4,12 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from guarded import guarded, why_not
 
 from layoutkit import Converter, plan
 from layoutkit.kernels.cpu.tiling import JOINED_BYTES
 from layoutkit.memory import contiguous_strides
-from reference import reference_convert
+from tests.helpers.guarded import guarded, why_not
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(4)
 

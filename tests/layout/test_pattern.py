@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from layoutkit.errors import PatternError, ShapeError
 from layoutkit.layout.parsing import Layout, identity_pattern, parse_layout
 from layoutkit.layout.pattern import as_shape, parse_pattern
-from reference import reference_convert
+from tests.helpers.reference import reference_convert
 
 
 def apply(move, x):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from resizing import middle
 
 from layoutkit import ArgumentError, Collator, Converter, collate, convert
 from layoutkit.cli import main
 from layoutkit.data import sampled_batcher
 from layoutkit.planning.centering import CENTERINGS, centered_start
 from layoutkit.planning.resize import ResizeOptions, place_samples
+from tests.helpers.resizing import middle
 
 by_rule = pytest.mark.parametrize("center", CENTERINGS)
 # Sizes of a sample and of its window, with rests from 0 to 3 of both signs.

@@ -6,14 +6,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same, random_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, convert, plan
 from layoutkit.errors import ArgumentError, PatternError, ShapeError
 from layoutkit.planning.loops import Loop, SourcePixel, source_pixel
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, assert_same, random_array
+from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(2)
 

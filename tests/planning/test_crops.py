@@ -6,13 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
 
 from layoutkit import Collator, collate
 from layoutkit.data import sampled_batcher
 from layoutkit.images.augment import geometry
 from layoutkit.images.augment.random import ImageRng
 from layoutkit.planning.crops import CropAxes, SourcePositions, parse_crops
+from tests.helpers.arrays_of import assert_same
 
 MANY = 1500
 SHAPES = [(224, 224), (375, 500), (1080, 1920), (640, 480), (10, 1000), (1000, 10), (2, 3), (1, 1)]

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from children import TIMEOUT, environment
+
+from tests.helpers.children import TIMEOUT, environment
 
 HOME = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]])
 INTERRUPTED = """
 import os, signal
 import pytest
-from children import python
+from tests.helpers.children import python
 
 def test_here():
     with pytest.raises(KeyboardInterrupt):

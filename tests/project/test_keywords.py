@@ -9,9 +9,8 @@ import pytest
 for library in ("PIL", "cv2", "torch", "keras", "sklearn"):
     pytest.importorskip(library, reason=f"{library} is not installed")
 
-from keyword_calls import ANY, IGNORED, TABLE, keywords_of, outcome
-
 import layoutkit
+from tests.helpers.keyword_calls import ANY, IGNORED, TABLE, keywords_of, outcome
 
 pytestmark = pytest.mark.budget(240)
 

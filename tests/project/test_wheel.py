@@ -12,10 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from children import python
-from instruction_sets import lacking
 
 from layoutkit.kernels.cpu import object_cache
+from tests.helpers.children import python
+from tests.helpers.instruction_sets import lacking
 
 HOME = Path(__file__).parents[2]
 NEEDED = "layoutkit", "kernels", "bench", "building"

@@ -8,8 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.sparse
-from children import python
-from spaces_of import assert_batches_equal
 
 import layoutkit
 from layoutkit import (
@@ -32,6 +30,8 @@ from layoutkit import (
 )
 from layoutkit.spaces.array_spaces import LabelSpace
 from layoutkit.spaces.base import ArraySpace
+from tests.helpers.children import python
+from tests.helpers.spaces_of import assert_batches_equal
 
 IMAGES = Conv2DSpace((2, 3), 4, ("c", 0, 1, "b"), "float64")
 EACH = [

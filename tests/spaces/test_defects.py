@@ -6,7 +6,6 @@ Tests for defects of symbolic batches are in test_jax.py and test_torch.py.
 import numpy as np
 import pytest
 import scipy.sparse
-from spaces_of import assert_batches_equal, random_batch
 
 from layoutkit import (
     CompositeSpace,
@@ -22,6 +21,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from tests.helpers.spaces_of import assert_batches_equal, random_batch
 
 NULL = NullSpace()
 WITH_NULL = CompositeSpace((NULL, VectorSpace(3), CompositeSpace((NULL,))))

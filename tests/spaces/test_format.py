@@ -6,8 +6,6 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
-from arrays_of import BF16, LAYINGS, laid
-from spaces_of import AXES, assert_batches_equal, random_batch, rows
 
 import layoutkit
 from layoutkit import (
@@ -27,6 +25,8 @@ from layoutkit import (
 )
 from layoutkit.spaces import base
 from layoutkit.spaces import convert as moves
+from tests.helpers.arrays_of import BF16, LAYINGS, laid
+from tests.helpers.spaces_of import AXES, assert_batches_equal, random_batch, rows
 
 pytestmark = pytest.mark.budget(3)
 

@@ -6,8 +6,6 @@ import pytest
 jax = pytest.importorskip("jax", reason="tests of symbolic batches in JAX need jax")
 
 import jax.numpy as jnp
-from children import python
-from spaces_of import AXES, random_batch
 
 from layoutkit import (
     ArgumentError,
@@ -24,6 +22,8 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from tests.helpers.children import python
+from tests.helpers.spaces_of import AXES, random_batch
 
 pytestmark = pytest.mark.budget(4)
 

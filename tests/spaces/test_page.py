@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from spaces_of import assert_batches_equal, random_batch, rows
 
 import layoutkit
 from layoutkit import (
@@ -31,6 +30,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from tests.helpers.spaces_of import assert_batches_equal, random_batch, rows
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text()
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spaces_of import assert_batches_equal, leaves, random_batch, relaid, rows, trees
 
 from layoutkit import CompositeSpace, DataSpecsMapping, NullSpace, VectorSpace, is_flat_specs
+from tests.helpers.spaces_of import assert_batches_equal, leaves, random_batch, relaid, rows, trees
 
 quick = settings(
     deadline=None, derandomize=True, database=None,

@@ -5,9 +5,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="tests of symbolic batches in PyTorch need torch")
 
-from children import python
-from spaces_of import AXES, random_batch
-
 from layoutkit import (
     CompositeSpace,
     Conv2DSpace,
@@ -22,6 +19,8 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from tests.helpers.children import python
+from tests.helpers.spaces_of import AXES, random_batch
 
 pytestmark = pytest.mark.budget(4)
 

@@ -4,7 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.sparse
-from spaces_of import random_batch
 
 from layoutkit import (
     CompositeSpace,
@@ -19,6 +18,7 @@ from layoutkit import (
     VectorSequenceSpace,
     VectorSpace,
 )
+from tests.helpers.spaces_of import random_batch
 
 IMAGES = Conv2DSpace((5, 6), 3, "bchw")
 DEEP = CompositeSpace(

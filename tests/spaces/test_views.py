@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse
-from spaces_of import AXES, assert_batches_equal, random_batch
 
 from layoutkit import (
     BackwardError,
@@ -23,6 +22,7 @@ from layoutkit import (
 )
 from layoutkit.spaces.views import base_as_batch, in_base_layout, space_of, view_for_layout
 from layoutkit.views import ClassView, DataView, ImageView, ListView, SequenceView
+from tests.helpers.spaces_of import AXES, assert_batches_equal, random_batch
 
 VECTORS, N = VectorSpace(24), NullSpace()
 LABELS = np.array([[0, 2], [3, 3], [1, 0]])

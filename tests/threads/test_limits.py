@@ -6,11 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from children import python
 
 from layoutkit import ArgumentError, get_num_threads, set_num_threads
 from layoutkit.threads import limits
 from layoutkit.threads import limits as threads
+from tests.helpers.children import python
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from children import python
 
 from layoutkit import ArgumentError, set_threading_layer
 from layoutkit.threads import limits, openmp
+from tests.helpers.children import python
 
 LIBRARY = ctypes.util.find_library("gomp")
 needs_library = pytest.mark.skipif(

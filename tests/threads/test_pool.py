@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from children import python
 
 import layoutkit
 from layoutkit import Converter, set_num_threads
@@ -24,6 +23,7 @@ from layoutkit.kernels.cpu.threadpool_state import (
 )
 from layoutkit.threads import limits
 from layoutkit.threads import pool as workers
+from tests.helpers.children import python
 
 SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough for worker threads
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import python
 
 import layoutkit
 from layoutkit import (
@@ -29,6 +28,7 @@ from layoutkit import (
     images,
 )
 from layoutkit.data import ArrayProvider, Dataset, open_index
+from tests.helpers.children import python
 
 X = np.arange(4 * 8 * 9 * 3, dtype=np.uint8).reshape(4, 8, 9, 3)
 FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (1, 2, 3), "std": [1.0, 2.0, 3.0]}

@@ -4,10 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from arrays_of import BF16, assert_same, laid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from views_state import refused
 
 from layoutkit import (
     ArgumentError,
@@ -20,7 +18,9 @@ from layoutkit import (
     SequenceView,
     accumulate,
 )
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, assert_same, laid
+from tests.helpers.reference import reference_convert
+from tests.helpers.views_state import refused
 
 pytestmark = pytest.mark.budget(3)
 

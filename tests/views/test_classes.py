@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, assert_same, laid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from views_state import refused, state
 
 from layoutkit import (
     ArgumentError,
@@ -18,7 +16,9 @@ from layoutkit import (
     accumulate,
 )
 from layoutkit.views.classview import FirstColumn
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid
+from tests.helpers.reference import reference_convert
+from tests.helpers.views_state import refused, state
 
 pytestmark = pytest.mark.budget(6)
 

@@ -3,9 +3,9 @@
 import re
 
 import numpy as np
-from views_state import state
 
 from layoutkit import ClassView, DataView, ImageView, ListView, SequenceView
+from tests.helpers.views_state import state
 
 X = np.zeros((8, 3, 3, 1))
 

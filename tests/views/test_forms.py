@@ -5,9 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from views_state import refused
 
 from layoutkit import BackwardError, DataView, ImageView, ListView, PatternError, ShapeError
+from tests.helpers.views_state import refused
 
 IMAGES = np.random.default_rng(0).random((4, 2, 3, 1))
 VECTORS = np.arange(8.0).reshape(4, 2)

@@ -6,11 +6,8 @@ import pickle
 import ml_dtypes  # noqa: F401  (makes NumPy know names such as "bfloat16")
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, assert_same, laid, random_array
-from children import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from views_state import refused
 
 import layoutkit
 from layoutkit import (
@@ -27,7 +24,10 @@ from layoutkit import (
     ShapeError,
     ViewError,
 )
-from reference import reference_convert
+from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid, random_array
+from tests.helpers.children import python
+from tests.helpers.reference import reference_convert
+from tests.helpers.views_state import refused
 
 pytestmark = pytest.mark.budget(4)
 

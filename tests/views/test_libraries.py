@@ -4,8 +4,6 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from cuda_shim import needs_compiler
-from fake_cuda import FakeArray, install, values_of
 
 import layoutkit
 from layoutkit import (
@@ -24,7 +22,9 @@ from layoutkit import (
     VectorSpace,
     ViewError,
 )
-from reference import reference_convert
+from tests.helpers.cuda_shim import needs_compiler
+from tests.helpers.fake_cuda import FakeArray, install, values_of
+from tests.helpers.reference import reference_convert
 
 IMAGES = np.random.default_rng(0).random((5, 4, 6, 3), np.float32)
 GRADIENT = np.random.default_rng(1).random((5, 3, 4, 6), np.float32)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
-from views_state import refused, state
 
 from layoutkit import (
     ArgumentError,
@@ -19,6 +17,8 @@ from layoutkit import (
     ShapeError,
     ViewError,
 )
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.views_state import refused, state
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((5, 3, 4, 2))

@@ -7,11 +7,11 @@ import threading
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
-from children import python
 
 from layoutkit import ClassView, ImageView, ListView
 from layoutkit.converter import Converter
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.children import python
 
 RNG = np.random.default_rng(0)
 SAMPLES = 70  # batches of 16 and a last one of 6

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from arrays_of import assert_same
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from layoutkit import BackwardError, ImageView
-from reference import reference_convert
+from tests.helpers.arrays_of import assert_same
+from tests.helpers.reference import reference_convert
 
 LAYOUTS = ["bhwc", "bchw", "chwb", "whbc", "bf"]
 BASES = LAYOUTS[:4]

@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
-from views_state import refused
 
 from layoutkit import (
     ArgumentError,
@@ -20,6 +18,8 @@ from layoutkit import (
     ViewError,
     buffers,
 )
+from tests.helpers.arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
+from tests.helpers.views_state import refused
 
 pytestmark = pytest.mark.budget(12)
 

@@ -5,10 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
-from array_likes import Like, WritableLike
 
 from layoutkit import DataError, DtypeError, PatternError, ShapeError
 from layoutkit.data import Dataset, Sample
+from tests.helpers.array_likes import Like, WritableLike
 
 
 def two_fields():

@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from array_likes import Like
 
 from layoutkit import (
     CompositeSpace,
@@ -21,6 +20,7 @@ from layoutkit import (
 from layoutkit.data import Dataset, sampler
 from layoutkit.data.dataset import stores
 from layoutkit.spaces import convert
+from tests.helpers.array_likes import Like
 
 pytestmark = pytest.mark.budget(8)
 

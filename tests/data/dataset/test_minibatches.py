@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from array_likes import Like
 
 from layoutkit import DataError, ShapeError
 from layoutkit.data import Dataset, Sample
+from tests.helpers.array_likes import Like
 
 
 def dataset(n=10):

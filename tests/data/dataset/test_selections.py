@@ -5,12 +5,12 @@ import pickle
 
 import numpy as np
 import pytest
-from array_likes import Like, StrictLike, WritableLike
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layoutkit import DataError, DtypeError, ShapeError
 from layoutkit.data import Dataset, Sample
+from tests.helpers.array_likes import Like, StrictLike, WritableLike
 
 KEYS = [
     np.s_[2],

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from loopback import serving
 
 from layoutkit.data import sampled_batcher
 from layoutkit.data.io import cache as cache_module
@@ -17,6 +16,7 @@ from layoutkit.data.io.cache import DiskCache
 from layoutkit.data.io.filesystem import Remote
 from layoutkit.data.io.reader import Reader
 from layoutkit.errors import DataError
+from tests.helpers.loopback import serving
 
 SIZE = 1000
 NAMES = "abcdef"

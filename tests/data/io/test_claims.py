@@ -7,7 +7,6 @@ import struct
 
 import numpy as np
 import pytest
-from loopback import serving
 
 from layoutkit import ArgumentError, DataError, DataView, collate
 from layoutkit.data import CSVProvider, open_index, sampled_batcher
@@ -15,6 +14,7 @@ from layoutkit.data.io.filesystem import open_binary
 from layoutkit.data.io.idx import IdxFile
 from layoutkit.data.io.image_record import read_mean
 from layoutkit.data.io.recordio import MAGIC
+from tests.helpers.loopback import serving
 
 FILE_SIZE = b"00000000003\0"
 BODY = b"abc" + bytes(509)

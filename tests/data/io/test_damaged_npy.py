@@ -6,13 +6,13 @@ import zipfile
 
 import numpy as np
 import pytest
-from damage import damaged, through_index, through_sample
 from numpy.lib import format as npy
 
 from layoutkit import LayoutkitError
 from layoutkit.cli import main
 from layoutkit.data import Sample
 from layoutkit.data.io.npy import StoredArray, read_npy
+from tests.helpers.damage import damaged, through_index, through_sample
 
 FILES = 2000
 X = np.arange(48, dtype="<f4").reshape(4, 3, 2, 2)

@@ -6,13 +6,13 @@ import threading
 import time
 
 import pytest
-from lying import BODY, SLOW, answering, head, sent
 
 from layoutkit import DataError
 from layoutkit.data import sampled_batcher
 from layoutkit.data.io import filesystem, http
 from layoutkit.data.io.cache import DiskCache
 from layoutkit.data.io.reader import Reader
+from tests.helpers.lying import BODY, SLOW, answering, head, sent
 
 DATA = bytes(range(250)) * 16
 

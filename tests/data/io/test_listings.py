@@ -10,14 +10,14 @@ from contextlib import suppress
 import fsspec
 import numpy as np
 import pytest
-from loopback import serving
-from lying import BODY, SLOW, answering, head, sent
 
 from layoutkit import ArgumentError, DataError
 from layoutkit.data import Dataset, open_index
 from layoutkit.data.io import filesystem, http
 from layoutkit.data.io.http import parse_listing
 from layoutkit.data.io.reader import Reader
+from tests.helpers.loopback import serving
+from tests.helpers.lying import BODY, SLOW, answering, head, sent
 
 PLACE = "http://host/some/parts/"
 

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 import fsspec
 import numpy as np
 import pytest
-from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index
@@ -15,6 +14,7 @@ from layoutkit.data.io import filesystem
 from layoutkit.data.io import reader as reader_module
 from layoutkit.data.io.reader import RangeFile, Reader, gather_bytes
 from layoutkit.data.io.responses import FileVersion
+from tests.helpers.loopback import serving
 
 DATA = bytes(range(200)) * 3
 

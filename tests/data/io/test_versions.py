@@ -5,7 +5,6 @@ import tarfile
 
 import numpy as np
 import pytest
-from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
@@ -13,6 +12,7 @@ from layoutkit.data.io.filesystem import open_binary, read_all
 from layoutkit.data.io.http import ByteRange
 from layoutkit.data.io.reader import RangeFile, Reader
 from layoutkit.data.io.responses import ChangedFileError, FileVersion
+from tests.helpers.loopback import serving
 
 ROWS = 60_000
 OLD, NEW = ("filename\n" + "".join(f"{v}/{i:06}.bin\n" for i in range(ROWS)) for v in "ab")

@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import pytest
-from batches_of import our_threads, plain
 
 from layoutkit import (
     ClassView,
@@ -19,6 +18,7 @@ from layoutkit import (
     buffers,
 )
 from layoutkit.data import Batch, Batcher, LoaderStats, open_index, sampled_batcher
+from tests.helpers.batches_of import our_threads, plain
 
 X = np.arange(7 * 2 * 3, dtype=np.int16).reshape(7, 2, 3)
 

@@ -8,13 +8,13 @@ import time
 
 import numpy as np
 import pytest
-from batches_of import our_threads, plain, plain_all
-from loopback import Site, serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.loader import pending, worker_pool
+from tests.helpers.batches_of import our_threads, plain, plain_all
+from tests.helpers.loopback import Site, serving
 
 X = np.arange(24.0).reshape(12, 2)
 

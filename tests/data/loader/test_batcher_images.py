@@ -7,12 +7,11 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from photographs import noise, save
-from record_files import image, tar, write_rec
-
 from layoutkit import ArgumentError, Collator, DataError, ShapeError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.images import Decoder, fit, read
+from tests.helpers.photographs import noise, save
+from tests.helpers.record_files import image, tar, write_rec
 
 
 @pytest.fixture

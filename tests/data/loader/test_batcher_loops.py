@@ -5,11 +5,11 @@ import threading
 
 import numpy as np
 import pytest
-from batches_of import expected, our_threads, plain, plain_all
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher, sampler
 from layoutkit.data.loader import pending
+from tests.helpers.batches_of import expected, our_threads, plain, plain_all
 
 N = 23
 X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)

@@ -3,12 +3,12 @@
 import json
 
 import numpy as np
-from batches_of import expected
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from layoutkit.data import open_index, sampled_batcher, sampler
+from tests.helpers.batches_of import expected
 
 N = 13
 INDEX = open_index(np.arange(N * 2.0).reshape(N, 2))

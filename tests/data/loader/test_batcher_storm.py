@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
-from batches_of import our_threads
 
 from layoutkit.data import open_index, sampled_batcher, sampler
+from tests.helpers.batches_of import our_threads
 
 N = 60
 X = np.arange(N * 2.0).reshape(N, 2)

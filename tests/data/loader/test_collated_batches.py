@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches_of import plain_all
 
 from layoutkit import ArgumentError, Collator, DataError, collate
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.loader import config
 from layoutkit.data.loader.collate import CollateStep
+from tests.helpers.batches_of import plain_all
 
 N = 23
 WINDOW = Collator("hwc->bchw", h=5, w=6)
@@ -437,9 +437,8 @@ def test_workers_leave_threads_for_the_collator(monkeypatch):
 
 def test_images_are_decoded_by_threads(tmp_path):
     pytest.importorskip("PIL.Image")
-    from photographs import noise, save
-
     from layoutkit.images import read
+    from tests.helpers.photographs import noise, save
 
     for number in range(5):
         save(tmp_path / f"{number}.png", noise(number, 20 + number, 30 - number, 3))
@@ -589,9 +588,8 @@ def test_what_cannot_be_is_said_at_once(options, error, words):
 
 def test_a_reader_as_the_processor_decodes_small_images_for_the_collator(tmp_path):
     pytest.importorskip("PIL.Image")
-    from photographs import encoded, noise
-
     from layoutkit.images import Reader
+    from tests.helpers.photographs import encoded, noise
 
     for number in range(4):
         data = encoded(noise(number, 64 + 8 * number, 80, 3), "JPEG")

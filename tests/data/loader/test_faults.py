@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from batches_of import our_threads, plain, plain_all
-from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.loader import worker_pool
+from tests.helpers.batches_of import our_threads, plain, plain_all
+from tests.helpers.loopback import serving
 
 N = 12
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)

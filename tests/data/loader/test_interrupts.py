@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches_of import forget_others, our_threads
 
 import layoutkit.data
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
+from tests.helpers.batches_of import forget_others, our_threads
 
 HOME = str(Path(layoutkit.data.__file__).parent)
 N, WIDTH = 11, 2

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from record_files import tar
 
 from layoutkit import Collator, DataError
 from layoutkit.data import sampled_batcher
 from layoutkit.data.loader.collate import SampleSpec
 from layoutkit.data.loader.signature import BatchSignature, RunSpec
+from tests.helpers.record_files import tar
 
 COUNT = 13
 PLAIN = np.ones((4, 5, 3), np.uint8)

@@ -6,21 +6,21 @@ import re
 import threading
 from pathlib import Path
 
-import augmented
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("PIL")
+from tests.helpers import augmented
 
-from photographs import encoded, noise
+pytest.importorskip("PIL")
 
 from layoutkit import ArgumentError, DataError, DtypeError, LayoutkitError, PatternError
 from layoutkit.data import ImageRecordProvider, Provider, open_index
 from layoutkit.data.io.image_record import pack_image, read_mean, write_mean
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.images import Augmenter
+from tests.helpers.photographs import encoded, noise
 
 COUNT = 11
 PHOTOS = [noise(number, 9 + number % 3, 12 - number % 2, 3) for number in range(COUNT)]

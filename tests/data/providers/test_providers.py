@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from arrays_of import BF16
 
 from layoutkit import (
     ArgumentError,
@@ -22,6 +21,7 @@ from layoutkit import (
 )
 from layoutkit.data import ArrayProvider, Provider
 from layoutkit.data.providers import base
+from tests.helpers.arrays_of import BF16
 
 N = 15
 X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)

@@ -7,13 +7,13 @@ import random
 
 import numpy as np
 import pytest
-from children import python
 
 import layoutkit.data
 from layoutkit import DataError
 from layoutkit._utils.random import draw_below, hash64, make_key, permute_index, unpermute_index
 from layoutkit.data import Record, open_index, sampler
 from layoutkit.data.samplers.orders import ChunkShuffle, SamplingPlan
+from tests.helpers.children import python
 
 ONCE = ["linear", "permutation", "batchwise_shuffled_sequential"]
 EVEN = ["even_sequential", "even_shuffled_sequential", "even_batchwise_shuffled_sequential"]

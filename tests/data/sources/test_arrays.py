@@ -4,10 +4,10 @@ import mmap
 
 import numpy as np
 import pytest
-from array_likes import Like
 
 from layoutkit import DataError, ShapeError
 from layoutkit.data import Dataset, open_index
+from tests.helpers.array_likes import Like
 
 X = np.arange(12, dtype="f4").reshape(4, 3)
 

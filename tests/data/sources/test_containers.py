@@ -12,8 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from loopback import serving
-from record_files import crc32c, tar, tfrecords
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
@@ -26,6 +24,8 @@ from layoutkit.data.sources.ranged import (
     label_columns,
     unique_ranks,
 )
+from tests.helpers.loopback import serving
+from tests.helpers.record_files import crc32c, tar, tfrecords
 
 
 def read(index):

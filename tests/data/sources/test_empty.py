@@ -4,8 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from loopback import serving
-from record_files import image, tar, write_rec
 
 from layoutkit import DataError, VectorSpace
 from layoutkit.cli import main
@@ -20,6 +18,8 @@ from layoutkit.data import (
     sampler,
 )
 from layoutkit.data.recordio import read_records
+from tests.helpers.loopback import serving
+from tests.helpers.record_files import image, tar, write_rec
 
 ROWS = np.zeros((0, 3), np.float32)
 

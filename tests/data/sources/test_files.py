@@ -8,11 +8,10 @@ import pytest
 
 pytest.importorskip("PIL.Image")
 
-from photographs import noise, save
-
 from layoutkit import Collator, DataError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.images import read
+from tests.helpers.photographs import noise, save
 
 COUNT = 5
 PATHS = [f"photos/{number}.png" for number in range(COUNT)]

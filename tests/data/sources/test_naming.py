@@ -4,12 +4,12 @@ import uuid
 
 import fsspec
 import pytest
-from loopback import serving
 
 from layoutkit import DataError
 from layoutkit.data import open_index
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.sources import partfiles
+from tests.helpers.loopback import serving
 
 
 def at_url(text, name="x.csv", folder=None):

@@ -7,17 +7,17 @@ import uuid
 import fsspec
 import numpy as np
 import pytest
-from batches_of import plain_all, same
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import serving
-from record_files import MAGIC, frames, image, write_rec
 
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.views import ClassView
+from tests.helpers.batches_of import plain_all, same
+from tests.helpers.loopback import serving
+from tests.helpers.record_files import MAGIC, frames, image, write_rec
 
 
 def read(index):

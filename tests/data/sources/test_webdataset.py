@@ -7,14 +7,14 @@ import tarfile
 
 import numpy as np
 import pytest
-from loopback import serving
 from PIL import Image
-from record_files import tar
 
 from layoutkit import DataError, images
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io.reader import Reader
 from layoutkit.images.suffixes import IMAGE_SUFFIXES
+from tests.helpers.loopback import serving
+from tests.helpers.record_files import tar
 
 
 def contents(index):
