@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from .planning.collate import CollateOptions
-    from .planning.options import ConvertOptions
+    from .options import CollateOptions, ConvertOptions
 
 _GraphArgs: TypeAlias = tuple[Any, ...] | None
 
@@ -38,13 +38,13 @@ def graph_args_of(options: ConvertOptions) -> tuple[Any, ...] | None:
     They are the arguments of the operator in a graph, so equal Converters share compiled functions.
     None if torch is not imported or if the keywords are not JSON-serializable.
     """
-    return _graph_args(str(options.pattern), options._replace(sizes={}).keywords, options)
+    return _graph_args(str(options.pattern), replace(options, sizes={}).keywords, options)
 
 
 def graph_args_of_collator(windows: CollateOptions) -> tuple[Any, ...] | None:
     """Return the pattern, keywords as JSON, and sizes of a Collator; see `graph_args_of`."""
     options = windows.convert
-    unsized = windows._replace(convert=options._replace(sizes={}))
+    unsized = replace(windows, convert=replace(options, sizes={}))
     return _graph_args(options.pattern.text, unsized.keywords, options)
 
 

@@ -16,9 +16,8 @@ from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .layout.parsing import ARROW, parse_layout
 from .layout.pattern import Pattern, Permutation, axis_name, parse_pattern
-from .memory import Array, as_numpy, check_writable, layout_key
+from .memory import Array, as_numpy, check_out, check_writable, layout_key
 from .planning.keywords import check_sizes
-from .planning.options import check_out
 from .spec import DType, as_dtype, as_result_dtype, can_cast, dtype_kind
 
 if TYPE_CHECKING:

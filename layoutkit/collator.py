@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from multiprocessing import current_process
@@ -37,10 +38,10 @@ from .layout.parsing import Layout
 from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
+from .options import parse_collate_options
 from .planning.collate import (
     Collation,
     normalize_indices,
-    parse_collate_options,
     parse_per_sample,
     place_resized,
 )
@@ -58,8 +59,7 @@ from .spec import CPU
 if TYPE_CHECKING:
     from .backends.base import Adapter
     from .cuda.memory import DeviceArray
-    from .planning.collate import CollateOptions
-    from .planning.options import ConvertOptions
+    from .options import CollateOptions, ConvertOptions
 
 _Program: TypeAlias = CollateProgram | ResizeProgram
 
@@ -187,7 +187,7 @@ class Collator:
         if convert.memory is None:
             return None
         collator = type(self).__new__(type(self))
-        collator._options = self._options._replace(convert=options_in_memory_order(convert))
+        collator._options = replace(self._options, convert=options_in_memory_order(convert))
         collator._init_caches()
         return collator
 
@@ -539,7 +539,7 @@ class Collator:
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> _Program:
         axes = self._options.completed(len(sources.shape), sources.shape)
-        window = axes.window(self._options, np.array([sources.shape], np.int64))
+        window = axes.window(np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
         if program is None:
@@ -559,7 +559,7 @@ class Collator:
         places = with_addresses(sources).places
         axes = self._options.completed(len(sources.shape), sources.shape)
         if places is not None:
-            axes.window(self._options, places.sizes)
+            axes.window(places.sizes)
 
     def _batch_on_gpu(
         self,

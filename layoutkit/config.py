@@ -28,8 +28,8 @@ from .kernels.cpu.accumulate_launch import MAX_NESTED_LOOPS, prepare_sum
 from .kernels.cpu.compiler import KernelSpec, LoadedKernel
 from .kernels.cpu.launch import prepare
 from .kernels.cpu.params import LINE
+from .options import parse_options
 from .planning.accumulate import make_operand, make_sum_plan
-from .planning.options import parse_options
 from .planning.plan import Plan, make_single_plan
 from .spec import CPU, device_ordinal
 from .threads import limits, pool

@@ -21,6 +21,7 @@ from .layout.parsing import identity_pattern
 from .layout.pattern import as_shape
 from .memory import Array, as_numpy, check_writable
 from .normalize import is_hashable_constant, to_hashable
+from .options import ConvertOptions, parse_options
 from .planning.gradient import (
     GradientConverters,
     channel_scatter,
@@ -28,7 +29,6 @@ from .planning.gradient import (
     crop_gradient,
     without_channels,
 )
-from .planning.options import ConvertOptions, parse_options
 from .spec import CPU, ArraySpec, DType, as_dtype, dtype_kind
 
 if TYPE_CHECKING:

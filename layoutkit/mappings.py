@@ -16,7 +16,7 @@ from ._utils.validation import type_name
 from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
-from .planning.options import ConvertOptions
+from .options import ConvertOptions
 
 
 class Columns:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._utils.validation import type_name, with_article
-from .errors import ArgumentError
+from .errors import ArgumentError, ShapeError
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -140,3 +140,20 @@ def contiguous_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[in
         strides.append(step)
         step *= max(count, 1)
     return tuple(reversed(strides))
+
+
+def check_out(out: Any, shape: tuple[int, ...], description: str) -> None:
+    """Raise unless `out` has the result's shape and no two of its elements overlap."""
+    if out.shape != shape:
+        raise ShapeError(
+            f"out has shape {out.shape}, but {description} makes {shape}; give that shape"
+        )
+    extent = out.dtype.itemsize
+    for stride, count in sorted(zip(map(abs, out.strides), out.shape, strict=True)):
+        if count > 1:
+            if stride < extent and 0 not in out.shape:
+                raise ArgumentError(
+                    f"out of shape {out.shape} and strides {out.strides} may have overlapping "
+                    "elements; give an out whose elements do not overlap"
+                )
+            extent += stride * (count - 1)

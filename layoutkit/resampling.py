@@ -9,6 +9,7 @@ averaged as floats; items of the others are moved from the nearest positions (`p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
@@ -19,9 +20,8 @@ from .buffers import empty_with_address
 from .errors import DtypeError
 from .kernels.cpu import resize_params as t
 from .memory import Array, data_pointer
-from .planning.collate import CollateOptions
+from .options import CollateOptions, ConvertOptions
 from .planning.epilogue import is_supported_dtype, kernel_dtype_name
-from .planning.options import ConvertOptions
 from .planning.plan import SupportsFloat16
 from .planning.resize import FILTERS, ResizeOptions
 from .spec import DType, dtype_kind
@@ -133,7 +133,7 @@ def axis_taps(
 def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
     """Return the conversion of resampled values, which are floats: integers are rounded."""
     casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
-    return options._replace(dtype=target, casting=casting)
+    return replace(options, dtype=target, casting=casting)
 
 
 def converted_options(

@@ -6,7 +6,7 @@ launch.py prepares the conversion of each block of resampled rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any
 
@@ -90,7 +90,7 @@ def prepare_blocks(
         block[roles.rows], block_steps[roles.rows] = lanes, fill.itemsize
     letters = Layout(tuple(sizes), pattern.source.names)
     plan = make_single_plan(
-        layout.options._replace(pattern=Pattern(letters, pattern.target, pattern.text), sizes={}),
+        replace(layout.options, pattern=Pattern(letters, pattern.target, pattern.text), sizes={}),
         tuple(block.values()),
         tuple(block_steps.values()),
         fill.dtype,

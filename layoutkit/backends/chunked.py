@@ -15,6 +15,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,7 @@ from .base import Adapter
 from .dispatch import as_array
 
 if TYPE_CHECKING:
-    from ..planning.options import ConvertOptions
+    from ..options import ConvertOptions
     from ..planning.plan import Plan
 
 # While set, rechunking is appended to this list, for a plan, and no warning is issued.
@@ -166,7 +167,7 @@ class ChunkedAdapter(Adapter):
         kwargs = {"converter": converter_of_chunk}
         if varied_constants is not None:
             varied_converters = tuple(
-                Converter.from_options(chunk_options._replace(formula=f))
+                Converter.from_options(replace(chunk_options, formula=f))
                 for f in varied_constants.formulas
             )
             numbers, kwargs = self.converter_blocks(varied_converters, x)

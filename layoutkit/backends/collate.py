@@ -16,20 +16,18 @@ from ..cpu.program import supports_float16
 from ..errors import ArgumentError
 from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
+from ..options import CollateOptions, ConvertOptions
 from ..planning.collate import (
-    CollateOptions,
-    SampleAxes,
     check_windows_inside,
     fill_array_of,
     normalize_indices,
     parse_per_sample,
     place_resized,
     resolve_crops,
-    select_channel_sizes,
 )
 from ..planning.crops import CropArgs
-from ..planning.options import ConvertOptions
 from ..planning.resize import ResizeOptions, nearest_positions, summed_dtype
+from ..planning.samples import SampleAxes
 from ..resampling import axis_taps, converted_options, moves_items
 from ..spec import DType
 from .base import Adapter
@@ -123,8 +121,8 @@ class _SymbolicWindows:
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
         """Return the windows of samples of these shapes."""
         options, axes = self.options, self.axes
-        window = axes.window(options, shapes)
-        sizes = select_channel_sizes(options, axes, shapes)
+        window = axes.window(shapes)
+        sizes = axes.select_channels(shapes)
         placement = resolve_crops(options, axes, sizes, np.array(window), args, len(samples))
         is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes)
         self.fill = fill_array_of(options, axes, window, self.dtype)
@@ -225,8 +223,8 @@ class _ResizedWindows(_SymbolicWindows):
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
         """Return the resized windows of samples of these shapes."""
         options, axes = self.options, self.axes
-        window = axes.window(options, shapes)
-        shapes = select_channel_sizes(options, axes, shapes)
+        window = axes.window(shapes)
+        shapes = axes.select_channels(shapes)
         resized, placements = place_resized(options, axes, shapes, args)
         flips = np.zeros(shapes.shape, bool)
         for axis, flags in parse_per_sample("flip", args.flip, axes.places(), len(shapes)).items():

@@ -16,7 +16,7 @@ from .base import Adapter, on_device_of
 from .registry import call_backend_hook
 
 if TYPE_CHECKING:
-    from ..planning.options import ConvertOptions
+    from ..options import ConvertOptions
 
 
 def take_channels(options: ConvertOptions, adapter: Adapter, x: Any, *, pads: bool) -> Any:

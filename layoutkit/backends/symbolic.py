@@ -24,7 +24,7 @@ from ..spec import DType, dtype_kind, integer_bounds
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..normalize import Normalization
-    from ..planning.options import ConvertOptions
+    from ..options import ConvertOptions
 
 
 class Library:

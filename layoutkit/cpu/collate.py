@@ -21,12 +21,11 @@ from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, contiguous_strides, data_pointer
 from ..normalize import CHANNEL
+from ..options import CollateOptions
 from ..planning.channels import as_slice
 from ..planning.collate import (
     BatchLayout,
-    CollateOptions,
     PerSampleArgs,
-    SampleAxes,
     check_windows_inside,
     fill_array_of,
     make_batch_layout,
@@ -34,6 +33,7 @@ from ..planning.collate import (
 )
 from ..planning.crops import CropArgs
 from ..planning.plan import Plan
+from ..planning.samples import SampleAxes
 from ..spec import DType
 from ..threads.pool import Job
 from .program import supports_float16
@@ -206,7 +206,7 @@ class CollateProgram:
         """
         located = with_addresses(sources)
         if located.places is not None:
-            self._axes.window(self._options, located.places.sizes)
+            self._axes.window(located.places.sizes)
         if not errors & t.MISMATCH:
             starts = args.of_windows(t.WINDOW_OFFSETS)
             sizes = args.of_windows(t.SAMPLE_SIZES)

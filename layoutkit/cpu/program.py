@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,8 @@ from ..kernels.cpu.params import LINE
 from ..layout.parsing import identity_pattern
 from ..layout.pattern import Permutation
 from ..memory import HAS_KNOWN_HEADER, Array, data_pointer
+from ..options import ConvertOptions, parse_options
 from ..planning.channels import ChannelSelection
-from ..planning.options import ConvertOptions, parse_options
 from ..planning.padding import fill_region_for
 from ..planning.plan import (
     Part,
@@ -369,7 +370,7 @@ def fill_array(
     """
     fill_options, pixel = fill_conversion(options, shape, source)
     plan = make_single_plan(
-        fill_options._replace(dtype=dtype),
+        replace(fill_options, dtype=dtype),
         pixel.shape,
         pixel.strides,
         pixel.dtype,

@@ -10,6 +10,7 @@ averaged are moved by `collate.py`, from the nearest positions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
@@ -24,10 +25,9 @@ from ..kernels.cpu.caches import l2_cache_bytes
 from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
+from ..options import CollateOptions
 from ..planning.collate import (
-    CollateOptions,
     PerSampleArgs,
-    SampleAxes,
     fill_array_of,
     make_batch_layout,
     parse_per_sample,
@@ -43,6 +43,7 @@ from ..planning.resize import (
     nearest_positions,
     summed_dtype,
 )
+from ..planning.samples import SampleAxes
 from ..resampling import WORK, AxisPlacement, moves_items, options_of_floats, tap_tables
 from ..spec import DType
 from ..threads.limits import get_num_threads
@@ -162,13 +163,13 @@ class ResizeProgram:
         self._moved: CollateProgram | None = None
         if is_moved:
             fill = options.fill or ((0,) if resize.fit == "pad" else None)
-            plain = options._replace(resize=None, fill=fill)
+            plain = replace(options, resize=None, fill=fill)
             batch = plain, axes, count, window, source, out
             self._moved = CollateProgram(*batch, lists_positions=True)
             self.layout = self._moved.layout
         else:
             convert = options_of_floats(options.convert, checked.plan.target.dtype)
-            floats = options._replace(convert=convert)
+            floats = replace(options, convert=convert)
             summed = summed_dtype(source)
             self.layout = make_batch_layout(
                 floats, axes, count, window, summed, out, supports_float16
@@ -239,7 +240,7 @@ class ResizeProgram:
         options = self._options
         shape = (self._count, len(self._groups))
         lengths = np.broadcast_to(places.sizes, shape)
-        self._axes.window(options, lengths)
+        self._axes.window(lengths)
         axes, placement = place_resized(options, self._axes, lengths, args)
         fields = self._whole_samples(lengths, np.broadcast_to(places.strides, shape))
         letters = "".join(self._sizes)
@@ -375,7 +376,7 @@ class ResizeProgram:
             raise RuntimeError("samples without addresses")
         shape = (self._count, len(self._groups))
         lengths = np.broadcast_to(sources.places.sizes, shape)
-        self._axes.window(self._options, lengths)
+        self._axes.window(lengths)
         resized, placements = place_resized(self._options, self._axes, lengths, crops)
         return nearest_positions(self.layout.window, resized, placements, lengths)
 

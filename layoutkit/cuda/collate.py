@@ -9,6 +9,7 @@ they are, or resized as floats, and a conversion follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,10 +23,9 @@ from ..kernels.cpu.resize_params import HEAD, POSITION
 from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
+from ..options import CollateOptions, ConvertOptions
 from ..planning.channels import as_slice
 from ..planning.collate import (
-    CollateOptions,
-    SampleAxes,
     check_same_rank_and_dtype,
     check_windows_inside,
     fill_array_of,
@@ -33,14 +33,13 @@ from ..planning.collate import (
     parse_per_sample,
     place_resized,
     resolve_crops,
-    select_channel_sizes,
 )
 from ..planning.crops import CropArgs
 from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
-from ..planning.options import ConvertOptions
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import Placements, ResizeOptions, nearest_positions, summed_dtype
+from ..planning.samples import SampleAxes
 from ..resampling import AxisPlacement, converted_options, moves_items, tap_tables
 from ..spec import DType
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
@@ -117,7 +116,7 @@ class DeviceCollateProgram:
         if out is not None:
             self._check_apart(arrays, samples, out)
         count = len(samples.addresses)
-        window = axes.window(options, samples.shapes)
+        window = axes.window(samples.shapes)
         dtype = window_dtype(options.resize, first.dtype)
         shape = (*window[:sample_axis], count, *window[sample_axis:])
         fill = fill_array_of(options, axes, window, first.dtype)
@@ -126,7 +125,7 @@ class DeviceCollateProgram:
             shapes = samples.shapes[:count]
             placed = place_windows(options, axes, window, shapes, crops, count)
         post = converted_options(options, shape, first.dtype, supports_float16)
-        plan = self._plan(post._replace(device=None, copy=True), shape, dtype, first, out)
+        plan = self._plan(replace(post, device=None, copy=True), shape, dtype, first, out)
         is_aligned = out is None or out.is_aligned  # as kernels write
         is_converted = may_convert and is_aligned and plan.before is plan.after is None
         if is_converted:
@@ -307,7 +306,7 @@ def place_windows(
     count: int,
 ) -> PlacedWindows:
     """Return the placement of the windows of `count` samples; raise if one does not fit."""
-    lengths = select_channel_sizes(options, axes, shapes)
+    lengths = axes.select_channels(shapes)
     resized: list[int] = []
     placements = None
     maps: dict[int, Array] = {}

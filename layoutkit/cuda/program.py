@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from math import gcd
 from typing import Any, NamedTuple, Protocol
@@ -28,8 +29,8 @@ from ..cpu.program import fill_array
 from ..errors import DeviceError
 from ..layout.parsing import identity_pattern
 from ..memory import contiguous_strides, data_pointer, layout_key
+from ..options import ConvertOptions, parse_options
 from ..planning.epilogue import is_supported_dtype
-from ..planning.options import ConvertOptions, parse_options
 from ..planning.padding import Window, fill_region_for
 from ..planning.plan import Plan, make_single_plan, plan_inner_region, unfolded_strides
 from ..spec import DType, device_name, dtype_kind
@@ -372,7 +373,7 @@ class DevicePrograms:
         programs = self._same_device.get((dtype, copy))
         if programs is None:
             new_programs = DevicePrograms(
-                self.options._replace(dtype=dtype, device=None, copy=copy)
+                replace(self.options, dtype=dtype, device=None, copy=copy)
             )
             programs = cache_put(self._same_device, (dtype, copy), new_programs)
         return programs
@@ -467,7 +468,7 @@ class PaddedDeviceProgram(DeviceProgram):
         window = self._region.window
         self._inner_offset = self._offset(window)
         self._inner_shape = tuple([part.stop - part.start for part in window])
-        cpu_options = options._replace(device=None)
+        cpu_options = replace(options, device=None)
         self._fill = np.ascontiguousarray(
             fill_array(cpu_options, array.shape, array.dtype, dtype, self._region.full)
         )

@@ -38,8 +38,8 @@ from ..cpu.program import supports_float16 as has_half_here
 from ..errors import ArgumentError, DeviceError
 from ..layout.parsing import identity_pattern
 from ..memory import Array, contiguous_strides, layout_key
+from ..options import parse_options
 from ..planning.epilogue import is_supported_dtype
-from ..planning.options import parse_options
 from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType, as_dtype, device_ordinal
 from .memory import DeviceAdapter, DeviceArray

@@ -1,6 +1,5 @@
 """Plan conversions, batches and sums from shapes, strides and dtypes, without touching an array.
 
-options       the checked options of a Converter
 keywords      the error for a keyword that does not exist
 centering     the rules that center windows and padding: `center=`
 padding       the region of a padded result that x fills: `pad_to=`, `pad_before=`, `fill=`
@@ -9,7 +8,8 @@ loops         the loops around a conversion or a sum, simplified
 select        the table of kernels and the choice of one
 epilogue      the casts and affine formulas that a kernel applies as it stores
 plan          the plan of one conversion, also with `memory=` or `pad_to=`
-collate       the options of a Collator and the plan of a batch
+samples       the axes of the samples of a batch
+collate       the plan of a batch
 crops         the windows of samples: fixed, or drawn at random
 resize        the resize options of a Collator, and the placements of samples
 accumulate    the plan of a sum

@@ -10,15 +10,17 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import isnan, prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..layout.parsing import Layout
 from ..layout.pattern import Permutation
 from ..normalize import Normalization
-from .options import ConvertOptions
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from ..options import ConvertOptions
 
 Chunks = tuple[int, ...]  # along an axis
 Sides = tuple[tuple[Chunks, ...], tuple[Chunks, ...]]  # of x and of the result
@@ -166,4 +168,4 @@ def options_of_chunk(
         for letter in group
         if letter != group[0] or len(cuts[letter]) == 1
     }
-    return options._replace(sizes=known, device=None, threads=options.threads or 1)
+    return replace(options, sizes=known, device=None, threads=options.threads or 1)

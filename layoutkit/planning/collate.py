@@ -13,346 +13,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from .._utils import late
-from .._utils.validation import as_int, check_choice, type_name
-from ..errors import ArgumentError, DtypeError, PatternError, ShapeError
+from .._utils.validation import as_int, type_name
+from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.parsing import Layout
 from ..layout.pattern import (
-    MAX_ELEMENTS,
     Pattern,
     Permutation,
     axis_name,
-    check_rank,
-    parse_pattern,
 )
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..spec import CPU, DType
-from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
-from .channels import parse_channels
-from .crops import RANDOM, CropArgs, CropAxes, CropOptions, DrawnByAxis, parse_crops
-from .keywords import check_sizes, sizes_dict, sizes_text
+from .centering import centered_start
+from .crops import RANDOM, CropArgs, DrawnByAxis
+from .keywords import sizes_dict, sizes_text
 from .loops import byte_strides
-from .options import ConvertOptions, parse_options
-from .padding import Padding, fill_values
+from .padding import Padding
 from .plan import Part, Plan, SupportsFloat16, make_single_plan
-from .resize import MAX_SIDE, Placements, ResizeOptions, parse_resize, place_samples
+from .resize import Placements, ResizeOptions, place_samples
+from .samples import SampleAxes
 
-_SAMPLES = ("b", "batch")  # the names of the sample axis
-
-
-class CollateOptions(NamedTuple):
-    """The checked options of a Collator.
-
-    convert     the conversion of the stacked windows
-    letter      the letter of the sample axis
-    whole       whether samples are one array that has this axis
-    fill        the values outside of samples; None: windows must be inside
-    channels    the channels of samples, in result order; None: all
-    resize      how samples are resized to the size of windows; None: they are only cropped
-    crops       where windows are, unless a call says it
-    key         the item of samples of several items; None: the first of the pattern's rank
-    center      where windows, crops and scaled samples are without an offset: see centering.py
-    """
-
-    convert: ConvertOptions
-    letter: str
-    whole: bool
-    fill: tuple[float, ...] | None
-    channels: tuple[int, ...] | None
-    resize: ResizeOptions | None = None
-    crops: CropOptions = CropOptions()
-    key: int | str | None = None
-    center: str = DEFAULT_CENTERING
-
-    def keywords(self) -> dict[str, Any]:
-        """Return the keyword arguments of these options, without defaults."""
-        keywords: dict[str, Any] = {}
-        if self.fill is not None:
-            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
-        if self.channels is not None:
-            keywords["channels"] = self.channels
-        if self.resize is not None:
-            keywords |= self.resize.keywords()
-        if self.key is not None:
-            keywords["key"] = self.key
-        if self.center != DEFAULT_CENTERING:
-            keywords["center"] = self.center
-        return keywords | self.crops.keywords() | self.convert.keywords()
-
-    def as_key(self) -> tuple[Any, ...]:
-        """Return a hashable tuple of all options, equal for equal options."""
-        return (self.convert.as_key(), *self[1:])
-
-    def check_batch_rank(self, shape: tuple[int, ...]) -> None:
-        """Raise ShapeError unless an array of all samples has the rank of the left side."""
-        pattern = self.convert.pattern
-        try:
-            check_rank(pattern.left, shape)
-        except ShapeError as error:
-            raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
-
-    def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
-        """Return the axes of samples of rank `ndim`; `shape`: of a sample, for errors."""
-        pattern = self.convert.pattern
-        sized = tuple(sorted(self.convert.sizes))
-        try:
-            return _sample_axes(pattern, pattern.text, self.letter, ndim, sized)
-        except ShapeError as error:
-            kind = f"rank {ndim}" if shape is None else f"shape {shape}"
-            raise ShapeError(f'"{pattern.text}" on samples of {kind}: {error}') from None
-
-    def crop_axes(self, ndim: int) -> CropAxes:
-        """Return the axes along which windows of samples of rank `ndim` can be placed."""
-        axes = self.completed(ndim)
-        places = axes.places()
-        if self.channels is not None:
-            del places[CHANNEL]
-        sizes = {name: self.convert.sizes[name] for name in axes.cropped_names if name in places}
-        return CropAxes(self.convert.pattern.text, places, sizes, self.resize is not None)
-
-
-MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
-
-
-class SampleAxes(NamedTuple):
-    """The axes of samples of one rank, and their conversion to the batch.
-
-    pattern     the pattern of the stacked windows, with `...` expanded
-    sample      the layout of a sample
-    cropped_names    for each axis of a sample its name if a window size was given, else None
-    """
-
-    pattern: Pattern
-    sample: Layout
-    cropped_names: tuple[str | None, ...]
-
-    def window(self, options: CollateOptions, shapes: Array) -> tuple[int, ...]:
-        """Return the window size of every sample; `shapes` has a row for each sample.
-
-        Raises ShapeError if samples differ along an axis without a window size, or if a window is
-        too large for any memory.
-        """
-        shapes = select_channel_sizes(options, self, shapes)
-        first = shapes[0].tolist()
-        if len(shapes) > 1:
-            free = np.array([name is None for name in self.cropped_names], bool)
-            differs = (shapes != shapes[0]) & free
-            if differs.any():
-                number, axis = map(int, np.argwhere(differs)[0])
-                name = "".join(self.sample.named[axis])
-                fix = _size_hint(name, int(shapes[:, axis].min()))
-                raise ShapeError(
-                    f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
-                    f"has {first[axis]}; give samples of one size{fix}"
-                )
-        window = tuple(
-            size if name is None else options.convert.sizes[name]
-            for name, size in zip(self.cropped_names, first, strict=True)
-        )
-        if prod(window) >= MAX_ELEMENTS:
-            raise ShapeError(
-                f'"{self.pattern.text}" has windows of shape {window}, which no memory '
-                "holds; give smaller sizes"
-            )
-        return window
-
-    def places(self) -> dict[str, int]:
-        """Return the index in a sample of each axis that windows can be cropped along, by name."""
-        named = enumerate(self.sample.named)
-        return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
-
-
-def _size_hint(name: str, smallest: int) -> str:
-    """Return the text about the option for samples that differ in size along an axis."""
-    if name == CHANNEL and smallest <= MOST_NAMED_CHANNELS:
-        return f"; or give channels={tuple(range(smallest))}, which all samples have"
-    return f"; or give its window, as in {name}=224" if len(name) == 1 else ""
-
-
-def parse_collate_options(
-    pattern: str,
-    *,
-    fill: Any,
-    channels: Any,
-    resize: Any = None,
-    antialias: Any = True,
-    fit: Any = "stretch",
-    short_side: Any = None,
-    pad_before: Any = None,
-    offset: Any = None,
-    flip: Any = None,
-    crop: Any = None,
-    seed: Any = 0,
-    key: Any = None,
-    center: Any = DEFAULT_CENTERING,
-    dtype: Any = None,
-    scale: Any = None,
-    mean: Any = None,
-    std: Any = None,
-    clip: Any = None,
-    casting: str = "same_kind",
-    device: Any = None,
-    memory: Any = None,
-    threads: Any = None,
-    **sizes: int,
-) -> CollateOptions:
-    """Return the checked options of user arguments.
-
-    Raises
-    ------
-    PatternError
-        There is no sample axis on the right, or it is part of a fold on the left.
-    ArgumentError
-        Another argument is malformed.
-    """
-    check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
-    sizes = {name: _window_size(name, size) for name, size in sizes.items()}
-    convert = parse_options(
-        pattern,
-        dtype=dtype,
-        scale=scale,
-        mean=mean,
-        std=std,
-        clip=clip,
-        casting=casting,
-        device=device,
-        memory=memory,
-        threads=threads,
-        **sizes,
-    )
-    stacked, letter, is_whole = _stack_pattern(convert.pattern)
-    if key is not None and not isinstance(key, int | str):
-        raise ArgumentError(
-            f'key={key!r}; give the name or number of one item, as in key="image", and make a '
-            "second Collator for another one"
-        )
-    fill_numbers = None if fill is None else fill_values(fill)
-    channel_order = _parse_sample_channels(channels, stacked, convert)
-    resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
-    if resizing is not None:
-        _check_resized_axes(convert)
-    _check_center(center, stacked, convert)
-    options = CollateOptions(
-        convert._replace(pattern=stacked),
-        letter,
-        is_whole,
-        fill_numbers,
-        channel_order,
-        resizing,
-        key=key,
-        center=center,
-    )
-    if as_int(seed) == 0 and offset is flip is crop is None:
-        return options
-    crop_axes = options.crop_axes(stacked.left.ndim - 1)
-    return options._replace(crops=parse_crops(crop_axes, offset, flip, crop, seed))
-
-
-def _single_axes(pattern: Pattern) -> list[str]:
-    """Return the names of the axes of samples that are not folded."""
-    return [names[0] for names in pattern.source.named if len(names) == 1]
-
-
-def _check_center(center: Any, pattern: Pattern, options: ConvertOptions) -> None:
-    """Raise unless `center` is a rule, and there is a window that another rule may move."""
-    check_choice("center", center, CENTERINGS, ArgumentError)
-    if center != DEFAULT_CENTERING and not {*_single_axes(pattern)} & {*options.sizes}:
-        raise ArgumentError(
-            f'center={center!r}, but "{pattern.text}" has no window that could be centered; give '
-            "its size, as in h=224, w=224, or omit center"
-        )
-
-
-def _window_size(name: str, size: Any) -> int:
-    """Return a size as an int; raise ShapeError unless it is a whole number that fits 64 bits."""
-    number = as_int(size)
-    if number is None or not 0 <= number < 1 << 63:
-        raise ShapeError(f"{name}={size!r}; a size is an int >= 0, of at most 63 bits")
-    return number
-
-
-def _check_resized_axes(options: ConvertOptions) -> None:
-    """Raise unless there is a size for an axis that can be resized, and none for channels."""
-    single = _single_axes(options.pattern)
-    if CHANNEL in single and CHANNEL in options.sizes:
-        raise ArgumentError(
-            f"c={options.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
-            "channels=(0, 1, 2)"
-        )
-    if not any(name in options.sizes for name in single):
-        raise ArgumentError(
-            f'resize= without a size of the result along an axis of "{options.pattern.left}" '
-            "that is not folded; give one, as in h=224, w=224"
-        )
-    for name in single:
-        size = as_int(options.sizes.get(name))
-        if size is not None and size > MAX_SIDE:
-            raise ArgumentError(
-                f"{name}={size} with resize=; samples are resized to at most {MAX_SIDE} positions"
-            )
-
-
-def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
-    """Return the pattern of the stacked windows, the sample letter, and whether x has it."""
-    left, right = pattern.left, pattern.right
-    letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
-    if not letters:
-        raise PatternError(
-            f'"{pattern.text}" has no axis of samples on the right; name it b, as in "hwc->bchw"'
-        )
-    letter = letters[0]
-    if letter in left.groups:
-        return pattern, letter, True
-    if letter in left.letters:
-        raise PatternError(
-            f'"{pattern.text}" folds {left.name(letter)}, the axis of samples, on the left; '
-            "reshape the array so that it is an axis of its own"
-        )
-    names = tuple(pair for pair in right.names if pair[0] == letter)
-    stacked = Layout((letter, *left.groups), names + left.names)
-    return Pattern(stacked, right, pattern.text), letter, False
-
-
-@lru_cache(maxsize=1024)
-def _sample_axes(
-    pattern: Pattern, text: str, letter: str, ndim: int, sized: tuple[str, ...]
-) -> SampleAxes:
-    # `text` is a part of the cache key, as equal patterns may have different texts.
-    sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
-    check_rank(sample, ndim)
-    expanded = pattern.completed(ndim + 1)
-    groups = tuple(group for group in expanded.source.groups if group != letter)
-    sample = Layout(groups, expanded.source.names)
-    windowed = tuple(
-        names[0] if len(names) == 1 and names[0] in sized else None for names in sample.named
-    )
-    return SampleAxes(expanded, sample, windowed)
-
-
-def _parse_sample_channels(
-    channels: Any, pattern: Pattern, options: ConvertOptions
-) -> tuple[int, ...] | None:
-    """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
-    numbers = parse_channels(channels, pattern)
-    if numbers is None:
-        return None
-    if (CHANNEL,) not in pattern.source.named:
-        raise PatternError(
-            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c '
-            "of its own; name it c"
-        )
-    if CHANNEL in options.sizes:
-        raise ArgumentError(
-            f"channels={channels!r} and c={options.sizes[CHANNEL]} both select channels; remove c"
-        )
-    return numbers
+if TYPE_CHECKING:
+    from ..options import CollateOptions, ConvertOptions
 
 
 def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
@@ -369,23 +57,6 @@ def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) ->
                 f"sample {number} has {len(other_shape)} axes, but sample 0 has {len(shape)}; give "
                 "samples of one rank"
             )
-
-
-def select_channel_sizes(options: CollateOptions, axes: SampleAxes, shapes: Array) -> Array:
-    """Return the sample shapes after the channel selection; raise ShapeError if one lacks any."""
-    if options.channels is None:
-        return shapes
-    channel = axes.places()[CHANNEL]
-    lacking = np.flatnonzero(shapes[:, channel] <= max(options.channels))
-    if lacking.size:
-        number = int(lacking[0])
-        raise ShapeError(
-            f"sample {number} has {shapes[number, channel]} channels, but channels has "
-            f"{max(options.channels)}, counted from 0; select only channels of every sample"
-        )
-    sizes = shapes.copy()
-    sizes[:, channel] = len(options.channels)
-    return sizes
 
 
 _FAR = 1 << 60  # elements; sums of two still fit 64 bits
@@ -698,7 +369,7 @@ def make_batch_layout(
     sizes.insert(pattern.source.groups.index(options.letter), count)
     shape = tuple(sizes)
     move = pattern.resolve(shape, convert.sizes)
-    batch_options = convert._replace(pattern=pattern)
+    batch_options = replace(convert, pattern=pattern)
     plan = make_single_plan(
         batch_options, shape, contiguous_strides(shape, source), source, CPU, out, has_half
     )
@@ -710,7 +381,7 @@ def make_batch_layout(
     if _needs_post_conversion(options, move, plan, strides_by_letter):
         return _unconverted_layout(options, axes, move, plan, window, source)
     sample = _sample_pattern(axes, move, options.letter, move.target_axes)
-    one = convert._replace(pattern=sample, sizes=_folded_sizes(axes, move), device=None)
+    one = replace(convert, pattern=sample, sizes=_folded_sizes(axes, move), device=None)
     part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
     return BatchLayout(
         one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
@@ -751,10 +422,18 @@ def _unconverted_layout(
     strides = contiguous_strides(shape, source)
     strides_by_letter = dict(zip(letters, strides, strict=True))
     sample = _sample_pattern(axes, move, options.letter, letters)
-    plain = ConvertOptions(sample, None, None, "same_kind", None, None, _folded_sizes(axes, move))
+    plain = replace(
+        options.convert,
+        pattern=sample,
+        dtype=None,
+        formula=None,
+        casting="same_kind",
+        device=None,
+        sizes=_folded_sizes(axes, move),
+    )
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
-    post_conversion = options.convert._replace(pattern=stacked, sizes={})
+    post_conversion = replace(options.convert, pattern=stacked, sizes={})
     part = _window_part(move, options.letter, letters, strides_by_letter, source)
     return BatchLayout(
         plain, plan, window, shape, source, strides, strides[0], part, post_conversion

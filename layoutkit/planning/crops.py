@@ -202,6 +202,9 @@ class CropOptions(NamedTuple):
         return CropArgs(*map(_drawn, (offset, flip, crop)))
 
 
+NO_CROPS = CropOptions()
+
+
 def _drawn(by_axis: Mapping[str, Any]) -> DrawnByAxis | None:
     """Return drawn and fixed values as arrays; None if there are none."""
     if not by_axis:

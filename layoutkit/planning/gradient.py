@@ -9,6 +9,7 @@ caches the Converters of gradients; its caller passes the Converter class, becau
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from ..layout.pattern import Permutation
 from ..normalize import CHANNEL, Bounds
 from ..spec import ArraySpec, DType, as_dtype, as_result_dtype, dtype_kind
 from .channels import ChannelSelection, inverse_permutation
-from .options import ConvertOptions
 
 if TYPE_CHECKING:
     from ..converter import Converter
+    from ..options import ConvertOptions
 
 
 def inverse_arguments(options: ConvertOptions, dtype: Any) -> tuple[str, dict[str, Any]]:
@@ -66,7 +67,7 @@ def without_folded_ellipsis(options: ConvertOptions, ndim: int) -> ConvertOption
     """Return the conversion of an x of rank `ndim` with names for a folded `...`, to reverse it."""
     if not options.pattern.folds_ellipsis:
         return options
-    return options._replace(pattern=options.pattern.with_named_ellipsis(ndim))
+    return replace(options, pattern=options.pattern.with_named_ellipsis(ndim))
 
 
 def folded_sizes(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -199,8 +200,8 @@ def crop_gradient(
 def without_channels(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of an x that has only the selected channels."""
     if options.channels is None or CHANNEL not in options.sizes:
-        return options._replace(channels=None)
-    return options._replace(channels=None, sizes={**options.sizes, CHANNEL: len(options.channels)})
+        return replace(options, channels=None)
+    return replace(options, channels=None, sizes={**options.sizes, CHANNEL: len(options.channels)})
 
 
 def channel_scatter(

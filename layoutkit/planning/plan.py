@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,13 +30,12 @@ from .._utils import late
 from ..errors import ArgumentError, ShapeError
 from ..layout.parsing import Layout
 from ..layout.pattern import Pattern, Permutation
-from ..memory import Array, contiguous_strides
+from ..memory import Array, check_out, contiguous_strides
 from ..normalize import CHANNEL, Normalization, computed_dtype
 from ..spec import CPU, ArraySpec, DType, as_dtype, dtype_kind
 from .channels import ChannelSelection
 from .epilogue import Coefficients, Epilogue, is_supported_dtype, kernel_dtype_name
 from .loops import CanonicalLoops, byte_strides
-from .options import ConvertOptions, check_out
 from .padding import PaddedRegion
 from .select import (
     KernelChoice,
@@ -45,6 +44,9 @@ from .select import (
     kernel_work,
     select_kernel_for_channels,
 )
+
+if TYPE_CHECKING:
+    from ..options import ConvertOptions
 
 
 @dataclass(frozen=True)
@@ -406,7 +408,7 @@ def options_in_memory_order(options: ConvertOptions) -> ConvertOptions:
     if options.memory is None:
         raise RuntimeError(f"{options.pattern.text}: there is no memory=")
     pattern = Pattern(options.pattern.left, options.memory, options.pattern.text)
-    return options._replace(pattern=pattern, memory=None)
+    return replace(options, pattern=pattern, memory=None)
 
 
 def plan_of_permuted_view(options: ConvertOptions, plan: Plan, ndim: int) -> Plan:
@@ -479,7 +481,7 @@ def options_for_inner_region(options: ConvertOptions) -> ConvertOptions:
     target = options.pattern.target
     unfolded = Layout(tuple(target.letters), target.names)
     pattern = Pattern(options.pattern.source, unfolded, options.pattern.text)
-    return options._replace(pattern=pattern, padding=None, copy=None)
+    return replace(options, pattern=pattern, padding=None, copy=None)
 
 
 def options_for_padded_source(options: ConvertOptions) -> ConvertOptions:
@@ -487,7 +489,7 @@ def options_for_padded_source(options: ConvertOptions) -> ConvertOptions:
     source = options.pattern.source
     unfolded = Layout(tuple(source.letters), source.names)
     pattern = Pattern(unfolded, options.pattern.target, options.pattern.text)
-    return options._replace(pattern=pattern, padding=None, sizes={})
+    return replace(options, pattern=pattern, padding=None, sizes={})
 
 
 def options_after_take(options: ConvertOptions) -> ConvertOptions:
@@ -499,7 +501,7 @@ def options_after_take(options: ConvertOptions) -> ConvertOptions:
     padding = options.padding
     if padding is not None and len(padding.fill) > 1:
         padding = replace(padding, fill=tuple(padding.fill[channel] for channel in order))
-    return options_for_padded_source(options)._replace(channels=None, padding=padding)
+    return replace(options_for_padded_source(options), channels=None, padding=padding)
 
 
 def padded_source(options: ConvertOptions, shape: tuple[int, ...], dtype: DType) -> PaddedSource:
@@ -547,8 +549,8 @@ def fill_conversion(
     names = move.source.names + move.target.names
     layouts = Layout(tuple(sizes), names), Layout(tuple(move.target_axes), names)
     pattern = Pattern(*layouts, options.pattern.text)
-    return options._replace(
-        pattern=pattern, padding=None, copy=True, sizes={}, channels=None
+    return replace(
+        options, pattern=pattern, padding=None, copy=True, sizes={}, channels=None
     ), array
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from .._utils.validation import as_int
 from ..errors import ArgumentError
-from ..planning.options import MAX_THREADS
+from ..options import MAX_THREADS
 from .openmp import libraries
 
 THREADS, OTHERS_THREADS = "LAYOUTKIT_NUM_THREADS", "OMP_NUM_THREADS"

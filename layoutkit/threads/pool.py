@@ -27,7 +27,7 @@ import numpy as np
 
 from .._utils import fork
 from ..memory import data_pointer
-from ..planning.options import MAX_THREADS
+from ..options import MAX_THREADS
 from . import limits
 from .limits import get_num_threads, set_num_threads
 from .openmp import OpenMPRuntime

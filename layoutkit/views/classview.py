@@ -16,8 +16,7 @@ from ..cpu.program import cast_into
 from ..errors import ArgumentError, DataError, DtypeError, ShapeError, ViewError
 from ..layout.parsing import parse_layout
 from ..layout.pattern import check_rank
-from ..memory import Array, as_numpy, check_writable
-from ..planning.options import check_out
+from ..memory import Array, as_numpy, check_out, check_writable
 from ..spec import CPU, ArraySpec, DType, as_dtype, as_result_dtype, check_cast, dtype_kind
 from .dataview import DataView
 from .plans import ConversionCache, ConversionOptions, ConverterLike

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
-from layoutkit.planning.collate import CropArgs, parse_collate_options, resolve_crops
+from layoutkit.options import parse_collate_options
+from layoutkit.planning.collate import CropArgs, resolve_crops
 from layoutkit.threads.pool import Job
 from tests.helpers.arrays_of import BF16, assert_same
 from tests.helpers.guarded import guarded, why_not

@@ -36,7 +36,7 @@ def test_named_tests_run_without_all():
 # Words of the page that name limits, and the constants of the modules that apply them.
 LIMITS = [
     ("NumPy's limit of 64 (ShapeError)", {"layout.pattern.MAX_NDIM": 64}),
-    ("| threads of a conversion | 256 |", {"planning.options.MAX_THREADS": 256}),
+    ("| threads of a conversion | 256 |", {"options.MAX_THREADS": 256}),
     (
         "by default 2 GiB or an eighth",
         {"threads.limits.MAX_IDLE_BYTES": 2 << 30, "threads.limits.IDLE_SHARE": 8},

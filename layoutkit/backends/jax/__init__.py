@@ -12,6 +12,7 @@ a few bytes; if it is missing or behaves differently, `jax.device_put` is called
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from .sharding import ShardedAdapter
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
-    from ...planning.options import ConvertOptions
+    from ...options import ConvertOptions
     from ...planning.plan import PaddedSource, Plan
 
 
@@ -41,12 +42,12 @@ def plan_of(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion, with ones in place of traced constants."""
     options = converter.options
     if options.formula is not None and options.formula.is_traced:
-        options = options._replace(formula=options.formula.without_traced())
+        options = replace(options, formula=options.formula.without_traced())
     return plan_of_spec(options, converter.spec_of(x))
 
 
 def _with_dtype(dtype: DType, options: ConvertOptions) -> ConvertOptions:
-    return options._replace(dtype=dtype)
+    return replace(options, dtype=dtype)
 
 
 # Transforms for `Converter.with_options`, which keeps their results.

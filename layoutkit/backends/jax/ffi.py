@@ -19,6 +19,7 @@ import mmap
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +39,7 @@ from ..symbolic import ArrayNamespace, convert_symbolic
 
 if TYPE_CHECKING:
     from ...cpu.program import Program
-    from ...planning.options import ConvertOptions
+    from ...options import ConvertOptions
     from ...planning.plan import Plan
     from ...threads.pool import Job
 
@@ -168,7 +169,7 @@ class KernelPrimitive:
         x = self._namespace.xp.moveaxis(xs[0], axes[0], 0)
         options = converter.options
         pattern = options.pattern.completed(x.ndim - 1).with_outer_axis()
-        return self(Converter.from_options(options._replace(pattern=pattern)), x), 0
+        return self(Converter.from_options(replace(options, pattern=pattern)), x), 0
 
     def _differentiate(
         self, xs: tuple[Any], tangents: tuple[Any], *, converter: Converter
@@ -187,7 +188,7 @@ class KernelPrimitive:
             operations = partial(self._operations, converter=converter)
             return result, self._jax.jvp(operations, xs, tangents)[1]
         if options.formula is not None:
-            options = options._replace(formula=options.formula.linear())
+            options = replace(options, formula=options.formula.linear())
         return result, self(Converter.from_options(options), tangent)
 
     def _transpose(self, cotangent: Any, x: Any, *, converter: Converter) -> tuple[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...converter import Converter
 from ...errors import ArgumentError, ShapeError
 from ...normalize import CHANNEL
-from ...planning.options import ConvertOptions
+from ...options import ConvertOptions
 from ..base import Adapter, device_error
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ Imported only under torch.compile, as torch's compiler modules take seconds to i
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +21,7 @@ import numpy as np
 from ..._compile import CONSTRUCTORS, graph_args_of_collator
 from ...accumulation import Accumulator
 from ...converter import Converter
-from ...planning.collate import parse_collate_options
-from ...planning.options import parse_options
+from ...options import parse_collate_options, parse_options
 from ...spec import as_dtype
 from .symbolic import options_from_json, options_json
 
@@ -113,7 +113,7 @@ def _collator_arguments(collator: Any) -> Any:
 def _collate_options_json(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
     sizes: dict[str, Any] = dict.fromkeys(names, 1)
     windows = parse_collate_options(pattern, **keywords, **sizes)
-    return json.dumps(windows._replace(convert=windows.convert._replace(sizes={})).keywords())
+    return json.dumps(replace(windows, convert=replace(windows.convert, sizes={})).keywords())
 
 
 def _collate(

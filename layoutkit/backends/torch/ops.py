@@ -25,6 +25,7 @@ from ...accumulation import Accumulator
 from ...converter import Converter
 from ...layout.pattern import parse_pattern
 from ...normalize import Bounds
+from ...options import ConvertOptions, parse_options
 from ...planning.gradient import (
     channel_scatter,
     folded_sizes,
@@ -32,7 +33,6 @@ from ...planning.gradient import (
     without_channels,
     without_folded_ellipsis,
 )
-from ...planning.options import ConvertOptions, parse_options
 from ...spec import DType, dtype_kind
 from ..gradients import mask_clipped_grad, scatter_channel_grad
 from .symbolic import library, options_from_json

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ...spec import DType, as_dtype
 from ..symbolic import ArrayNamespace
 
 if TYPE_CHECKING:
-    from ...planning.options import ConvertOptions
+    from ...options import ConvertOptions
 
 
 class Torch(ArrayNamespace):
@@ -147,7 +148,7 @@ def library() -> Torch:
 
 def options_json(options: ConvertOptions) -> str:
     """Return the options of a conversion without sizes as JSON, as the operators expect them."""
-    return json.dumps(options._replace(sizes={}).keywords())
+    return json.dumps(replace(options, sizes={}).keywords())
 
 
 def options_from_json(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from .symbolic import library, options_json, pause_jit_trace
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
-    from ...planning.options import ConvertOptions
+    from ...options import ConvertOptions
 
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
@@ -91,7 +92,7 @@ def convert_traced(options: ConvertOptions, x: Any, out: Any) -> Any:
     )
     namespace.check(target)
     if out is not None:
-        return _write_out(out, _convert_to_new_memory(options._replace(dtype=target), x))
+        return _write_out(out, _convert_to_new_memory(replace(options, dtype=target), x))
     is_unchanged = (
         target == namespace.dtype(x)
         and options.formula is None

@@ -18,7 +18,7 @@ from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
 from ...planning.centering import centered_start
-from ...planning.collate import make_batch_layout, select_channel_sizes
+from ...planning.collate import make_batch_layout
 from ...planning.crops import CropOptions, SourcePositions
 from ...spec import DType, as_dtype
 from ..sources.base import normalize_index
@@ -100,8 +100,8 @@ class CollateStep(BatchStep, UncachedState):
         options = self.collator.windows
         axes = options.completed(x.ndim)
         shapes = np.array([x.shape], np.int64)
-        window = axes.window(options, shapes)
-        sizes = select_channel_sizes(options, axes, shapes)[0].tolist()
+        window = axes.window(shapes)
+        sizes = axes.select_channels(shapes)[0].tolist()
         uncut = zip(sizes, axes.cropped_names, strict=True)
         spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
         if common is not None and spec != common:

@@ -7,7 +7,7 @@ image, and a k and i drawn per image, are applied to the result while it is in t
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -135,7 +135,7 @@ def _final_converter(pattern: str, dtype: Any, **keywords: Any) -> Converter:
     result is not read again before the whole batch is.
     """
     converter = Converter(pattern, dtype=dtype, threads=1, **keywords)
-    return Converter.from_options(converter.options._replace(is_part=True))
+    return Converter.from_options(replace(converter.options, is_part=True))
 
 
 def _formula_keywords(means: tuple[float, ...], stds: list[float] | None) -> dict[str, Any]:

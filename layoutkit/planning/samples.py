@@ -1,0 +1,114 @@
+"""The axes of the samples of a batch: which of them are cropped, and how windows are stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..layout.parsing import Layout
+from ..layout.pattern import MAX_ELEMENTS, Pattern, check_rank
+from ..memory import Array
+from ..normalize import CHANNEL
+
+MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAxes:
+    """The axes of samples of one rank, and their conversion to the batch."""
+
+    pattern: Pattern  # of the stacked windows, with `...` expanded
+    sample: Layout  # of one sample
+    sizes: Mapping[str, int] = field(hash=False)  # of windows, by the name of the axis
+    channels: tuple[int, ...] | None  # of samples, in result order; None: all
+
+    @property
+    def cropped_names(self) -> tuple[str | None, ...]:
+        """The name of each axis of a sample that has a window size, else None."""
+        return tuple(
+            names[0] if len(names) == 1 and names[0] in self.sizes else None
+            for names in self.sample.named
+        )
+
+    def window(self, shapes: Array) -> tuple[int, ...]:
+        """Return the window size of every sample; `shapes` has a row for each sample.
+
+        Raises ShapeError if samples differ along an axis without a window size, or if a window is
+        too large for any memory.
+        """
+        shapes = self.select_channels(shapes)
+        first = shapes[0].tolist()
+        if len(shapes) > 1:
+            free = np.array([name is None for name in self.cropped_names], bool)
+            differs = (shapes != shapes[0]) & free
+            if differs.any():
+                number, axis = map(int, np.argwhere(differs)[0])
+                name = "".join(self.sample.named[axis])
+                fix = _size_hint(name, int(shapes[:, axis].min()))
+                raise ShapeError(
+                    f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
+                    f"has {first[axis]}; give samples of one size{fix}"
+                )
+        window = tuple(
+            size if name is None else self.sizes[name]
+            for name, size in zip(self.cropped_names, first, strict=True)
+        )
+        if prod(window) >= MAX_ELEMENTS:
+            raise ShapeError(
+                f'"{self.pattern.text}" has windows of shape {window}, which no memory '
+                "holds; give smaller sizes"
+            )
+        return window
+
+    def select_channels(self, shapes: Array) -> Array:
+        """Return the shapes after the channel selection; raise ShapeError if a sample lacks any."""
+        if self.channels is None:
+            return shapes
+        channel = self.places()[CHANNEL]
+        lacking = np.flatnonzero(shapes[:, channel] <= max(self.channels))
+        if lacking.size:
+            number = int(lacking[0])
+            raise ShapeError(
+                f"sample {number} has {shapes[number, channel]} channels, but channels has "
+                f"{max(self.channels)}, counted from 0; select only channels of every sample"
+            )
+        sizes = shapes.copy()
+        sizes[:, channel] = len(self.channels)
+        return sizes
+
+    def places(self) -> dict[str, int]:
+        """Return the index in a sample of each axis that windows can be cropped along, by name."""
+        named = enumerate(self.sample.named)
+        return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+
+
+def _size_hint(name: str, smallest: int) -> str:
+    """Return the text about the option for samples that differ in size along an axis."""
+    if name == CHANNEL and smallest <= MOST_NAMED_CHANNELS:
+        return f"; or give channels={tuple(range(smallest))}, which all samples have"
+    return f"; or give its window, as in {name}=224" if len(name) == 1 else ""
+
+
+@lru_cache(maxsize=1024)
+def axes_of_samples(
+    pattern: Pattern,
+    text: str,  # of the pattern, as equal patterns may have different texts
+    letter: str,
+    ndim: int,
+    sizes: tuple[tuple[str, int], ...],
+    channels: tuple[int, ...] | None,
+) -> SampleAxes:
+    """Return the axes of samples of rank `ndim`; `letter` is the axis of samples in the pattern.
+
+    Raises ShapeError if samples do not have this rank.
+    """
+    sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
+    check_rank(sample, ndim)
+    expanded = pattern.completed(ndim + 1)
+    groups = tuple(group for group in expanded.source.groups if group != letter)
+    return SampleAxes(expanded, Layout(groups, expanded.source.names), dict(sizes), channels)
