@@ -98,7 +98,7 @@ class Epochs(ABC, Generic[T]):
         """Return the position after the last item of an epoch; None if it is unknown."""
 
     def _resume_info(self, position: int) -> Mapping[str, int | str]:
-        """Return further integers and texts of a state."""
+        """Return further integers and texts of a state, or its `position` in other units."""
         return {}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ import atexit
 import inspect
 import io
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -944,11 +945,16 @@ def _files_provider(make, first, others=None, special=None, **keywords):
     return _logged(lambda: make(*first, **{"batch_size": 5, **keywords}, **(others or {})))
 
 
-def _read_ahead(make, first, attribute="prefetch"):
-    def opened(**keywords):
-        return vars(make(*first, batch_size=1, **keywords))[attribute]
+def _num_threads(make, first):
+    """Return a function that counts the threads of a loop over a provider."""
 
-    return opened
+    def count(**keywords):
+        with make(*first, batch_size=1, **keywords) as provider:
+            loop = iter(provider)
+            next(loop)
+            return sum("layoutkit-data" in thread.name for thread in threading.enumerate())
+
+    return count
 
 
 CSV = (FOLDER / "rows.csv", (3,))
@@ -962,7 +968,7 @@ table(
     dtype=case("float64"),
     **ORDER,
     **PARTS | {"label_name": case("y", label_csv=FOLDER / "labels.csv")},
-    prefetch=case(2, special=_read_ahead(data.CSVProvider, CSV, "_prefetch")),
+    prefetch=case(2, special=_num_threads(data.CSVProvider, CSV)),
     others=case({"round_batch": True}),
 )
 IDX = (FOLDER / "images-idx3", FOLDER / "labels-idx1")
@@ -983,7 +989,7 @@ table(
     layout=case("bhwc"),
     **ORDER,
     **PARTS,
-    prefetch=case(2, special=_read_ahead(data.MNISTProvider, IDX, "_prefetch")),
+    prefetch=case(2, special=_num_threads(data.MNISTProvider, IDX)),
     others=case({"round_batch": True}),
 )
 
@@ -1122,6 +1128,23 @@ def _image_record(data=None, shape=(3, 12, 12), path=REC, special=None, others=N
 
 
 RECORDS = (REC, (3, 12, 12))
+
+
+def _images_read_ahead(prefetch=2):
+    """Return True if images are read before their batches are requested."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(shutil.copy(REC, folder))
+        provider = data.ImageRecordProvider(
+            path, RECORDS[1], batch_size=1, num_workers=1, prefetch=prefetch
+        )
+        with provider:
+            loop = iter(provider)
+            next(loop)
+            time.sleep(1 if prefetch else 0)
+            os.truncate(path, 0)
+            return len([*loop]) > 0
+
+
 table(
     "data.ImageRecordProvider",
     _image_record,
@@ -1135,8 +1158,8 @@ table(
     label_width=case(2, path=PAIRS),
     **ORDER,
     **PARTS,
-    num_workers=case(1, special=_read_ahead(data.ImageRecordProvider, RECORDS, "_lazy_pool")),
-    prefetch=case(5, special=_read_ahead(data.ImageRecordProvider, RECORDS, "_prefetch")),
+    num_workers=case(5, special=_num_threads(data.ImageRecordProvider, RECORDS)),
+    prefetch=case(0, special=_images_read_ahead),
     on_error=case("raise", path=BROKEN, refused=True),
     seed_aug=case(1, rand_crop=True),
     others=case({"round_batch": True}),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ from ...spaces.convert import Rearrange, find_conversion
 from ...spaces.views import space_for_layout
 from ...spec import dtype_kind
 from ..errors import check_has_records
-from ..iteration import Epochs
+from ..loader.arrays import ArrayLoop, array_config
+from ..loader.batch import Batch
+from ..loader.config import LoaderConfig
+from ..loader.pending import PendingBatch
 from ..samplers import sampler
 from .sample import Sample, store_of
 
 
-class DatasetIterator(Epochs[Any]):
+class DatasetIterator(ArrayLoop[Any]):
     """Batches of a Dataset's fields, epoch by epoch; created by `Dataset.iterator`.
 
     A batch has its own memory: it is never modified later, and writing to it does not change the
@@ -52,16 +56,24 @@ class DatasetIterator(Epochs[Any]):
     def _identity(self) -> dict[str, int | str]:
         return self._sampler.plan.identity
 
-    def _records(self) -> int:
-        return self._sampler.plan.count
-
     def _end(self, epoch: int) -> int | None:
         return self._sampler.order(epoch).size
 
-    def _steps(self, epoch: int, position: int) -> Iterator[tuple[Any, int]]:
-        for positions, end in self._sampler.order(epoch).batches(position):
-            values = tuple(field.batch(positions) for field in self._fields)
-            yield self._mapping.nest(values), end
+    def _make_config(self) -> LoaderConfig:
+        read = partial(_read_fields, self._fields)
+        return array_config(self._sampler, read, self._sampler.batch_size or 1)
+
+    def _split(self, pending: PendingBatch) -> list[tuple[Batch, int]]:
+        index = np.arange(pending.start, pending.start + pending.num_taken)
+        batch = Batch(pending.input, None, index, list, [], pending.stats)
+        return [(batch, pending.start + len(index))]
+
+    def _item(self, batch: Batch) -> Any:
+        return self._mapping.nest(batch.input)
+
+
+def _read_fields(fields: Sequence[FieldInSpace], positions: Array) -> tuple[Any, ...]:
+    return tuple(field.batch(positions) for field in fields)
 
 
 class FieldInSpace:

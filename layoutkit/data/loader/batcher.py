@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -28,14 +28,16 @@ from ..errors import NoLength
 from ..io.reader import Reader
 from ..iteration import EpochIterator, Epochs
 from ..samplers.orders import Order
-from .batch import Batch, Dropped, LoaderStats
+from .batch import Batch, Dropped, LoaderStats, ViewFactory
 from .chunk import Numbers, describe_error, describe_record
 from .collate import Ragged
-from .config import LoaderConfig
+from .config import LoaderConfig, ViewFactories
 from .distributed import Shard
 from .pending import PendingBatch
 from .signature import RunSpec
 from .worker_pool import WorkerPool, wait_or_run
+
+B = TypeVar("B")
 
 
 class EpochPass:
@@ -244,14 +246,15 @@ class EpochPass:
         if arrays is None or isinstance(arrays, Ragged):
             return arrays
         x = arrays() if callable(arrays) else arrays
-        make_views = self._config.view_factories.inputs
+        make_views: Sequence[ViewFactory] = self._config.view_factories.inputs
         if isinstance(x, tuple):
             return tuple([make(array) for make, array in zip(make_views, x, strict=True)])
         return make_views[0](x)
 
     def _target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
         """Return the processor's targets, else the source's, else the ranks of labels."""
-        source, view_factories = self._config.sources[0], self._config.view_factories
+        source = self._config.sources[0]
+        view_factories: ViewFactories = self._config.view_factories
         if targets is None:
             targets = source.targets(numbers)
         if targets is not None:
@@ -386,13 +389,14 @@ def _format_reason(why: str, names: Sequence[str]) -> str:
     return f"{names[0]}{suffix}: {why}"
 
 
-class Batcher(Epochs[Batch]):
-    """An iterable over batches, epoch by epoch; created by `sampled_batcher`.
+class BatchLoop(Epochs[B]):
+    """An iterable over the batches of a LoaderConfig: the loop of Batchers, providers and Datasets.
 
-    `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`.
-    `state_dict()` is the position after the batch yielded last. Threads start with the first loop
-    and end with `close()`, or the `with` block.
+    A subclass says what a state contains, and may make other batches in an EpochPass of its own.
+    Threads start with the first loop and end with `close()`, or the `with` block.
     """
+
+    _yields_empty = True  # also yield batches that lost all records
 
     def __init__(self, config: LoaderConfig, epoch: int) -> None:
         super().__init__(epoch)
@@ -402,6 +406,104 @@ class Batcher(Epochs[Batch]):
         self._position: int = Position()
         self._stats = LoaderStats(threads=config.num_workers)
         weakref.finalize(self, Reader.close, config.reader)
+
+    @property
+    def dropped(self) -> int:
+        """The number of records dropped so far in the epoch of the latest loop."""
+        return as_position(self._position).dropped
+
+    def reset(self) -> None:
+        """Go back to the start of this epoch; this ends the current loop."""
+        self.set_epoch(self._epoch)
+
+    def close(self) -> None:
+        """End the threads, wait for them, and end all loops for good.
+
+        A call that does not return cannot be stopped: `close` waits a few seconds for its thread,
+        which ends when the call returns.
+        """
+        self._closed = True
+        self._config.reader.close()
+        if self._pool is not None:
+            self._pool.end()
+        self._seek(self._epoch, self._position)
+        if self._pool is not None:
+            self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> EpochIterator[B]:
+        if self._closed:
+            raise DataError(f"this {type(self).__name__} is closed; make a new one")
+        return super().__iter__()
+
+    def _records(self) -> int:
+        return int(self._config.sources[0].sampler.plan.count)
+
+    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+        """Move to a position; the number of dropped records is kept until the next loop starts."""
+        if not isinstance(position, Position):
+            latest = as_position(self._position)
+            position = Position(position, dropped=latest.dropped, run=latest.run)
+        super()._seek(epoch, position, loaded=loaded)
+
+    def _steps(self, epoch: int, position: int) -> Generator[tuple[B, int], None, Position]:
+        position = _or_start(position)
+        stats = self._stats = LoaderStats(threads=self._config.num_workers)
+        began = resumed = perf_counter()
+        run = self._begin_pass(epoch, position)
+        with run, progress_bar(self._config, run.size, position) as bar:
+            for batch, end in checked_batches(run, from_start=not position):
+                before, position = position, position.advance(batch, end, run.orders[0], run.run)
+                # Interruptible calls come first: until the yield, the state excludes this batch.
+                log_dropped(batch.dropped)
+                if bar is not None:
+                    bar.update(position - before)
+                    bar.set_postfix(dropped=position.dropped, refresh=False)
+                ready = perf_counter()
+                stats.add(batch.count, batch.stats, ready - resumed)
+                stats.elapsed = ready - began
+                if batch.count or self._yields_empty:
+                    yield self._item(batch), position
+                resumed = perf_counter()
+                stats.consumer += resumed - ready
+                stats.elapsed = resumed - began
+            log_dropped(run.dropped_at_end)
+        return Position(0, dropped=position.dropped + len(run.dropped_at_end), run=run.run)
+
+    def _item(self, batch: Any) -> B:
+        """Return the item that the loop yields for a batch of an EpochPass."""
+        return batch  # type: ignore[no-any-return]
+
+    def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
+        """Return the batches of an epoch from a position on."""
+        marks = {**self._resume_info(position), "position": position} if position else {}
+        return EpochPass(self._config, self._worker_pool(), epoch, position, marks)
+
+    def _worker_pool(self) -> WorkerPool | None:
+        """Return the running pool, starting it if necessary; None with num_workers=0."""
+        config = self._config
+        if config.num_workers == 0:
+            return None
+        if self._pool is None or not self._pool.is_running:
+            pool = WorkerPool(config.num_workers, config.pipeline.timeout, config.chunk_seconds)
+            weakref.finalize(self, WorkerPool.end, pool)
+            self._pool = pool
+            pool.begin()
+        return self._pool
+
+
+class Batcher(BatchLoop[Batch]):
+    """An iterable over batches, epoch by epoch; created by `sampled_batcher`.
+
+    `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`.
+    `state_dict()` is the position after the batch yielded last. Threads start with the first loop
+    and end with `close()`, or the `with` block.
+    """
 
     @property
     def num_batches(self) -> int | None:
@@ -427,11 +529,6 @@ class Batcher(Epochs[Batch]):
     def __bool__(self) -> bool:
         return True  # even if an epoch has no batches
 
-    @property
-    def dropped(self) -> int:
-        """The number of records dropped so far in the epoch of the latest loop."""
-        return as_position(self._position).dropped
-
     def stats(self) -> LoaderStats:
         """Return where the time of the latest loop went; `print` shows it as a table."""
         return replace(self._stats)
@@ -449,83 +546,11 @@ class Batcher(Epochs[Batch]):
         for _ in range(len(self) if count is None else check_int("count", count)):
             yield batch
 
-    def reset(self) -> None:
-        """Go back to the start of this epoch; this ends the current loop."""
-        self.set_epoch(self._epoch)
-
-    def close(self) -> None:
-        """End the threads, wait for them, and end all loops for good.
-
-        A call that does not return cannot be stopped: `close` waits a few seconds for its thread,
-        which ends when the call returns.
-        """
-        self._closed = True
-        self._config.reader.close()
-        if self._pool is not None:
-            self._pool.end()
-        self._seek(self._epoch, self._position)
-        if self._pool is not None:
-            self._pool.close()
-
     def __reduce__(self) -> Any:
         raise DataError(
             "a Batcher has threads and connections, which cannot be copied or sent to another "
             "process; call sampled_batcher in each process, with shard='auto'"
         )
-
-    def __enter__(self) -> Batcher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> EpochIterator[Batch]:
-        if self._closed:
-            raise DataError("this Batcher is closed; make a new one with sampled_batcher")
-        return super().__iter__()
-
-    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
-        """Move to a position; the number of dropped records is kept until the next loop starts."""
-        if not isinstance(position, Position):
-            latest = as_position(self._position)
-            position = Position(position, dropped=latest.dropped, run=latest.run)
-        super()._seek(epoch, position, loaded=loaded)
-
-    def _steps(self, epoch: int, position: int) -> Generator[tuple[Batch, int], None, Position]:
-        position = _or_start(position)
-        marks = {**self._resume_info(position), "position": position} if position else {}
-        stats = self._stats = LoaderStats(threads=self._config.num_workers)
-        began = resumed = perf_counter()
-        run = EpochPass(self._config, self._worker_pool(), epoch, position, marks)
-        with run, progress_bar(self._config, run.size, position) as bar:
-            for batch, end in checked_batches(run, from_start=not position):
-                before, position = position, position.advance(batch, end, run.orders[0], run.run)
-                # Interruptible calls come first: until the yield, the state excludes this batch.
-                log_dropped(batch.dropped)
-                if bar is not None:
-                    bar.update(position - before)
-                    bar.set_postfix(dropped=position.dropped, refresh=False)
-                ready = perf_counter()
-                stats.add(batch.count, batch.stats, ready - resumed)
-                stats.elapsed = ready - began
-                yield batch, position
-                resumed = perf_counter()
-                stats.consumer += resumed - ready
-                stats.elapsed = resumed - began
-            log_dropped(run.dropped_at_end)
-        return Position(0, dropped=position.dropped + len(run.dropped_at_end), run=run.run)
-
-    def _worker_pool(self) -> WorkerPool | None:
-        """Return the running pool, starting it if necessary; None with num_workers=0."""
-        config = self._config
-        if config.num_workers == 0:
-            return None
-        if self._pool is None or not self._pool.is_running:
-            pool = WorkerPool(config.num_workers, config.pipeline.timeout)
-            weakref.finalize(self, WorkerPool.end, pool)
-            self._pool = pool
-            pool.begin()
-        return self._pool
 
     def _identity(self) -> dict[str, int | str]:
         return self._config.identity
@@ -533,9 +558,6 @@ class Batcher(Epochs[Batch]):
     def _free(self, position: int) -> tuple[str, ...]:
         free = super()._free(position)
         return (*free, "batch_size") if self._config.allows_other_batch_size else free
-
-    def _records(self) -> int:
-        return int(self._config.sources[0].sampler.plan.count)
 
     def _end(self, epoch: int) -> int | None:
         config = self._config

@@ -414,25 +414,29 @@ class ViewFactories(NamedTuple):
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """The validated configuration of a Batcher.
+    """The validated configuration of a Batcher, or of another BatchLoop.
 
-    max_batches : int   batches in an epoch, if the sampler draws records; else None
-    dims : callable     returns the shape of a record in batch k; None if it is not specified
-    shard : Shard       the part of each step that belongs to this process; None: all of it
+    max_batches : int       batches in an epoch, if the sampler draws records; else None
+    dims : callable         returns the shape of a record in batch k; None if it is not specified
+    view_factories          None if the loop makes the Views itself
+    shard : Shard           the part of each step that belongs to this process; None: all of it
+    chunk_seconds : float   the time for which a thread draws records, if each is known to be
+                            expensive
     """
 
     sources: tuple[RecordSource, ...]
     pipeline: RecordPipeline
     reader: Reader
     batch_size: int
-    max_batches: int | None
-    dims: Callable[[int], Shape | None]
-    view_factories: ViewFactories
-    refill: bool
     prefetch: int
     num_workers: int
-    progress: bool
-    shard: Shard | None
+    max_batches: int | None = None
+    dims: Callable[[int], Shape | None] = lambda _: None
+    view_factories: Any = None  # ViewFactories
+    refill: bool = False
+    progress: bool = False
+    shard: Shard | None = None
+    chunk_seconds: float | None = None
 
     @property
     def draws(self) -> bool:

@@ -155,14 +155,14 @@ class BatchSignature:
         if self.record is None:
             self.record = _most_common_sample(chunks, collate_step)
         for chunk in chunks:
-            for row, x in _samples(chunk):
+            for rows, x in _samples(chunk):
                 try:
                     key = collate_step.spec_key(x)
                     if key not in self._known_keys:
                         collate_step.sample_spec(x, self.record)
                         self._known_keys.add(key)
                 except LayoutkitError as error:
-                    chunk.failed[row] = error
+                    chunk.failed.update(dict.fromkeys(rows, error))
 
     # -- targets ---------------------------------------------------------------------------
 
@@ -223,13 +223,16 @@ def _result(chunk: RecordChunk, row: int) -> Array:
     return chunk.block[row, ...] if irregular is None else irregular
 
 
-def _samples(chunk: RecordChunk) -> Iterator[tuple[int, Array]]:
-    """Return the results of a chunk that are collated, with their rows."""
+def _samples(chunk: RecordChunk) -> Iterator[tuple[Sequence[int], Array]]:
+    """Yield the results of a chunk that are collated, with their rows.
+
+    All rows of one array have the same spec, so the first result represents them.
+    """
     rows = kept_rows(chunk)
-    if not chunk.is_from_source:
-        return ((row, chunk.irregular[row]) for row in rows)
-    array = chunk.pipeline.sources[0].source_array
-    return ((row, array[0]) for row in rows)
+    if chunk.is_from_source:
+        yield rows, chunk.pipeline.sources[0].source_array[0]
+    else:
+        yield from (((row,), chunk.irregular[row]) for row in rows)
 
 
 def _most_common(counts: Counter[Any]) -> Any:
@@ -242,12 +245,12 @@ def _most_common_sample(chunks: Sequence[RecordChunk], collate_step: BatchStep) 
     specs: dict[Any, Any] = {}  # by key
     counts: Counter[Any] = Counter()
     for chunk in chunks:
-        for _, x in _samples(chunk):
+        for rows, x in _samples(chunk):
             try:
                 key = collate_step.spec_key(x)
                 if key not in specs:
                     specs[key] = collate_step.sample_spec(x, None)
-                counts[specs[key]] += 1
+                counts[specs[key]] += len(rows)
             except LayoutkitError:  # raised again when the sample is checked
                 continue
     return _most_common(counts)

@@ -1,65 +1,40 @@
-"""`BaseProvider`: names and shapes, order, tails, partitions, loops and states of all providers.
+"""`BaseProvider`: the loop of a Batcher over batches of a fixed number of rows, with names.
 
-A subclass passes its columns, which supply rows. Also: batches made ahead on threads
-(`prefetch_map`), and the keywords of MXNet's iterators, accepted under their own names
-(`translate_mxnet_kwargs`); unknown keywords are errors.
+A subclass passes its columns, which supply rows. Also: the keywords of MXNet's iterators, accepted
+under their own names (`translate_mxnet_kwargs`); unknown keywords are errors.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..._utils.random import make_key, permute_index
+from ..._utils.random import make_key, permutation_array, permute_index
 from ..._utils.validation import check_bool, check_choice, check_int
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
 from ..errors import check_has_records, no_such_argument
-from ..iteration import EpochIterator, Epochs
+from ..loader.arrays import ArrayLoop, array_config
+from ..loader.batcher import Position
+from ..loader.config import LoaderConfig
+from ..loader.pending import PendingBatch
+from ..samplers import Sampler
+from ..samplers.orders import Order, SamplingPlan, ceil_div
+from ..samplers.sampling import Kind
 from ..sources.base import Partition
 from . import protocol
 from .protocol import Named
 
-T = TypeVar("T")
-
-
-def prefetch_map(
-    make: Callable[[int], T], numbers: Iterable[int], prefetch: int, num_workers: int = 1
-) -> Iterator[T]:
-    """Yield make(number) for each number, in order; threads run up to `prefetch` calls ahead.
-
-    With prefetch=0 the calls run in the caller's thread, on demand. An error is raised in place of
-    its result. The threads end after the last number, or when the generator is closed.
-    """
-    if not prefetch:
-        yield from map(make, numbers)
-        return
-    futures: deque[Future[T]] = deque()
-    pool = ThreadPoolExecutor(num_workers, thread_name_prefix="layoutkit-ahead")
-    try:
-        for number in numbers:
-            futures.append(pool.submit(make, number))
-            if len(futures) > prefetch:
-                yield futures.popleft().result()
-        while futures:
-            yield futures.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-_Self = TypeVar("_Self", bound="BaseProvider")
 _TAILS = ("pad", "wrap", "drop")
 _MAX_ROWS = 1 << 48  # addresses have no more bits
 _UNPARTITIONED = Partition(0, 1)
-_POSITIONS_AT_ONCE = 8192  # positions of an epoch whose samples are computed at once
 
 
 class Column(Protocol):
@@ -89,13 +64,15 @@ class Column(Protocol):
 class ProviderBatch:
     """A batch of a provider: `count` valid rows, then padding.
 
-    `dropped` are (record, position, error) of records of this batch that could not be read.
+    `dropped` are (record, position, error) of records of this batch that could not be read;
+    `stats` are the seconds of its stages, as of a Batch.
     """
 
     count: int
     data: tuple[DataView, ...]
     label: tuple[DataView, ...]
     dropped: Sequence[Any] = ()
+    stats: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def input(self) -> DataView:
@@ -108,7 +85,75 @@ class ProviderBatch:
         return self.label[0] if self.label else None
 
 
-class BaseProvider(Epochs[ProviderBatch]):
+# ---- Order -------------------------------------------------------------------------------------
+
+
+class Cut(NamedTuple):
+    """The way a ProviderOrder cuts a source: its part, and the tail of batches of `size` rows."""
+
+    size: int
+    tail: str
+    partition: Partition
+
+
+class ProviderOrder(Order):
+    """The samples of a part of the source, and with tail="wrap" the first ones again at the end."""
+
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
+        super().__init__(plan, epoch)
+        self._cut: Cut = plan.material
+        if self._cut.partition != _UNPARTITIONED:
+            # With one key for all parts, adjacent samples of the source would have equal positions.
+            self.key = make_key(plan.base, plan.seed, epoch, plan.partition)
+
+    @property
+    def size(self) -> int:
+        """The number of positions: a multiple of the batch size, except with tail="pad"."""
+        count, size = self.plan.count, self._cut.size
+        if self._cut.tail == "pad":
+            return count
+        return (ceil_div(count, size) if self._cut.tail == "wrap" else count // size) * size
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches; the plan's batches may be groups of them."""
+        return ceil_div(self.size, self._cut.size)
+
+    def _numbers(self, positions: Array) -> Array:
+        if self._cut.tail == "wrap":
+            positions = positions % np.uint64(self.plan.count)
+        if self.plan.kind == "permutation":
+            positions = self._permute(positions)
+        numbers: Array = self._cut.partition.place(positions)
+        return numbers
+
+    def _permute(self, positions: Array) -> Array:
+        """Return the samples of this part at these positions of an epoch."""
+        return permute_index(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
+
+
+class TableOrder(ProviderOrder):
+    """A ProviderOrder with the permutation of a whole epoch in a table, 8 bytes per sample."""
+
+    def _permute(self, positions: Array) -> Array:
+        return self._table[positions]
+
+    @cached_property
+    def _table(self) -> Array:
+        return permutation_array(self.key, self.plan.count)  # type: ignore[no-any-return]
+
+
+# ---- Batches -----------------------------------------------------------------------------------
+
+
+def _read_columns(columns: Sequence[Column], size: int, numbers: Array) -> list[Array]:
+    """Return the rows of all columns with these numbers, filled up to batches of `size` rows."""
+    count = len(numbers)
+    padded = np.append(numbers, np.zeros(-count % size, np.int64))
+    return [column.rows(padded, count) for column in columns]
+
+
+class BaseProvider(ArrayLoop[ProviderBatch]):
     """The base of providers: batches of `batch_size` consecutive samples of an epoch.
 
     `for batch in provider` is an epoch, and `state_dict()` is a position in it: see the guide on
@@ -116,14 +161,9 @@ class BaseProvider(Epochs[ProviderBatch]):
     files and threads.
     """
 
+    _yields_empty = False
+    _order: type[ProviderOrder] = ProviderOrder
     _partition: Partition | None = None
-    _prefetch = 0
-    _closed = False
-    # The number of batches made in one pass; above 1 only if all columns begin with axis b. The
-    # batches of a group share memory, so a reference to one keeps all of it alive.
-    _group_size = 1
-    # Epoch, first batch and positions of the batches ordered last.
-    _cached_positions: tuple[int, int, Array] | None = None
 
     def __init__(
         self,
@@ -144,7 +184,6 @@ class BaseProvider(Epochs[ProviderBatch]):
         `samples`: size of the source; `kept`: its samples with a label, None for all;
         batch_size=None: a batch of all.
         """
-        super().__init__(0)
         self._data = tuple(data)
         self._label = tuple(label)
         self._partition = partition
@@ -161,6 +200,7 @@ class BaseProvider(Epochs[ProviderBatch]):
         self._tail = check_choice("tail", tail, _TAILS)
         self._seed = check_int("seed", seed, None)
         self._prefetch = check_int("prefetch", prefetch)
+        super().__init__()
 
     # -- names, shapes and counts ----------------------------------------------------------
 
@@ -172,18 +212,12 @@ class BaseProvider(Epochs[ProviderBatch]):
     @property
     def num_batches(self) -> int:
         """The number of batches of an epoch."""
-        full, remainder = divmod(self._samples, self._size) if self._samples else (0, 0)
-        return full + (remainder > 0 and self._tail != "drop")
+        return self._epoch_order.num_batches or 0
 
     @property
     def unvisited(self) -> int:
         """The number of samples that an epoch omits."""
-        return max(0, self._samples - self.num_batches * self._size)
-
-    @property
-    def dropped(self) -> int:
-        """The number of samples dropped so far in this epoch because they could not be read."""
-        return 0
+        return max(0, self._samples - (self._epoch_order.size or 0))
 
     @property
     def skipped(self) -> int:
@@ -234,114 +268,57 @@ class BaseProvider(Epochs[ProviderBatch]):
 
     # -- loops -----------------------------------------------------------------------------
 
-    def reset(self) -> None:
-        """Go back to the start of this epoch; this ends the current loop."""
-        self.set_epoch(self._epoch)
-
     def close(self) -> None:
         """Release files and threads, and end all loops; later loops raise DataError."""
-        self._closed = True
-        self._seek(self._epoch, self._position)
+        super().close()
         for column in self._data + self._label:
             column.close()
 
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> EpochIterator[ProviderBatch]:
-        if self._closed:
-            raise DataError(f"this {type(self).__name__} is closed; make a new one")
-        return super().__iter__()
-
-    def _steps(self, epoch: int, position: int) -> Iterator[tuple[ProviderBatch, int]]:
-        """Yield (batch, next position); groups of batches are aligned to the epoch's start."""
-        group_size = self._group_size
-
-        def make_group(start: int) -> list[ProviderBatch]:
-            begin = max(start, position)
-            return self._batches(epoch, begin, min(start + group_size, self.num_batches))
-
-        starts = range(position // group_size * group_size, self.num_batches, group_size)
-        number = position
-        for batches in prefetch_map(make_group, starts, self._prefetch):
-            for batch in batches:
-                number += 1
-                yield batch, number
-
-    def _batches(self, epoch: int, start: int, stop: int) -> list[ProviderBatch]:
-        """Return batches start .. stop-1 of an epoch, made in one pass."""
-        positions = self._positions(epoch, start, stop)
-        num_batches = stop - start
-        counts = [min(self._size, self._samples - i * self._size) for i in range(start, stop)]
-        num_filled = sum(counts) if self._tail == "pad" else len(positions)
-        data, label = (
-            [
-                self._split_views(column, column.rows(positions, num_filled), num_batches)
-                for column in columns
-            ]
-            for columns in (self._data, self._label)
+    def _make_sampler(self) -> Sampler:
+        partition = self._partition or _UNPARTITIONED
+        plan = SamplingPlan(
+            kind="permutation" if self._shuffle else "linear",
+            base="provider",
+            seed=self._seed,
+            count=self._samples,
+            batch_size=self._size * self._group_size(),
+            num_batches=None,
+            item=None,
+            members=self._kept,
+            even=False,
+            draws=False,
+            material=Cut(self._size, self._tail, partition),
+            partition=str(partition),
         )
-        return [
-            ProviderBatch(count, tuple(d[i] for d in data), tuple(y[i] for y in label))
-            for i, count in enumerate(counts)
-        ]
+        return Sampler(Kind("provider", "provider", self._order), plan, 0)
 
-    def _split_views(self, column: Column, rows: Array, num_batches: int) -> list[DataView]:
-        """Return the Views of consecutive batches along the first axis of `rows`."""
-        if num_batches == 1:
-            return [column.view(rows)]
-        size = self._size
-        starts = range(0, num_batches * size, size)
-        return [column.view(rows[start : start + size]) for start in starts]
+    def _group_size(self) -> int:
+        """Return the number of batches made in one pass, which share memory.
 
-    # -- order -----------------------------------------------------------------------------
-
-    def _positions(self, epoch: int, start: int, stop: int) -> Array:
-        """Return the position in the whole source of each row of batches start .. stop-1.
-
-        The batches are part of one group. The order of many batches is computed at once and cached,
-        which takes a tenth of the time per position.
+        A reference to one keeps all of it alive. Above 1, all columns must begin with axis b.
         """
-        size = self._size
-        num_batches = self._batches_ordered_at_once()
-        first = start // num_batches * num_batches
-        cached = self._cached_positions
-        if cached is None or cached[:2] != (epoch, first):
-            last = min(first + num_batches, self.num_batches)
-            cached = epoch, first, self._compute_positions(epoch, first * size, last * size)
-            self._cached_positions = cached
-        return cached[2][(start - first) * size : (stop - first) * size]
+        return 1
 
-    def _compute_positions(self, epoch: int, start: int, stop: int) -> Array:
-        """Return the positions in the whole source of positions of an epoch, wrapped at its end."""
-        positions = np.arange(start, stop, dtype=np.uint64)
-        if stop > self._samples:
-            positions %= self._samples
-        if self._shuffle:
-            positions = self._permute(epoch, positions)
-        result: Array = positions.view(np.int64)
-        if self._partition not in (None, _UNPARTITIONED):
-            result = self._partition.place(result)
-        return result if self._kept is None else self._kept[result]
+    def _make_config(self) -> LoaderConfig:
+        read = partial(_read_columns, self._data + self._label, self._size)
+        return array_config(self._make_sampler(), read, self._size, self._prefetch)
 
-    def _batches_ordered_at_once(self) -> int:
-        """Return the number of batches to order at once, a multiple of the group size."""
-        return max(1, _POSITIONS_AT_ONCE // (self._size * self._group_size)) * self._group_size
+    @property
+    def _epoch_order(self) -> Order:
+        return self._config.sources[0].order(self._epoch)
 
-    def _permute(self, epoch: int, positions: Array) -> Array:
-        """Return the samples of this partition at these positions of an epoch."""
-        return permute_index(self._key(epoch), positions, self._samples)  # type: ignore[no-any-return]
-
-    def _key(self, epoch: int) -> int:
-        """Return the hash key of the order.
-
-        With one key for all partitions, adjacent samples of the source would have equal positions.
-        """
-        parts = () if self._partition in (None, _UNPARTITIONED) else (str(self._partition),)
-        return make_key("provider", self._seed, epoch, *parts)
+    def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
+        """Return the batches of a step, with their end positions."""
+        size, end = self._size, pending.start + pending.num_taken
+        columns = zip(self._data + self._label, pending.input, strict=True)
+        views = [_split_views(column, rows, size, pending.num_taken) for column, rows in columns]
+        batches = []
+        for start, *arrays in zip(range(pending.start, end, size), *views, strict=True):
+            data, label = tuple(arrays[: len(self._data)]), tuple(arrays[len(self._data) :])
+            count = min(size, self._samples - start)
+            batch = ProviderBatch(count, data, label, stats=pending.stats)
+            batches.append((batch, min(start + size, end)))
+        return batches
 
     # -- states ----------------------------------------------------------------------------
 
@@ -351,14 +328,23 @@ class BaseProvider(Epochs[ProviderBatch]):
         batching: dict[str, int | str] = {"batch_size": self._size, "tail": self._tail}
         return {"kind": kind, "seed": self._seed, **batching, **parts}
 
-    def _records(self) -> int:
-        return self._samples
-
     def _end(self, epoch: int) -> int:
         return self.num_batches
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_cached_positions": None}
+    def _resume_info(self, position: int) -> dict[str, int | str]:
+        # States count batches, positions of the loop count samples.
+        return {"position": ceil_div(int(position), self._size) if position else 0}
+
+    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
+        end = self._epoch_order.size or 0
+        return Position(min(position * self._size, end), dropped=state.get("dropped", 0))
+
+
+def _split_views(column: Column, rows: Array, size: int, count: int) -> list[DataView]:
+    """Return the Views of the batches of `size` rows that hold `count` samples."""
+    if count <= size:
+        return [column.view(rows)]
+    return [column.view(rows[start : start + size]) for start in range(0, count, size)]
 
 
 _log = logging.getLogger("layoutkit.data")

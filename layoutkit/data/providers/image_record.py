@@ -1,21 +1,16 @@
 """`ImageRecordProvider`: batches of the images of RecordIO files, augmented on threads.
 
-`ImageRows` makes rows of records, `BatchDecoder` decodes batches ahead on a WorkerPool, and
-`load_or_compute_mean` handles mean images.
+`ImageRows` makes rows of records, and `load_or_compute_mean` handles mean images.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-import weakref
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,13 +29,15 @@ from ..io.reader import Reader
 from ..io.recordio import unpack_frames
 from ..labels import check_missing
 from ..loader.batch import ViewFactory
-from ..loader.batcher import Position, as_position, checked_batches, log_dropped
+from ..loader.batcher import as_position
 from ..loader.chunk import RecordPipeline, RecordSource, describe_error
-from ..loader.config import parse_workers
+from ..loader.collate import SampleSpec
+from ..loader.config import LoaderConfig, parse_workers
 from ..loader.loader import sampled_batcher
 from ..loader.pending import PendingBatch
-from ..loader.worker_pool import WorkerPool, wait_or_run
+from ..loader.signature import RunSpec
 from ..records import Record
+from ..samplers import Sampler
 from ..sources import Index, open_index
 from ..sources.ranged import RangedIndex
 from .array import Field
@@ -80,21 +77,18 @@ class ImageRows:
                 self._collator = Collator(f"b{augment.layout}->{layout}")
         shape_ = np.empty(augment.shape, np.int8).shape
         self._shape = shape_[: self._batch_axis], shape_[self._batch_axis :]
-        self._reader = Reader()
-        self._get = index.getter(self._reader)
+        self.reader = Reader()
+        self._get = index.getter(self.reader)
         self._view_factory = ViewFactory(layout, "the data of a batch")
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of a batch."""
         return (*self._shape[0], rows, *self._shape[1])
 
-    def pipeline(self, epoch: int, strict: bool) -> RecordPipeline:
-        """Return the pipeline of an epoch; the target of a record is its mirror flag."""
-        sampler: Any = None  # unused: the caller passes the records
+    def pipeline(self, sampler: Sampler, strict: bool) -> RecordPipeline:
+        """Return the pipeline of records; `process` with an epoch is its processor."""
         source = RecordSource(self._index, sampler, self._read, None)
-        return RecordPipeline(
-            (source,), partial(self._process, epoch), self.dtype, None, strict, writes_out=True
-        )
+        return RecordPipeline((source,), None, self.dtype, None, strict, writes_out=True)
 
     def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
         """Return a batch of `size` rows, with zeros after the given rows."""
@@ -117,20 +111,20 @@ class ImageRows:
         return self._view_factory(rows)
 
     def close(self) -> None:
-        """Close connections."""
-        self._reader.close()
+        """Do nothing: the provider closes the reader."""
 
     def _read(self, record: Record) -> tuple[Record, bytes]:
         if record.length is not None:
             url = str(record.url)
             version = self._index.file_version(url)
-            data = self._reader.read(url, record.offset, record.length, version)
+            data = self.reader.read(url, record.offset, record.length, version)
             image = extract_image(data)
             if image is not None:
                 return record, image
         return record, self._get(record)
 
-    def _process(self, epoch: int, item: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
+    def process(self, epoch: int, item: tuple[Record, bytes], out: Array) -> tuple[Array, bool]:
+        """Write the row of a record; return it with its mirror flag as the target."""
         record, data = item
         try:
             cut = self.augment.cut(data, epoch, record.position or 0)
@@ -147,7 +141,7 @@ class ImageRows:
         """Return the prefix of a message with the id of a record; empty if it is unreadable."""
         try:
             url, offset = str(record.url), record.offset or 0
-            data = self._reader.read(url, offset, record.length)
+            data = self.reader.read(url, offset, record.length)
             header, _ = unpack_image(unpack_frames(data, url, offset))
         except (DataError, OSError):
             return ""
@@ -189,100 +183,6 @@ def _field(name: str, array: Array) -> Field:
 # The time of several images. Handing over a chunk costs a tenth of an image's time, since decoders
 # evict everything else from the cache.
 _CHUNK_SECONDS = 8e-3
-
-
-class DecodedBatch(NamedTuple):
-    """The records of a batch that could be decoded.
-
-    numbers   the record numbers of the batch
-    rows      the decoded rows
-    targets   the targets that the processor returned
-    kept      the indices of these rows in the batch
-    dropped   (record, row, error) of the failed records
-    """
-
-    numbers: Array
-    rows: Array
-    targets: Any
-    kept: Array
-    dropped: Sequence[Any]
-
-
-class LazyWorkerPool:
-    """A WorkerPool that is started on first use and ended by `close`; none for 0 threads."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._pool: WorkerPool | None = None
-
-    def pool(self) -> WorkerPool | None:
-        """Return the running pool of this process."""
-        if self._number and (self._pool is None or not self._pool.is_running):
-            pool = WorkerPool(self._number, None, _CHUNK_SECONDS)
-            weakref.finalize(self, WorkerPool.end, pool)
-            self._pool = pool
-            pool.begin()
-        return self._pool
-
-    def close(self) -> None:
-        """End the threads and wait for them."""
-        if self._pool is not None:
-            self._pool.close()
-
-
-class BatchDecoder:
-    """A decoder of the batches of an epoch, some of them started ahead.
-
-    Parameters
-    ----------
-    work : RecordPipeline
-        The pipeline of the records, with one source.
-    dims : tuple of int
-        The shape of a decoded record.
-    pool : WorkerPool, optional
-        The threads that decode; None: the caller's thread decodes each batch when it is requested.
-    prefetch : int
-        The number of batches that are started before they are requested, if there is a pool.
-    """
-
-    def __init__(
-        self, work: RecordPipeline, dims: tuple[int, ...], pool: WorkerPool | None, prefetch: int
-    ) -> None:
-        self._work, self._dims, self._pool = work, dims, pool
-        self._ahead = prefetch if pool is not None else 0
-
-    def batches(self, numbers: Iterator[Array]) -> Iterator[DecodedBatch]:
-        """Yield the decoded records of each array of numbers, in order."""
-        begun: deque[PendingBatch] = deque()
-        try:
-            for part in numbers:
-                begun.append(self._submit(part))
-                if len(begun) > self._ahead:
-                    yield self._wait(begun.popleft())
-            while begun:
-                yield self._wait(begun.popleft())
-        finally:
-            for pending in begun:
-                pending.cancelled = True
-
-    def _submit(self, numbers: Array) -> PendingBatch:
-        pending = PendingBatch(self._work, 0, [numbers], self._dims)
-        if self._pool is not None:
-            self._pool.check_process()
-            self._pool.submit(pending)
-        return pending
-
-    def _wait(self, pending: PendingBatch) -> DecodedBatch:
-        wait_or_run(pending, self._pool)
-        failed = sorted(pending.failed)
-        numbers = pending.numbers[0]
-        records = self._work.sources[0].records(numbers[failed]) if failed else []
-        errors = [pending.failed[row] for row in failed]
-        dropped = list(zip(records, failed, errors, strict=True))
-        rows: Any = pending.input
-        return DecodedBatch(numbers, rows, pending.target, pending.kept_indices(), dropped)
-
-
 _log = logging.getLogger("layoutkit.data")
 _BATCH = 64
 
@@ -414,6 +314,8 @@ class ImageRecordProvider(BaseProvider):
         A keyword is unknown; the message names the nearest one.
     """
 
+    _run = RunSpec(target=SampleSpec(np.dtype(bool), ()))  # a mirror flag
+
     def __init__(
         self,
         path_imgrec: str | PathLike[str],
@@ -465,27 +367,16 @@ class ImageRecordProvider(BaseProvider):
             [] if label_name is None else [label_field(label_name, index, label_width, path_imgrec)]
         )
         rows: Any = ImageRows(data_name, layout, augment, index)
+        self._rows: ImageRows = rows
+        self._strict, self._num_workers = strict, workers
         super().__init__(
             [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **arguments,
         )  # fmt: skip
         self._skipped = index.skipped
-        self._position: int = Position()
-        self._rows: ImageRows = rows
-        self._strict, self._lazy_pool = strict, LazyWorkerPool(workers)
         log_opened(
             verbose, "%s: %d records, %d of them here", path_imgrec, len(index), self._samples
         )
-
-    @property
-    def dropped(self) -> int:
-        """The number of records dropped so far in the epoch of the latest loop."""
-        return as_position(self._position).dropped
-
-    def close(self) -> None:
-        """End the threads, wait for them, and end all loops for good."""
-        self._lazy_pool.close()  # before the files, which threads may be reading
-        super().close()
 
     def __reduce__(self) -> Any:
         raise DataError(
@@ -495,81 +386,47 @@ class ImageRecordProvider(BaseProvider):
 
     # -- loops -----------------------------------------------------------------------------
 
-    def _steps(
-        self, epoch: int, position: int
-    ) -> Generator[tuple[ProviderBatch, int], None, Position]:
-        place = as_position(position) if position else Position()
-        with closing(self._decoded_batches(epoch, position)) as batches:
-            run: Any = _Steps(batches)
-            batch: Any
-            for batch, end in checked_batches(run, from_start=not position):
-                place = Position(end, place.batches + 1, place.dropped + len(batch.dropped))
-                log_dropped(batch.dropped)
-                if batch.count:
-                    yield batch, place
-        return Position(0, dropped=place.dropped)
+    def _make_config(self) -> LoaderConfig:
+        pipeline = self._rows.pipeline(self._make_sampler(), self._strict)
+        dims = self._rows.dims
+        return LoaderConfig(
+            sources=pipeline.sources,
+            pipeline=pipeline,
+            reader=self._rows.reader,
+            batch_size=self._size,
+            prefetch=self._prefetch,
+            num_workers=self._num_workers,
+            dims=lambda _: dims,
+            chunk_seconds=_CHUNK_SECONDS,
+        )
 
-    def _decoded_batches(
-        self, epoch: int, position: int
-    ) -> Generator[tuple[ProviderBatch, int], None, None]:
-        """Yield batches, including empty ones, and their end positions."""
-        work = self._rows.pipeline(epoch, self._strict)
-        run = BatchDecoder(work, self._rows.dims, self._lazy_pool.pool(), self._prefetch)
-        numbers = range(position, self.num_batches)
-        positions = (self._positions(epoch, n, n + 1)[: self._num_decoded(n)] for n in numbers)
-        for number, decoded in zip(numbers, run.batches(positions), strict=True):
-            yield self._batch(number, decoded), number + 1
+    def _config_of(self, epoch: int) -> LoaderConfig:
+        process = partial(self._rows.process, epoch)
+        return replace(self._config, pipeline=replace(self._config.pipeline, processor=process))
 
-    def _num_decoded(self, number: int) -> int:
-        """Return the number of rows of a batch to decode."""
-        return self._size if self._tail == "wrap" else self._num_valid(number)
-
-    def _num_valid(self, number: int) -> int:
-        """Return the number of valid rows of a batch if no record fails."""
-        return min(self._size, self._samples - number * self._size)
-
-    def _batch(self, number: int, decoded: DecodedBatch) -> ProviderBatch:
-        real, start = self._num_valid(number), number * self._size
-        dropped = [
-            (record, start + row, error) for record, row, error in decoded.dropped if row < real
-        ]
-        kept = decoded.numbers[decoded.kept]
-        count = int(np.count_nonzero(decoded.kept < real))
-        data = self._rows.batch(decoded.rows, decoded.targets, self._size)
-        places = np.resize(kept, self._size) if len(kept) else np.zeros(self._size, np.intp)
-        label = tuple(column.view(column.rows(places, len(kept))) for column in self._label)
-        return ProviderBatch(count, (self._rows.view(data),), label, dropped)
+    def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
+        """Return the batch of a step, with its end position."""
+        size, start, taken = self._size, pending.start, pending.num_taken
+        rows = pending.kept_indices()
+        num_valid = min(size, self._samples - start)  # the other rows repeat the first ones
+        failed = [row for row in sorted(pending.failed) if row < num_valid]
+        dropped = [(pending.record(row), start + row, pending.failed[row]) for row in failed]
+        numbers = pending.numbers[0][rows]
+        places = np.resize(numbers, size) if len(numbers) else np.zeros(size, np.intp)
+        label = tuple(column.view(column.rows(places, len(numbers))) for column in self._label)
+        data = self._rows.view(self._rows.batch(pending.input, pending.target, size))
+        count = int(np.count_nonzero(rows < num_valid))
+        batch = ProviderBatch(count, (data,), label, dropped, pending.stats)
+        return [(batch, start + taken)]
 
     # -- states ----------------------------------------------------------------------------
-
-    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
-        """Move to a position; the number of dropped records is kept until the next loop starts."""
-        place = (
-            position if isinstance(position, Position) else Position(position, dropped=self.dropped)
-        )
-        super()._seek(epoch, place, loaded=loaded)
 
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "seed_aug": self._rows.augment.seed}
 
-    def _resume_info(self, position: int) -> dict[str, int]:
-        return {"dropped": as_position(position).dropped if position else 0}
-
-    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
-        return Position(position, dropped=state["dropped"])
-
-
-class _Steps:
-    """An adapter from an iterator to the interface that `checked_batches` needs."""
-
-    dropped_at_end = ()
-
-    def __init__(self, steps: Iterator[tuple[ProviderBatch, int]]) -> None:
-        self._steps = steps
-
-    def next(self) -> tuple[ProviderBatch, int] | None:
-        """Return the next batch and its end position; None at the end."""
-        return next(self._steps, None)
+    def _resume_info(self, position: int) -> dict[str, int | str]:
+        dropped = as_position(position).dropped if position else 0
+        return {**super()._resume_info(position), "dropped": dropped}
 
 
 def _signature() -> inspect.Signature:

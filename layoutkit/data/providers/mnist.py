@@ -9,14 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.random import permutation_array
 from ..._utils.validation import check_bool
 from ...converter import Converter
 from ...errors import DataError
 from ...memory import Array
 from ..io.idx import IdxFile
 from .array import Field
-from .base import BaseProvider, as_partition, check_array_names, log_opened, translate_mxnet_kwargs
+from .base import (
+    BaseProvider,
+    TableOrder,
+    as_partition,
+    check_array_names,
+    log_opened,
+    translate_mxnet_kwargs,
+)
 
 _LAYOUT = "bchw"
 # The bytes of batches that are made in one pass. Half of it is too small to wake threads for: an
@@ -88,6 +94,8 @@ class MNISTProvider(BaseProvider):
         A keyword is unknown; the message names the nearest one.
     """
 
+    _order = TableOrder
+
     def __init__(
         self,
         image: Any = "./train-images-idx3-ubyte",
@@ -122,21 +130,17 @@ class MNISTProvider(BaseProvider):
             [data], labels, len(images.array), batch_size=batch_size, shuffle=shuffle, seed=seed,
             partition=partition, **arguments,
         )  # fmt: skip
-        if data.layout.startswith("b"):
-            nbytes = prod(data.shape(self._size)) * data.filling.itemsize
-            self._group_size = max(1, _GROUP_BYTES // max(1, nbytes))
         count, shape = len(images.array), images.array.shape[1:]
         log_opened(
             verbose, "%s: %d of %s, %d of them here", images.path, count, shape, self._records()
         )
 
-    def _batches_ordered_at_once(self) -> int:
-        at_once = self.num_batches if self._shuffle else 0  # 8 bytes per image
-        return max(at_once, super()._batches_ordered_at_once())
-
-    def _permute(self, epoch: int, positions: Array) -> Array:
-        order: Array = permutation_array(self._key(epoch), self._samples)
-        return order if len(positions) == len(order) else order[positions]
+    def _group_size(self) -> int:
+        field: Any = self._data[0]
+        if not field.layout.startswith("b"):
+            return 1
+        nbytes: int = prod(field.shape(self._size)) * field.filling.itemsize
+        return max(1, _GROUP_BYTES // max(1, nbytes))
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,8 @@ def test_close_is_for_good_and_ends_threads(make):
     with make(prefetch=2) as provider:
         loop = iter(provider)
         next(loop)
-        assert any("layoutkit-ahead" in thread.name for thread in threading.enumerate())
-    assert not any("layoutkit-ahead" in thread.name for thread in threading.enumerate())
+        assert any("layoutkit-data" in thread.name for thread in threading.enumerate())
+    assert not any("layoutkit-data" in thread.name for thread in threading.enumerate())
     with pytest.raises(DataError, match="is over"):
         next(loop)
     with pytest.raises(DataError, match="is closed; make a new one"):
@@ -165,7 +165,6 @@ def test_the_keywords_of_mxnet(make):
     assert list(make(round_batch=True))[-1].input.input.tolist() == [60, 0, 1, 2]
     assert list(make(round_batch=False))[-1].input.input.tolist() == [60, 0, 0, 0]
     assert numbers(make(prefetch_buffer=4)) == list(range(N))
-    assert make(prefetch_buffer=4)._prefetch == 4
     make(round_batch=True, tail="wrap", silent=True, verbose=False)
 
 

@@ -1,8 +1,6 @@
 """The provider's interface: names, padding, tails, shuffling, slices for several devices."""
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -20,7 +18,6 @@ from layoutkit import (
     ShapeError,
 )
 from layoutkit.data import ArrayProvider, Provider
-from layoutkit.data.providers import base
 from tests.helpers.arrays_of import BF16
 
 N = 15
@@ -256,31 +253,6 @@ def test_a_state_of_another_provider(options):
 
 
 # ---- load_data, load_label ---------------------------------------------------------------
-
-
-def test_closing_begins_no_more_batches(monkeypatch):
-    """Of the batches ahead, close() waits only for the one that is being made."""
-    made, begun, closing = [], threading.Event(), threading.Event()
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, **how):
-            super().shutdown(wait=False, **how)
-            closing.set()
-            super().shutdown()
-
-    def make(number):
-        if number == 1:
-            begun.set()
-            assert closing.wait(10)
-        made.append(number)
-        return number
-
-    monkeypatch.setattr(base, "ThreadPoolExecutor", Pool)
-    batches = base.prefetch_map(make, range(9), prefetch=4)
-    assert next(batches) == 0
-    assert begun.wait(10)
-    batches.close()
-    assert made == [0, 1]
 
 
 def test_loading_into_whole_arrays_and_slices():

@@ -1,0 +1,149 @@
+"""`ArrayLoop`: loops over arrays that are read a batch at a time, by the numbers of its records.
+
+Reading records one by one, as `RecordChunk` does, would take longer than copying rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...memory import Array
+from ...planning.crops import SourcePositions
+from ..io.reader import Reader
+from ..samplers import Sampler
+from .batcher import B, BatchLoop, EpochPass, Position
+from .chunk import RecordPipeline, RecordSource
+from .collate import BatchStep
+from .config import LoaderConfig
+from .pending import PendingBatch
+from .signature import RunSpec
+
+_NO_ROWS = np.empty((1, 0), np.uint8)  # stands for the source: rows have no spec to compare
+
+
+class NumberSource(RecordSource):
+    """The numbers of records, in a sampler's order."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self.in_parts = self.gives_targets = False
+        self.direct, self.get = True, None
+
+    @property
+    def source_array(self) -> Array:
+        """An array without items."""
+        return _NO_ROWS
+
+    def positions(self, numbers: Any) -> SourcePositions:
+        """Return the numbers as positions in the whole source."""
+        return SourcePositions(numbers)
+
+
+@dataclass(frozen=True)
+class ReadStep(BatchStep):
+    """The step that makes a batch by one call of `read` with the numbers of all its records."""
+
+    read: Callable[[Array], Any]
+
+    @property
+    def is_deferred(self) -> bool:
+        """False: any thread can read."""
+        return False
+
+    def spec_key(self, x: Array) -> None:
+        """Return None: all records have one spec."""
+
+    def sample_spec(self, x: Array, common: Any) -> None:
+        """Return None: all records have one spec."""
+
+    def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
+        """Return the batch of the records at these positions."""
+        return self.read(positions.numbers)
+
+    def batch_of_rows(
+        self, array: Array, rows: Array, positions: SourcePositions, epoch: int
+    ) -> Any:
+        """Return the batch of the records with these numbers."""
+        return self.read(rows)
+
+
+def array_config(
+    sampler: Sampler, read: Callable[[Array], Any], batch_size: int, prefetch: int = 0
+) -> LoaderConfig:
+    """Return the configuration of a loop over arrays; a thread reads `prefetch` batches ahead.
+
+    `read` must not refer to the object that runs the loop: the cycle would keep its files open.
+    """
+    sources = (NumberSource(sampler),)
+    return LoaderConfig(
+        sources=sources,
+        pipeline=RecordPipeline(sources, None, None, None, False, ReadStep(read)),
+        reader=Reader(),
+        batch_size=batch_size,
+        prefetch=prefetch,
+        num_workers=min(1, prefetch),
+    )
+
+
+class _ArrayPass(EpochPass):
+    """The batches of an epoch, several in each PendingBatch."""
+
+    def __init__(self, loop: ArrayLoop[Any], epoch: int, position: Position) -> None:
+        super().__init__(loop._config_of(epoch), loop._worker_pool(), epoch, position, {})
+        self.run = loop._run
+        self._split = loop._split
+        self._ready: deque[tuple[Any, int]] = deque()
+
+    def next(self) -> tuple[Any, int] | None:
+        """Return the next batch and its end position; None at the epoch's end."""
+        if not self._ready:
+            step = super().next()
+            if step is None:
+                return None
+            self._ready.extend(step[0])
+        return self._ready.popleft()
+
+    def _batch(self, pending: PendingBatch) -> Any:
+        return self._split(pending)
+
+
+class ArrayLoop(BatchLoop[B]):
+    """A BatchLoop whose subclass makes batches of what has been read.
+
+    It pickles without its threads and the loop under way.
+    """
+
+    _run = RunSpec(target=False)  # the shapes and dtypes of records, which no batch has to decide
+
+    def __init__(self, epoch: int = 0) -> None:
+        super().__init__(self._make_config(), epoch)
+
+    @abstractmethod
+    def _make_config(self) -> LoaderConfig:
+        """Return the configuration of the loop; a copy in another process makes its own."""
+
+    @abstractmethod
+    def _split(self, pending: PendingBatch) -> Sequence[tuple[Any, int]]:
+        """Return batches, with their end positions, of a PendingBatch that is ready."""
+
+    def _config_of(self, epoch: int) -> LoaderConfig:
+        """Return the configuration of the loop over an epoch."""
+        return self._config
+
+    def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
+        return _ArrayPass(self, epoch, position)
+
+    def __getstate__(self) -> dict[str, Any]:
+        position = Position(int(self._position), dropped=self.dropped)
+        own = {"_config": None, "_pool": None, "_stats": None, "_position": position}
+        return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._config = self._make_config()
