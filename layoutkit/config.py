@@ -45,7 +45,6 @@ _OPTIONAL_PACKAGES = (
     "opencv-contrib-python-headless",
     "torch",
     "jax",
-    "cubed",
     "dask",
     "keras",
     "scikit-learn",

@@ -10,10 +10,10 @@ items.py       samples of several items: the item that is collated, and the othe
 collate.py     collation in the operations of a library that records or traces
 gradients.py   gradients of selected channels and of clipping
 symbolic.py    conversions and sums in the operations of a library (JAX, PyTorch)
-chunked.py     arrays in lazy chunks; dask.py and cubed.py derive from it
 containers.py  objects that contain an array: images, buffers, columns, lists
 dataframes.py  pandas, Polars and Arrow
 inference.py   ONNX Runtime and OpenVINO
+dask.py        arrays in lazy chunks
 xarray.py      DataArrays
 cupy.py        arrays on GPUs, and the fast path for layouts seen before
 torch/, jax/   PyTorch and JAX

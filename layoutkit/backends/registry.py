@@ -27,7 +27,6 @@ from .symbolic import NUMPY, ArrayNamespace, Library
 _FRAMEWORKS = ("jax", "torch")  # frameworks for symbolic batches of spaces
 # By the package that defines the class of an array: the module of this package that adapts it.
 BACKENDS = {
-    "cubed": "cubed",
     "cupy": "cupy",
     "dask": "dask",
     "jax": "jax",

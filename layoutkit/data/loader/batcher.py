@@ -280,7 +280,7 @@ class Position(int):
     order: Order | None
     run: RunSpec
 
-    def __new__(  # noqa: D102  # see the class
+    def __new__(  # see the class
         cls,
         position: int = 0,
         batches: int = 0,
