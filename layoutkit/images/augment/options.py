@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._utils.pickling import UncachedState
 from ..._utils.validation import as_int, check_bool
@@ -15,66 +14,118 @@ from ...errors import ArgumentError
 NO_LIMIT = 1e10
 AUTO = 9
 ANY = 10
-_INTERPOLATIONS = (0, 1, 2, 3, 4, AUTO, ANY)
+_INTERPOLATIONS = {
+    **dict(enumerate(("nearest", "bilinear", "cubic", "area", "Lanczos"))),
+    AUTO: "chosen by the sizes",
+    ANY: "a random one of the first five",
+}
 _CHANNELS = (1, 3, 4)
 _LETTERS = "rgba"
 
 
+class Limits(NamedTuple):
+    """The values of an option: numbers from `low` to `high`, True and False, or `choices`."""
+
+    kind: type[bool] | type[int] | type[float]
+    low: float = -math.inf
+    high: float = math.inf
+    excludes_zero: bool = False
+    choices: dict[int, str] | None = None  # with their meanings, for the error
+    disabled: int | None = None  # MXNet's number for None, which is accepted, too
+    is_optional: bool = False
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return an option's value; raise ArgumentError if it is not within the limits."""
+        if self.kind is bool:
+            return check_bool(name, value, ArgumentError)
+        if self.is_optional and value is None:
+            return None
+        if self.disabled is not None and as_int(value) == self.disabled:
+            return None
+        number = as_int(value) if self.kind is int else _as_finite(value)
+        is_valid = number is not None and self.low <= number <= self.high
+        if not is_valid or (self.choices and number not in self.choices):
+            raise ArgumentError(f"{name}={value!r}; it must be {self._expected()}")
+        if self.excludes_zero and number == 0:
+            allowed = "above 0" if self.low == 0 else "other than 0"
+            raise ArgumentError(f"{name}={value!r}; it must be a number {allowed}")
+        return number
+
+    def _expected(self) -> str:
+        if self.choices:
+            *most, last = (f"{choice} {meaning}" for choice, meaning in self.choices.items())
+            return f"{', '.join(most)}, or {last}"
+        low = [f"of at least {self.low:g}"] if self.low > -math.inf else []
+        high = [f"at most {self.high:g}"] if self.high < math.inf else []
+        noun = "an integer" if self.kind is int else "a finite number"
+        return f"{noun} {' and '.join(low + high)}".strip()
+
+
+def _option(default: Any, *limits: Any, **more: Any) -> Any:
+    """Return the field of an option, with its default and `Limits`."""
+    return field(default=default, metadata={"limits": Limits(*limits, **more)})
+
+
+def _as_finite(value: Any) -> float | None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
+
+
 @dataclass(frozen=True)
 class Options(UncachedState):
-    """The keywords of `Augmenter`, which documents them, with their defaults.
+    """The keywords of `Augmenter`, which documents them, with their defaults and limits.
 
     Options that a negative number disables in MXNet become None then.
     """
 
     data_shape: tuple[int, int, int]
     _: KW_ONLY
-    resize: int | None = None
-    random_resized_crop: bool = False
-    min_random_area: float = 1
-    max_random_area: float = 1
-    rotate: int | None = None
-    max_rotate_angle: int = 0
-    max_shear_ratio: float = 0
-    min_random_scale: float = 1
-    max_random_scale: float = 1
-    min_aspect_ratio: float | None = None
-    max_aspect_ratio: float = 0
-    min_img_size: float = 0
-    max_img_size: float = NO_LIMIT
-    inter_method: int = 1
-    fill_value: int = 255
+    resize: int | None = _option(None, int, 1, is_optional=True, disabled=-1)
+    random_resized_crop: bool = _option(False, bool)
+    min_random_area: float = _option(1, float, 0, 1, excludes_zero=True)
+    max_random_area: float = _option(1, float, 0, 1, excludes_zero=True)
+    rotate: int | None = _option(None, int, -360_000, 360_000, is_optional=True)
+    max_rotate_angle: int = _option(0, int, 0, 360)
+    max_shear_ratio: float = _option(0, float, 0)
+    min_random_scale: float = _option(1, float, 0, excludes_zero=True)
+    max_random_scale: float = _option(1, float, 0, excludes_zero=True)
+    min_aspect_ratio: float | None = _option(None, float, 0, excludes_zero=True, is_optional=True)
+    max_aspect_ratio: float = _option(0, float, 0)
+    min_img_size: float = _option(0, float, 0)
+    max_img_size: float = _option(NO_LIMIT, float, 1)
+    inter_method: int = _option(1, int, choices=_INTERPOLATIONS)
+    fill_value: int = _option(255, int, 0, 255)
     fill: Any = None
-    pad: int = 0
-    rand_crop: bool = False
-    crop_y_start: int | None = None
-    crop_x_start: int | None = None
-    min_crop_size: int | None = None
-    max_crop_size: int | None = None
-    brightness: float = 0
-    contrast: float = 0
-    saturation: float = 0
-    random_h: int = 0
-    random_s: int = 0
-    random_l: int = 0
-    pca_noise: float = 0
-    mirror: bool = False
-    rand_mirror: bool = False
+    pad: int = _option(0, int, 0)
+    rand_crop: bool = _option(False, bool)
+    crop_y_start: int | None = _option(None, int, 0, is_optional=True, disabled=-1)
+    crop_x_start: int | None = _option(None, int, 0, is_optional=True, disabled=-1)
+    min_crop_size: int | None = _option(None, int, 1, is_optional=True, disabled=-1)
+    max_crop_size: int | None = _option(None, int, 1, is_optional=True, disabled=-1)
+    brightness: float = _option(0, float, 0, 1)
+    contrast: float = _option(0, float, 0, 1)
+    saturation: float = _option(0, float, 0, 1)
+    random_h: int = _option(0, int, 0, 255)
+    random_s: int = _option(0, int, 0, 255)
+    random_l: int = _option(0, int, 0, 255)
+    pca_noise: float = _option(0, float, 0)
+    mirror: bool = _option(False, bool)
+    rand_mirror: bool = _option(False, bool)
     mean_img: Any = None
-    mean_r: float = 0
-    mean_g: float = 0
-    mean_b: float = 0
-    mean_a: float = 0
+    mean_r: float = _option(0, float)
+    mean_g: float = _option(0, float)
+    mean_b: float = _option(0, float)
+    mean_a: float = _option(0, float)
     mean: Any = None
-    max_random_contrast: float = 0
-    max_random_illumination: float = 0
-    scale: float = 1
-    std_r: float = 1
-    std_g: float = 1
-    std_b: float = 1
-    std_a: float = 1
+    max_random_contrast: float = _option(0, float, 0)
+    max_random_illumination: float = _option(0, float, 0)
+    scale: float = _option(1, float, excludes_zero=True)
+    std_r: float = _option(1, float, excludes_zero=True)
+    std_g: float = _option(1, float, excludes_zero=True)
+    std_b: float = _option(1, float, excludes_zero=True)
+    std_a: float = _option(1, float, excludes_zero=True)
     std: Any = None
-    max_pixels: int = 1 << 27
+    max_pixels: int = _option(1 << 27, int, 1)
 
     def __post_init__(self) -> None:
         shape = self.data_shape
@@ -85,13 +136,24 @@ class Options(UncachedState):
                 "channels"
             )
         object.__setattr__(self, "data_shape", tuple(sizes))
-        for field in fields(self):
-            check = _VALIDATORS.get(field.name)
-            if check is not None:
-                object.__setattr__(self, field.name, check(field.name, getattr(self, field.name)))
-        for name, per_letter in (("mean", "mean_"), ("std", "std_"), ("fill", None)):
-            object.__setattr__(self, name, self._per_channel(name, per_letter))
-        _check_combinations(self)
+        for name, option in _OPTIONS.items():
+            if "limits" in option.metadata:
+                value = option.metadata["limits"].check(name, getattr(self, name))
+                object.__setattr__(self, name, value)
+        letters = _LETTERS[: self.channels]
+        for name, single in (
+            ("mean", [f"mean_{letter}" for letter in letters]),
+            ("std", [f"std_{letter}" for letter in letters]),
+            ("fill", ["fill_value"] * self.channels),
+        ):
+            object.__setattr__(self, name, self._per_channel(name, single))
+        _check_ranges(self)
+        _check_colors(self)
+        if self.random_resized_crop:
+            _check_random_resized(self)
+
+    def _is_default(self, name: str) -> bool:
+        return bool(getattr(self, name) == _OPTIONS[name].default)
 
     @property
     def channels(self) -> int:
@@ -100,12 +162,10 @@ class Options(UncachedState):
 
     @property
     def height(self) -> int:
-        """The height of the result, in pixels."""
         return self.data_shape[1]
 
     @property
     def width(self) -> int:
-        """The width of the result, in pixels."""
         return self.data_shape[2]
 
     @property
@@ -121,153 +181,35 @@ class Options(UncachedState):
         names = ("brightness", "contrast", "saturation", "random_h", "random_s", "random_l")
         return any(getattr(self, name) for name in (*names, "pca_noise"))
 
-    def _per_channel(self, name: str, per_letter: str | None) -> tuple[float, ...]:
+    def _per_channel(self, name: str, single: list[str]) -> tuple[float, ...]:
         """Return one number per channel, from the keyword for all or the keywords for one."""
         value = getattr(self, name)
-        letters = _LETTERS[: self.channels]
         if value is None:
-            if per_letter is None:
-                return (self.fill_value,) * self.channels
-            return tuple(getattr(self, per_letter + letter) for letter in letters)
-        single = ["fill_value"] if per_letter is None else [per_letter + x for x in letters]
-        defaults = {field.name: field.default for field in fields(self)}
-        for other in single:
-            if getattr(self, other) != defaults[other]:
-                raise ArgumentError(f"{name} and {other} are both given; pass only one of them")
+            return tuple(getattr(self, each) for each in single)
+        for each in single:
+            if not self._is_default(each):
+                raise ArgumentError(f"{name} and {each} are both given; pass only one of them")
         numbers = (value,) * self.channels if isinstance(value, Real) else tuple(value)
         if len(numbers) != self.channels:
             raise ArgumentError(
                 f"{name}={value!r} for {self.channels} channels; pass one number, or one for each"
             )
-        check = _VALIDATORS["fill_value" if per_letter is None else per_letter + "r"]
-        return tuple(check(name, number) for number in numbers)
+        limits: Limits = _OPTIONS[single[0]].metadata["limits"]
+        return tuple(limits.check(name, number) for number in numbers)
 
 
-Validator = Callable[[str, Any], Any]
+_OPTIONS = {option.name: option for option in fields(Options)}
 
 
-def _number(low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> Validator:
-    def check(name: str, value: Any) -> float:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not low <= value <= high:
-            raise ArgumentError(
-                f"{name}={value!r}; it must be {_range_text(low, high, 'a finite number')}"
-            )
-        if above and value == low:
-            raise ArgumentError(f"{name}={value!r}; it must be a number above {low:g}")
-        return float(value)
-
-    return check
-
-
-def _count(low: int, high: float = math.inf) -> Validator:
-    def check(name: str, value: Any) -> int:
-        number = as_int(value)
-        if number is None or not low <= number <= high:
-            raise ArgumentError(
-                f"{name}={value!r}; it must be {_range_text(low, high, 'an integer')}"
-            )
-        return number
-
-    return check
-
-
-def _optional_or_minus_one(check: Validator) -> Validator:
-    """Return a validator that maps None, and MXNet's -1 for it, to None."""
-
-    def checked(name: str, value: Any) -> Any:
-        return None if value is None or as_int(value) == -1 else check(name, value)
-
-    return checked
-
-
-def _optional(check: Validator) -> Validator:
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    return check_bool(name, value, ArgumentError)
-
-
-def _method(name: str, value: Any) -> int:
-    if as_int(value) not in _INTERPOLATIONS:
-        raise ArgumentError(
-            f"{name}={value!r}; it must be 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 "
-            "chosen by the sizes, or 10 a random one of the first five"
-        )
-    return int(value)
-
-
-def _divisor(name: str, value: Any) -> float:
-    if _number()(name, value) == 0:
-        raise ArgumentError(f"{name}={value!r}; it must be a number other than 0")
-    return float(value)
-
-
-def _range_text(low: float, high: float, noun: str) -> str:
-    bounds = [f"of at least {low:g}" if low > -math.inf else "", ""]
-    bounds[1] = f"at most {high:g}" if high < math.inf else ""
-    return " ".join([noun, *[" and ".join(filter(None, bounds))]]).strip()
-
-
-_fraction, _ratio, _size = _number(0, 1), _number(0), _optional_or_minus_one(_count(1))
-_VALIDATORS: Mapping[str, Validator] = {
-    "resize": _size,
-    "min_crop_size": _size,
-    "max_crop_size": _size,
-    "crop_y_start": _optional_or_minus_one(_count(0)),
-    "crop_x_start": _optional_or_minus_one(_count(0)),
-    "rotate": _optional(_count(-360_000, 360_000)),
-    "max_rotate_angle": _count(0, 360),
-    "inter_method": _method,
-    "fill_value": _count(0, 255),
-    "pad": _count(0),
-    "min_aspect_ratio": _optional(_number(0, above=True)),
-    "min_random_area": _number(0, 1, above=True),
-    "max_random_area": _number(0, 1, above=True),
-    "min_random_scale": _number(0, above=True),
-    "max_random_scale": _number(0, above=True),
-    "max_img_size": _number(1),
-    "scale": _divisor,
-    "max_pixels": _count(1),
-    **dict.fromkeys(("max_shear_ratio", "max_aspect_ratio", "min_img_size", "pca_noise"), _ratio),
-    **dict.fromkeys(("brightness", "contrast", "saturation"), _fraction),
-    **dict.fromkeys(("max_random_contrast", "max_random_illumination"), _ratio),
-    **dict.fromkeys(("random_h", "random_s", "random_l"), _count(0, 255)),
-    **dict.fromkeys(("random_resized_crop", "rand_crop", "mirror", "rand_mirror"), _flag),
-    **{f"mean_{letter}": _number() for letter in _LETTERS},
-    **{f"std_{letter}": _divisor for letter in _LETTERS},
-}
-
-
-def _check_combinations(options: Options) -> None:
-    """Raise ArgumentError if two options contradict each other."""
-    for low, high in (
-        ("min_random_area", "max_random_area"),
-        ("min_random_scale", "max_random_scale"),
-        ("min_img_size", "max_img_size"),
-        ("min_crop_size", "max_crop_size"),
-    ):
-        first = getattr(options, low)
-        last = getattr(options, high)
+def _check_ranges(options: Options) -> None:
+    """Raise ArgumentError if the smallest value of a range is above the largest."""
+    for name in ("random_area", "random_scale", "img_size", "crop_size"):
+        first = getattr(options, f"min_{name}")
+        last = getattr(options, f"max_{name}")
         if (first is None) != (last is None):
-            raise ArgumentError(f"{low} and {high} are the ends of one range; pass both")
+            raise ArgumentError(f"min_{name} and max_{name} are the ends of one range; pass both")
         if first is not None and first > last:
-            raise ArgumentError(f"{low}={first:g} is above {high}={last:g}; swap them")
-    _check_ratios(options)
-    if options.channels == 1:
-        names = ("random_h", "random_s", "random_l", "saturation", "pca_noise")
-        color_options = [name for name in names if getattr(options, name)]
-        if color_options:
-            raise ArgumentError(
-                f"{color_options[0]} changes colors, which images of 1 channel do not have; remove "
-                "it, or use 3 channels"
-            )
-    if options.random_resized_crop:
-        _check_random_resized(options)
-
-
-def _check_ratios(options: Options) -> None:
+            raise ArgumentError(f"min_{name}={first:g} is above max_{name}={last:g}; swap them")
     low, high = options.ratios
     if low > high:
         raise ArgumentError(
@@ -280,21 +222,24 @@ def _check_ratios(options: Options) -> None:
         )
 
 
+def _check_colors(options: Options) -> None:
+    if options.channels > 1:
+        return
+    for name in ("random_h", "random_s", "random_l", "saturation", "pca_noise"):
+        if getattr(options, name):
+            raise ArgumentError(
+                f"{name} changes colors, which images of 1 channel do not have; remove it, or use "
+                "3 channels"
+            )
+
+
 def _check_random_resized(options: Options) -> None:
     """Raise ArgumentError for options that contradict the window of random_resized_crop."""
-    defaults = {field.name: field.default for field in fields(options)}
     for name in (
-        "rand_crop",
-        "min_crop_size",
-        "rotate",
-        "max_rotate_angle",
-        "max_shear_ratio",
-        "min_random_scale",
-        "max_random_scale",
-        "min_img_size",
-        "max_img_size",
+        *("rand_crop", "min_crop_size", "rotate", "max_rotate_angle", "max_shear_ratio"),
+        *("min_random_scale", "max_random_scale", "min_img_size", "max_img_size"),
     ):
-        if getattr(options, name) != defaults[name]:
+        if not options._is_default(name):
             raise ArgumentError(
                 f"random_resized_crop=True crops and resizes by itself and cannot be combined with "
                 f"{name}; remove one of them"
