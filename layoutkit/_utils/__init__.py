@@ -1,6 +1,7 @@
 """Helpers without dependencies on the rest of the package, except its errors.
 
 cache         bounded caches of plans and programs
+errors        conversion of exceptions: of other libraries, without names of files
 files         atomic file writes
 fork          the lock around late imports and compilation, and its handling in forked children
 late          modules of higher layers, loaded on first use

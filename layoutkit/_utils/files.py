@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .errors import name_in_errors
+
 _ZEROS = bytes(1 << 20)
 _TRIES = 100  # attempts to find an unused name
 
@@ -52,7 +54,7 @@ class AtomicFiles:
     def open(self, path: Path) -> BinaryIO:
         """Return a new file that gets the name `path` when the block ends."""
         path = resolve_links(path)
-        with _replace_name_in_errors(path):
+        with name_in_errors(path, replace=True):
             self._files.append(_NewFile(path, *_create(path)))
         return self._files[-1].file
 
@@ -106,7 +108,7 @@ class _NewFile:
 
     def flush(self) -> None:
         """Write the file to the disk."""
-        with _replace_name_in_errors(self.path):
+        with name_in_errors(self.path, replace=True):
             _keep_mode(self.file, self.path)
             self.file.flush()
             # Without fsync a power cut after the renaming could leave a file of zeros.
@@ -114,13 +116,13 @@ class _NewFile:
 
     def link(self) -> None:
         """Give the file a temporary name, and close it."""
-        with _replace_name_in_errors(self.path):
+        with name_in_errors(self.path, replace=True):
             self.name = self.name or _link(self.file, self.path)
             self.file.close()  # Windows cannot rename an open file
 
     def rename(self, keep_old: bool) -> None:
         """Give the file its name; with `keep_old`, `undo_rename` can revert it."""
-        with _replace_name_in_errors(self.path):
+        with name_in_errors(self.path, replace=True):
             if keep_old:
                 self.is_first = not self.path.exists()
                 self.old = None if self.is_first else _second_name(self.path)
@@ -157,7 +159,7 @@ class _NamedErrorsFile(io.FileIO):
 
     def write(self, data: Any) -> int:
         """Write bytes; return their number."""
-        with _replace_name_in_errors(self._path):
+        with name_in_errors(self._path, replace=True):
             return os.write(self.fileno(), data)
 
 
@@ -193,26 +195,6 @@ def _write_zeros(file: BinaryIO, nbytes: int) -> None:
     file.write(_ZEROS[:rest])
     file.flush()
     file.seek(0)
-
-
-@contextmanager
-def name_in_errors(path: object) -> Iterator[None]:
-    """Name `path` in any OSError that has no file name, such as errors of reading and writing."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-@contextmanager
-def _replace_name_in_errors(path: Path) -> Iterator[None]:
-    """Raise any OSError again with `path`, instead of a temporary name, as its file name."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _create(path: Path) -> tuple[BinaryIO, Path | None]:

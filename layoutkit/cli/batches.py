@@ -25,7 +25,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .._utils.files import name_in_errors, replace_atomically, resolve_links
+from .._utils.errors import name_in_errors
+from .._utils.files import replace_atomically, resolve_links
 from .._utils.validation import escape_controls
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
+from .._utils.errors import as_data_errors
 from .._utils.validation import escape_controls
 from ..backends.dispatch import as_array
 from ..data.formats import ARRAY_READERS, array_reader, lowercase_suffix
 from ..data.io.filesystem import expand_pattern
 from ..data.io.npy import StoredArray
-from ..data.io.zarr import convert_store_errors, is_store, open_store
+from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, read
 from ..images.decode import pillow, upright_size
@@ -459,7 +460,7 @@ class ZarrSource:
     def read(self, axis: int | None, start: int, stop: int) -> Any:
         """Return the slab `start:stop` along one axis; the whole array if `axis` is None."""
         window = () if axis is None else (*[slice(None)] * axis, slice(start, stop))
-        with convert_store_errors(self.name):
+        with as_data_errors(self.name):
             return np.asarray(self.array[(*window, ...)])
 
 

@@ -36,7 +36,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from .. import buffers
-from .._utils.files import name_in_errors, replace_atomically, reserve_space, resolve_links
+from .._utils.errors import explain_missing, name_in_errors
+from .._utils.files import replace_atomically, reserve_space, resolve_links
 from ..data.io.filesystem import local_path
 from ..data.io.npy import StoredArray
 from ..errors import ArgumentError, DataError, DtypeError
@@ -392,10 +393,8 @@ def _upload(system: Any, local: Path, temporary_path: str, remote_path: str) -> 
 
 def _file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it; raise ArgumentError if it is unknown."""
-    try:
+    with explain_missing("URLs need fsspec", "data"):
         from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ArgumentError('fsspec is not installed: pip install "layoutkit[data]"') from error
     if url.startswith(("http://", "https://")):
         raise ArgumentError(f"{url}: web servers are read-only; choose another place")
     system, path = _checked_call(url, lambda: url_to_fs(url))

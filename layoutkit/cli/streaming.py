@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
+from .._utils.errors import prefix_errors
 from .._utils.validation import escape_controls
 from ..converter import Converter
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -91,11 +91,11 @@ def convert_to_file(source: SlabSource, name: str, destination: Destination, job
     The destination is replaced when the new file is complete; an error leaves it unchanged.
     """
     start_time = time.perf_counter()
-    with _add_source_to_errors(name):
+    with prefix_errors(f"{name}: ", ShapeError, DtypeError):
         result = _resolve_result(source, job)
     with open_destination(destination) as file:
         target = create_result(file, result, destination)
-        with _add_source_to_errors(name):
+        with prefix_errors(f"{name}: ", ShapeError, DtypeError):
             _convert_chunks(source, target, name, job)
     if not job.quiet:
         _report(name, source, destination, target, time.perf_counter() - start_time)
@@ -266,15 +266,6 @@ def _indices_per_chunk(source: SlabSource, target: NpyFile, length: int, nbytes:
 
 def _nbytes(array: SlabSource | NpyFile) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
-
-
-@contextmanager
-def _add_source_to_errors(name: str) -> Iterator[None]:
-    """Prefix error messages about the array of a source with the source's name."""
-    try:
-        yield
-    except (ShapeError, DtypeError) as error:
-        raise type(error)(f"{name}: {error}") from error
 
 
 def _report(

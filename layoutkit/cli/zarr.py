@@ -13,8 +13,8 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -23,12 +23,11 @@ from uuid import uuid4
 
 import numpy as np
 
-from .._utils.files import name_in_errors
-from ..data.formats import convert_reader_errors
+from .._utils.errors import as_data_errors, explain_missing, name_in_errors
 from ..data.io.filesystem import local_path
 from ..data.io.npy import header_length, read_header
 from ..data.io.reader import RangeFile, Reader
-from ..data.io.zarr import MARK, convert_store_errors, is_store, open_store
+from ..data.io.zarr import MARK, is_store, open_store
 from ..errors import ArgumentError, DataError
 from ..layout.parsing import is_one
 from ..layout.pattern import Pattern
@@ -51,7 +50,7 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
         Source and target cannot be combined, or the target contains another array.
     """
     start = time.perf_counter()
-    with _explain_missing_package():
+    with explain_missing("zarr stores need dask and zarr", "dask"):
         import dask.array as da
         import zarr
     converter = job.converter()
@@ -114,7 +113,7 @@ class _StoreReader:
         self.run = uuid4().hex
 
     def __getitem__(self, key: Any) -> Any:
-        with convert_store_errors(self.name):
+        with as_data_errors(self.name):
             return np.asarray(_open_source_store(self.name, self.run)[key])
 
 
@@ -138,7 +137,7 @@ class _RemoteNpyReader(_StoreReader):
     """A reader of a `.npy` file at a URL, which requests the byte ranges of rows."""
 
     def __init__(self, url: str) -> None:
-        with convert_reader_errors(url):
+        with as_data_errors(url):
             file = RangeFile(url)
             self._version = file.version
             self._offset = header_length(file.read_at(0, _MIN_HEADER_BYTES))
@@ -215,7 +214,7 @@ def _open_or_create(zarr: Any, target: str, y: Any, names: list[str], descriptio
 
 def _exists(target: str) -> bool:
     if "://" in target:
-        with _explain_missing_package():
+        with explain_missing("URLs need fsspec", "data"):
             import fsspec
         system, path = fsspec.core.url_to_fs(target)
         return bool(system.exists(path))
@@ -264,7 +263,7 @@ def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str |
 
         get(graph, keys)
         return
-    with _explain_missing_package():
+    with explain_missing("clusters need distributed", "dask"):
         from distributed import Client, KilledWorker
     with Client(scheduler, set_as_default=False) as client:
         try:
@@ -312,13 +311,3 @@ def _open_target(target: _StoreId) -> Any:
 def _open_source_store(source: str, run: str) -> Any:
     """Open the store to read from; cached for one run."""
     return open_store(source)
-
-
-@contextmanager
-def _explain_missing_package() -> Iterator[None]:
-    """Raise ArgumentError with the pip command if an import in the block fails."""
-    try:
-        yield
-    except ImportError as error:
-        fix = 'pip install "layoutkit[dask]"'
-        raise ArgumentError(f"{error.name} is not installed: {fix}") from error

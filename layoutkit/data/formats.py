@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .._utils.errors import as_data_errors
 from ..backends.dispatch import as_array
-from ..errors import ArgumentError, DataError, LayoutkitError
+from ..errors import DataError, LayoutkitError
 from ..images.suffixes import IMAGE_SUFFIXES
 from ..memory import Array
-from .io.filesystem import convert_os_errors
 from .io.npy import read_npy
 from .io.tensor_files import read_pt, read_safetensors
 from .io.zarr import is_store, read_zarr
@@ -87,20 +86,8 @@ def array_reader(path: str) -> ArrayReader:
 
 def open_arrays(path: str) -> Any:
     """Return the array or the dict of arrays of a file; raise DataError if reading fails."""
-    with convert_reader_errors(path):
+    with as_data_errors(path):
         return array_reader(path)(path)
-
-
-@contextmanager
-def convert_reader_errors(path: str) -> Iterator[None]:
-    """Convert errors of a reader, except ArgumentErrors and MemoryErrors, into DataErrors."""
-    with convert_os_errors(path):
-        try:
-            yield
-        except (ArgumentError, DataError, OSError, MemoryError):
-            raise
-        except Exception as error:
-            raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def is_dataframe(value: Any) -> bool:

@@ -21,8 +21,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import buffers
+from .._utils.errors import as_data_errors, explain_missing, prefix_errors
 from .._utils.validation import type_name
-from ..errors import ArgumentError, DataError, LayoutkitError
+from ..errors import ArgumentError, DataError
 from ..memory import Array
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # How to allow more pixels; layoutkit/cli/printing.py replaces this text by its own option.
 ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
+_FIX = "repair or remove it"
 
 _ORIENTATION_TAG = 0x0112  # of EXIF
 _SWAPPED_ORIENTATIONS = range(5, 9)  # EXIF orientations that swap height and width
@@ -161,11 +163,8 @@ def exif_orientation(image: Image) -> int:
 
 def pillow() -> Any:
     """Return the module `PIL.Image`; raise ArgumentError if Pillow is not installed."""
-    try:
+    with explain_missing("images need Pillow", "images"):
         from PIL import Image
-    except ImportError as error:
-        message = 'images need Pillow, which is not installed: pip install "layoutkit[images]"'
-        raise ArgumentError(message) from error
     return Image
 
 
@@ -177,7 +176,7 @@ def _open_source(source: Any) -> Iterator[IO[bytes]]:
     sides of a TIFF swapped if its orientation swaps them.
     """
     if not isinstance(source, str | os.PathLike):
-        with _error_context(None):
+        with as_data_errors("", noun="an image", fix=_FIX):
             yield io.BytesIO(_as_bytes(source))
         return
     name = os.fsdecode(source)
@@ -186,7 +185,11 @@ def _open_source(source: Any) -> Iterator[IO[bytes]]:
             f"{source} is a URL; read needs a path or bytes. To read the images of URLs in a "
             "table, use layoutkit.data.sampled_batcher(..., size=)"
         )
-    with _error_context(name), open(source, "rb") as file:  # noqa: PTH123
+    with (
+        prefix_errors(f"{name}: ", DataError),
+        as_data_errors("", noun="an image", fix=_FIX),
+        open(source, "rb") as file,  # noqa: PTH123
+    ):
         yield file
 
 
@@ -212,26 +215,6 @@ def _hint_for(source: Any) -> str:
     if hasattr(source, "__array_interface__"):
         return ", which is decoded already: pass it to images.fit or convert"
     return ""
-
-
-@contextmanager
-def _error_context(name: str | None) -> Iterator[None]:
-    """Convert any error of a decoder to a DataError that names the file."""
-    prefix = "" if name is None else f"{name}: "
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{prefix}{error}") from error
-    except (LayoutkitError, MemoryError):
-        raise
-    # Decoders raise OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error and
-    # more on damaged files; there is no common base class to catch.
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # raised by the OS
-            raise
-        raise DataError(
-            f"{prefix}cannot be read as an image ({error}); repair or remove it"
-        ) from error
 
 
 def check_pixel_count(height: int, width: int, max_pixels: int | None) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 
 from .. import buffers
 from .._utils import fork
+from .._utils.errors import explain_missing
 from ..converter import convert
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..spec import DType, dtype_kind
 
 
@@ -179,10 +180,5 @@ def one_hot_csr(columns: Any, width: int, dtype: DType) -> Any:
 
 @fork.run_once
 def _scipy() -> Any:
-    try:
+    with explain_missing("sparse vectors need SciPy", "sparse"):
         return import_module("scipy.sparse")
-    except ImportError as error:
-        message = (
-            'sparse vectors need SciPy, which is not installed: pip install "layoutkit[sparse]"'
-        )
-        raise ArgumentError(message) from error

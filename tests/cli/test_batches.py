@@ -554,7 +554,7 @@ def test_an_interruption_ends_the_threads_and_leaves_no_file(photos, tmp_path, c
 def test_without_pillow_the_extra_is_named(photos, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     error = _refused(capsys, photos)
-    assert 'images need Pillow, which is not installed: pip install "layoutkit[images]"' in error
+    assert 'images need Pillow, but PIL is not installed: pip install "layoutkit[images]"' in error
 
 
 def test_it_runs_as_a_command(photos):

@@ -288,7 +288,7 @@ def test_grey_values_without_a_white_are_refused(values, words):
 def test_what_is_damaged_is_named(tmp_path, content):
     path = tmp_path / "a.png"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.png: cannot be read as an image \(.*repair"):
+    with pytest.raises(DataError, match=r"a\.png: cannot be read as an image: .*repair"):
         images.read(path)
     with pytest.raises(DataError, match=r"^cannot be read as an image"):
         images.read(content)

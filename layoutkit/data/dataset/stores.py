@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
+from ..._utils.errors import as_data_errors
 from ..._utils.validation import type_name
 from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
@@ -29,7 +30,6 @@ from ...layout.pattern import as_shape
 from ...memory import Array
 from ...spec import DType, as_dtype, can_cast, dtype_kind
 from ..errors import NoLength, OutOfRange
-from ..formats import convert_reader_errors
 from ..io.npy import StoredArray
 from .indexing import Selection, Selector, expand, field_names, key_types, normalize_index
 
@@ -588,7 +588,7 @@ class FileSource(ArraySource):
     """
 
     def __init__(self, path: Path, member: str | None = None, writable: bool = False) -> None:
-        with convert_reader_errors(str(path)):
+        with as_data_errors(str(path)):
             self._set_stored(StoredArray(path, member), writable)
 
     @classmethod
@@ -601,7 +601,7 @@ class FileSource(ArraySource):
     @cached_property
     def array(self) -> Array:  # type: ignore[override]
         """The array, memory-mapped if possible."""
-        with convert_reader_errors(str(self.stored.path)):
+        with as_data_errors(str(self.stored.path)):
             array = self.stored.memmap(self.writable)
         array.flags.writeable = self.writable
         return array

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from ..._utils.errors import as_data_errors
 from ...errors import DataError, DtypeError
 from ...memory import Array
 from ...spec import dtype_kind
@@ -50,7 +51,7 @@ class CSVRows:
             raise DataError(f"{path} is a URL; rows of numbers are read from local files only")
         self.path = path
         self._file: OpenFile | None = None
-        with _as_data_errors(path):
+        with as_data_errors(path):
             self._starts, self._ends, self._state = _scan(self._open().descriptor)
         check_has_records(len(self), path, "it has no rows of numbers")
 
@@ -62,7 +63,7 @@ class CSVRows:
 
         Raises DataError, with file and line, for a row that is not `width` numbers of `dtype`.
         """
-        with _as_data_errors(self.path):
+        with as_data_errors(self.path):
             text, lines = self._read_lines(numbers)
         rows = None
         if all(lines) and not text.translate(None, _allowed_bytes(dtype)):
@@ -189,18 +190,6 @@ def _fits(text: str, dtype: Any) -> bool:
 
 
 # ---- files -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def _as_data_errors(path: str) -> Iterator[None]:
-    """Convert errors of the operating system into DataErrors that name the file."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path} cannot be read: {reason}") from error
 
 
 def _file_state(file: int) -> tuple[int, int]:

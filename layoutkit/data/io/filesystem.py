@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any, BinaryIO, TypeVar
 
 from ..._utils import fork
+from ..._utils.errors import as_data_errors
 from ...errors import DataError
 from ...threads.limits import URL_BYTES, max_url_bytes
 from .responses import (
@@ -249,7 +250,7 @@ def open_binary(path: str) -> Iterator[BinaryIO]:
         with io.BufferedReader(RemoteFile(path)) as stream:
             yield stream
         return
-    with convert_os_errors(path):
+    with as_data_errors(path, OSError):
         descriptor, _ = open_regular_file(local)
         with open(descriptor, "rb") as file:  # noqa: PTH123
             yield file
@@ -302,7 +303,7 @@ def list_files(folder: str) -> list[str]:
         with closing(Remote()) as remote:
             names = retry(lambda seconds: remote.names(folder, seconds))
     else:
-        with convert_os_errors(folder), os.scandir(local) as entries:
+        with as_data_errors(folder, OSError), os.scandir(local) as entries:
             names = [entry.name for entry in entries if entry.is_file()]
     return sorted(name for name in names if name and name[0] not in "._")
 
@@ -357,16 +358,6 @@ def retry(
             late = time.monotonic() + seconds > end
             if tries > retries or late or pause(seconds):
                 raise DataError(f"{error} (tried {tries} times)") from error
-
-
-@contextmanager
-def convert_os_errors(path: str) -> Iterator[None]:
-    """Convert the OSErrors of a local file into DataErrors that name the file."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error).removesuffix(f": {path}")  # the path once
-        raise DataError(f"{path} cannot be read: {reason}") from error
 
 
 def stream_version(stream: BinaryIO) -> FileVersion | None:

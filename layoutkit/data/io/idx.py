@@ -11,13 +11,12 @@ import mmap
 import os
 import weakref
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..._utils.errors import as_data_errors
 from ...errors import DataError
 from ...memory import Array
 from .filesystem import local_path, open_regular_file
@@ -41,7 +40,7 @@ class IdxFile:
             raise DataError(f"{path} is a URL; idx files are read from this machine")
         self.path = path
         self._mapped_file: int | None = None
-        with _as_data_errors(path):
+        with as_data_errors(path, (OSError, EOFError, ValueError, zlib.error)):
             descriptor, self._size = open_regular_file(local)
             with os.fdopen(descriptor, "rb") as file:
                 packed = file.read(2) == _PACKED
@@ -118,15 +117,3 @@ def _check_size(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], nbytes:
             f"{path} says that it has {dtype.name} {shape}, {expected} bytes, but there are "
             f"{actual}; download it again"
         )
-
-
-@contextmanager
-def _as_data_errors(path: str) -> Iterator[None]:
-    """Convert errors into DataErrors that name the file."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path} cannot be read: {reason}") from error

@@ -13,8 +13,7 @@ import ast
 import io
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
+from ..._utils.errors import as_data_errors
 from ...errors import DataError
 from ...memory import Array
 from .filesystem import check_unpacked_size, local_path, read_all
@@ -149,7 +149,7 @@ def read_npy(path: str) -> Any:
     local = local_path(path)
     if local is None:
         return _read_url(path)
-    with _as_data_errors(path):
+    with _array_errors(path):
         file_path = Path(local).absolute()
         if file_path.exists() and not file_path.is_file():  # opening a pipe, e.g., would block
             raise DataError(f"{path} cannot be read: it is not a file; save the array in one first")
@@ -178,7 +178,7 @@ class StoredArray:
         self.path = path
         self.member = member
         self.offset: int | None
-        with _as_data_errors(path, member):
+        with _array_errors(path, member):
             if member is None:
                 with path.open("rb") as file:
                     header = read_header(file)
@@ -206,29 +206,28 @@ class StoredArray:
         self.check_length()  # as mapping a short file for writing would extend it
         order: Any = "F" if self.fortran_order else "C"
         mode: Any = "r+" if writable else "r"
-        with _as_data_errors(self.path, self.member):
+        with _array_errors(self.path, self.member):
             mapped: Array = np.memmap(self.path, self.dtype, mode, self.offset, self.shape, order)
         return np.asarray(mapped)
 
     def loaded(self) -> Array:
         """Return the member of an archive as an array in memory; DataError if it is damaged."""
-        with _as_data_errors(self.path, self.member), np.load(self.path) as archive:
+        with _array_errors(self.path, self.member), np.load(self.path) as archive:
             array: Array = archive[str(self.member).removesuffix(".npy")]
         return array
 
     def check_length(self) -> None:
         """Raise DataError if the file ends before its array does."""
         missing = (self.offset or 0) + self._nbytes - self.path.stat().st_size
-        if missing > 0:
-            raise _data_error(
-                self.path, self.member, f"it is truncated: {missing} bytes are missing"
-            )
+        with _array_errors(self.path, self.member):
+            if missing > 0:
+                raise ValueError(f"it is truncated: {missing} bytes are missing")
 
 
 def _read_url(url: str) -> Any:
     """Return the arrays at a URL, after checking that their headers match the file's size."""
     file = read_all(url)
-    with _as_data_errors(url):
+    with _array_errors(url):
         if file.read(2) != b"PK":
             file.seek(0)
             nbytes = read_header(file).nbytes
@@ -270,30 +269,14 @@ def _check_size(header: Header, length: int, info: zipfile.ZipInfo) -> None:
         raise ValueError(f"{info.compress_size} bytes cannot become {info.file_size}")
 
 
-@contextmanager
-def _as_data_errors(path: Any, member: str | None = None) -> Iterator[None]:
+def _array_errors(path: object, member: str | None = None) -> AbstractContextManager[None]:
     """Convert errors from damaged or foreign files into DataErrors.
 
     Any exception counts: NumPy, zipfile and the decompressors raise a dozen exception classes.
     """
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:  # missing, or no permission
-            raise
-        raise _data_error(path, member, error) from error
-
-
-def _data_error(path: Any, member: str | None, reason: Any) -> DataError:
-    name = path if member is None else f"{member} in {path}"
-    return DataError(
-        f"{name}: no array can be read from it ({_short(reason)}); it has to be complete "
-        "and hold plain numbers or text, as numpy.save and numpy.savez write them"
+    fix = (
+        "it has to be complete and hold plain numbers or text, as numpy.save and numpy.savez "
+        "write them"
     )
-
-
-def _short(reason: Any) -> str:
-    """Return the first line of a message; for an exception without one, its class name."""
-    return (str(reason).partition("\n")[0].rstrip(".") or type(reason).__name__)[:200]
+    name = path if member is None else f"{member} in {path}"
+    return as_data_errors(name, noun="an array", fix=fix)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..._utils import fork
+from ..._utils.errors import as_data_errors, explain_missing
 from ...errors import DataError
 from ...memory import Array
 from .reader import RangeFile, Reader
@@ -43,7 +42,7 @@ class ParquetShard(NamedTuple):
 
 def open_shard(url: str) -> ParquetShard:
     """Read the footer of a file; DataError if it is not Parquet, or pyarrow is missing."""
-    with RangeFile(url) as source, _as_data_errors(url):
+    with RangeFile(url) as source, as_data_errors(url):
         file = _library().ParquetFile(source)
         metadata = file.metadata
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -55,7 +54,7 @@ def open_shard(url: str) -> ParquetShard:
 
 def read_column(shard: ParquetShard, name: str) -> list[Any]:
     """Return all values of a column, as Python objects."""
-    with RangeFile(shard.url, version=shard.version) as source, _as_data_errors(shard.url):
+    with RangeFile(shard.url, version=shard.version) as source, as_data_errors(shard.url):
         file = _library().ParquetFile(source, metadata=shard.metadata)
         values: list[Any] = file.read([name], use_threads=False).column(0).to_pylist()
         if len(values) != shard.rows:
@@ -76,7 +75,7 @@ class RowGroups:
         """Return the value of a row: bytes or a NumPy array; DataError if it is null."""
         group = int(np.searchsorted(shard.starts, row, "right")) - 1
         column = self._read_group(shard, group)
-        with _as_data_errors(shard.url):
+        with as_data_errors(shard.url):
             scalar = column[row - int(shard.starts[group])]
             value = _value(scalar) if scalar.is_valid else None
         if value is None:
@@ -118,7 +117,7 @@ class RowGroups:
 
     def _read(self, shard: ParquetShard, group: int) -> Any:
         source = RangeFile(shard.url, self._reader, shard.version)
-        with source, _as_data_errors(shard.url):
+        with source, as_data_errors(shard.url):
             file = _library().ParquetFile(source, metadata=shard.metadata)
             return file.read_row_group(group, [self._column], use_threads=False).column(0)
 
@@ -161,20 +160,6 @@ def _value(scalar: Any) -> Any:
 
 
 def _library() -> Any:
-    try:
+    with explain_missing("Parquet files need pyarrow", "parquet", DataError):
         import pyarrow.parquet
-    except ImportError:
-        raise DataError("Parquet files need pyarrow; pip install 'layoutkit[parquet]'") from None
     return pyarrow.parquet
-
-
-@contextmanager
-def _as_data_errors(url: str) -> Iterator[None]:
-    """Convert errors of pyarrow, mostly OSErrors and ValueErrors, into DataErrors."""
-    try:
-        yield
-    except (DataError, MemoryError):
-        raise
-    except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"{url} cannot be read as Parquet: {reason}") from error

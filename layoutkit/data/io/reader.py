@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..._utils import fork
+from ..._utils.errors import as_data_errors
 from ...errors import DataError
 from ...memory import Array
 from .cache import DiskCache
 from .filesystem import (
     OpenFile,
     Remote,
-    convert_os_errors,
     local_path,
     open_regular_file,
     read_at,
@@ -233,7 +233,7 @@ class RangeFile(io.RawIOBase):
             self.size = self.version.size or 0
             return
         self.version = None
-        with convert_os_errors(url):
+        with as_data_errors(url, OSError):
             try:
                 descriptor, self.size = open_regular_file(local)
             except ValueError as error:  # a name with a null byte
@@ -257,7 +257,7 @@ class RangeFile(io.RawIOBase):
             return b""
         if self._file is None:
             return self._reader.read(self.url, start, length, self.version)
-        with convert_os_errors(self.url):
+        with as_data_errors(self.url, OSError):
             self._file.seek(start)
             data: bytes = self._file.read(length)
             while len(data) < length and (more := self._file.read(length - len(data))):

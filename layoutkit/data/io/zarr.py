@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..._utils import fork
-from ...errors import DataError, LayoutkitError
+from ..._utils.errors import as_data_errors, explain_missing
+from ...errors import DataError
 from ...memory import Array
 
 MARK = "layoutkit"  # the attribute of stores that `layoutkit convert` writes
@@ -65,25 +64,12 @@ def open_store(path: str) -> Any:
 
 
 def _open(path: str) -> Any:
-    try:
+    with explain_missing(f"{path} needs zarr", "dask", DataError):
         import zarr
-    except ImportError:
-        raise DataError(f"{path} needs zarr; pip install 'layoutkit[dask]'") from None
     try:
         return zarr.open(path, mode="r")
     except Exception as error:
         raise DataError(f"{path} is not a zarr array ({type(error).__name__}: {error})") from error
-
-
-@contextmanager
-def convert_store_errors(path: str) -> Iterator[None]:
-    """Convert the errors of zarr and its codecs into DataErrors that name the array."""
-    try:
-        yield
-    except (LayoutkitError, MemoryError):
-        raise
-    except Exception as error:
-        raise DataError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
 class ChunkedArray:
@@ -174,7 +160,7 @@ class ChunkedArray:
         return [part.copy() for part in np.split(block, ends)]
 
     def _read(self, key: Any) -> Array:
-        with convert_store_errors(self.name):
+        with as_data_errors(self.name):
             self._array = self._array or open_store(self.name)
             return np.asarray(self._array.get_orthogonal_selection(key))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.errors import as_data_errors
 from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
 from ...errors import DataError, LayoutkitError, ShapeError
@@ -15,7 +16,6 @@ from ...memory import Array
 from ..errors import check_has_records
 from ..formats import (
     FIELD_PAIRS,
-    convert_reader_errors,
     frame_to_array,
     is_dataframe,
     open_arrays,
@@ -327,7 +327,7 @@ def _shapes_error(values: Any, name: str) -> DataError:
 
 def _map_or_load(stored: StoredArray) -> Array:
     """Map a file; load a member of an archive, as gathering from an archive is slow."""
-    with convert_reader_errors(str(stored.path)):
+    with as_data_errors(str(stored.path)):
         return stored.memmap() if stored.member is None else stored.loaded()
 
 

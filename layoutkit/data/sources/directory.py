@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._utils.errors import as_data_errors
 from ...errors import DataError
 from ..errors import check_has_records
 from ..formats import container_kind, lowercase_suffix
-from ..io.filesystem import convert_os_errors, is_url, join_path
+from ..io.filesystem import is_url, join_path
 from ..labels import Missing, order_classes, select_labelled
 from ..records import Record
 from .base import Index, Partition
@@ -25,7 +26,7 @@ class DirectoryIndex(Index):
     ) -> None:
         if is_url(folder) or not Path(folder).is_dir():
             raise DataError(f"{folder} is not a local folder; kind='parts' accepts folders at URLs")
-        with convert_os_errors(folder):
+        with as_data_errors(folder, OSError):
             paths = list(_walk(folder, "", ()))
         check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
         _check_content(folder, paths)

@@ -523,7 +523,7 @@ def test_parquet_files_that_do_not_fit_are_named(tmp_path, parquet):
     with pytest.raises(DataError, match=r"b\.parquet: image is struct.* in .*a\.parquet"):
         open_index(tmp_path / "*.parquet", columns={"label": None})
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read: Parquet magic"):
         open_index(path)
 
 

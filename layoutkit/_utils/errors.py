@@ -1,0 +1,76 @@
+"""Conversion of exceptions: errors of other libraries become layoutkit's, and name their file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import ArgumentError, DataError, LayoutkitError
+
+Exceptions = type[Exception] | tuple[type[Exception], ...]
+_EXPLAINED = (OSError, ValueError, EOFError)  # classes whose messages are understood without them
+
+
+@contextmanager
+def as_data_errors(
+    name: object, errors: Exceptions = Exception, *, noun: str = "", fix: str = ""
+) -> Iterator[None]:
+    """Convert `errors` into DataErrors: "a.png cannot be read as an image: why; fix".
+
+    LayoutkitErrors and MemoryErrors are raised as they are. If a `noun` says what the file should
+    be, so are OSErrors of files that cannot be opened.
+    """
+    try:
+        yield
+    except (LayoutkitError, MemoryError):
+        raise
+    except errors as error:
+        if noun and getattr(error, "filename", None) is not None:
+            raise
+        kind = f" as {noun}" if noun else ""
+        advice = f"; {fix}" if fix else ""
+        text = f"{name} cannot be read{kind}: {reason(error, name)}{advice}"
+        raise DataError(text.lstrip()) from error
+
+
+def reason(error: BaseException, name: object = "") -> str:
+    """Return why something failed, in one line that does not repeat the `name` of its file."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error).partition("\n")[0].removesuffix(f": {name}").rstrip(".")[:200]
+    if text and isinstance(error, _EXPLAINED):
+        return text
+    return f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+@contextmanager
+def prefix_errors(prefix: str, *errors: type[LayoutkitError]) -> Iterator[None]:
+    """Raise these errors again with a prefix, such as the name of a file, before their message."""
+    try:
+        yield
+    except errors as error:
+        raise type(error)(f"{prefix}{error}") from error
+
+
+@contextmanager
+def name_in_errors(path: object, replace: bool = False) -> Iterator[None]:
+    """Name `path` in OSErrors that have no file name, or in all if `replace` is True."""
+    try:
+        yield
+    except OSError as error:
+        if not replace and (error.filename is not None or error.errno is None):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def explain_missing(
+    need: str, extra: str, error_class: type[LayoutkitError] = ArgumentError
+) -> Iterator[None]:
+    """Convert the ImportError of an optional package into advice: "images need Pillow, but ..."."""
+    try:
+        yield
+    except ImportError as error:
+        raise error_class(
+            f'{need}, but {error.name} is not installed: pip install "layoutkit[{extra}]"'
+        ) from error
