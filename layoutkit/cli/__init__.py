@@ -209,9 +209,7 @@ def _batches(arguments: argparse.Namespace) -> int:
     from .batches import BatchesRequest, run_batches
 
     options = {"dtype": arguments.dtype, **_formula_options(arguments)}
-    names = (
-        "sampler batch_size seed epoch partition columns missing workers limit profile save preview"
-    )
+    names = "sampler batch_size seed epoch partition columns missing workers limit profile preview"
     request_options = {name: getattr(arguments, name) for name in names.split()}
     image_options = _image_options(arguments)
     run_batches(

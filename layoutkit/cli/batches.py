@@ -1,32 +1,24 @@
 """`layoutkit batches`: convert labelled images to batches and measure the time of each stage.
 
 Uses only the public names of `layoutkit.data`. `StageTimes` sums up the seconds of each stage.
-
-`--save` writes a `.npz` file of batches that are joined along their batch axis. The number of
-samples is known only at the end, but the file of an array begins with its shape. So batches are
-first written to an unnamed temporary file beside the result, and copied into their place after the
-last one. At most one batch is in memory at a time.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryFile
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from .._utils.errors import name_in_errors
-from .._utils.files import replace_atomically, resolve_links
+from .._utils.files import replace_atomically
 from .._utils.validation import escape_controls
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
@@ -34,12 +26,10 @@ from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is
 from ..data.io.filesystem import has_wildcards
 from ..errors import ArgumentError, DataError
 from ..images import Decoder
-from ..layout.pattern import parse_pattern
-from ..memory import Array
 from ..spec import ArraySpec
 from ..views import ClassView
 from .inputs import ImageOptions, pixel_limit
-from .outputs import check_destination, make_npy_header
+from .outputs import check_destination
 from .printing import keywords_to_options
 from .streaming import check_sign
 
@@ -96,81 +86,6 @@ def _print_ceiling(batcher: Batcher, converter: Converter) -> None:
     print(f"\n{records / seconds:,.0f} records/s if batches took no time: one of them, converted")
 
 
-# Bytes that are rearranged at a time if the batch axis is not the first axis.
-_WINDOW_BYTES = 64 << 20
-
-
-class JoinedBatches:
-    """Batches of one dtype, whose shapes differ along one axis only.
-
-    Parameters
-    ----------
-    file : file
-        The temporary file that stores the batches from its beginning on; it needs room for all of
-        them.
-    axis : int
-        The axis along which they are joined.
-    """
-
-    def __init__(self, file: BinaryIO, axis: int) -> None:
-        self._file = file
-        self._axis = axis
-        self._shapes: list[tuple[int, ...]] = []
-        self._dtype = np.dtype(np.uint8)
-
-    def add(self, batch: Array) -> None:
-        """Append a contiguous batch; raise DtypeError if `.npy` has no name for its dtype."""
-        if not self._shapes:
-            make_npy_header(batch.shape, batch.dtype)
-            self._dtype = batch.dtype
-        self._shapes.append(batch.shape)
-        self._file.write(batch.reshape(-1).view(np.uint8).data)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the joined array."""
-        first = self._shapes[0]
-        axis = self._axis
-        return (*first[:axis], sum(shape[axis] for shape in self._shapes), *first[axis + 1 :])
-
-    def write(self, file: Any) -> None:
-        """Write all batches as one array in the `.npy` format."""
-        file.write(make_npy_header(self.shape, self._dtype))
-        if self._axis == 0:
-            self._file.seek(0)
-            shutil.copyfileobj(self._file, file, _WINDOW_BYTES)
-            return
-        for block in self._blocks():
-            file.write(block.data)
-
-    def _blocks(self) -> Iterator[Array]:
-        """Yield the joined array in blocks of its outermost rows."""
-        rows = int(np.prod(self.shape[: self._axis]))
-        sizes = [int(np.prod(shape)) * self._dtype.itemsize for shape in self._shapes]
-        starts = np.cumsum([0, *sizes[:-1]]).tolist()
-        step = max(1, _WINDOW_BYTES * rows // max(1, sum(sizes)))
-        for first in range(0, rows, step):
-            count = min(step, rows - first)
-            parts = zip(starts, [size // rows for size in sizes], strict=True)
-            block = [self._rows(start + first * width, count, width) for start, width in parts]
-            yield np.concatenate(block, axis=1)
-
-    def _rows(self, start: int, count: int, width: int) -> Array:
-        """Read bytes of one batch as rows. A memory map would count as resident memory."""
-        self._file.seek(start)
-        return np.frombuffer(self._file.read(count * width), np.uint8).reshape(count, width)
-
-
-def write_npz(file: BinaryIO, joined: JoinedBatches, arrays: dict[str, Array]) -> None:
-    """Write the joined batches as `input`, and other arrays under their names, uncompressed."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        with archive.open("input.npy", "w", force_zip64=True) as member:
-            joined.write(member)
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
 _SIZE = 224, 224
 _INDEX_KINDS = (
     "directory",
@@ -198,7 +113,6 @@ class BatchesRequest:
     workers: int | None
     limit: int | None
     profile: bool
-    save: Path | None
     preview: Path | None
 
     def converter(self) -> Converter:
@@ -210,27 +124,16 @@ class BatchesRequest:
         """The decoder from the bytes of a file to its pixels."""
         return self.image_options.decoder("cover") or Decoder(_SIZE)
 
-    @property
-    def axis(self) -> int:
-        """The index of axis `b` in the batches; ArgumentError if `b` is folded."""
-        groups = parse_pattern(f"bhwc->{self.to}").target.groups
-        if "b" not in groups:
-            raise ArgumentError(f"--to {self.to}: batches need b as an axis of its own, as in bchw")
-        return groups.index("b")
-
 
 def run_batches(request: BatchesRequest) -> None:
-    """Run through an epoch, write the requested files, and print the times.
+    """Run through an epoch, draw the preview, and print the times.
 
-    The arguments are validated before any data is read, and files appear only when they are
-    complete.
+    The arguments are validated before any data is read.
     """
     converter = request.converter()
-    axis = request.axis
     _check_sign(converter, request)
-    for path, suffix in ((request.save, ".npz"), (request.preview, ".png")):
-        if path is not None:
-            check_destination([request.source], path, suffix)
+    if request.preview is not None:
+        check_destination([request.source], request.preview, ".png")
     with ExitStack() as stack:
         stack.enter_context(pixel_limit(request.image_options.max_pixels))
         batcher = stack.enter_context(_make_batcher(request, _open_index(request)))
@@ -238,21 +141,15 @@ def run_batches(request: BatchesRequest) -> None:
         _warm_up(converter, request)
         times = StageTimes()
         start = perf_counter()
-        with ExitStack() as files:
-            contents = files.enter_context(_open_npz(request, axis))
-            for batch in batcher:
-                _process_batch(batch, converter, contents, times, request)
-            _check_not_empty(times, request)
-            if contents is not None:
-                with times.timing("save"):
-                    files.close()
+        for batch in batcher:
+            _process_batch(batch, converter, times, request)
+        _check_not_empty(times, request)
         times.elapsed = perf_counter() - start
         times.report(request.source, batcher)
         if request.profile:
             _print_ceiling(batcher, converter)
-    for path in (request.save, request.preview):
-        if path is not None:
-            print(f"written: {escape_controls(path)}")
+    if request.preview is not None:
+        print(f"written: {escape_controls(request.preview)}")
 
 
 def _check_sign(converter: Converter, request: BatchesRequest) -> None:
@@ -316,13 +213,9 @@ def _warm_up(converter: Converter, request: BatchesRequest) -> None:
 
 
 def _process_batch(
-    batch: Batch,
-    converter: Converter,
-    contents: _NpzContents | None,
-    times: StageTimes,
-    request: BatchesRequest,
+    batch: Batch, converter: Converter, times: StageTimes, request: BatchesRequest
 ) -> None:
-    """Convert a batch, and save and preview it if requested."""
+    """Convert a batch, and preview the first one if requested."""
     times.add(batch)
     if not batch.count or batch.input is None:
         return
@@ -333,9 +226,6 @@ def _process_batch(
         if request.preview is not None:
             with times.timing("preview"):
                 _draw_preview(batch, request, request.preview)
-    if contents is not None:
-        with times.timing("save"):
-            contents.add(batch, result)
 
 
 def _check_not_empty(times: StageTimes, request: BatchesRequest) -> None:
@@ -346,32 +236,7 @@ def _check_not_empty(times: StageTimes, request: BatchesRequest) -> None:
         )
 
 
-# ---- Files -----------------------------------------------------------------------------------
-
-
-class _NpzContents:
-    """The contents of the `--save` file: the joined batches, their targets and names."""
-
-    def __init__(self, joined: JoinedBatches) -> None:
-        self._joined = joined
-        self._targets: list[Array] = []
-        self._names: list[str] = []
-        self._classes: list[Any] = []
-
-    def add(self, batch: Batch, result: Array) -> None:
-        self._joined.add(result)
-        self._names += [_record_name(record) for record in batch.item]
-        if batch.target is not None:
-            self._targets.append(batch.target.input)
-            self._classes = list(getattr(batch.target, "classes", None) or ())
-
-    def write(self, file: Any) -> None:
-        arrays = {"name": np.array(self._names)}
-        if self._targets:
-            arrays["target"] = np.concatenate(self._targets)
-            if self._classes:
-                arrays["classes"] = np.array(self._classes)
-        write_npz(file, self._joined, arrays)
+# ---- The preview -------------------------------------------------------------------------------
 
 
 def _record_name(record: Record) -> str:
@@ -384,24 +249,6 @@ def _record_label(record: Record) -> str:
     if record.label is not None:
         return str(record.label)
     return ", ".join(f"{label:g}" for label in record.labels) or "(no label)"
-
-
-@contextmanager
-def _open_npz(request: BatchesRequest, axis: int) -> Iterator[_NpzContents | None]:
-    """Yield the collector of saved batches (None without `--save`); write the file on success."""
-    path = request.save
-    if path is None:
-        yield None
-        return
-    folder = resolve_links(path).parent
-    with (
-        name_in_errors(path),
-        replace_atomically(path) as file,
-        TemporaryFile(dir=folder) as batches_file,
-    ):
-        contents = _NpzContents(JoinedBatches(batches_file, axis))
-        yield contents
-        contents.write(file)
 
 
 def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:

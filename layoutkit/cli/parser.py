@@ -215,7 +215,7 @@ _EXAMPLES = {
         "batches photos/",
         "batches train.rec --preview first.png",
         "batches photos/ --sampler permutation --to bchw --dtype float32 --scale 1/255 "
-        "--save photos.npz --preview photos.png",
+        "--preview photos.png",
     ],
     "pack": [
         "pack photos/ train.rec --resize 256",
@@ -417,7 +417,6 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     add("--limit", type=positive_int, metavar="N", help="stop after N batches")
     profile_help = "also measure the speed if batches took no time, with one batch"
     add("--profile", action="store_true", help=profile_help)
-    add("--save", type=Path, metavar="FILE.npz", help="write the batches into this file")
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 
 

@@ -91,7 +91,7 @@ def test_links_in_a_circle(folder, capsys):
     (folder / "b.npy").symlink_to("a.npy")
     assert "symbolic links" in refused(capsys, "x.npy", "a.npy", "bhwc->bchw")
     assert "symbolic links" in refused(capsys, "a.npy", "y.npy", "bhwc->bchw")
-    assert main(["batches", "x.npy", "--save", "a.npz"]) == 2
+    assert main(["batches", "x.npy", "--preview", "a.png"]) == 2
 
 
 def test_pipes_are_not_waited_for(folder):
@@ -131,7 +131,7 @@ def commands_with(folder, name):
     Image.new("RGB", (4, 4)).save(cats / "a.png")
     (cats / os.fsdecode(name + b".png")).write_bytes(b"not an image")
     return {
-        (b"batches", name, b"--size", b"4x4", b"--save", name + b".npz"): 0,
+        (b"batches", name, b"--size", b"4x4", b"--preview", name + b".png"): 0,
         (b"convert", name, name + b".npy", b"bhwc->bchw"): 2,
         (b"convert", name + b"/*/a.png", name + b".npy", b"bhwc->bchw"): 0,
         (b"convert", name + b".npy", b"y.npy", b"bhwc->bchw"): 0,

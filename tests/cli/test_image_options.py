@@ -18,6 +18,7 @@ from layoutkit.cli import (
 from layoutkit.cli.parser import _FIT_CHOICES
 from layoutkit.images import fit, read
 from layoutkit.images.resize import FIT_MODES
+from tests.helpers.command_batches import run_batches
 from tests.helpers.photographs import encoded, noise, save
 
 
@@ -85,13 +86,12 @@ def test_windows_of_images_of_any_size(folder, capsys, skip):
         np.testing.assert_array_equal(pixels, expected)
 
 
-def test_batches_fit_them_too(folder):
-    words = ["--size", "40x40", "--fit", "pad", "--fill", "9", "--save", "saved.npz"]
-    assert main(["batches", str(folder), *words]) == 0
-    with np.load("saved.npz") as actual:
-        expected = [fit(read(str(name)), (40, 40), "pad", fill=9) for name in actual["name"]]
-        np.testing.assert_array_equal(actual["input"], expected)
-        assert len(actual["input"]) == 3
+def test_batches_fit_them_too(folder, monkeypatch):
+    words = ["--size", "40x40", "--fit", "pad", "--fill", "9"]
+    actual = run_batches(monkeypatch, folder, *words)
+    expected = [fit(read(name), (40, 40), "pad", fill=9) for name, _ in actual["name"]]
+    np.testing.assert_array_equal(actual["input"], expected)
+    assert len(actual["input"]) == 3
 
 
 def test_the_words_are_the_librarys():

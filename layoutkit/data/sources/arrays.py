@@ -231,7 +231,7 @@ def _parts(loaded: Any, name: str) -> tuple[Any, Labels]:
         loaded = _fields(loaded)
     if not isinstance(loaded, Mapping):
         return _as_array(loaded, name), Labels([])
-    x_name, y_name = field_pair(loaded, name, _SAVED_NAMES)
+    x_name, y_name = field_pair(loaded, name, _OTHER_NAMES)
     x = _as_array(loaded[x_name], x_name)
     labels = labels_of(loaded.get(y_name), y_name, loaded.get("classes"))
     check_lengths(x_name, _count(x), y_name, labels)
@@ -247,8 +247,8 @@ def check_lengths(x_name: str, count: int, y_name: str, labels: Labels) -> None:
         )
 
 
-# Arrays besides input and target in the files that `layoutkit batches --save` writes.
-_SAVED_NAMES = {"name", "classes"}
+# Arrays that may be beside the input and the target: names of records, and of the classes.
+_OTHER_NAMES = {"name", "classes"}
 
 
 def field_pair(
