@@ -39,13 +39,10 @@ from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
 from .options import parse_collate_options
-from .planning.collate import (
-    Collation,
-    normalize_indices,
-    parse_per_sample,
-    place_resized,
-)
-from .planning.crops import CropArgs, CropAxes, CropOptions, SourcePositions, as_positions
+from .planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from .planning.batch.layout import Collation
+from .planning.batch.placement import Placement, place_resized
+from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import check_sizes
 from .planning.plan import (
     check_no_out,
@@ -53,7 +50,6 @@ from .planning.plan import (
     options_in_memory_order,
     plan_of_permuted_view,
 )
-from .planning.resize import Placement
 from .spec import CPU
 
 if TYPE_CHECKING:

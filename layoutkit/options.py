@@ -13,13 +13,13 @@ from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .layout.parsing import Layout, parse_layout
 from .layout.pattern import Pattern, Permutation, check_rank, parse_pattern
 from .normalize import CHANNEL, Normalization, make_normalization
+from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
+from .planning.batch.samples import SampleAxes, axes_of_samples
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
-from .planning.crops import NO_CROPS, CropAxes, CropOptions, parse_crops
 from .planning.keywords import check_sizes
 from .planning.padding import Padding, fill_values, parse_padding
 from .planning.resize import MAX_SIDE, ResizeOptions, parse_resize
-from .planning.samples import SampleAxes, axes_of_samples
 from .spec import (
     ArraySpec,
     DType,

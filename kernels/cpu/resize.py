@@ -9,7 +9,7 @@ output. Sums are of float32, or of float64 for such samples, in the order of the
 not depend on threads and blocks. CPUs with fused multiply-add round them once less.
 
 resize_params.py describes the tables. The filters equal Pillow's and torch's ("antialias"),
-torch's without antialias, and OpenCV's ("area"); planning/resize.py has the definition in NumPy.
+torch's without antialias, and OpenCV's ("area"); tests/helpers/resizing.py has their definition.
 """
 
 from __future__ import annotations

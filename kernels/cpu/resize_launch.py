@@ -16,9 +16,8 @@ from ...layout.parsing import Layout
 from ...layout.pattern import Pattern
 from ...memory import Array, data_pointer
 from ...normalize import CHANNEL
-from ...planning.collate import BatchLayout
+from ...planning.batch.layout import AxisRoles, BatchLayout
 from ...planning.plan import Part, Plan, make_single_plan
-from ...planning.resize import AxisRoles
 from ...spec import CPU
 from . import resize_params as t
 from .compiler import KernelSpec, LoadedKernel, load

@@ -17,19 +17,14 @@ from ..errors import ArgumentError
 from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.collate import (
-    check_windows_inside,
-    fill_array_of,
-    normalize_indices,
-    parse_per_sample,
-    place_resized,
-    resolve_crops,
-)
-from ..planning.crops import CropArgs
-from ..planning.resize import ResizeOptions, nearest_positions, summed_dtype
-from ..planning.samples import SampleAxes
-from ..resampling import axis_taps, converted_options, moves_items
+from ..planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from ..planning.batch.layout import fill_array_of
+from ..planning.batch.placement import check_windows_inside, place_resized, resolve_crops
+from ..planning.batch.samples import SampleAxes
+from ..planning.batch.weights import converted_options, moves_items, nearest_positions, summed_dtype
+from ..planning.resize import ResizeOptions
 from ..spec import DType
+from ..taps import axis_taps
 from .base import Adapter
 from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of

@@ -22,18 +22,12 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, contiguous_strides, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
+from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and_flip
+from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
+from ..planning.batch.placement import check_windows_inside
+from ..planning.batch.samples import SampleAxes
 from ..planning.channels import as_slice
-from ..planning.collate import (
-    BatchLayout,
-    PerSampleArgs,
-    check_windows_inside,
-    fill_array_of,
-    make_batch_layout,
-    parse_offset_and_flip,
-)
-from ..planning.crops import CropArgs
 from ..planning.plan import Plan
-from ..planning.samples import SampleAxes
 from ..spec import DType
 from ..threads.pool import Job
 from .program import supports_float16

@@ -1,8 +1,8 @@
 """Collate resized samples on the CPU with one job: resample, convert and stack in one pass.
 
 The kernels of `kernels/cpu/resize.py` resample blocks of result rows into a scratch area of each
-thread, and call the conversion kernel of a block. The roles of the axes of a sample, which
-`planning/resize.py` describes, follow from the order of its memory. If the elements of a column are
+thread, and call the conversion kernel of a block. The roles of the axes of a sample
+(`planning/batch/layout.py`) follow from the order of its memory. If the elements of a column are
 not contiguous, crops reach outside of samples, or the resized axes are not in the order of the
 pattern, in which values are summed, the crops are copied first. Pixels of dtypes that are not
 averaged are moved by `collate.py`, from the nearest positions.
@@ -26,26 +26,16 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
-from ..planning.collate import (
-    PerSampleArgs,
-    fill_array_of,
-    make_batch_layout,
-    parse_per_sample,
-    place_resized,
-)
-from ..planning.crops import CropArgs
+from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_per_sample
+from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
+from ..planning.batch.placement import place_resized
+from ..planning.batch.samples import SampleAxes
+from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats, summed_dtype
 from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
-from ..planning.resize import (
-    AxisRoles,
-    ResizeOptions,
-    assign_roles,
-    nearest_positions,
-    summed_dtype,
-)
-from ..planning.samples import SampleAxes
-from ..resampling import WORK, AxisPlacement, moves_items, options_of_floats, tap_tables
+from ..planning.resize import ResizeOptions
 from ..spec import DType
+from ..taps import WORK, AxisPlacement, tap_tables
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .collate import CollateProgram
@@ -67,7 +57,7 @@ class PlacedSamples(NamedTuple):
     selects     whether the selected channels are still to be selected
     starts      addresses of samples
     lengths, strides    of the samples
-    begins, sizes, scaled, firsts    the placement (planning/resize.py)
+    begins, sizes, scaled, firsts    the placement (planning/batch/placement.py)
     reversed    flags of axes that are flipped
     turns_fill  flags of samples whose channels, and therefore fill values, are flipped
     copies      the copied samples, if any

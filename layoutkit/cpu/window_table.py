@@ -24,7 +24,8 @@ from ..errors import LayoutkitError
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
 from ..memory import HAS_KNOWN_HEADER, Array, addresses, data_pointer
-from ..planning.collate import BatchLayout, PerSampleArgs, check_same_rank_and_dtype
+from ..planning.batch.arguments import PerSampleArgs
+from ..planning.batch.layout import BatchLayout, check_same_rank_and_dtype
 from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType
 from .program import supports_float16

@@ -24,24 +24,23 @@ from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.channels import as_slice
-from ..planning.collate import (
-    check_same_rank_and_dtype,
+from ..planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from ..planning.batch.layout import check_same_rank_and_dtype, fill_array_of
+from ..planning.batch.placement import (
+    Placements,
     check_windows_inside,
-    fill_array_of,
-    normalize_indices,
-    parse_per_sample,
     place_resized,
     resolve_crops,
 )
-from ..planning.crops import CropArgs
+from ..planning.batch.samples import SampleAxes
+from ..planning.batch.weights import converted_options, moves_items, nearest_positions, summed_dtype
+from ..planning.channels import as_slice
 from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
 from ..planning.plan import Part, Plan, make_single_plan
-from ..planning.resize import Placements, ResizeOptions, nearest_positions, summed_dtype
-from ..planning.samples import SampleAxes
-from ..resampling import AxisPlacement, converted_options, moves_items, tap_tables
+from ..planning.resize import ResizeOptions
 from ..spec import DType
+from ..taps import AxisPlacement, tap_tables
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime

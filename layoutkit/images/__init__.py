@@ -18,7 +18,7 @@ suffixes.py    the suffixes of image files
 Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """
 
-from ..planning.resize import Placement
+from ..planning.batch.placement import Placement
 from .augment import Augmenter
 from .decode import read
 from .resize import Decoder, Reader, fit, placement

@@ -20,16 +20,9 @@ from ..backends.dispatch import as_array
 from ..collator import Collator, collate
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array
+from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
-from ..planning.resize import (
-    FIT_MODES,
-    MAX_SIDE,
-    Placement,
-    Placements,
-    ResizeOptions,
-    parse_resize,
-    place_samples,
-)
+from ..planning.resize import FIT_MODES, MAX_SIDE, ResizeOptions, parse_resize
 from ..spec import DType
 from .decode import decode_pixels, pillow
 

@@ -8,10 +8,8 @@ loops         the loops around a conversion or a sum, simplified
 select        the table of kernels and the choice of one
 epilogue      the casts and affine formulas that a kernel applies as it stores
 plan          the plan of one conversion, also with `memory=` or `pad_to=`
-samples       the axes of the samples of a batch
-collate       the plan of a batch
-crops         the windows of samples: fixed, or drawn at random
-resize        the resize options of a Collator, and the placements of samples
+resize        the resize options of a Collator
+batch         the plan of a batch of samples
 accumulate    the plan of a sum
 chunked       the plan of a conversion of a chunked array
 gradient      the conversions that compute inverses and gradients

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
 from layoutkit.options import parse_collate_options
-from layoutkit.planning.collate import CropArgs, resolve_crops
+from layoutkit.planning.batch.arguments import CropArgs
+from layoutkit.planning.batch.placement import resolve_crops
 from layoutkit.threads.pool import Job
 from tests.helpers.arrays_of import BF16, assert_same
 from tests.helpers.guarded import guarded, why_not

@@ -21,7 +21,7 @@ from layoutkit.kernels.cuda import launch as launches_of
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
-from layoutkit.planning.crops import CropArgs
+from layoutkit.planning.batch.arguments import CropArgs
 from layoutkit.planning.padding import fill_region_for
 from layoutkit.planning.plan import make_single_plan, plan_inner_region
 from layoutkit.spec import as_dtype

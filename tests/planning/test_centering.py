@@ -6,8 +6,9 @@ import pytest
 from layoutkit import ArgumentError, Collator, Converter, collate, convert
 from layoutkit.cli import main
 from layoutkit.data import sampled_batcher
+from layoutkit.planning.batch.placement import place_samples
 from layoutkit.planning.centering import CENTERINGS, centered_start
-from layoutkit.planning.resize import ResizeOptions, place_samples
+from layoutkit.planning.resize import ResizeOptions
 from tests.helpers.resizing import middle
 
 by_rule = pytest.mark.parametrize("center", CENTERINGS)

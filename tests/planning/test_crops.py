@@ -11,7 +11,7 @@ from layoutkit import Collator, collate
 from layoutkit.data import sampled_batcher
 from layoutkit.images.augment import geometry
 from layoutkit.images.augment.random import ImageRng
-from layoutkit.planning.crops import CropAxes, SourcePositions, parse_crops
+from layoutkit.planning.batch.random import CropAxes, SourcePositions, parse_crops
 from tests.helpers.arrays_of import assert_same
 
 MANY = 1500

@@ -19,7 +19,7 @@ from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
 from ...errors import DataError, ShapeError
 from ...memory import Array, in_native_order
-from ...planning.crops import SourcePositions
+from ...planning.batch.random import SourcePositions
 from ...spec import DType, can_cast, check_cast, check_supported_dtype
 from ..formats import container_kind
 from ..records import Record

@@ -17,9 +17,9 @@ from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
+from ...planning.batch.layout import make_batch_layout
+from ...planning.batch.random import CropOptions, SourcePositions
 from ...planning.centering import centered_start
-from ...planning.collate import make_batch_layout
-from ...planning.crops import CropOptions, SourcePositions
 from ...spec import DType, as_dtype
 from ..sources.base import normalize_index
 

@@ -21,7 +21,8 @@ from ...collator import Collator
 from ...errors import ArgumentError, DataError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
-from ...planning.crops import CropArgs, parse_crops
+from ...planning.batch.arguments import CropArgs
+from ...planning.batch.random import parse_crops
 from ...planning.keywords import batch_cure
 from ...planning.resize import FIT_MODES
 from ...spec import as_dtype, as_result_dtype

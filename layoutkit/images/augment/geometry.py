@@ -14,8 +14,8 @@ import numpy as np
 
 from ...errors import ArgumentError, ShapeError
 from ...memory import Array
+from ...planning.batch.random import RandomCrop
 from ...planning.centering import centered_start
-from ...planning.crops import RandomCrop
 from ..resize import opencv
 from .options import ANY, AUTO, NO_LIMIT, Options
 from .random import ImageRng, Slot

@@ -1,15 +1,13 @@
-"""The weights of resized samples, for the executors of every device.
+"""The tap tables of resized samples, for the executors of every device.
 
 A sample that is resized along an axis has, for each position of its window, the source positions
 (taps) that contribute to it, and their weights. A kernel of the CPU computes them in float64, as
-`kernels/cpu/resize_params.py` describes the tables. This module also decides which dtypes are
-averaged as floats; items of the others are moved from the nearest positions (`planning/resize.py`).
+`kernels/cpu/resize_params.py` describes the tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
@@ -17,18 +15,12 @@ import numpy as np
 
 from ._utils import fork
 from .buffers import empty_with_address
-from .errors import DtypeError
 from .kernels.cpu import resize_params as t
 from .memory import Array, data_pointer
-from .options import CollateOptions, ConvertOptions
-from .planning.epilogue import is_supported_dtype, kernel_dtype_name
-from .planning.plan import SupportsFloat16
 from .planning.resize import FILTERS, ResizeOptions
-from .spec import DType, dtype_kind
+from .spec import DType
 from .threads.pool import Job
 
-EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
-AVERAGED = (EXACT - {"b1"}) | {"f8"}
 RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
 WORK = 8  # the time of resampling a byte, in bytes converted
 
@@ -128,38 +120,3 @@ def axis_taps(
     is_tap = numbers < taps[:, None]
     positions = np.where(is_tap, firsts[:, None] + numbers, -1)
     return positions, np.where(is_tap, weights[:, : len(numbers)], 0)
-
-
-def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
-    """Return the conversion of resampled values, which are floats: integers are rounded."""
-    casting = "saturate" if dtype_kind(target) in "ui" else "unsafe"
-    return replace(options, dtype=target, casting=casting)
-
-
-def converted_options(
-    options: CollateOptions, shape: tuple[int, ...], source: DType, has_half: SupportsFloat16
-) -> ConvertOptions:
-    """Return the conversion of stacked windows of `shape`, of samples of the dtype `source`.
-
-    Windows that are resized, unless their items are moved, are floats.
-    """
-    convert, resize = options.convert, options.resize
-    if resize is None or moves_items(resize, source, has_half):
-        return convert
-    return options_of_floats(convert, convert.check_and_infer_dtype(shape, source)[1])
-
-
-def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
-    """Return True if items are moved, instead of averaged as floats.
-
-    Raises DtypeError unless samples of the dtype can be resized.
-    """
-    name = kernel_dtype_name(source) if is_supported_dtype(source, has_half) else ""
-    if resize.filter == "nearest":
-        return name not in EXACT
-    if name in AVERAGED:
-        return False
-    raise DtypeError(
-        f'samples have dtype {source}, which resize="{resize.filter}" does not average; convert '
-        'them to float32 first, or move pixels unchanged by resize="nearest"'
-    )

@@ -13,41 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.random import as_fractions, draw_below, hash64, make_key
-from .._utils.validation import as_int
-from ..errors import ArgumentError
-from ..layout.pattern import axis_name
-from ..memory import Array
-from ..normalize import CHANNEL
-from .centering import centered_start
-from .keywords import sizes_dict, sizes_text
+from ..._utils.random import as_fractions, draw_below, hash64, make_key
+from ..._utils.validation import as_int
+from ...errors import ArgumentError
+from ...layout.pattern import axis_name
+from ...memory import Array
+from ...normalize import CHANNEL
+from ..centering import centered_start
+from ..keywords import sizes_dict, sizes_text
+from .arguments import RANDOM, CropArgs, DrawnByAxis
 
-RANDOM = "random"  # marks a value that is drawn for each sample
 TRIES = 10  # crops that are drawn for a sample before the central one is taken
 DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides, top, left
 _WIDTHS = ("w", "width")  # the axes that flip="random" flips
-
-
-class DrawnByAxis(dict[str, Array]):
-    """Drawn values by axis, int64, one per sample or one for all, which are not checked again."""
-
-
-class CropArgs(NamedTuple):
-    """The arguments of one call that place windows; `crop` is of resized samples.
-
-    A user's values are unchecked; the values that a Collator draws are DrawnByAxis.
-    """
-
-    offset: Any = None
-    flip: Any = None
-    crop: Any = None
-
-    def completed(self, others: CropArgs) -> CropArgs:
-        """Return these arguments, with the values of `others` in place of None."""
-        if self.offset is self.flip is self.crop is None:
-            return others
-        pairs = zip(self, others, strict=True)
-        return CropArgs(*(other if own is None else own for own, other in pairs))
 
 
 class SourcePositions(NamedTuple):

@@ -9,11 +9,11 @@ from math import prod
 
 import numpy as np
 
-from ..errors import ShapeError
-from ..layout.parsing import Layout
-from ..layout.pattern import MAX_ELEMENTS, Pattern, check_rank
-from ..memory import Array
-from ..normalize import CHANNEL
+from ...errors import ShapeError
+from ...layout.parsing import Layout
+from ...layout.pattern import MAX_ELEMENTS, Pattern, check_rank
+from ...memory import Array
+from ...normalize import CHANNEL
 
 MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
 

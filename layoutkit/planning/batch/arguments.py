@@ -1,0 +1,207 @@
+"""The arguments of one call of a Collator: `indices=`, `offset=`, `flip=` and `crop=`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..._utils.validation import as_int, type_name
+from ...errors import ArgumentError, ShapeError
+from ...layout.pattern import axis_name
+from ...memory import Array
+from ...normalize import CHANNEL
+from ..keywords import sizes_dict, sizes_text
+
+if TYPE_CHECKING:
+    from ...options import CollateOptions
+
+FAR = 1 << 60  # elements; sums of two still fit 64 bits
+
+
+RANDOM = "random"  # marks a value that is drawn for each sample
+
+
+class DrawnByAxis(dict[str, Array]):
+    """Drawn values by axis, int64, one per sample or one for all, which are not checked again."""
+
+
+class CropArgs(NamedTuple):
+    """The arguments of one call that place windows; `crop` is of resized samples.
+
+    A user's values are unchecked; the values that a Collator draws are DrawnByAxis.
+    """
+
+    offset: Any = None
+    flip: Any = None
+    crop: Any = None
+
+    def completed(self, others: CropArgs) -> CropArgs:
+        """Return these arguments, with the values of `others` in place of None."""
+        if self.offset is self.flip is self.crop is None:
+            return others
+        pairs = zip(self, others, strict=True)
+        return CropArgs(*(other if own is None else own for own, other in pairs))
+
+
+PerSampleArgs: TypeAlias = dict[int, Array]
+
+
+def normalize_indices(indices: Any, count: int) -> Array:
+    """Return `indices` along the sample axis counted from 0; None selects all.
+
+    Raises
+    ------
+    ArgumentError
+        They are not a flat list or array of whole numbers.
+    ShapeError
+        An index is out of range.
+    """
+    if indices is None:
+        return np.arange(count)
+    numbers = _as_int_array(indices)
+    if numbers is None or numbers.ndim != 1:
+        raise _argument_error("indices", indices, "one list or array of whole numbers")
+    wrong = np.flatnonzero((numbers < -count) | (numbers >= count))
+    if wrong.size:
+        pos = int(wrong[0])
+        raise ShapeError(
+            f"indices[{pos}] is {numbers[pos]}, but the array has {count} samples; give "
+            f"indices from {-count} to {count - 1}"
+        )
+    return np.where(numbers < 0, numbers + count, numbers)
+
+
+def parse_offset_and_flip(
+    options: CollateOptions, places: Mapping[str, int], args: CropArgs, count: int
+) -> tuple[PerSampleArgs, PerSampleArgs]:
+    """Return `offset` and `flip` of one call; see `parse_per_sample`."""
+    if args.crop is not None:
+        raise ArgumentError(
+            f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
+            f"size of windows by axis, as in {sizes_text(args.crop)}"
+        )
+    if args.offset is args.flip is None:
+        return {}, {}
+    movable = places
+    if options.channels is not None:
+        movable = {name: axis for name, axis in places.items() if name != CHANNEL}
+    return (
+        parse_per_sample("offset", args.offset, movable, count),
+        parse_per_sample("flip", args.flip, places, count),
+    )
+
+
+def parse_per_sample(
+    arg_name: str, value: Any, places: Mapping[str, int], count: int
+) -> PerSampleArgs:
+    """Return the argument `crop`, `offset` or `flip` of one call as int64 arrays by axis.
+
+    An array has one value, or one per sample. Axes that are not named are omitted. `places` are the
+    axes that may be named.
+
+    Raises
+    ------
+    ArgumentError
+        The argument is malformed, or names an axis that samples do not have.
+    ShapeError
+        The number of values is not `count`.
+    """
+    if value is None:
+        return {}
+    if type(value) is DrawnByAxis:
+        return {places[name]: values for name, values in value.items()}
+    if isinstance(value, str) and value == RANDOM:
+        raise ArgumentError(
+            f'{arg_name}="random" is an option of a Collator: Collator(..., {arg_name}="random")'
+        )
+    by_axis = {value: True} if arg_name == "flip" and isinstance(value, str) else value
+    if not isinstance(by_axis, Mapping):
+        forms = {
+            "flip": 'an axis, such as "w", or a dict, such as {"w": [True, False]}',
+            "offset": 'a dict, such as {"h": 0, "w": [4, 7]}',
+            "crop": f"a dict, such as {sizes_dict(value)}",
+        }
+        raise ArgumentError(f"{arg_name}={value!r}; it must be {forms[arg_name]}")
+    parse = _parse_flags if arg_name == "flip" else _parse_positions
+    return {
+        _crop_axis(arg_name, value, name, places): parse(f"{arg_name}[{name!r}]", values, count)
+        for name, values in by_axis.items()
+    }
+
+
+def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
+    axis = places.get(axis_name(name)) if isinstance(name, str) else None
+    if axis is None:
+        raise ArgumentError(
+            f"{arg_name}={value!r}, but samples cannot be cropped or flipped along "
+            f"{name!r}; the axes are {', '.join(places)}"
+        )
+    return axis
+
+
+def _parse_positions(arg_name: str, value: Any, count: int) -> Array:
+    if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
+        return value if value.flags.aligned else value.copy()
+    number = as_int(value)
+    if number is None or abs(number) <= FAR:
+        numbers = _as_int_array(value) if number is None else np.array(number, np.int64)
+        if numbers is not None and numbers.ndim <= 1:
+            _check_count(arg_name, numbers, count)
+            return numbers
+    raise _argument_error(arg_name, value, "a whole number, or one for each sample")
+
+
+def _parse_flags(arg_name: str, value: Any, count: int) -> Array:
+    if value is True or value is False:
+        return np.array(value, np.int64)
+    flags = _as_array(value)
+    if flags is None:
+        raise _argument_error(arg_name, value, "a bool, or one for each sample")
+    flags = flags.astype(bool) if flags.shape == (0,) else flags
+    if flags.dtype.kind != "b" or flags.ndim > 1:
+        raise _argument_error(arg_name, value, "a bool, or one for each sample")
+    _check_count(arg_name, flags, count)
+    return flags.astype(np.int64)
+
+
+def _check_count(arg_name: str, values: Array, count: int) -> None:
+    if values.ndim and len(values) != count:
+        raise ShapeError(
+            f"{arg_name} has {len(values)} values for {count} samples; give one "
+            "for each, or one for all"
+        )
+
+
+def _as_array(values: Any) -> Array | None:
+    """Return an array of `values`, or None if they cannot be read as one."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: abstract tensors
+        return None
+
+
+def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
+    """Return the error for an invalid argument, which may be a traced or device array."""
+    first = next(iter(value), None) if isinstance(value, list | tuple) else value
+    if not hasattr(first, "dtype") or _as_array(first) is not None:
+        return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
+    return ArgumentError(
+        f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on "
+        "another device, or is abstract while a function is compiled. Give numbers or lists of "
+        "them, and make batches outside of compiled functions if the numbers change between calls"
+    )
+
+
+def _as_int_array(values: Any) -> Array | None:
+    """Return an array of ints, or None for anything else."""
+    numbers = _as_array(values)
+    if numbers is None:
+        return None
+    if numbers.size == 0 and isinstance(values, list | tuple | range):
+        return numbers.astype(np.int64)
+    listed = isinstance(values, list | tuple)
+    if numbers.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
+        return None
+    return numbers.astype(np.int64) if numbers.dtype.kind == "i" or (numbers <= FAR).all() else None

@@ -1,0 +1,280 @@
+"""The memory of a batch of windows, and the roles of the axes of a sample.
+
+A `BatchLayout` describes a batch of a number of windows of one size and dtype: the conversion of
+one window, the memory layout of the batch, and the conversion of the whole batch afterwards, if
+any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..._utils import late
+from ...errors import DtypeError, ShapeError
+from ...layout.parsing import Layout
+from ...layout.pattern import Pattern, Permutation
+from ...memory import Array, contiguous_strides
+from ...normalize import CHANNEL
+from ...spec import CPU, DType
+from ..loops import byte_strides
+from ..padding import Padding
+from ..plan import Part, Plan, SupportsFloat16, make_single_plan
+from .samples import SampleAxes
+
+if TYPE_CHECKING:
+    from ...options import CollateOptions, ConvertOptions
+    from ..resize import ResizeOptions
+
+
+def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+    """Raise unless all samples, of these shapes and dtypes, have one rank and dtype."""
+    shape, dtype = facts[0]
+    for number, (other_shape, other_dtype) in enumerate(facts):
+        if other_dtype != dtype:
+            raise DtypeError(
+                f"sample {number} has dtype {other_dtype}, but sample 0 has {dtype}; give "
+                "samples of one dtype"
+            )
+        if len(other_shape) != len(shape):
+            raise ShapeError(
+                f"sample {number} has {len(other_shape)} axes, but sample 0 has {len(shape)}; give "
+                "samples of one rank"
+            )
+
+
+class BatchLayout(NamedTuple):
+    """The memory of a batch of windows of one size, and the conversion of a window into it.
+
+    options     the conversion of one window, to memory in which every letter is an axis
+    plan        the plan of the conversion of all stacked windows
+    window      the sizes of a window
+    shape, dtype, strides    of the memory, which is the batch unless there is a `post_conversion`
+    step        the stride of the sample axis in that memory
+    sample_region      the shape and strides of one window in that memory
+    post_conversion    the conversion of the memory to the batch, None if it is the batch
+    """
+
+    options: ConvertOptions
+    plan: Plan
+    window: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...]
+    step: int
+    sample_region: Part
+    post_conversion: ConvertOptions | None
+
+
+class Collation(NamedTuple):
+    """The plan of a batch, for `print`; `plans` has the plan of each kind of windows."""
+
+    layout: BatchLayout
+    samples: int
+    plans: tuple[Plan, ...]
+    resize: ResizeOptions | None = None
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        plan = self.layout.plan
+        html: str = late.load("drawing").notebook_html(str(self), plan.pattern, plan.move)
+        return html
+
+    def __str__(self) -> str:
+        plan = self.layout.plan
+        post_conversion = self.layout.post_conversion
+        lines = [f"{plan.pattern}: {plan.source} -> {plan.target}"]
+        kinds = Counter(window_plan.kernel for window_plan in self.plans)
+        shown = ", ".join(f"{kernel} ({count})" for kernel, count in kinds.items())
+        kinds_text = f"{len(self.plans)} kind{'s' if len(self.plans) != 1 else ''}"
+        lines.append(f"  samples   {self.samples}, in {kinds_text} of windows: {shown}")
+        if self.resize is not None:
+            shown = ", ".join(f"{k}={v!r}" for k, v in self.resize.keywords().items())
+            lines.append(f"  resize    {shown}: rows, then columns of blocks, as float32")
+        if post_conversion is not None:
+            lines.append("  before    windows are gathered as they are, and converted as one batch")
+        lines += str(plan).splitlines()[1:]
+        return "\n".join(lines)
+
+
+def make_batch_layout(
+    options: CollateOptions,
+    axes: SampleAxes,
+    count: int,
+    window: tuple[int, ...],
+    source: DType,
+    out: Any,
+    has_half: SupportsFloat16,
+) -> BatchLayout:
+    """Return the memory layout of a batch.
+
+    Raises what converting the stacked windows would raise.
+    """
+    convert = options.convert
+    pattern = axes.pattern
+    if options.fill is not None:
+        fill_array_of(options, axes, window, source)  # raises its errors
+    sizes = list(window)
+    sizes.insert(pattern.source.groups.index(options.letter), count)
+    shape = tuple(sizes)
+    move = pattern.resolve(shape, convert.sizes)
+    batch_options = replace(convert, pattern=pattern)
+    plan = make_single_plan(
+        batch_options, shape, contiguous_strides(shape, source), source, CPU, out, has_half
+    )
+    target = plan.target.shape
+    dtype = plan.target.dtype
+    strides = contiguous_strides(target, dtype) if out is None else tuple(out.strides)
+    steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
+    strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
+    if _needs_post_conversion(options, move, plan, strides_by_letter):
+        return _unconverted_layout(options, axes, move, plan, window, source)
+    sample = _sample_pattern(axes, move, options.letter, move.target_axes)
+    one = replace(convert, pattern=sample, sizes=_folded_sizes(axes, move), device=None)
+    part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
+    return BatchLayout(
+        one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
+    )
+
+
+def _needs_post_conversion(
+    options: CollateOptions, move: Permutation, plan: Plan, steps: dict[str, int]
+) -> bool:
+    """Return whether converting windows one by one is impossible or slow."""
+    formula = options.convert.formula
+    letter = options.letter
+    if (
+        plan.before is not None
+        or plan.after is not None
+        or options.convert.device not in (None, CPU)
+    ):
+        return True
+    if formula is not None and formula.per_channel and formula.letter(move) == letter:
+        return True
+    sizes = dict(zip(move.target_axes, move.target_sizes, strict=True))
+    nearest = min((abs(step) for axis, step in steps.items() if sizes[axis] > 1), default=0)
+    return sizes[letter] > 1 and abs(steps[letter]) == nearest
+
+
+def _unconverted_layout(
+    options: CollateOptions,
+    axes: SampleAxes,
+    move: Permutation,
+    plan: Plan,
+    window: tuple[int, ...],
+    source: DType,
+) -> BatchLayout:
+    """Return the layout of unconverted windows, whose stack is converted afterwards."""
+    size = dict(zip(move.axes, move.sizes, strict=True))
+    letters = options.letter + axes.sample.letters
+    shape = tuple(size[letter] for letter in letters)
+    strides = contiguous_strides(shape, source)
+    strides_by_letter = dict(zip(letters, strides, strict=True))
+    sample = _sample_pattern(axes, move, options.letter, letters)
+    plain = replace(
+        options.convert,
+        pattern=sample,
+        dtype=None,
+        formula=None,
+        casting="same_kind",
+        device=None,
+        sizes=_folded_sizes(axes, move),
+    )
+    names = move.source.names + move.target.names
+    stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
+    post_conversion = replace(options.convert, pattern=stacked, sizes={})
+    part = _window_part(move, options.letter, letters, strides_by_letter, source)
+    return BatchLayout(
+        plain, plan, window, shape, source, strides, strides[0], part, post_conversion
+    )
+
+
+def _window_part(
+    move: Permutation, letter: str, letters: str, steps: dict[str, int], dtype: DType
+) -> Part:
+    """Return the shape and strides of one window in memory with these axes."""
+    sizes = dict(zip(move.axes + move.target_axes, move.sizes + move.target_sizes, strict=True))
+    sample_letters = [axis for axis in letters if axis != letter]
+    return Part(
+        tuple(sizes[x] for x in sample_letters), tuple(steps[x] for x in sample_letters), dtype
+    )
+
+
+def _sample_pattern(axes: SampleAxes, move: Permutation, letter: str, letters: Any) -> Pattern:
+    """Return the conversion of one window to memory in which every letter is an axis."""
+    names = move.source.names + move.target.names
+    unfolded = Layout(tuple(axis for axis in letters if axis != letter), names)
+    return Pattern(Layout(axes.sample.groups, names), unfolded, axes.pattern.text)
+
+
+def _folded_sizes(axes: SampleAxes, move: Permutation) -> dict[str, int]:
+    """Return the sizes of the axes that samples fold, by name."""
+    folded = "".join(group for group in axes.sample.groups if len(group) > 1)
+    sizes = zip(move.axes, move.sizes, strict=True)
+    return {move.source.name(axis): size for axis, size in sizes if axis in folded}
+
+
+def fill_array_of(
+    options: CollateOptions, axes: SampleAxes, window: tuple[int, ...], source: DType
+) -> Array:
+    """Return the fill values in the dtype of samples: one, or one per channel of a window."""
+    values = options.fill or (0,)
+    padding = Padding((), (), values)
+    if options.channels is not None:
+        if len(values) > 1 and max(options.channels) >= len(values):
+            raise ShapeError(
+                f"fill has {len(values)} values, but channels has {max(options.channels)}, counted "
+                "from 0; give one for each channel of a sample"
+            )
+        pixel = padding.pixel(source, len(values))
+        return pixel[list(options.channels)] if len(values) > 1 else pixel
+    sizes = zip(axes.sample.named, window, strict=True)
+    channel_sizes = [size for names, size in sizes if names == (CHANNEL,)]
+    folded = CHANNEL in map(axes.sample.name, axes.sample.letters) and not channel_sizes
+    return padding.pixel(
+        source, channel_sizes[0] if channel_sizes else len(values) if folded else None
+    )
+
+
+class AxisRoles(NamedTuple):
+    """The letters of the axes of a sample, by their role when it is resized on a CPU.
+
+    columns     the resized axis with the smallest stride
+    rows        the axis whose neighbors are resampled together, resized if there are several
+    inner       axes within a column
+    outer       all others, outermost first
+
+    A sample without rows or columns has one row or column, whose letter is "".
+    """
+
+    outer: str
+    rows: str
+    columns: str
+    inner: str
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The axes that have tap tables, in the order of the kernel's arguments."""
+        return (*self.outer, self.rows, self.columns)
+
+
+def assign_roles(
+    order: str, resized: str, sizes: Mapping[str, int], single: str, lanes: int
+) -> AxisRoles:
+    """Return the roles of the axes `order`, which are in the order of a sample's memory.
+
+    `sizes` belong to the window; `single` are the axes that cannot be rows. If one axis is resized
+    and at least `lanes` elements are within it, it becomes the rows.
+    """
+    last = max(map(order.index, resized))
+    before, column, inner = order[:last], order[last], order[last + 1 :]
+    if len(resized) == 1 and prod(sizes[x] for x in inner) >= lanes:
+        return AxisRoles(before, column, "", inner)
+    rows = [x for x in before if x in resized] or [x for x in before if x not in single]
+    row = rows[-1] if rows else ""
+    return AxisRoles("".join(x for x in before if x != row), row, column, inner)
