@@ -1,15 +1,11 @@
-"""Draw benchmark results with matplotlib.
-
-The chart of `layoutkit bench` shows the share of the limit that each row and library reaches. The
-chart of `layoutkit bench --loop` has one panel per situation, with sizes on the x axis.
-"""
+"""Draw the share of the limit that each row and library reaches, with matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .results import ALL, NUMPY, ONE, TORCH, LoopResult, Result
+from .results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,74 +122,3 @@ def _add_texts(axes: Axes, about: Mapping[str, Any]) -> None:
     axes.annotate(
         note, (0, 0), (0, -22), "axes fraction", "offset points", fontsize=7, color=PALE, va="top"
     )
-
-
-_PANELS_PER_ROW = 4
-_LINES = {ALL: ("o", "#2a7f9e"), NUMPY: PEERS["NumPy"], TORCH: PEERS["torch"]}
-
-
-def draw_loop(path: str, results: Sequence[LoopResult], about: Mapping[str, Any]) -> None:
-    """Draw medians relative to one thread's median; the suffix of `path` selects the format."""
-    from matplotlib.figure import Figure
-
-    situations = list(dict.fromkeys(result.situation for result in results))
-    rows = max(1, -(-len(situations) // _PANELS_PER_ROW))
-    figure = Figure(figsize=(3 * _PANELS_PER_ROW, 1.2 + 2.3 * rows), dpi=150, layout="constrained")
-    panels = figure.subplots(rows, _PANELS_PER_ROW, sharex=True, sharey=True, squeeze=False).flat
-    handles_by_name: dict[str, Any] = {}
-    for situation, panel in zip(situations, panels, strict=False):
-        _draw_panel(panel, situation, [r for r in results if r.situation == situation])
-        handles, names = panel.get_legend_handles_labels()
-        handles_by_name.update(zip(names, handles, strict=True))
-    for panel in panels:  # hide the unused panels
-        panel.set_axis_off()
-    figure.legend(
-        list(handles_by_name.values()),
-        list(handles_by_name),
-        loc="outside upper right",
-        ncols=4,
-        frameon=False,
-    )
-    figure.suptitle(_title(about), fontsize=8, color=PALE, x=0.01, ha="left")
-    figure.savefig(path, facecolor="white")
-
-
-def _draw_panel(axes: Axes, situation: str, results: Sequence[LoopResult]) -> None:
-    from matplotlib.ticker import NullLocator
-
-    axes.set_title(situation, fontsize=9, loc="left", color=INK)
-    axes.axhline(1, color=INK, lw=0.8, zorder=1)
-    for name, (marker, colour) in _LINES.items():
-        points = _points(results, name)
-        if points:
-            x, y = zip(*points, strict=True)
-            axes.plot(x, y, marker=marker, ms=3.5, lw=1.2, color=colour, label=name, zorder=3)
-    _mark_misses(axes, results)
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_locator(NullLocator())
-    axes.grid(True, color=GRID, lw=0.6, zorder=0)
-    axes.tick_params(labelsize=7, colors=INK)
-    for side in axes.spines.values():
-        side.set_visible(False)
-
-
-def _mark_misses(axes: Axes, results: Sequence[LoopResult]) -> None:
-    points = _points([result for result in results if result.missed], ALL)
-    if points:
-        x, y = zip(*points, strict=True)
-        axes.scatter(x, y, s=60, facecolors="none", edgecolors=GOAL, label="misses", zorder=4)
-
-
-def _points(results: Sequence[LoopResult], name: str) -> list[tuple[float, float]]:
-    """Return the size and the ratio to one thread of each result that has both columns."""
-    ratios = [(result.megabytes, result.ratio(name, ONE)) for result in results]
-    return [(megabytes, ratio) for megabytes, ratio in ratios if ratio is not None]
-
-
-def _title(about: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    machine = f"{about['cpu']}, {about['threads']} threads"
-    subject = "Time of one call relative to one thread (medians), by MB read"
-    return f"{subject}\n{about['date'][:10]}, {machine}, {versions}"

@@ -349,11 +349,10 @@ def device_peers(device: Cuda) -> list[Peer]:
     return peers
 
 
-class CuPy:
+class CuPy(Peer):
     """The CuPy peer: `copyto` of a transposed view, and one kernel for each formula or sum."""
 
     name = "CuPy"
-    spin_seconds = 0.0
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy

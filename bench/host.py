@@ -243,14 +243,3 @@ def set_passive_wait_policy() -> str:
         f"{WAIT_POLICY}=passive: otherwise OpenMP threads (torch's) spin for milliseconds after "
         "each call and slow down the next variant."
     )
-
-
-def describe_wait_policy() -> str:
-    """Return a description of OMP_WAIT_POLICY in the environment."""
-    policy = os.environ.get(WAIT_POLICY)
-    if policy is None:
-        return (
-            f"{WAIT_POLICY} is not set: OpenMP threads (torch's) spin after each operation, "
-            "as they do by default."
-        )
-    return f"{WAIT_POLICY}={policy}, as set in the environment. By default OpenMP threads spin."

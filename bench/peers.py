@@ -1,9 +1,9 @@
 """Conversions of the benchmark rows with other libraries, each in the fastest way that it offers.
 
 Each library writes into an existing output (`into`), as layoutkit does; `fresh` does the conversion
-as users usually write it, with a new output for each call. Both return None for a row that the
-library does not support. `available` omits libraries that are not installed, and HPTT unless the
-environment names it, and sets the libraries' number of threads to layoutkit's.
+as users usually write it, with a new output for each call. `available` omits libraries that are not
+installed, and HPTT unless the environment names it, and sets the libraries' number of threads to
+layoutkit's.
 
 `--others` adds compilers and training pipelines. XLA under `jax.jit` and `torch.compile` (inductor)
 compile a program for each row, which takes seconds. timm and albumentations support one row, images
@@ -13,8 +13,6 @@ HPTT, the High-Performance Tensor Transposition library, is used through its C i
 Python package: build `libhptt.so` from github.com/springer13/hptt, and set the environment variable
 `LAYOUTKIT_HPTT` to its path. Its C functions transpose float32 and float64; every call plans by an
 estimate, because the interface has no other way.
-
-NVIDIA DALI's crop_mirror_normalize is used on the CPU; it does not need a GPU.
 """
 
 from __future__ import annotations
@@ -25,133 +23,52 @@ from ctypes import CDLL, POINTER, c_double, c_float, c_int, c_void_p
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
-
-import layoutkit
 
 from ..errors import ArgumentError
 from ..spec import as_dtype
 from .host import Array, Call
-from .rows import MEAN, SCALE, STD, Row
-
-if TYPE_CHECKING:
-    from .collating import CollateCase
+from .rows import Row
 
 
-HPTT_VARIABLE = "LAYOUTKIT_HPTT"
-_FUNCTIONS = {"float32": ("sTensorTranspose", c_float), "float64": ("dTensorTranspose", c_double)}
-_ROW_MAJOR = 1  # order of sizes and axes, as in NumPy
-
-
-def load_hptt(threads: int) -> Hptt | None:
-    """Return HPTT if the environment names its library, else None.
-
-    Raises
-    ------
-    ArgumentError
-        The file is not a library with HPTT's functions.
-    """
-    path = os.environ.get(HPTT_VARIABLE)
-    return Hptt(path, threads) if path else None
-
-
-class Hptt:
-    """The HPTT peer: transposition of one float32 or float64 array."""
-
-    name = "HPTT"
-    spin_seconds = 0.01  # its OpenMP threads spin like torch's
-
-    def __init__(self, path: str, threads: int) -> None:
-        library = _load_library(path)
-        self.version = Path(path).name  # the library has no version function
-        self._threads = threads
-        self._functions = {
-            dtype: _declare_function(library, path, name, scalar)
-            for dtype, (name, scalar) in _FUNCTIONS.items()
-        }
-
-    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call that transposes into `out`, or None for an unsupported row."""
-        function = self._functions.get(row.dtype)
-        if row.kind not in ("move", "call") or row.dtype != row.to_dtype or function is None:
-            return None
-        return partial(self._transpose, function, row.order(row.sources[0]), sources[0], out)
-
-    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that transposes into a new array, or None for an unsupported row."""
-        function = self._functions.get(row.dtype)
-        if row.kind not in ("move", "call") or function is None:
-            return None
-        order = row.order(row.sources[0])
-        shape = row.shape(row.target)
-
-        def call() -> Array:
-            out = np.empty(shape, row.dtype)
-            self._transpose(function, order, sources[0], out)
-            return out
-
-        return call
-
-    def _transpose(self, function: Any, order: Sequence[int], source: Array, out: Array) -> None:
-        integers = c_int * len(order)
-        read = (1.0, source.ctypes.data, integers(*source.shape), None)
-        write = (0.0, out.ctypes.data, None)
-        function(integers(*order), len(order), *read, *write, self._threads, _ROW_MAJOR)
-
-
-def _load_library(path: str) -> CDLL:
-    try:
-        # An absolute path, because the system would search its own folders for a bare name.
-        return CDLL(str(Path(path).absolute()))
-    except OSError as error:
-        raise ArgumentError(
-            f"{HPTT_VARIABLE}: {path} cannot be loaded ({error}); give the path of libhptt.so, or "
-            "unset the variable"
-        ) from error
-
-
-def _declare_function(library: CDLL, path: str, name: str, scalar: Any) -> Any:
-    """Return the C function `name` with its argument types; alpha and beta are of type `scalar`."""
-    try:
-        function = library[name]
-    except AttributeError as error:
-        raise ArgumentError(
-            f"{HPTT_VARIABLE}: {path} has no {name}, so it is not HPTT; give the path of libhptt.so"
-        ) from error
-    sizes = POINTER(c_int)
-    read = (scalar, c_void_p, sizes, sizes)
-    write = (scalar, c_void_p, sizes)
-    function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
-    function.restype = None
-    return function
-
-
-class Peer(Protocol):
+class Peer:
     """A library that supports some of the rows."""
 
-    name: str
-    version: str
-    spin_seconds: float  # see protocol.Variant
+    name = ""
+    version = ""
+    spin_seconds = 0.0  # see protocol.Variant
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call that writes the row's result into `out`."""
+        """Return a call that writes the result into `out`; None for an unsupported row."""
+        return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that returns the row's result in new memory."""
+        """Return a call that returns the result in new memory; None for an unsupported row."""
+        return None
 
 
 def available(threads: int) -> list[Peer]:
     """Return the installed libraries, NumPy first; raise ArgumentError for an invalid HPTT path."""
-    peers: list[Peer] = [NumPy()]
-    hptt_peer = load_hptt(threads)
-    for peer_class in (TorchPeer, OpenCV):
+    path = os.environ.get(HPTT_VARIABLE)
+    hptt = [Hptt(path, threads)] if path else []
+    return [*_installed((NumPy, TorchPeer, OpenCV), threads), *hptt]
+
+
+def optional_peers(threads: int) -> list[Peer]:
+    """Return the compilers and training pipelines that are installed."""
+    return _installed((XlaJit, TorchCompile, Timm, Albumentations), threads)
+
+
+def _installed(classes: Sequence[Callable[[int], Peer]], threads: int) -> list[Peer]:
+    peers: list[Peer] = []
+    for peer_class in classes:
         try:
             peers.append(peer_class(threads))
         except ImportError:
             continue
-    return peers if hptt_peer is None else [*peers, hptt_peer]
+    return peers
 
 
 def factor_and_term(row: Row) -> tuple[Array, Array]:
@@ -163,21 +80,30 @@ def factor_and_term(row: Row) -> tuple[Array, Array]:
     return factor.astype(np.float32), term.astype(np.float32)
 
 
-class NumPy:
+def transposed_views(row: Row, sources: Sequence[Array]) -> list[Any]:
+    """Return views of the sources with their axes in the target's order."""
+    pairs = zip(row.sources, sources, strict=True)
+    return [source.transpose(row.order(layout)) for layout, source in pairs]
+
+
+# ---- libraries of arrays -------------------------------------------------------------------
+
+
+class NumPy(Peer):
     """The NumPy peer: `copyto` of transposed views; formulas and sums in place."""
 
     name = "NumPy"
     version = np.__version__
-    spin_seconds = 0.0
+
+    def __init__(self, threads: int = 1) -> None:
+        """Accept the number of threads as other peers do; NumPy uses one."""
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
         """Return a call that copies, computes or sums into `out`."""
         views = transposed_views(row, sources)
         if row.kind == "fused":
             return self._fused(row, views[0], out)
-        if row.kind == "accumulate":
-            return lambda: self._accumulate(views, out)
-        return lambda: np.copyto(out, views[0])
+        return partial(self._sum, views, out)  # of one view: a copy
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call that allocates its result."""
@@ -186,12 +112,10 @@ class NumPy:
             factor, term = factor_and_term(row)
             dtype = as_dtype(row.to_dtype)
             return lambda: (views[0] * factor + term).astype(dtype, order="C")
-        if row.kind == "accumulate":
-            return lambda: np.ascontiguousarray(sum(views[1:], views[0]))
-        return lambda: np.ascontiguousarray(views[0])
+        return lambda: np.ascontiguousarray(sum(views[1:], views[0]))
 
     @staticmethod
-    def _accumulate(views: Sequence[Array], out: Array) -> None:
+    def _sum(views: Sequence[Array], out: Array) -> None:
         np.copyto(out, views[0])
         for view in views[1:]:
             np.add(out, view, out=out)
@@ -212,7 +136,7 @@ class NumPy:
         return call
 
 
-class TorchPeer:
+class TorchPeer(Peer):
     """The torch peer: `copy_` of a permuted tensor; formulas and sums in place, eager."""
 
     name = "torch"
@@ -231,20 +155,21 @@ class TorchPeer:
         target = self._tensor(out)
         if row.kind == "fused":
             return self._fused(row, views[0], target)
-        if row.kind == "accumulate":
-            return lambda: self._accumulate(views, target)
-        return lambda: target.copy_(views[0])
+        return partial(self._sum, views, target)  # of one view: a copy
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call that allocates its result."""
         views = self._views(row, sources)
-        if row.kind == "fused":
-            factor, term = self._constants(row)
-            dtype = getattr(self._torch, row.to_dtype)
-            return lambda: (views[0].float() * factor + term).to(dtype).contiguous()
-        if row.kind == "accumulate":
-            return lambda: sum(views[1:], views[0]).contiguous()
-        return lambda: views[0].contiguous()
+        expression = self._expression(row)
+        return lambda: expression(*views).contiguous()
+
+    def _expression(self, row: Row) -> Callable[..., Any]:
+        """Return the formula or the sum as a function of views."""
+        if not row.formula:
+            return lambda *views: sum(views[1:], views[0])
+        factor, term = self._constants(row)
+        dtype = getattr(self._torch, row.to_dtype)
+        return lambda view: (view.float() * factor + term).to(dtype)
 
     def _tensor(self, array: Array) -> Any:
         if array.dtype.name == "bfloat16":  # torch.from_numpy does not support it
@@ -260,7 +185,7 @@ class TorchPeer:
         return [self._tensor(source).permute(row.order(layout)) for layout, source in pairs]
 
     @staticmethod
-    def _accumulate(views: Sequence[Any], target: Any) -> None:
+    def _sum(views: Sequence[Any], target: Any) -> None:
         target.copy_(views[0])
         for view in views[1:]:
             target.add_(view)
@@ -281,15 +206,14 @@ class TorchPeer:
         return call
 
 
-class OpenCV:
+class OpenCV(Peer):
     """The OpenCV peer: `blobFromImagesWithParams` for normalised images, `transpose` for matrices.
 
     `transposeND` supports all moves, but is not measured: it copies one element at a time, and was
-    5 and 8 times slower than NumPy in two tests.
+    5 and 8 times slower than NumPy in two tests. OpenCV's threads sleep within 0.1 ms.
     """
 
     name = "OpenCV"
-    spin_seconds = 0.0  # its threads sleep within 0.1 ms
 
     def __init__(self, threads: int) -> None:
         import cv2
@@ -335,39 +259,86 @@ class OpenCV:
         return params
 
 
-def transposed_views(row: Row, sources: Sequence[Array]) -> list[Array]:
-    """Return views of the sources with their axes in the target's order."""
-    pairs = zip(row.sources, sources, strict=True)
-    return [source.transpose(row.order(layout)) for layout, source in pairs]
+# ---- HPTT ----------------------------------------------------------------------------------
+
+HPTT_VARIABLE = "LAYOUTKIT_HPTT"
+_FUNCTIONS = {"float32": ("sTensorTranspose", c_float), "float64": ("dTensorTranspose", c_double)}
+_ROW_MAJOR = 1  # order of sizes and axes, as in NumPy
 
 
-def optional_peers(threads: int) -> list[Peer]:
-    """Return the compilers and training pipelines that are installed."""
-    peers: list[Peer] = []
-    classes: tuple[Callable[[int], Peer], ...] = (XlaJit, TorchCompile, Timm, Albumentations)
-    for peer_class in classes:
+class Hptt(Peer):
+    """The HPTT peer: transposition of one float32 or float64 array.
+
+    Raises ArgumentError for a path that is not a library with HPTT's functions.
+    """
+
+    name = "HPTT"
+    spin_seconds = TorchPeer.spin_seconds
+
+    def __init__(self, path: str, threads: int) -> None:
+        self.version = Path(path).name  # the library has no version function
+        self._threads = threads
         try:
-            peers.append(peer_class(threads))
-        except ImportError:
-            continue
-    return peers
+            # An absolute path, because the system would search its own folders for a bare name.
+            library = CDLL(str(Path(path).absolute()))
+            self._functions = {
+                dtype: _declare(library[name], scalar)
+                for dtype, (name, scalar) in _FUNCTIONS.items()
+            }
+        except (OSError, AttributeError) as error:
+            raise ArgumentError(
+                f"{HPTT_VARIABLE}: {path} cannot be loaded as HPTT ({error}); give the path of "
+                "libhptt.so, or unset the variable"
+            ) from error
+
+    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
+        """Return a call that transposes into `out`, or None for an unsupported row."""
+        return partial(self._transpose, row, sources[0], out) if self._supports(row) else None
+
+    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
+        """Return a call that transposes into a new array, or None for an unsupported row."""
+        if not self._supports(row):
+            return None
+        shape = row.shape(row.target)
+        return lambda: self._transpose(row, sources[0], np.empty(shape, row.dtype))
+
+    def _supports(self, row: Row) -> bool:
+        is_move = row.kind in ("move", "call") and row.dtype == row.to_dtype
+        return is_move and row.dtype in self._functions
+
+    def _transpose(self, row: Row, source: Array, out: Array) -> Array:
+        order = row.order(row.sources[0])
+        integers = c_int * len(order)
+        read = (1.0, source.ctypes.data, integers(*source.shape), None)
+        write = (0.0, out.ctypes.data, None)
+        sizes = integers(*order), len(order)
+        self._functions[row.dtype](*sizes, *read, *write, self._threads, _ROW_MAJOR)
+        return out
 
 
-class XlaJit:
+def _declare(function: Any, scalar: Any) -> Any:
+    """Return a C function with its argument types; alpha and beta are of type `scalar`."""
+    sizes = POINTER(c_int)
+    read = (scalar, c_void_p, sizes, sizes)
+    write = (scalar, c_void_p, sizes)
+    function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
+    function.restype = None
+    return function
+
+
+# ---- compilers and training pipelines ------------------------------------------------------
+
+
+class XlaJit(Peer):
     """The XLA peer: one function under `jax.jit`; each call waits for its new array."""
 
     name = "XLA jit"
-    spin_seconds = 0.0
 
     def __init__(self, threads: int) -> None:
         import jax
 
         self._jax = jax
         self.version = jax.__version__
-
-    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return None, because JAX arrays are immutable."""
-        return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call of the compiled function."""
@@ -411,19 +382,12 @@ class TorchCompile(TorchPeer):
 
         return self._compiled(compute, *self._views(row, sources))
 
-    def _expression(self, row: Row) -> Callable[..., Any]:
-        if not row.formula:
-            return lambda *views: sum(views[1:], views[0])
-        factor, term = self._constants(row)
-        dtype = getattr(self._torch, row.to_dtype)
-        return lambda view: (view.float() * factor + term).to(dtype)
-
     def _compiled(self, function: Callable[..., Any], *arguments: Any) -> Call:
         compiled = self._torch.compile(function, dynamic=False)
         return lambda: compiled(*arguments)
 
 
-class Timm:
+class Timm(Peer):
     """The timm peer: its collate function and the arithmetic of its PrefetchLoader, on the CPU."""
 
     name = "timm"
@@ -438,10 +402,6 @@ class Timm:
         self._loader = PrefetchLoader
         self._collate = fast_collate
         self.version = version("timm")
-
-    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return None, because timm allocates its batches."""
-        return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call that collates and normalises images for a model; None for other rows."""
@@ -462,11 +422,10 @@ class Timm:
         return call
 
 
-class Albumentations:
+class Albumentations(Peer):
     """The albumentations peer: `Normalize` and `ToTensorV2` for each image, and `torch.stack`."""
 
     name = "albumentations"
-    spin_seconds = 0.0
 
     def __init__(self, threads: int) -> None:
         import albumentations
@@ -478,10 +437,6 @@ class Albumentations:
         self._to_tensor = ToTensorV2
         self._stack = torch.stack
         self.version = albumentations.__version__
-
-    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return None, because albumentations allocates its results."""
-        return None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
         """Return a call that normalises and stacks images for a model; None for other rows."""
@@ -496,62 +451,3 @@ class Albumentations:
 def _is_model_input(row: Row) -> bool:
     """Return True if the row converts images to the float32 planes that a model expects."""
     return row.kind == "fused" and row.pattern == "bhwc->bchw" and row.to_dtype == "float32"
-
-
-Turn = dict[str, Any]
-
-
-def dali_pipeline(case: CollateCase, expected: Array) -> Callable[[Turn], Any] | None:
-    """Return a function that makes the batch of a turn with DALI, or None if DALI cannot.
-
-    `expected` is the batch of the first turn; DALI's batch is compared with it.
-    """
-    try:
-        from nvidia.dali import fn, pipeline_def, types
-    except ImportError:
-        return None
-    dali_dtype = {"float32": types.FLOAT, "uint8": types.UINT8}.get(str(expected.dtype))
-    if dali_dtype is None or case.to not in ("bchw", "bhwc") or case.more or not case.window:
-        return None
-    count = len(case.samples)
-    inputs = dict[str, list[Any]]()
-    normalization = {"mean": [m / SCALE for m in MEAN], "std": [s / SCALE for s in STD]}
-
-    def input_source(name: str) -> Callable[[], list[Any]]:
-        return lambda: inputs[name]
-
-    def pipeline() -> Any:
-        images = fn.external_source(lambda: case.samples, batch=True, layout="HWC", no_copy=True)
-        x, y, flip = (fn.external_source(input_source(name), batch=True) for name in "xyw")
-        return fn.crop_mirror_normalize(
-            images,
-            crop=tuple(case.window.values()),
-            crop_pos_x=x,
-            crop_pos_y=y,
-            mirror=flip,
-            dtype=dali_dtype,
-            output_layout=case.to[1:].upper(),
-            **(normalization if case.keywords else {}),
-        )
-
-    pipe = pipeline_def(
-        batch_size=count,
-        num_threads=layoutkit.get_num_threads(),
-        device_id=None,
-        prefetch_queue_depth=1,
-        exec_async=False,
-        exec_pipelined=False,
-    )(pipeline)()
-    pipe.build()
-
-    def run(turn: Turn) -> Any:
-        for name, axis, dim in ("y", "h", 0), ("x", "w", 1):
-            margins = [sample.shape[dim] - case.window[axis] for sample in case.samples]
-            positions = turn["offset"][axis] / np.maximum(margins, 1)
-            inputs[name] = list(positions.astype(np.float32))
-        inputs["w"] = list(turn["flip"]["w"].astype(np.int32))
-        return pipe.run()
-
-    (batch,) = run(case.turns[0])
-    np.testing.assert_allclose(batch.as_array().astype("f8"), expected.astype("f8"), atol=1e-5)
-    return run

@@ -1,26 +1,20 @@
-"""Benchmark results: one `Result` or `LoopResult` per row, their summary, and JSON files.
-
-`Result` is a row of `layoutkit bench`, `LoopResult` a row of `--loop`, measured now or loaded from
-a file. `environment` describes the machine and the versions that were measured.
-"""
+"""Benchmark results: a `Result` per row, their summary, and the contents of JSON files."""
 
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import layoutkit
 
-from ..errors import ArgumentError
 from .cases import LIMIT
 from .entries import OURS
 from .peers import Peer
@@ -225,128 +219,3 @@ def _times_as_json(result: Result, name: str) -> dict[str, Any]:
         "gb_per_s": result.gigabytes_per_second(name),
         "layoutkit_is_faster": result.speedup(name),
     }
-
-
-ONE = "1 thread"
-ALL = "all threads"
-NUMPY = "NumPy"
-TORCH = "torch"
-PAUSED = "all threads, 30 ms later"
-# The goal for all threads is at most MOST_OF_ONE times the time of one thread plus MORE_THAN_ONE
-# seconds, in which the caller's thread checks if the other threads are awake.
-MOST_OF_ONE = 1.05
-MORE_THAN_ONE = 3e-6
-# The goal for all threads while threads of another library spin: at most this many times the time
-# after those threads sleep.
-MOST_OF_PAUSED = 1.1
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The percentiles of the seconds of one call, over `rounds` rounds."""
-
-    median: float
-    p10: float
-    p90: float
-    rounds: int
-
-    @classmethod
-    def of(cls, times: Times) -> Spread:
-        """Return the spread of measured times."""
-        return cls(times.median, times.low, times.high, len(times.rounds))
-
-
-@dataclass(frozen=True)
-class LoopResult:
-    """The row of one array, of `megabytes` and described by `name`, in one situation.
-
-    `columns` holds the times by column name; `wrong` names the columns that were not timed because
-    their result was wrong.
-    """
-
-    situation: str
-    megabytes: float
-    name: str
-    columns: Mapping[str, Spread]
-    wrong: Sequence[str] = field(default=())
-
-    def ratio(self, name: str, other: str) -> float | None:
-        """Return the median time of column `name` divided by the median of `other`, or None."""
-        if name not in self.columns or other not in self.columns:
-            return None
-        return self.columns[name].median / self.columns[other].median
-
-    @property
-    def missed(self) -> list[str]:
-        """The columns for which the times of all threads miss the goal."""
-        return [other for other in (ONE, TORCH, PAUSED) if self._is_slower_than(other)]
-
-    def _is_slower_than(self, other: str) -> bool:
-        if ALL not in self.columns or other not in self.columns:
-            return False
-        allowed = {
-            ONE: lambda seconds: seconds * MOST_OF_ONE + MORE_THAN_ONE,
-            TORCH: lambda seconds: seconds,
-            PAUSED: lambda seconds: seconds * MOST_OF_PAUSED,
-        }
-        return bool(self.columns[ALL].median > allowed[other](self.columns[other].median))
-
-
-def loop_summary(results: Sequence[LoopResult]) -> dict[str, Any]:
-    """Return the number of rows, the rows that miss goals, and the columns with wrong results."""
-    return {
-        "rows": len(results),
-        "missed": {
-            f"{result.megabytes:g} MB, {result.situation}": result.missed
-            for result in results
-            if result.missed
-        },
-        "wrong": sorted({f"{r.megabytes:g} MB: {name}" for r in results for name in r.wrong}),
-    }
-
-
-def loop_as_json(results: Sequence[LoopResult], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all numbers as values for `json.dump`; times are seconds."""
-    rows = [_loop_row_as_json(result) for result in results]
-    return {
-        "schema": SCHEMA,
-        "table": "loop",
-        **about,
-        "rows": rows,
-        "summary": loop_summary(results),
-    }
-
-
-def _loop_row_as_json(result: LoopResult) -> dict[str, Any]:
-    ratios = {f"{ALL} / {other}": result.ratio(ALL, other) for other in (ONE, TORCH, PAUSED)}
-    return {**asdict(result), "ratios": ratios, "missed": result.missed}
-
-
-def load(path: str) -> tuple[list[LoopResult], dict[str, Any]]:
-    """Return the results and the environment in a JSON file of `layoutkit bench --loop`.
-
-    Raises
-    ------
-    ArgumentError
-        The file is not from `layoutkit bench --loop --json`.
-    OSError
-        The file cannot be read.
-    """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        if (data["table"], data["schema"]) != ("loop", SCHEMA):
-            raise ValueError
-        results = [_result(row) for row in data["rows"]]
-        about = {key: value for key, value in data.items() if key not in ("rows", "summary")}
-        # Raises if a field of the header is missing.
-        _ = about["date"], about["command"], about["versions"].items()
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ArgumentError(
-            f"--from: {path} is not a file of layoutkit bench --loop --json; give one that is"
-        ) from error
-    return results, about
-
-
-def _result(row: Mapping[str, Any]) -> LoopResult:
-    columns = {name: Spread(**spread) for name, spread in row["columns"].items()}
-    return LoopResult(row["situation"], row["megabytes"], row["name"], columns, row["wrong"])

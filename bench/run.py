@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from .files import check_files
 from .host import Device, Host, set_passive_wait_policy
 from .peers import Peer, available
 from .protocol import Budget, measure
-from .report import Table
+from .report import Report
 from .results import Result, as_json, environment
 from .rows import Row, all_rows
 from .sweeps import channel_rows, floor_rows, hptt_rows, random_rows, run_rows
@@ -108,16 +107,16 @@ def run(
         setup = replace(setup, rows=select_rows(setup.rows, only))
     names = [peer.name for peer in setup.peers]
     about = environment(setup.peers, quick) | setup.device.about() | {"openmp": openmp}
-    table = Table(sys.stdout, names, is_sweep=sweep is not None and sweep.own is None)
-    table.begin(about)
+    report = Report(names, is_sweep=sweep is not None and sweep.own is None)
+    report.begin(about)
     results: list[Result] = []
     try:
         for result in measured(setup, end):
-            table.add(result)
+            report.add(result)
             results.append(result)
     finally:
         _write(results, about, names, plot, json)
-    table.end(results)
+    report.end(results)
     if len(results) < len(setup.rows):
         print(f"not measured in {seconds:g} s:")
         for row in setup.rows[len(results) :]:

@@ -255,18 +255,13 @@ def _bench(arguments: argparse.Namespace) -> int:
     if any(option is not None for option in own) and None in own[:2]:
         raise ArgumentError("a conversion is measured for a PATTERN and a --shape; give both")
     code: int = bench(
+        table="random" if arguments.random else arguments.table,
         conversion=None if own[0] is None else (*own[:2], own[2] or "float32", own[3]),
         quick=arguments.quick,
         plot=arguments.plot,
         json=arguments.json,
         device=arguments.device,
-        loop=arguments.loop,
-        saved=arguments.saved,
         others=arguments.others,
-        collate=arguments.collate,
-        resize=arguments.resize,
-        loaders=arguments.loaders,
-        sweep="random" if arguments.random else arguments.sweep,
         count=arguments.random or 0,
         seed=arguments.seed,
         only=arguments.only,

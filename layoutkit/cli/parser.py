@@ -461,7 +461,10 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     add("--svg", type=Path, metavar="FILE.svg", help="also draw both memory orders into this file")
 
 
-_SWEEPS = {
+_TABLES = {
+    "collate": "collating many samples into one batch",
+    "resize": "resizing images into one batch",
+    "loaders": "batches of generated files, beside other data loaders",
     "hptt57": "the 57 permutations of HPTT's benchmark",
     "channels": "bhwc to bchw and back for 2 to 64 channels",
     "runs": "moves of contiguous runs of 8 to 4,096 bytes",
@@ -477,41 +480,20 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
     add("--dtype", help="dtype of the result (default: the source's)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
-    add(
-        "--loop", action="store_true", help="measure a loop with other work, on one and all threads"
-    )
     others_help = "also measure XLA jit, torch.compile, timm and albumentations, if installed"
     add("--others", action="store_true", help=others_help)
-    add(
-        "--collate",
-        action="store_true",
-        help="measure collating many samples into one batch instead",
-    )
-    add("--resize", action="store_true", help="measure resizing images into one batch instead")
-    add(
-        "--loaders",
-        action="store_true",
-        help="measure batches of generated files instead, beside other data loaders",
-    )
-    sweeps = parser.add_mutually_exclusive_group()
+    tables = parser.add_mutually_exclusive_group()
     random_help = "measure N random moves and casts instead, which no kernel was tuned for"
-    sweeps.add_argument("--random", type=positive_int, metavar="N", help=random_help)
-    for name, what in _SWEEPS.items():
-        sweeps.add_argument(
-            f"--{name}",
-            dest="sweep",
-            action="store_const",
-            const=name,
-            help=f"measure {what} instead",
-        )
+    tables.add_argument("--random", type=positive_int, metavar="N", help=random_help)
+    for name, subject in _TABLES.items():
+        text = f"measure {subject} instead"
+        tables.add_argument(f"--{name}", dest="table", action="store_const", const=name, help=text)
     add("--seed", type=int, default=0, metavar="N", help="seed of --random (default: 0)")
     add("--quick", action="store_true", help="fewer rows and shorter runs")
     add("--only", metavar="REGEX", help="measure only the rows whose names match")
     add("--limit", type=positive_int, metavar="SECONDS", help="begin no row after this time")
     add("--plot", metavar="FILE", help="also draw the results into this file")
     add("--json", metavar="FILE", help="also write the results into this file")
-    from_help = "measure nothing: print the table of a --loop --json file, in Markdown"
-    add("--from", dest="saved", metavar="FILE", help=from_help)
 
 
 def _add_watch(parser: argparse.ArgumentParser) -> None:

@@ -18,13 +18,11 @@ import pytest
 
 import layoutkit
 from layoutkit import bench, cli
-from layoutkit.bench import cases, run
-from layoutkit.bench import device as device_rows
-from layoutkit.bench.device import Cuda, CudaTorch, CuPy, device_peers
-from layoutkit.bench.host import Host
+from layoutkit.bench import cases, device, run
+from layoutkit.bench.device import Cuda, CudaTorch, CuPy, adapt_to_device, device_peers
 from layoutkit.bench.peers import NumPy
 from layoutkit.bench.protocol import Budget, Variant, measure
-from layoutkit.bench.report import Table
+from layoutkit.bench.report import Report
 from layoutkit.bench.results import Result, as_json, environment
 from layoutkit.bench.rows import Row, all_rows
 from layoutkit.spec import as_dtype
@@ -187,17 +185,8 @@ def cupy():
 
 
 @pytest.fixture
-def device(cupy):
+def gpu(cupy):
     return Cuda(cupy)
-
-
-@pytest.fixture(autouse=True)
-def _on_the_fake(monkeypatch, cupy):
-    """Run layoutkit's work on the fake device: the real functions, deferred and timed."""
-    for name in ("convert", "accumulate", "collate"):
-        monkeypatch.setattr(layoutkit, name, functools.partial(_submitted, cupy, name))
-    monkeypatch.setattr(layoutkit, "Converter", functools.partial(_Converter, cupy))
-    monkeypatch.setattr(cases, "MOST_SETS", cases.FEWEST_SETS)
 
 
 REAL = {
@@ -205,14 +194,20 @@ REAL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _layoutkit_on_the_fake(monkeypatch, cupy):
+    """Run layoutkit's work on the fake device: the real functions, deferred and timed."""
+    for name in ("convert", "accumulate", "collate"):
+        monkeypatch.setattr(layoutkit, name, functools.partial(_submitted, cupy, name))
+    monkeypatch.setattr(layoutkit, "Converter", functools.partial(_Converter, cupy))
+    monkeypatch.setattr(cases, "MOST_SETS", cases.FEWEST_SETS)
+
+
 def _submitted(cupy, name, *arguments, out=None, **keywords):
-    done = {}
-
-    def work():
-        done["result"] = REAL[name](*arguments, out=out, **keywords)
-
-    cupy.submit(work, 100_000)
-    return done["result"] if out is None else out
+    results = []
+    work = functools.partial(REAL[name], *arguments, out=out, **keywords)
+    cupy.submit(lambda: results.append(work()), 100_000)
+    return results[0] if out is None else out
 
 
 class _Converter:
@@ -220,7 +215,6 @@ class _Converter:
 
     def __init__(self, cupy, pattern, device=None, **keywords):
         self._cupy = cupy
-        self.device = device
         self._converter = REAL["Converter"](pattern, **keywords)
 
     def __call__(self, x, out=None):
@@ -228,21 +222,16 @@ class _Converter:
         return self._converter(x, out)
 
 
-ROWS = device_rows.device_rows()
+ROWS = device.device_rows()
 SMALL = {64: 5, 224: 6, 56: 4, 32: 7, 512: 9, 4096: 33, 16: 2, 1024: 20, 112: 5, 55: 3, 57: 7}
 SMALL |= {223: 9, 225: 3, 3: 3, 4: 4, 5: 5, 17: 17}
+SMALL_OPTIONS = {384: 8, 640: 9, 224: 5, (("h", 640),): (("h", 9),)}
 
 
 def tiny(row):
-    options = tuple((name, smaller(value)) for name, value in row.options)
+    options = tuple((name, SMALL_OPTIONS.get(value, value)) for name, value in row.options)
     sizes = tuple(SMALL.get(size, 6) for size in row.sizes)
     return dataclasses.replace(row, sizes=sizes, options=options)
-
-
-def smaller(value):
-    """Return the value of an option with sizes as small as in `tiny`."""
-    larger = {384: 8, 640: 9, 224: 5}
-    return larger.get(value, value) if value != (("h", 640),) else (("h", 9),)
 
 
 def row_of(kind):
@@ -255,38 +244,20 @@ BY_KIND = {
 }.values()
 
 
-# ---- The protocol, with events and graphs ---------------------------------------------------
+# ---- Events and graphs ----------------------------------------------------------------------
 
 
-def budget(low=3, high=3, sample=0.0):
-    return Budget(seconds=10.0, warm_up=0.0, min_rounds=low, max_rounds=high, sample=sample)
-
-
-def test_samples_are_what_the_events_say_and_not_the_host(device, cupy):
+def test_samples_are_timed_by_events_and_not_on_the_host(gpu, cupy):
     host_time = iter(range(10_000))
     calls = [functools.partial(cupy.submit, lambda: None, 2 * 10**9)]
-    times = measure([Variant("a", calls)], budget(), lambda: next(host_time), device.timer)
+    times = measure([Variant("a", calls)], BUDGET, lambda: next(host_time), gpu.timer)
     assert times["a"].rounds == pytest.approx({0: 2e-3, 1: 2e-3, 2: 2e-3})
 
 
-def test_a_call_that_does_the_work_several_times_is_divided():
-    times = measure([Variant("a", [lambda: None], batch=4)], budget(), timer=lambda calls: 2.0)
-    assert times["a"].rounds == {0: 0.5, 1: 0.5, 2: 0.5}
+BUDGET = Budget(seconds=10.0, warm_up=0.0, min_rounds=3, max_rounds=3, sample=0.0)
 
 
-def test_warming_up_and_the_length_of_samples_go_by_the_timer():
-    lengths = []
-
-    def timer(calls):
-        lengths.append(len(calls))
-        return 0.25 * len(calls)
-
-    settings = Budget(seconds=10.0, warm_up=1.0, min_rounds=2, max_rounds=2, sample=1.0)
-    measure([Variant("a", [lambda: None] * 3)], settings, timer=timer)
-    assert lengths == [1, 1, 1, 1, 4, 4]
-
-
-def test_a_graph_holds_all_sets_and_is_replayed_without_the_calls(device, cupy):
+def test_a_graph_has_all_sets_of_buffers_and_is_replayed(gpu, cupy):
     outs = [np.zeros(4, np.uint8) for _ in range(3)]
     log = []
 
@@ -294,36 +265,27 @@ def test_a_graph_holds_all_sets_and_is_replayed_without_the_calls(device, cupy):
         log.append(number)
         cupy.submit(lambda: outs[number].__iadd__(1), 10**9)
 
-    variant = device.variant("a", [functools.partial(call, n) for n in range(3)], 0.0, replay=True)
-    assert log == [0, 0, 1, 2]  # the first call twice, to compile
+    variant = gpu.variant("a", [functools.partial(call, n) for n in range(3)], 0.0, replay=True)
     assert (len(variant.calls), variant.batch, variant.note) == (1, 3, "")
-    times = measure([variant], budget(), timer=device.timer)
-    assert log == [0, 0, 1, 2]
+    times = measure([variant], BUDGET, timer=gpu.timer)
+    assert log == [0, 0, 1, 2]  # the first call twice, to compile
     assert [int(out[0]) for out in outs] == [1 + 4, 4, 4]
     assert times["a"].rounds == pytest.approx({0: 1e-3, 1: 1e-3, 2: 1e-3})
 
 
-def test_a_replay_keeps_the_arrays_of_its_calls_alive(device, cupy):
-    def call(array):
-        cupy.submit(lambda: None, array.nbytes)
-
-    held = np.zeros(4)
-    before = sys.getrefcount(held)
-    variant = device.variant("a", [functools.partial(call, held)], 0.0, replay=True)
-    assert sys.getrefcount(held) > before
+def test_a_graph_keeps_the_arrays_of_its_calls_alive(gpu, cupy):
+    array = np.zeros(4)
+    before = sys.getrefcount(array)
+    calls = [functools.partial(lambda x: cupy.submit(lambda: None, x.nbytes), array)]
+    variant = gpu.variant("a", calls, 0.0, replay=True)
+    del calls
+    assert sys.getrefcount(array) > before
     del variant
-    assert sys.getrefcount(held) == before
+    assert sys.getrefcount(array) == before
 
 
-def test_without_replay_calls_are_made_every_time(device):
-    log = []
-    variant = device.variant("a", [lambda: log.append(1), lambda: log.append(2)], 0.0, False)
-    assert log == []
-    variant.calls[0]()
-    assert (log, variant.batch, variant.note) == ([1, 2], 2, "")
-
-
-def test_what_a_graph_cannot_hold_is_called_as_it_is_and_marked(device, cupy):
+@pytest.mark.parametrize("replay", [False, True])
+def test_variants_that_are_not_captured_are_called_every_time(gpu, cupy, replay):
     log = []
 
     def call():
@@ -331,74 +293,66 @@ def test_what_a_graph_cannot_hold_is_called_as_it_is_and_marked(device, cupy):
             raise FakeError("cudaErrorStreamCaptureUnsupported")
         log.append(1)
 
-    variant = device.variant("a", [call, call], 0.0, replay=True)
+    variant = gpu.variant("a", [call, call], 0.0, replay)
     assert cupy.graph is None
     log.clear()
     variant.calls[0]()
-    assert log == [1, 1]
-    assert "without a CUDA graph" in variant.note
-    assert "cudaErrorStreamCaptureUnsupported" in variant.note
+    assert (log, variant.batch) == ([1, 1], 2)
+    note = "timed without a CUDA graph, which cannot capture it (cudaErrorStreamCaptureUnsupported)"
+    assert variant.note == (note if replay else "")
 
 
-def test_the_first_reason_why_a_capture_failed_is_the_one_that_is_told(device, cupy):
-    def call():
+def test_the_note_has_the_first_error_of_a_capture(gpu, cupy):
+    def fail(error):
         if cupy.graph is not None:
-            raise FakeError("the reason")
+            raise error
 
-    device.stream.ends_badly = True
-    assert "the reason" in device.variant("a", [call], 0.0, replay=True).note
-    assert "Invalidated" in device.variant("a", [lambda: None], 0.0, replay=True).note
-
-
-def test_a_mistake_during_a_capture_is_no_reason_to_time_it(device, cupy):
-    def call():
-        if cupy.graph is not None:
-            raise TypeError("a mistake")
-
-    with pytest.raises(TypeError, match="a mistake"):
-        device.variant("a", [call], 0.0, replay=True)
+    gpu.stream.ends_badly = True
+    call = functools.partial(fail, FakeError("the reason"))
+    assert "the reason" in gpu.variant("a", [call], 0.0, replay=True).note
+    assert "Invalidated" in gpu.variant("a", [lambda: None], 0.0, replay=True).note
+    with pytest.raises(TypeError, match="a mistake"):  # not an error of CUDA
+        gpu.variant("a", [functools.partial(fail, TypeError("a mistake"))], 0.0, replay=True)
     assert cupy.graph is None
 
 
 # ---- Cases ---------------------------------------------------------------------------------
 
 
-def prepared(row, device, peers=None):
-    with device.using():
-        return cases.prepare(row, peers or [CuPy(device.cupy)], True, device)
+def prepared(row, gpu, peers=None):
+    with gpu.using():
+        return cases.prepare(row, peers or [CuPy(gpu.cupy)], True, gpu)
 
 
 @pytest.mark.parametrize("row", BY_KIND, ids=lambda row: f"{row.kind} {row.name}")
-def test_all_kinds_of_rows_give_right_results(row, device):
-    case = prepared(row, device)
+def test_all_kinds_of_rows_give_right_results(row, gpu):
+    case = prepared(row, gpu)
     assert (case.wrong, case.failed) == ([], {})
     names = {variant.name for variant in case.variants}
+    is_transfer = row.kind in ("upload", "download")
     assert "layoutkit" in names
-    transfer = row.kind in ("upload", "download")
-    assert ("layoutkit, fresh" in names) == (not transfer)
-    assert ("CuPy" in names) == (not transfer and not row.options)
+    assert ("layoutkit, fresh" in names) == (not is_transfer)
+    assert ("CuPy" in names) == (not is_transfer and not row.options)
     assert ("limit" in names) == (row.kind != "call")
-    assert all(variant.note == "" for variant in case.variants)
-    assert {variant.batch for variant in case.variants} == {cases.FEWEST_SETS}
+    assert {(v.note, v.batch) for v in case.variants} == {("", cases.FEWEST_SETS)}
 
 
 @pytest.mark.parametrize("kind", ["move", "fused", "accumulate", "upload", "download"])
-def test_the_limit_copies_half_of_all_bytes_or_those_between_host_and_device(kind, device, cupy):
+def test_the_limit_copies_half_of_all_bytes_or_the_transferred_ones(kind, gpu, cupy):
     row = row_of(kind)
-    (limit,) = [v for v in prepared(row, device).variants if v.name == "limit"]
+    (limit,) = [v for v in prepared(row, gpu).variants if v.name == "limit"]
     cupy.copied.clear()
-    elapsed = device.timer(limit.calls) / limit.batch
-    once = {"upload": row.bytes_read, "download": row.bytes_written}
-    expected = once.get(kind, (row.bytes_read + row.bytes_written) // 2)
+    elapsed = gpu.timer(limit.calls) / limit.batch
+    expected = row.traffic if kind in ("upload", "download") else row.traffic // 2
     assert cupy.copied == [expected] * cases.FEWEST_SETS
     assert elapsed == pytest.approx(2 * expected / GIGABYTES_PER_SECOND / 1e9)
 
 
-def test_large_copies_are_rounded_up(device, cupy, monkeypatch):
-    monkeypatch.setattr(device_rows, "LARGE_COPY", 1)
+def test_large_copies_are_rounded_up(gpu, cupy, monkeypatch):
+    monkeypatch.setattr(device, "LARGE_COPY", 1)
     row = row_of("move")
-    device.timer(device.limits(row, [[np.zeros(row.bytes_read, np.uint8)]], []))
-    unit = device_rows.COPY_UNIT
+    gpu.timer(gpu.limits(row, [[np.zeros(row.bytes_read, np.uint8)]], []))
+    unit = device.COPY_UNIT
     assert cupy.copied == [-(-row.traffic // 2 // unit) * unit]
 
 
@@ -411,84 +365,56 @@ class Liar(NumPy):
         self._cupy = cupy
 
     def into(self, row, sources, out):
-        honest = super().into(row, sources, out)
-        return lambda: None if self._cupy.graph is not None else honest()
+        call = super().into(row, sources, out)
+        return lambda: None if self._cupy.graph is not None else call()
 
     def fresh(self, row, sources):
         return None
 
 
-def test_what_is_checked_is_the_replay(device, cupy):
-    case = prepared(row_of("move"), device, [Liar(cupy)])
+def test_the_replay_is_checked(gpu, cupy):
+    case = prepared(row_of("move"), gpu, [Liar(cupy)])
     assert case.wrong == ["Liar"]
-    assert "Liar" not in {variant.name for variant in case.variants}
 
 
-class Broken(NumPy):
-    name = "Broken"
+class WrongSample(NumPy):
+    """A peer with one wrong sample of the batch, the last axis of the result."""
+
+    name = "wrong"
+
+    def __init__(self, sample):
+        self._sample = sample
 
     def into(self, row, sources, out):
-        raise ValueError("no such kernel")
+        return None
 
     def fresh(self, row, sources):
-        return lambda: 1 / 0
+        result = np.ascontiguousarray(sources[0].transpose(row.order(row.sources[0])))
+        result[1, 2, 3, self._sample] ^= 1
+        return lambda: result
 
 
-@pytest.mark.parametrize("where", ["cpu", "cuda"])
-def test_who_fails_is_named_with_the_reason_and_the_others_are_timed(where, device, monkeypatch):
-    other = CuPy(device.cupy)
-    if where == "cpu":
-        device = Host()
-        other = NumPy()
-        monkeypatch.setattr(layoutkit, "convert", REAL["convert"])
-    case = cases.prepare(row_of("move"), [Broken(), other], True, device)
-    assert case.failed == {
-        "Broken": "ValueError: no such kernel",
-        "Broken, fresh": "ZeroDivisionError: division by zero",
-    }
-    assert {"layoutkit", other.name} <= {variant.name for variant in case.variants}
+@pytest.mark.parametrize("compared_bytes", [2400, 7199, 7200])
+@pytest.mark.parametrize(("sample", "is_compared"), [(0, 1), (30, 1), (59, 1), (20, 0)])
+def test_both_ends_and_the_middle_of_large_rows_are_compared(
+    sample, is_compared, compared_bytes, gpu, monkeypatch
+):
+    row = Row("g", "move", ("bhwc",), "chwb", "bhwc", (60, 4, 5, 3), "uint8", "uint8")
+    monkeypatch.setattr(gpu, "compared_bytes", compared_bytes)
+    is_wrong = is_compared or compared_bytes == 7200  # the whole row
+    case = prepared(row, gpu, [WrongSample(sample)])
+    assert case.wrong == (["wrong, fresh"] if is_wrong else [])
 
 
-LARGE = Row("g", "move", ("bhwc",), "chwb", "bhwc", (60, 4, 5, 3), "uint8", "uint8")
-
-
-@pytest.mark.parametrize("sample", [0, 30, 59])
-def test_of_large_rows_both_ends_and_the_middle_are_compared(sample, device, monkeypatch):
-    values = np.random.default_rng(0).integers(0, 256, LARGE.shape("bhwc"), np.uint8)
-    result = np.ascontiguousarray(values.transpose(3, 1, 2, 0))
-    monkeypatch.setattr(device, "compared_bytes", 2400)
-    right = cases._ResultChecker(LARGE, [values], device)
-    assert [part.stop - part.start for part, _ in right._expected if part.start] == [1, 1]
-    assert right(result)
-    assert not right(np.concatenate([result, result], axis=-1))
-    result[1, 2, 3, sample] ^= 1
-    assert not right(result)
-
-
-def test_up_to_the_bound_all_is_compared():
-    assert cases._compared_parts(LARGE, 2 * 3600) == [slice(None)]
-    assert len(cases._compared_parts(LARGE, 2 * 3600 - 1)) == 3
-    matrix = dataclasses.replace(LARGE, sources=("hw",), target="wh", letters="hw", sizes=(1, 99))
-    first, _, last = cases._compared_parts(matrix, 1)
-    assert (first, last) == (slice(1), slice(98, 99))
-    x = np.arange(99).reshape(1, 99)
-    assert cases._part(matrix, x, "hw", last).tolist() == [[98]]
-    assert cases._part(matrix, x.T, "wh", first).tolist() == [[0]]
-
-
-# ---- Other libraries -----------------------------------------------------------------------
-
-
-def test_torch_takes_part_only_if_it_finds_a_gpu(device, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert [peer.name for peer in device_peers(device)] == ["CuPy"]
-    blind = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
+@pytest.mark.parametrize("torch", [None, types.SimpleNamespace(is_available=lambda: False)])
+def test_torch_takes_part_only_if_it_finds_a_gpu(gpu, monkeypatch, torch):
+    blind = torch and types.SimpleNamespace(cuda=torch)
     monkeypatch.setitem(sys.modules, "torch", blind)
-    assert [peer.name for peer in device_peers(device)] == ["CuPy"]
+    assert [peer.name for peer in device_peers(gpu)] == ["CuPy"]
 
 
 @pytest.mark.parametrize("kind", ["move", "fused", "accumulate", "upload", "download"])
-def test_torch_gives_right_results_on_the_stream_of_all(kind, device, monkeypatch):
+def test_torch_gives_right_results_on_the_common_stream(kind, gpu, monkeypatch):
     torch = pytest.importorskip("torch")
     streams = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -500,189 +426,144 @@ def test_torch_gives_right_results_on_the_stream_of_all(kind, device, monkeypatc
     monkeypatch.setattr(
         torch.Tensor, "to", lambda x, where, **_: x if where == "cuda" else to(x, where)
     )
-    peer = CudaTorch(device)
-    assert streams == [FakeStream.ptr]
     # The fake's graphs do not replay torch's work.
-    monkeypatch.setattr(device, "_capture", lambda calls: functools.partial(_all, calls))
-    case = prepared(row_of(kind), device, [peer])
+    variant = gpu.variant
+    monkeypatch.setattr(
+        gpu, "variant", lambda name, calls, *_, **__: variant(name, calls, 0, False)
+    )
+    case = prepared(row_of(kind), gpu, [CudaTorch(gpu)])
+    assert streams == [FakeStream.ptr]
     assert (case.wrong, case.failed) == ([], {})
     assert "torch" in {variant.name for variant in case.variants}
-
-
-def _all(calls):
-    for call in calls:
-        call()
 
 
 # ---- Rows ----------------------------------------------------------------------------------
 
 
-def test_every_array_is_larger_than_the_cache():
-    for row in ROWS:
-        if row.kind in ("call", "upload", "download"):
-            continue
-        items = np.prod(row.sizes, dtype=np.int64)
-        for dtype in (row.dtype, row.to_dtype):
-            assert items * as_dtype(dtype).itemsize >= device_rows.MIN_ARRAY_BYTES
-
-
-def test_rows_are_those_of_the_cpu_with_larger_batches():
-    apart = ("shapes", "huge", "host to device", "device to host")
-    own = [row for row in ROWS if row.group not in apart and not row.options]
-    for row, small in zip(own, all_rows(), strict=True):
-        assert (row.pattern, row.dtype, row.to_dtype) == (
-            small.pattern,
-            small.dtype,
-            small.to_dtype,
-        )
-        assert (row.kind, row.group, len(row.sizes)) == (small.kind, small.group, len(small.sizes))
-        changed = [
-            (new, old) for new, old in zip(row.sizes, small.sizes, strict=True) if new != old
-        ]
+def test_rows_are_those_of_the_cpu_with_arrays_larger_than_the_cache():
+    for row in all_rows():
+        larger = adapt_to_device(row)
+        assert larger in ROWS
+        assert dataclasses.replace(larger, sizes=row.sizes, at_least=row.at_least) == row
+        pairs = zip(larger.sizes, row.sizes, strict=True)
+        changed = [(new, old) for new, old in pairs if new != old]
         assert len(changed) <= 1
-        for new, old in changed:
+        for new, old in changed:  # the alignment of rows is kept
             assert new % old == 0
             assert (new // old) % 2 == 1 if old % 2 else (new // old).bit_count() == 1
+    for row in ROWS:
+        if row.kind not in ("call", "upload", "download"):
+            itemsize = min(as_dtype(name).itemsize for name in (row.dtype, row.to_dtype))
+            assert np.prod(row.sizes, dtype=np.int64) * itemsize >= device.MIN_ARRAY_BYTES
     assert len({row.name for row in ROWS}) == len(ROWS)
-
-
-def test_odd_batches_stay_odd_and_a_batch_of_one_stays_one():
-    hostile = [row for row in ROWS if row.group == "hostile"]
-    assert any(row.letters == "bhwc" and row.sizes[0] % 2 for row in hostile)
-    assert any(row.sizes[0] == 1 and row.sizes[1] > 512 for row in hostile)
+    assert any(np.prod(row.sizes, dtype=np.int64) > 2**31 for row in ROWS)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "grown"),
+    ("sizes", "expected"),
     [
-        ((1024, 32, 32, 256), (1024, 32, 32, 256)),  # just large enough
-        ((1023, 32, 32, 256), (3069, 32, 32, 256)),  # a factor of two would suffice, but is even
-        ((1022, 32, 32, 256), (2044, 32, 32, 256)),
-        ((300, 32, 32, 256), (1200, 32, 32, 256)),
-        ((1, 1024, 256, 256), (1, 4096, 256, 256)),
+        ((1024, 32, 32, 256), 1024),  # just large enough
+        ((1023, 32, 32, 256), 3069),  # a factor of two would suffice, but is even
+        ((1022, 32, 32, 256), 2044),
+        ((300, 32, 32, 256), 1200),
+        ((1, 1024, 256, 256), (1, 4096)),
     ],
 )
-def test_batches_grow_until_they_are_large_enough_and_begin_as_even_as_they_did(sizes, grown):
+def test_the_first_axis_that_is_longer_than_one_grows(sizes, expected):
     row = Row("g", "move", ("bhwc",), "bchw", "bhwc", sizes, "uint8", "float32")
-    assert device_rows._enlarged_sizes(row) == grown
+    larger = adapt_to_device(row).sizes
+    assert (larger[0] if sizes[0] > 1 else larger[:2]) == expected
 
 
-def test_one_row_has_more_elements_than_31_bits_count():
-    (huge,) = [row for row in ROWS if row.group == "huge"]
-    assert np.prod(huge.sizes, dtype=np.int64) > 2**31
-    assert huge.dtype == "uint8"
-
-
-def test_quick_has_some_of_every_group():
-    quick = device_rows.device_rows(quick=True)
+def test_quick_keeps_some_rows_of_each_group():
+    quick = device.device_rows(quick=True)
     assert set(quick) < set(ROWS)
     assert {row.group for row in quick} == {row.group for row in ROWS}
 
 
 @pytest.mark.parametrize(
-    ("group", "dtype", "channels", "goal"),
+    ("group", "dtype", "channels", "goals"),
     [
-        ("pairs", "float32", 64, 0.90),
-        ("pairs", "int16", 64, 0.80),
-        ("pairs", "uint8", 64, 0.80),
-        ("pairs", "float32", 3, 0.75),
-        ("pairs", "uint8", 3, 0.75),
-        ("fused", "uint8", 3, 0.75),
-        ("huge", "uint8", 3, 0.75),
+        ("pairs", "float32", 64, {0.90}),
+        ("pairs", "int16", 64, {0.80}),
+        ("pairs", "uint8", 64, {0.80}),
+        ("pairs", "float32", 3, {0.75}),
+        ("fused", "uint8", 3, {0.75}),
+        ("huge", "uint8", 3, {0.75}),
+        ("accumulate", "float32", 64, {0.90, None}),
+        ("hostile", "float32", 64, {None}),
     ],
 )
-def test_goals_are_those_of_the_design(group, dtype, channels, goal):
-    actual = {
-        row.at_least
-        for row in ROWS
-        if (row.group, row.dtype, row.sizes[-1]) == (group, dtype, channels)
-    }
-    assert actual == {goal}
+def test_goals(group, dtype, channels, goals):
+    key = group, dtype, channels
+    assert {row.at_least for row in ROWS if (row.group, row.dtype, row.sizes[-1]) == key} == goals
 
 
-def test_rows_without_a_goal_on_the_cpu_get_none_but_small_formulas():
-    goals = {row.group for row in ROWS if row.at_least is not None}
-    assert goals == {"pairs", "fused", "accumulate", "shapes", "huge"}
-    (accumulated,) = [row for row in ROWS if row.group == "accumulate" and row.at_least]
-    assert (accumulated.at_least, accumulated.pattern) == (0.90, "bchw+chwb+bhwc+bchw->bhwc")
+# ---- Results and whole runs -----------------------------------------------------------------
 
 
-def test_traffic_is_what_the_limit_moves():
-    row = Row("g", "upload", ("bhwc",), "bchw", "bhwc", (2, 4, 5, 3), "uint8", "float32")
-    assert row.traffic == 120
-    assert dataclasses.replace(row, kind="download").traffic == 480
-    assert dataclasses.replace(row, kind="fused").traffic == 600
-
-
-# ---- Results and a whole run ---------------------------------------------------------------
-
-
-def test_table_and_json_say_which_gpu_and_what_to_know(device):
-    about = environment([CuPy(device.cupy)], quick=True) | device.about()
-    actual = Result(
-        ROWS[0], {}, failed={"layoutkit": "DeviceError: no"}, notes={"torch": "without a graph"}
-    )
+def test_table_and_json_name_the_gpu_and_the_notes(gpu):
+    about = environment([CuPy(gpu.cupy)], quick=True) | gpu.about() | {"openmp": ""}
+    failed, notes = {"layoutkit": "DeviceError: no"}, {"torch": "without a graph"}
+    actual = Result(ROWS[0], {}, failed=failed, notes=notes)
     stream = io.StringIO()
-    table = Table(stream, ["CuPy"])
-    table.begin(about)
-    table.add(actual)
-    table.end([actual])
-    text = stream.getvalue()
-    for words in ("Fake H200, 139 GiB", "cache 60 MiB", "CUDA 13.1", "runtime 13.0", "CuPy 14.2.0"):
-        assert words in text
-    assert "layoutkit: FAILED, DeviceError: no" in text
-    assert "torch: without a graph" in text
+    report = Report(["CuPy"], stream=stream)
+    report.begin(about)
+    report.add(actual)
+    report.end([actual])
+    for words in ("Fake H200, 139 GiB", "cache 60 MiB", "CUDA 13.1", "runtime 13.0", "CuPy 14.2.0",
+                  "layoutkit: FAILED, DeviceError: no", "torch: without a graph"):  # fmt: skip
+        assert words in stream.getvalue()
     data = json.loads(json.dumps(as_json([actual], about, ["CuPy"])))
     assert data["gpu"]["l2_bytes"] == 60 << 20
-    assert data["rows"][0]["notes"] == {"torch": "without a graph"}
-    assert data["rows"][0]["failed"] == {"layoutkit": "DeviceError: no"}
+    assert (data["rows"][0]["notes"], data["rows"][0]["failed"]) == (notes, failed)
     assert data["summary"]["failed"] == [f"{ROWS[0].name}: layoutkit"]
 
 
 @pytest.fixture
-def _tiny_bench(monkeypatch, device):
+def _tiny_bench(monkeypatch, gpu):
     rows = list({row.group: tiny(row) for row in ROWS}.values())
-    monkeypatch.setattr(run, "open_cuda", lambda: device)
+    monkeypatch.setattr(run, "open_cuda", lambda: gpu)
     monkeypatch.setattr(run, "device_rows", lambda quick: rows)
-    monkeypatch.setattr(run, "device_peers", lambda device: [CuPy(device.cupy)])
+    monkeypatch.setattr(run, "device_peers", lambda gpu: [CuPy(gpu.cupy)])
     monkeypatch.setattr(run, "DEVICE_QUICK", Budget(0.005, 0.0, 2, 3, 0.0))
 
 
 @pytest.mark.usefixtures("_tiny_bench")
-def test_the_whole_benchmark_writes_table_json_and_figure(tmp_path, capsys, device, cupy):
+def test_a_run_writes_table_json_and_chart(tmp_path, capsys, gpu, cupy):
     pytest.importorskip("matplotlib")
-    numbers = tmp_path / "numbers.json"
-    figure = tmp_path / "figure.png"
-    options = ["--quick", "--json", str(numbers), "--plot", str(figure)]
+    numbers, chart = tmp_path / "numbers.json", tmp_path / "figure.png"
+    options = ["--quick", "--json", str(numbers), "--plot", str(chart)]
     assert cli.main(["bench", "--device", "cuda", *options]) == 0
     text = capsys.readouterr().out
     data = json.loads(numbers.read_text())
     assert [row["group"] for row in data["rows"]] == list(dict.fromkeys(r.group for r in ROWS))
-    assert all(row["name"] in text for row in data["rows"])
-    assert all(row["of_limit"] > 0 for row in data["rows"] if row["group"] != "call cost")
-    assert all(row["wrong"] == [] and row["failed"] == {} for row in data["rows"])
+    for row in data["rows"]:
+        assert row["name"] in text
+        assert (row["wrong"], row["failed"]) == ([], {})
+        assert row["group"] == "call cost" or row["of_limit"] > 0
     assert data["gpu"]["name"] == "Fake H200"
-    assert figure.read_bytes().startswith(b"\x89PNG")
-    assert device.stream.is_current == 0
-    assert cupy.frees == 2 * len(data["rows"])
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    assert (gpu.stream.is_current, cupy.frees) == (0, 2 * len(data["rows"]))
 
 
 @pytest.mark.usefixtures("_tiny_bench")
-@pytest.mark.parametrize("options", [["--random", "2"], ["uv->vu", "--shape", "6,5"]])
-def test_sweeps_run_on_the_gpu(monkeypatch, tmp_path, cupy, options):
-    adapted = []
-    monkeypatch.setattr(run, "adapt_to_device", lambda row: adapted.append(row) or tiny(row))
+@pytest.mark.parametrize(
+    ("options", "adapted"), [(["--random", "2"], 2), (["uv->vu", "--shape", "6,5"], 0)]
+)
+def test_sweeps_run_on_the_gpu(monkeypatch, tmp_path, cupy, options, adapted):
+    calls = []
+    monkeypatch.setattr(run, "adapt_to_device", lambda row: calls.append(row) or tiny(row))
     numbers = tmp_path / "numbers.json"
     assert cli.main(["bench", "--device", "cuda", *options, "--json", str(numbers)]) == 0
     rows = json.loads(numbers.read_text())["rows"]
-    assert len(adapted) == (2 if "--random" in options else 0)
-    assert len(rows) == (2 if "--random" in options else 1)
+    assert (len(calls), len(rows)) == (adapted, adapted or 1)
     assert all({"limit", "layoutkit", "CuPy"} <= row["variants"].keys() for row in rows)
     assert cupy.copied
 
 
 @pytest.mark.usefixtures("_tiny_bench")
-def test_a_failure_of_ours_is_exit_code_1(monkeypatch, capsys):
+def test_a_failure_of_layoutkit_is_exit_code_1(monkeypatch, capsys):
     def convert(*_, **__):
         raise RuntimeError("no such kernel")
 
@@ -692,23 +573,19 @@ def test_a_failure_of_ours_is_exit_code_1(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("_tiny_bench")
-def test_what_was_measured_is_kept_when_it_ends_early(tmp_path, monkeypatch):
-    seen = []
+def test_an_interrupted_run_writes_the_results_so_far(tmp_path, monkeypatch):
+    def interrupted(*_):
+        yield Result(ROWS[0], {})
+        raise KeyboardInterrupt
 
-    def interrupted(row, *_):
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(row)
-        return Result(row, {})
-
-    monkeypatch.setattr(run, "_measure_row", interrupted)
+    monkeypatch.setattr(run, "measured", interrupted)
     numbers = tmp_path / "numbers.json"
     with contextlib.suppress(KeyboardInterrupt):
         bench.main(quick=True, json=str(numbers), device="cuda")
-    assert [row["name"] for row in json.loads(numbers.read_text())["rows"]] == [seen[0].name]
+    assert [row["name"] for row in json.loads(numbers.read_text())["rows"]] == [ROWS[0].name]
 
 
-def test_without_cupy_there_is_one_message_and_nothing_else(monkeypatch, capsys):
+def test_without_cupy_there_is_one_line_of_error(monkeypatch, capsys):
     replace(monkeypatch, None, None)
     assert cli.main(["bench", "--device", "cuda"]) == 2
     captured = capsys.readouterr()

@@ -1,105 +1,80 @@
-"""`bench --loaders`: every variant delivers every image or record, and the tables."""
+"""`--loaders`: every loader delivers every record, and the printed tables."""
 
+import re
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from layoutkit import ArgumentError
-from layoutkit.bench import loader_records, loaders, main, photos
+from layoutkit.bench import loader_cases, loaders, main
+from layoutkit.bench.loader_cases import float_case, image_case, mnist_case, record_case
 
 pytest.importorskip("PIL", reason="the files are JPEGs, which Pillow writes")
+pytestmark = pytest.mark.filterwarnings("ignore")
 
-COUNT = 24
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return loaders.Files.write(COUNT, tmp_path_factory.mktemp("photos"))
-
-
-@pytest.fixture
-def records(tmp_path):
-    rows = np.random.default_rng(0).integers(0, 256, (600, loader_records.RECORD_BYTES), np.uint8)
-    return loader_records.RecordFiles(rows, tmp_path)
-
-
-def test_photographs_have_the_sizes_that_the_page_says(files):
-    from PIL import Image
-
-    sizes = {Image.open(path).size[::-1] for path, _ in files.listed()}
-    for axis in range(2):
-        of_axis = [size[axis] for size in sizes]
-        assert photos.MIN_SIZE[axis] <= min(of_axis)
-        assert max(of_axis) <= photos.MAX_SIZE[axis]
-    assert len(sizes) == COUNT
-    assert [number for _, number in files.listed()] == sorted(n % photos.CLASSES for n in range(24))
+CASES = {
+    "images": partial(image_case, 24),
+    "records": partial(record_case, 600),
+    "table": partial(float_case, "table", 50, batch=16),
+    "array": partial(float_case, "array", 50, batch=16),
+    "MNIST": partial(mnist_case, 200),
+}
+OURS = {
+    "images": {"layoutkit, folder", "layoutkit, .rec", "layoutkit, tars"},
+    "records": {"layoutkit, .npy", "layoutkit, .rec", "layoutkit, .rec, ragged"},
+    "table": {"layoutkit"},
+    "array": {"layoutkit"},
+    "MNIST": {"layoutkit, in order", "layoutkit, shuffled"},
+}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.filterwarnings("ignore")  # warnings of the other libraries
-def test_every_variant_delivers_every_image(files, workers, monkeypatch):
-    monkeypatch.delitem(loaders.PEERS, "DALI")  # DALI writes errors about missing decoders
-    with ExitStack() as stack:
-        found = loaders.epochs(files, workers, stack)  # also checks each epoch
-        assert {"layoutkit, folder", "layoutkit, .rec", "layoutkit, tars"} <= {*found}
-        for epoch in found.values():
-            first, second = (np.concatenate([np.asarray(x) for x, _ in epoch()]) for _ in range(2))
-            assert first.dtype == np.float32
-            assert -3 < first.min() < -0.5 < 0.5 < first.max() < 3
-            assert not np.array_equal(first, second)
-
-
-def test_an_epoch_that_misses_an_image_ends_the_run(files):
-    x = np.zeros((COUNT, 3, 224, 224), np.float32)
-    classes = np.arange(COUNT) % photos.CLASSES
-    loaders.check("all", lambda: [(x, classes)], COUNT)
-    for name, batch in {
-        "less": (x[1:], classes[1:]),
-        "other": (x, np.zeros(COUNT)),
-        "small": (x[..., :100], classes),
-    }.items():
-        with pytest.raises(SystemExit, match=f"{name}: an epoch does not have every image once"):
-            loaders.check(name, lambda batch=batch: [batch], COUNT)
-
-
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.filterwarnings("ignore")
-def test_every_variant_delivers_every_record(records, workers):
+def test_every_loader_delivers_every_record(name, workers, tmp_path):
+    case = CASES[name](tmp_path)
     with ExitStack() as stack:
-        found = loader_records.epochs(records, workers, stack)
-        assert {"layoutkit, .npy", "layoutkit, .rec", "layoutkit, .rec, ragged"} <= {*found}
-        for name, epoch in found.items():
-            loader_records.check(name, epoch, records.rows)
-        with pytest.raises(SystemExit, match="does not have every record once"):
-            loader_records.check("less", found["layoutkit, .rec"], records.rows[1:])
+        epochs = case.epochs(workers, stack)  # exits if one is not complete
+        assert OURS[name] <= epochs.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_incomplete_epochs_end_the_program(name, tmp_path):
+    case = CASES[name](tmp_path)
+    with ExitStack() as stack:
+        batches = [*case.epochs(0, stack)[min(OURS[name])]()]
+        for changed in (batches[:-1], batches + batches[:1]):
+            with pytest.raises(SystemExit, match="short: an epoch does not have every"):
+                case.check("short", lambda changed=changed: changed)
+
+
+def test_images_of_another_size_end_the_program():
+    images = np.zeros((10, 3, 8, 8))
+    with pytest.raises(SystemExit, match="as 3 x 224 x 224"):
+        loader_cases.check_images(10, "small", lambda: [(images, np.arange(10))])
+
+
+def test_shuffled_epochs_differ(tmp_path):
+    case = CASES["array"](tmp_path)
+    with ExitStack() as stack:
+        epoch = case.epochs(2, stack)["layoutkit"]
+        first, second = (np.concatenate([*map(np.asarray, epoch())]) for _ in range(2))
+    assert not np.array_equal(first, second)
 
 
 def test_the_tables(monkeypatch, capsys):
-    monkeypatch.setattr(loaders, "PEERS", {})
-    monkeypatch.setattr(loaders, "WORKERS", (0, 1))
-    monkeypatch.setattr(loader_records, "WORKERS", (0,))
-    write = loaders.Files.write
-    monkeypatch.setattr(loaders.Files, "write", lambda count, folder: write(count // 50, folder))
-    assert main(quick=True, loaders=True) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("4 JPEGs of about ")
-    assert lines[2].split() == ["workers", "images/s", "share", "of", "work"]
-    for first, workers in (3, "0"), (9, "1"):
-        rows = [line.rsplit(maxsplit=3) for line in lines[first : first + 6]]
-        assert rows[0][0].split() == [workers, "decoding", "alone"]
-        assert rows[1][0].split() == [workers, "and", "resizing"]
-        assert (rows[0][2], rows[1][3]) == ("1.00", "1.00")
-        assert all(float(row[1].replace(",", "")) > 0 for row in rows)
-        names = {row[0].split(maxsplit=1)[1] for row in rows[1:]}
-        assert names >= {"layoutkit, folder", "layoutkit, tars", "layoutkit, .rec"}
-    assert "10,000 records of 1000 bytes, batches of 256, 1 rounds" in lines
+    cases = [lambda folder, make=make: small(make(folder)) for make in CASES.values()]
+    monkeypatch.setattr(loaders, "loader_cases", lambda quick: cases)
+    assert main(table="loaders", quick=True) == 0
+    _, *tables = capsys.readouterr().out.split("\n\n")
+    for name, text in zip(CASES, tables, strict=True):
+        title, headings, *lines = text.splitlines()
+        assert title.endswith("1 rounds")
+        assert headings.split()[0] == "workers"
+        assert OURS[name] <= {re.split(r"\s{2,}", line.strip())[1] for line in lines}
 
 
-def test_options_that_cannot_be_combined():
-    with pytest.raises(ArgumentError, match="--collate: prints one table; omit --loaders"):
-        main(collate=True, loaders=True)
-    with pytest.raises(ArgumentError, match="--loaders: prints one table; it can only be"):
-        main(loaders=True, json="x.json")
-    with pytest.raises(ArgumentError, match="--hptt57: measures rows of its own"):
-        main(loaders=True, sweep="hptt57")
+def small(case):
+    kept = {name: make for name, make in case.loaders.items() if "layoutkit" in name}
+    return replace(case, loaders=kept, workers=(0,))

@@ -241,18 +241,18 @@ def test_bench_hands_its_options_on(monkeypatch):
     monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
     defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
-    defaults |= {"loop": False, "saved": None, "others": False, "collate": False, "resize": False}
-    defaults |= {"loaders": False, "only": None, "limit": None}
-    defaults |= {"sweep": None, "count": 0, "seed": 0, "conversion": None}
+    defaults |= {"table": None, "others": False, "only": None, "limit": None}
+    defaults |= {"count": 0, "seed": 0, "conversion": None}
     assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "uint8"]) == 0
     assert seen["conversion"] == ("bhwc->bchw", (1, 2, 3, 4), "float32", "uint8")
     assert main(["bench", "--device", "cuda", "--plot", "p.png"]) == 0
     assert seen == defaults | {"plot": "p.png", "device": "cuda"}
-    assert main(["bench", "--loop"]) == 0
-    assert seen == defaults | {"loop": True}
-    assert main(["bench", "--from", "loop.json"]) == 0
-    assert seen == defaults | {"saved": "loop.json"}
+    assert main(["bench", "--loaders"]) == 0
+    assert seen == defaults | {"table": "loaders"}
+    assert main(["bench", "--random", "3", "--seed", "5"]) == 0
+    assert seen == defaults | {"table": "random", "count": 3, "seed": 5}
+    assert main(["bench", "--collate", "--floor"]) == 2
 
 
 def test_info_prints_the_configuration(capsys):
