@@ -243,7 +243,7 @@ def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array |
         if requested is not None and as_dtype(out.dtype) != requested:
             raise DtypeError(f"out has dtype {out.dtype}, but dtype={requested}; make them equal")
         requested = out.dtype
-    promoted = _promote(dtypes)
+    promoted = promote(dtypes)
     if requested is None:
         return promoted
     if dtype_kind(requested) not in "uifc" or not can_cast(promoted, requested, "same_kind"):
@@ -253,7 +253,7 @@ def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array |
     return requested
 
 
-def _promote(dtypes: Sequence[DType]) -> DType:
+def promote(dtypes: Sequence[DType]) -> DType:
     """Return NumPy's common dtype, or float32 for bfloat16 with float16."""
     for dtype in dtypes:
         if dtype_kind(dtype) not in "uifc":

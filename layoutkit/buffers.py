@@ -20,8 +20,8 @@ finalizer can resurrect it after its weak references have fired. An object of a 
 inside one of the pool's own methods, so it must not wait for a lock that the interrupted frame
 holds. It cannot: blocks move by single atomic operations on deques and a set, and the lock, which
 is re-entrant, only protects the counters (nothing is called under it). An interrupt between two
-steps can leave `_total` too large, which only makes `_trim` run more often. An interrupt that a
-signal handler raises at the first step of a callback leaves that block lent for good. Memory in
+steps can leave `total_bytes` too large, which only makes `_trim` run more often. An interrupt that
+a signal handler raises at the first step of a callback leaves that block lent for good. Memory in
 use is never lent twice.
 
 **Fork.** A child holds copies of its parent's arrays and returns their blocks to its own pool. It
@@ -125,7 +125,7 @@ def stats() -> dict[str, int]:
     `idle`, all in bytes of blocks, which are at most a quarter larger than the arrays. `hits`
     counts results that reused an idle block, `misses` the others.
     """
-    return _pool.stats()
+    return pool.stats()
 
 
 def set_limit(nbytes: int) -> None:
@@ -136,7 +136,7 @@ def set_limit(nbytes: int) -> None:
     Zero disables reuse. Memory of arrays in use is not limited. Raises ArgumentError if `nbytes`
     is not an int >= 0.
     """
-    _pool.set_limit(_checked_limit(nbytes))
+    pool.set_limit(_checked_limit(nbytes))
 
 
 def clear() -> None:
@@ -145,7 +145,7 @@ def clear() -> None:
     Page-locked and GPU staging buffers of copies between CPU and GPU are freed too, after the
     pending copies.
     """
-    _pool.clear()
+    pool.clear()
     for drop in tuple(_clear_hooks):
         drop()
 
@@ -170,15 +170,15 @@ def empty_with_address(
     """
     if not isinstance(dtype, np.dtype):
         dtype = np.dtype(dtype)
-    block = _pool.take(math.prod(shape) * dtype.itemsize)
+    block = pool.take(math.prod(shape) * dtype.itemsize)
     try:
         exporter = PickleBuffer(block.window)  # type: ignore[arg-type]  # NumPy's stubs
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, exporter)  # type: ignore[arg-type]
     except BaseException:
-        _pool.give_back(block)
+        pool.give_back(block)
         raise
     exporter.release()
-    block.loan = weakref.ref(array, partial(_pool.give_back, block))
+    block.loan = weakref.ref(array, partial(pool.give_back, block))
     return array, block.address
 
 
@@ -189,7 +189,7 @@ _clear_hooks: list[Callable[[], None]] = []  # they free idle memory outside of 
 _UNREAD = -1
 
 
-class _Pool:
+class Pool:
     """A thread-safe pool of blocks.
 
     Idle blocks are in one list per size; the last returned one is lent first, because it may still
@@ -202,13 +202,13 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._limit = _UNREAD
         self._shelves: dict[int, deque[Block]] = {}
         # The only strong references to lent blocks, which keep their memory.
-        self._lent: set[Block] = set()
+        self.lent: set[Block] = set()
         self._clock = itertools.count()
-        self._total = 0  # bytes of all blocks, lent and idle
+        self.total_bytes = 0  # bytes of all blocks, lent and idle
         self._misses = 0
         self._forgotten_hits = 0
 
@@ -220,23 +220,23 @@ class _Pool:
             block.hits += 1
         except (KeyError, IndexError):
             block = self._larger(size) or self._fresh(size)
-        self._lent.add(block)
+        self.lent.add(block)
         return block
 
     def give_back(self, block: Block, _: object = None) -> None:
         """Store a block that is no longer in use."""
-        self._lent.discard(block)
+        self.lent.discard(block)
         if block.size > self._limit:  # keeping it would evict all other blocks
             self._forget(block)
             return
         block.idle_since = next(self._clock)
         self._shelves[block.size].append(block)
-        if self._total > self._limit:
+        if self.total_bytes > self._limit:
             self._trim()
 
     def stats(self) -> dict[str, int]:
         """Return the statistics of `layoutkit.buffers.stats`."""
-        lent = [*self._lent.copy()]
+        lent = [*self.lent.copy()]
         idle = [block for shelf in self._shelves.copy().values() for block in shelf.copy()]
         return {
             "held": sum(block.size for block in lent),
@@ -248,7 +248,7 @@ class _Pool:
 
     def set_limit(self, limit: int) -> None:
         """Set the bound on idle memory and free memory beyond it."""
-        with self._lock:
+        with self.lock:
             self._limit = limit
         self._trim()
 
@@ -264,16 +264,16 @@ class _Pool:
         `fork.init_lock` comes first, as its owner may return memory.
         """
         fork.init_lock.acquire()
-        self._lock.acquire()
+        self.lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Release the locks."""
-        self._lock.release()
+        self.lock.release()
         fork.init_lock.release()
 
     def after_fork_in_child(self) -> None:
         """Replace the lock (threads that wait for it do not exist here); drop idle memory."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.clear()
 
     def _larger(self, size: int) -> Block | None:
@@ -292,7 +292,7 @@ class _Pool:
         """Return the bound on idle memory, read before the first block is lent."""
         if self._limit == _UNREAD:
             default = default_idle_bytes()
-            with self._lock:
+            with self.lock:
                 self._limit = default if self._limit == _UNREAD else self._limit
         return self._limit
 
@@ -304,15 +304,15 @@ class _Pool:
         except MemoryError:
             self.clear()
             block = Block(size)
-        with self._lock:
-            self._total += size
+        with self.lock:
+            self.total_bytes += size
             self._misses += 1
         return block
 
     def _forget(self, block: Block) -> None:
         """Subtract a block from the counters; the caller drops its last reference."""
-        with self._lock:
-            self._total -= block.size
+        with self.lock:
+            self.total_bytes -= block.size
             self._forgotten_hits += block.hits
 
     def _trim(self) -> None:
@@ -349,14 +349,14 @@ def _checked_limit(nbytes: int) -> int:
     return limit
 
 
-_pool = _Pool()
+pool = Pool()
 # An array may outlive this module while the interpreter shuts down. An additional reference keeps
 # the pool, and so the memory of every array, until the process ends. (So do the fork handlers
 # below, as CPython happens to clear them last, but not every system has them.)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_pool))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_pool.before_fork,
-        after_in_parent=_pool.after_fork_in_parent,
-        after_in_child=_pool.after_fork_in_child,
+        before=pool.before_fork,
+        after_in_parent=pool.after_fork_in_parent,
+        after_in_child=pool.after_fork_in_child,
     )

@@ -37,7 +37,7 @@ from .threads.limits import get_num_threads
 from .threads.pool import POOL_KERNELS
 
 # Optional packages that layoutkit works with.
-_OPTIONAL_PACKAGES = (
+OPTIONAL_PACKAGES = (
     "pillow",
     "opencv-python",
     "opencv-python-headless",
@@ -99,7 +99,7 @@ def _optional_packages() -> Iterable[str]:
     """Yield name and version of each installed optional package, without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 
-    for package in _OPTIONAL_PACKAGES:
+    for package in OPTIONAL_PACKAGES:
         with suppress(PackageNotFoundError):
             yield f"{package} {version(package)}"
 

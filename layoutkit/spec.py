@@ -24,7 +24,7 @@ from .layout.pattern import as_shape, check_rank
 CPU = "cpu"
 
 _CUDA = re.compile(r"cuda(?::(\d{1,4}))?", re.ASCII)
-_current: Callable[[], int] | None = None  # returns the current GPU, if CuPy is in use
+current_gpu: Callable[[], int] | None = None  # returns the current GPU, if CuPy is in use
 
 
 def normalize_device(device: Any) -> str:
@@ -50,7 +50,7 @@ def normalize_device(device: Any) -> str:
         )
     if match[1] is not None:
         return device_name(int(match[1]))
-    return device_name(0 if _current is None else _current())
+    return device_name(0 if current_gpu is None else current_gpu())
 
 
 def device_name(ordinal: int) -> str:
@@ -65,8 +65,8 @@ def device_ordinal(device: str) -> int:
 
 def set_current_device_fn(current: Callable[[], int] | None) -> None:
     """Make "cuda" the GPU whose ordinal `current` returns, or the first one for None."""
-    global _current
-    _current = current
+    global current_gpu
+    current_gpu = current
 
 
 DType: TypeAlias = np.dtype[Any]

@@ -186,7 +186,7 @@ def _fills_chunks(pixels: int, chunk: int) -> bool:
     return pixels % chunk == 0 or pixels >= FULL * chunk
 
 
-def _interleave(
+def make_interleave(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "interleave"; None if words are not aligned or chunks not full."""
@@ -239,7 +239,7 @@ def _interleave(
 # ---- lines -------------------------------------------------------------------------------
 
 
-def _lines(
+def make_lines(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "lines" (any channel count and address); None if no axis has pixels."""
@@ -346,7 +346,7 @@ def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int
     # With more outer iterations than a grid has blocks, each iteration is too small to be tiled.
     if _iterations_around_tile(choice) < MAX_COUNT:
         launches: list[CudaLaunch] = []
-        for make in _MAKERS.get(choice.kernel, ()):
+        for make in MAKERS.get(choice.kernel, ()):
             launch = make(choice, source, target, epilogue)
             if launch is not None:
                 launches.append(launch)
@@ -383,7 +383,7 @@ def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
 # ---- transpose ---------------------------------------------------------------------------
 
 
-def _transpose(
+def make_transpose(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "transpose"; None if the tiles need more blocks than a grid can have."""
@@ -490,7 +490,7 @@ def _shifted(
     )
 
 
-def _transpose_any(
+def make_transpose_any(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "transpose" for axes too short for CPU registers, but not for tiles."""
@@ -502,10 +502,10 @@ def _transpose_any(
         return None
     outer = tuple(loop for loop in nest if loop is not run[0] and loop is not rows[0])
     transposed = replace(choice, outer=outer, rows=(rows[0],), run=(run[0],))
-    return _transpose(transposed, source, target, epilogue)
+    return make_transpose(transposed, source, target, epilogue)
 
 
-def _gather_rows(
+def make_gather_rows(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "gather" if its blocks read whole lines of the source.
@@ -516,10 +516,10 @@ def _gather_rows(
     if is_few(choice.count, source.item):
         return None
     nest = sorted(choice.nest, key=lambda loop: loop.dst, reverse=True)
-    _, split, stretch, inner = _loops_of_block(nest)
+    _, split, stretch, inner = loops_of_block(nest)
     # Several blocks may execute parts of the first inner loop.
     together = inner[1:] if count_iterations(inner) > THREADS else inner
-    if _contiguous_source([split, *together], source.item) < LINE:
+    if contiguous_source([split, *together], source.item) < LINE:
         return None
     lines = _source_lines([split, *inner] if stretch > 1 else inner)
     lines += -(-WARP * target.item // LINE)
@@ -528,7 +528,7 @@ def _gather_rows(
     return replace(_gather(nest, source, target, epilogue), share=GATHERED_SHARE)
 
 
-def _contiguous_source(nest: Sequence[Loop], item: int) -> int:
+def contiguous_source(nest: Sequence[Loop], item: int) -> int:
     """Return the size in bytes of the contiguous source from the first item on."""
     length = item
     while following := next((n.count for n in nest if n.src == length and n.count > 1), None):
@@ -545,7 +545,7 @@ def _source_lines(nest: Sequence[Loop]) -> int:
 # ---- permute -----------------------------------------------------------------------------
 
 
-def _permute(
+def make_permute(
     choice: KernelChoice, source: Side, target: Side, epilogue: Epilogue | None
 ) -> CudaLaunch | None:
     """Return a launch of "permute"; None if no loop is contiguous on a side.
@@ -601,15 +601,15 @@ def _permute(
 
 FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered
 
-# The kernels that may execute a choice; the fastest is selected. `_permute` is the last one,
+# The kernels that may execute a choice; the fastest is selected. `make_permute` is the last one,
 # as its planning takes longest; `_gather` executes all others.
 _Maker: TypeAlias = Callable[[KernelChoice, Side, Side, Epilogue | None], CudaLaunch | None]
-_MAKERS: dict[str, tuple[_Maker, ...]] = {
-    "transpose": (_transpose, _lines, _gather_rows, _permute),
-    "split": (_interleave, _transpose_any, _lines, _permute),
-    "merge": (_interleave, _transpose_any, _lines, _permute),
-    "shuffle": (_interleave,),
-    "gather": (_transpose_any, _lines, _gather_rows, _permute),
+MAKERS: dict[str, tuple[_Maker, ...]] = {
+    "transpose": (make_transpose, make_lines, make_gather_rows, make_permute),
+    "split": (make_interleave, make_transpose_any, make_lines, make_permute),
+    "merge": (make_interleave, make_transpose_any, make_lines, make_permute),
+    "shuffle": (make_interleave,),
+    "gather": (make_transpose_any, make_lines, make_gather_rows, make_permute),
 }
 
 
@@ -645,7 +645,7 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
         return None
     if length < LONG_RUN and _common_alignment(choice, src, dst) == choice.source_item:
         sides = Side(choice.source_item, src % WORD), Side(choice.source_item, dst % WORD)
-        launch = _permute(choice, *sides, None)
+        launch = make_permute(choice, *sides, None)
         if launch is not None and launch.share > RUN_SHARE - RUN_LOST / length:
             return launch
     head = -(dst + dst_first) % WORD
@@ -692,7 +692,7 @@ def _gather(
         dst=width * inner.dst,
         coef_stride=0 if period else width * inner.coef_stride,
     )
-    outer, split, stretch, inner_loops = _loops_of_block([*around, accesses])
+    outer, split, stretch, inner_loops = loops_of_block([*around, accesses])
     turns = TURNS[width * source.item < 8]
     several = -(-split.count // stretch)
     if several < FULL * turns and not is_few(count_iterations(nest), source.item):
@@ -717,7 +717,7 @@ def _gather(
     )
 
 
-def _loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[Loop]]:
+def loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[Loop]]:
     """Return the loops around a block, its split axis, the iterations of a turn, and inner loops.
 
     A thread takes turns along the loop with the smallest stride in the source, so that they read

@@ -17,9 +17,9 @@ from . import fork
 MAX_KEPT = 512  # entries of a cache, such as the programs of a Converter
 
 # Limits of the process. The latest `_MIN_KEPT` entries are kept, however large they are.
-_MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 _MIN_KEPT = 4
-# Estimated bytes of a plan with its jobs, key and entry in `_order`; 5 to 7 KB were measured.
+# Estimated bytes of a plan with its jobs, key and entry in `counted`; 5 to 7 KB were measured.
 PROGRAM_SIZE_ESTIMATE = 8 << 10
 
 Value = TypeVar("Value")
@@ -38,8 +38,8 @@ class Cache(dict[Any, Value]):
 _numbers = count()
 # A weak reference to the cache and the bytes of every counted value, oldest first, by the number of
 # the cache and the key. Values of a deleted cache are counted until they are the oldest.
-_order: OrderedDict[tuple[int, Any], tuple[ref[Cache[Any]], int]] = OrderedDict()
-_total = 0
+counted: OrderedDict[tuple[int, Any], tuple[ref[Cache[Any]], int]] = OrderedDict()
+counted_bytes = 0
 
 
 def cache_put(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) -> Value:
@@ -48,7 +48,7 @@ def cache_put(cache: dict[Any, Value], key: Any, value: Value, nbytes: int = 0) 
     The oldest entries are removed if the cache is full. `nbytes`, the size of the value, matters
     only in a `Cache`.
     """
-    with fork.init_lock:  # so that `_total` is consistent with `_order` in a forked child
+    with fork.init_lock:  # so that `counted_bytes` is consistent with `counted` in a forked child
         # list() copies the keys atomically; another thread could clear the cache during iteration.
         for oldest in list(cache)[: max(0, len(cache) - MAX_KEPT + 1)]:
             cache.pop(oldest, None)
@@ -76,17 +76,17 @@ def cache_clear(cache: Cache[Any]) -> None:
 
 def _count(cache: Cache[Any], key: Any, nbytes: int) -> None:
     """Count a value, and remove the oldest values of all caches while the total is too large."""
-    global _total
+    global counted_bytes
     _discount(cache, key)
-    _order[cache.number, key] = ref(cache), nbytes
-    _total += nbytes
-    while _total > _MAX_BYTES and len(_order) > _MIN_KEPT:
-        (_, oldest), (cache_ref, freed) = _order.popitem(last=False)
-        _total -= freed
+    counted[cache.number, key] = ref(cache), nbytes
+    counted_bytes += nbytes
+    while counted_bytes > MAX_BYTES and len(counted) > _MIN_KEPT:
+        (_, oldest), (cache_ref, freed) = counted.popitem(last=False)
+        counted_bytes -= freed
         (cache_ref() or {}).pop(oldest, None)
 
 
 def _discount(cache: Cache[Any], key: Any) -> None:
     """Subtract the bytes of the value under a key, if it is counted."""
-    global _total
-    _total -= _order.pop((cache.number, key), (None, 0))[1]
+    global counted_bytes
+    counted_bytes -= counted.pop((cache.number, key), (None, 0))[1]

@@ -277,7 +277,7 @@ def _convert_chunk(block: Any, converter: Any) -> Any:
     while isinstance(block, list):
         block = block[0]
     selected = converter if isinstance(converter, Converter) else converter.item()
-    return _first_equal(selected)(block)
+    return first_equal(selected)(block)
 
 
 def _sum_chunks(*blocks: Any, to: str) -> Any:
@@ -285,7 +285,7 @@ def _sum_chunks(*blocks: Any, to: str) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _first_equal(converter: Converter) -> Converter:
+def first_equal(converter: Converter) -> Converter:
     """Return the first of equal Converters, so that a worker plans once, not once a chunk."""
     return converter
 

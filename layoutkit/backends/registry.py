@@ -78,13 +78,14 @@ def import_framework(name: str) -> ArrayNamespace:
 def backend_of(x: Any) -> ModuleType | None:
     """Return the backend of the package that the class of x, or one of its bases, is from."""
     try:
-        return _backend_of(type(x))  # type: ignore[arg-type]
+        return backend_by_type(type(x))  # type: ignore[arg-type]
     except TypeError:  # a class whose metaclass makes it unhashable
         return None
 
 
 @lru_cache(maxsize=256)
-def _backend_of(array_type: type) -> ModuleType | None:
+def backend_by_type(array_type: type) -> ModuleType | None:
+    """Return the backend of a class of arrays; None if its library has none."""
     for package in (str(base.__module__).partition(".")[0] for base in array_type.__mro__):
         if package in sys.modules and package in BACKENDS:
             with fork.init_lock:

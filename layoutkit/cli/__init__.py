@@ -73,7 +73,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = parse(argv)
         with _sigterm_as_exit():
-            code = _COMMANDS[arguments.command](arguments)
+            code = COMMANDS[arguments.command](arguments)
             sys.stdout.flush()
             return code
     except KeyboardInterrupt:
@@ -294,7 +294,7 @@ def _warmup(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {
+COMMANDS = {
     "convert": _convert,
     "batches": _batches,
     "pack": _pack,

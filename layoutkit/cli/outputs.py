@@ -45,24 +45,24 @@ from ..spec import ArraySpec
 from .printing import format_bytes
 
 # Bytes of a file that are mapped at a time if a slab is scattered over all of it.
-_WINDOW_BYTES = 64 << 20
+WINDOW_BYTES = 64 << 20
 
-# Gaps of up to _GAP_BYTES between the runs of a slab are read too: another read call would take
-# Python as long. _READ_BYTES are read at a time, so that the cache holds them until the runs are
+# Gaps of up to GAP_BYTES between the runs of a slab are read too: another read call would take
+# Python as long. READ_BYTES are read at a time, so that the cache holds them until the runs are
 # copied.
-_GAP_BYTES = 16 << 10
-_READ_BYTES = 1 << 20
+GAP_BYTES = 16 << 10
+READ_BYTES = 1 << 20
 
 # The size of a wide slab. If runs are short, every page contains a part of each slab: 600 MB of
 # chwb took 3.8 times as long when each slab read all pages again. Two wide slabs can be in memory
 # at once.
-_WIDE_BYTES = 128 << 20
+WIDE_BYTES = 128 << 20
 
 # Runs of at least this many bytes are read and written one by one.
-_LONG_RUN = 4 << 10
+LONG_RUN = 4 << 10
 
 # An array that is read at once is mapped beyond this size: it might be larger than the memory.
-_MAX_READ_BYTES = 1 << 30
+MAX_READ_BYTES = 1 << 30
 
 
 @dataclass
@@ -90,9 +90,9 @@ class NpyFile:
         if axis is None:
             start = 0
             stop = 1
-            if math.prod(self.shape) * self.dtype.itemsize > _MAX_READ_BYTES:
+            if math.prod(self.shape) * self.dtype.itemsize > MAX_READ_BYTES:
                 return self._reshape_slab(self._map_all(), None)
-        elif self.is_scattered(axis) and self.run_bytes(axis, stop - start) < _LONG_RUN:
+        elif self.is_scattered(axis) and self.run_bytes(axis, stop - start) < LONG_RUN:
             return self._reshape_slab(self._read_from_wide_slab(axis, start, stop), axis)
         return self._reshape_slab(self._read_slab(axis, start, stop), axis)
 
@@ -106,7 +106,7 @@ class NpyFile:
             del wide  # release the memory before the next one is read
         outer, length, inner = self._run_layout(axis)
         step = max(1, stop - start)
-        fitting = _WIDE_BYTES // max(1, outer * inner * step * self.dtype.itemsize)
+        fitting = WIDE_BYTES // max(1, outer * inner * step * self.dtype.itemsize)
         wide = self._read_slab(axis, start, min(start + step * max(1, fitting), length))
         self._wide = axis, start, wide
         return wide[:, : stop - start]
@@ -118,7 +118,7 @@ class NpyFile:
         slab = buffers.empty((outer, stop - start, inner), self.dtype)
         if slab.nbytes:
             rows = slab.reshape(outer, -1).view(np.uint8)
-            if outer > 1 and length * inner * item - rows.shape[1] <= _GAP_BYTES:
+            if outer > 1 and length * inner * item - rows.shape[1] <= GAP_BYTES:
                 self._read_windows(rows, length * inner * item, start * inner * item)
             else:
                 for number, row in enumerate(rows):
@@ -137,7 +137,7 @@ class NpyFile:
         if count == length:
             self._read_into(rows.reshape(-1), 0)
             return
-        height = max(1, _READ_BYTES // length)
+        height = max(1, READ_BYTES // length)
         window = buffers.empty((height, length), np.dtype(np.uint8))
         for first in range(0, outer, height):
             rows_read = window[: min(height, outer - first)]
@@ -168,7 +168,7 @@ class NpyFile:
             self._write_run(start * inner * self.dtype.itemsize, values)
             return
         slab = values.reshape(outer, stop - start, inner)
-        if (stop - start) * inner * self.dtype.itemsize >= _LONG_RUN:
+        if (stop - start) * inner * self.dtype.itemsize >= LONG_RUN:
             for number, run in enumerate(slab):
                 self._write_run((number * length + start) * inner * self.dtype.itemsize, run)
             return
@@ -195,7 +195,7 @@ class NpyFile:
 
     def _windows(self, axis: int | None) -> Iterator[tuple[int, int]]:
         outer, length, inner = self._run_layout(axis)
-        rows = max(1, _WINDOW_BYTES // max(1, length * inner * self.dtype.itemsize))
+        rows = max(1, WINDOW_BYTES // max(1, length * inner * self.dtype.itemsize))
         for first in range(0, outer, rows):
             yield first, min(first + rows, outer)
 

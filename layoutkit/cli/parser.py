@@ -243,7 +243,7 @@ def format_examples(command: str) -> str:
 
 _NEGATIVE = re.compile(r"-[\d.]")
 _SIGNED_OPTIONS = ("--scale", "--mean", "--std", "--fill")
-_FIT_CHOICES = (
+FIT_CHOICES = (
     "cover",
     "pad",
     "stretch",
@@ -341,7 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND"
     )
-    for name, (summary, add_arguments) in _COMMANDS.items():
+    for name, (summary, add_arguments) in COMMANDS.items():
         command = commands.add_parser(
             name,
             help=summary,
@@ -435,7 +435,7 @@ def _add_image_options(
         "cover: crop what exceeds the size; pad: fit inside it and fill the rest; or stretch "
         f"(default: {default_fit})"
     )
-    add("--fit", choices=_FIT_CHOICES, help=fit_help)
+    add("--fit", choices=FIT_CHOICES, help=fit_help)
     short_help = "scale the shorter side to N, and crop the center"
     add("--short-side", type=positive_int, metavar="N", help=short_help)
     add("--filter", choices=FILTERS, help="filter that resizes (default: bilinear)")
@@ -539,7 +539,7 @@ def _add_no_arguments(_: argparse.ArgumentParser) -> None:
     """Add nothing, because `info` has no arguments."""
 
 
-_COMMANDS = {
+COMMANDS = {
     "convert": ("convert the file of an array, or images, into a .npy file", _add_convert),
     "batches": ("make batches of labelled images, and time each stage", _add_batches),
     "pack": ("pack labelled images into a RecordIO file, with .idx and .lst", add_pack),

@@ -37,14 +37,14 @@ from .printing import format_bytes
 
 # Input and output bytes of one chunk: larger than the last-level cache, so that threads and
 # streaming stores pay off, and small compared with the memory of any machine.
-_CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20
 
 # Bytes of a chunk that is contiguous in both files. Larger chunks are slower, as the page faults of
 # new memory take longer than the conversion: 257 MB of bhwc took 1.6 times as long with 64 MiB.
-_RUN_BYTES = 16 << 20
+RUN_BYTES = 16 << 20
 
 # Bytes; longer contiguous runs of a file are not faster to read or write.
-_LONG_RUN = 64 << 10
+LONG_RUN = 64 << 10
 
 _PER_CHANNEL_OPTIONS = {"mean", "std", "channels"}
 _BATCH_NAMES = ("b", "n", "batch")  # accepted names of the batch axis
@@ -96,7 +96,7 @@ def convert_to_file(source: SlabSource, name: str, destination: Destination, job
     with open_destination(destination) as file:
         target = create_result(file, result, destination)
         with prefix_errors(f"{name}: ", ShapeError, DtypeError):
-            _convert_chunks(source, target, name, job)
+            convert_chunks(source, target, name, job)
     if not job.quiet:
         _report(name, source, destination, target, time.perf_counter() - start_time)
 
@@ -127,7 +127,7 @@ def check_sign(source: DType, result: DType, fix: str) -> None:
         )
 
 
-def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob) -> None:
+def convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob) -> None:
     """Convert the source in chunks along one axis, with a progress bar on a terminal.
 
     A thread reads the next chunk of an array file while a chunk is converted and written. Images
@@ -135,15 +135,15 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
     """
     from tqdm import tqdm  # a slow import, which invalid arguments do not need
 
-    axes = _StreamAxes(job, source.shape)
-    axis = _choose_axis(source, target, axes, job)
+    axes = StreamAxes(job, source.shape)
+    axis = choose_axis(source, target, axes, job)
     left, right = axes.positions[axis] if axis else (_NO_AXIS, _NO_AXIS)
     samples = axes.sizes[axes.batch] if axes.batch else 1
     length = axes.sizes[axis] if axis else 1
     one_run_per_chunk = isinstance(source, NpyFile) and not (
         source.is_scattered(left.axis) or target.is_scattered(right.axis)
     )
-    nbytes = _RUN_BYTES if one_run_per_chunk else _CHUNK_BYTES
+    nbytes = RUN_BYTES if one_run_per_chunk else CHUNK_BYTES
     size = max(1, job.chunk or _indices_per_chunk(source, target, length, nbytes))
     converter = job.part_converter(axes.sizes_without(axis))
     next_slab: Future[NDArray[Any]] | None = None
@@ -167,9 +167,7 @@ def _convert_chunks(source: SlabSource, target: NpyFile, name: str, job: FileJob
             bar.update(samples * stop // length - samples * start // length)
 
 
-def _choose_axis(
-    source: SlabSource, target: NpyFile, axes: _StreamAxes, job: FileJob
-) -> str | None:
+def choose_axis(source: SlabSource, target: NpyFile, axes: StreamAxes, job: FileJob) -> str | None:
     """Return the axis of the chunks: the batch axis, or one with longer contiguous runs.
 
     A run that is shorter than a page of the file costs a full page in every slab. Returns None if
@@ -182,11 +180,11 @@ def _choose_axis(
     def rank(name: str) -> tuple[bool, int]:
         """Sort axes with an index that fits into a chunk first, then the longest runs."""
         left, right = axes.positions[name]
-        count = _indices_per_chunk(source, target, axes.sizes[name], _CHUNK_BYTES)
+        count = _indices_per_chunk(source, target, axes.sizes[name], CHUNK_BYTES)
         if count == 0:
             return False, axes.sizes[name]
         run = min(left.run_bytes(source, count), right.run_bytes(target, count))
-        return True, min(run, _LONG_RUN)
+        return True, min(run, LONG_RUN)
 
     # Per-channel options have one value for each channel, so a slab must have all channels.
     candidates = set(axes.positions)
@@ -214,7 +212,7 @@ class _AxisPosition(NamedTuple):
 _NO_AXIS = _AxisPosition(None)
 
 
-class _StreamAxes:
+class StreamAxes:
     """The axes along which a source can be split into slabs that are converted separately.
 
     batch : the batch axis, or None if the source cannot be split along it
@@ -272,7 +270,7 @@ def _report(
     name: str, source: SlabSource, destination: Destination, target: NpyFile, seconds: float
 ) -> None:
     nbytes = _nbytes(source) + _nbytes(target)
-    is_large = nbytes > _CHUNK_BYTES  # otherwise the startup time dominates
+    is_large = nbytes > CHUNK_BYTES  # otherwise the startup time dominates
     print(
         f"{escape_controls(name)} {source.shape} {source.dtype} -> {escape_controls(destination)} "
         f"{target.shape} {target.dtype}: "

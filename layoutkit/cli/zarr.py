@@ -33,7 +33,7 @@ from ..layout.parsing import is_one
 from ..layout.pattern import Pattern
 from .streaming import FileJob, check_sign
 
-_BLOCK_BYTES = 16 << 20  # size of a chunk, if the source does not have chunks
+BLOCK_BYTES = 16 << 20  # size of a chunk, if the source does not have chunks
 _MIN_HEADER_BYTES = 64  # minimum size of the header of a .npy file
 # Errors of opening something that is not a store.
 _NOT_A_STORE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -94,7 +94,7 @@ def _lazy_array(da: Any, source: str) -> Any:
         reader = _RemoteNpyReader(source) if local is None else _MappedNpyReader(local)
         shape = reader.shape
         nbytes = prod(reader.shape) * reader.dtype.itemsize
-        rows = max(1, _BLOCK_BYTES * shape[0] // max(1, nbytes)) if shape else 1
+        rows = max(1, BLOCK_BYTES * shape[0] // max(1, nbytes)) if shape else 1
         chunks = (rows, *shape[1:])
     meta = np.empty(
         (0,) * reader.ndim, reader.dtype
@@ -249,7 +249,7 @@ def _write(y: Any, target: str, missing: list[tuple[int, ...]], scheduler: str |
 
     written = y.map_blocks(
         _write_block,
-        write=_write_to_store,
+        write=write_to_store,
         target=_StoreId(target, uuid4().hex),
         chunk_shape=y.chunksize,
         dtype=np.int8,
@@ -293,7 +293,8 @@ def _write_block(
     return np.ones((1,) * block.ndim, np.int8)
 
 
-def _write_to_store(block: Any, target: _StoreId, window: tuple[slice, ...]) -> None:
+def write_to_store(block: Any, target: _StoreId, window: tuple[slice, ...]) -> None:
+    """Write one chunk; a worker process of dask calls it."""
     with name_in_errors(target.name):
         _open_target(target)[window] = block
 

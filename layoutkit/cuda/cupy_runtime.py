@@ -71,9 +71,9 @@ class CupyRuntime:
     def __init__(self) -> None:
         self.cupy = import_cupy()
         self.count = count_devices(self.cupy)
-        self._functions: dict[Any, Any] = {}
+        self.functions: dict[Any, Any] = {}
         self._kept: dict[tuple[bytes, int], Any] = {}
-        self._foreign: dict[int, Any] = {}  # streams by pointer
+        self.foreign_streams: dict[int, Any] = {}  # streams by pointer
         self._lock = threading.Lock()
 
     def describe(self) -> str:
@@ -107,12 +107,12 @@ class CupyRuntime:
 
     def stream_at(self, pointer: int) -> Any:
         """Return another library's stream by its `cudaStream_t`; that library keeps it alive."""
-        stream = self._foreign.get(pointer)
+        stream = self.foreign_streams.get(pointer)
         if stream is None:
-            if len(self._foreign) >= _MOST_STREAMS:
-                self._foreign.clear()
+            if len(self.foreign_streams) >= _MOST_STREAMS:
+                self.foreign_streams.clear()
             foreign = SimpleNamespace(__cuda_stream__=lambda: (0, pointer))
-            stream = self._foreign[pointer] = self.cupy.cuda.Stream.from_external(foreign)
+            stream = self.foreign_streams[pointer] = self.cupy.cuda.Stream.from_external(foreign)
         return stream
 
     def new_stream(self, ordinal: int) -> Any:
@@ -197,11 +197,11 @@ class CupyRuntime:
         """Return whether `load` needs to compile, allocate and copy nothing."""
         constants = (launch.coefficients, ordinal)
         known = not launch.coefficients or constants in self._kept
-        return known and (launch.family, launch.defines, ordinal) in self._functions
+        return known and (launch.family, launch.defines, ordinal) in self.functions
 
     def load(self, launch: CudaLaunch, ordinal: int) -> CudaKernel:
         """Return the kernel of a launch on a device, compiled if it is not cached."""
-        function = self._function(launch, ordinal)
+        function = self.load_function(launch, ordinal)
         return CudaKernel(launch, function, self.constants(launch.coefficients, ordinal))
 
     def launch(self, kernel: CudaKernel, pointers: Sequence[int], stream: Any) -> None:
@@ -213,18 +213,19 @@ class CupyRuntime:
         arguments = (kernel.params, np.frombuffer(words, kernel.words))
         kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
 
-    def _function(self, launch: CudaLaunch, ordinal: int) -> Any:
+    def load_function(self, launch: CudaLaunch, ordinal: int) -> Any:
+        """Return the kernel of a launch for a GPU, compiled once per process."""
         key = (launch.family, launch.defines, ordinal)
-        function = self._functions.get(key)
+        function = self.functions.get(key)
         if function is None:
             options = tuple(f"-D{name}={value}" for name, value in launch.defines)
             with self._lock, self.on(ordinal):
-                function = self._functions.get(key)  # again: another thread may have compiled it
+                function = self.functions.get(key)  # again: another thread may have compiled it
                 if function is None:
                     function = compile_kernel(
                         self.cupy, source(launch.family), options, launch.family
                     )
-                    self._functions[key] = function
+                    self.functions[key] = function
         return function
 
     def constants(self, coefficients: bytes, ordinal: int) -> int:

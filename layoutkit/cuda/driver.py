@@ -177,7 +177,7 @@ def relaxed_capture_mode() -> Iterator[None]:
     A query invalidates a capture in any thread, unless the querying thread has set the relaxed
     capture mode.
     """
-    exchange = _exchange_function()
+    exchange = exchange_function()
     previous_mode = exchange(_RELAXED)
     try:
         yield
@@ -188,15 +188,15 @@ def relaxed_capture_mode() -> Iterator[None]:
 DEFAULT_STREAMS = (0, 1)  # the pointers of the default stream
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _exchange_lock = threading.Lock()
-_exchange: Callable[[int], int] | None = None
+exchange_capture_mode: Callable[[int], int] | None = None
 
 
-def _exchange_function() -> Callable[[int], int]:
+def exchange_function() -> Callable[[int], int]:
     """Return the driver's cuThreadExchangeStreamCaptureMode, which CuPy does not wrap."""
-    global _exchange
+    global exchange_capture_mode
     with _exchange_lock:
-        _exchange = _exchange or _load_exchange_function()
-    return _exchange
+        exchange_capture_mode = exchange_capture_mode or _load_exchange_function()
+    return exchange_capture_mode
 
 
 def _load_exchange_function() -> Callable[[int], int]:

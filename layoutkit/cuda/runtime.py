@@ -15,7 +15,7 @@ from ..spec import CPU, device_ordinal, normalize_device, set_current_device_fn
 if TYPE_CHECKING:
     from .cupy_runtime import CupyRuntime
 
-_runtime: CupyRuntime | None = None
+process_runtime: CupyRuntime | None = None
 _forked = False  # from a process that had a runtime
 
 
@@ -32,16 +32,16 @@ def runtime() -> CupyRuntime:
             "this process was forked from one that uses CUDA, and CUDA does not work after a fork; "
             'start it with multiprocessing.get_context("spawn"), or stay on the CPU in it'
         )
-    global _runtime
-    if _runtime is None:
+    global process_runtime
+    if process_runtime is None:
         with fork.init_lock:
-            if _runtime is None:  # no other thread was first
+            if process_runtime is None:  # no other thread was first
                 from .cupy_runtime import CupyRuntime
 
                 created = CupyRuntime()
                 set_current_device_fn(created.current)
-                _runtime = created
-    return _runtime
+                process_runtime = created
+    return process_runtime
 
 
 def check_device(device: Any) -> str:
@@ -64,7 +64,7 @@ def check_device(device: Any) -> str:
 
 def _after_fork() -> None:
     global _forked
-    if _runtime is not None:
+    if process_runtime is not None:
         _forked = True
         set_current_device_fn(None)
 

@@ -21,9 +21,9 @@ from .runtime import runtime
 
 # Arrays that kernels may still read, each with the event that ends their use. There is no lock,
 # because releasing an array may run a finalizer that calls `keep_alive_until_done` again.
-_kept_alive: deque[tuple[Any, Sequence[DeviceArray]]] = deque()
+kept_alive: deque[tuple[Any, Sequence[DeviceArray]]] = deque()
 # Kept until the process ends, because CUDA does not report when a graph is destroyed.
-_captured: list[DeviceArray] = []
+captured: list[DeviceArray] = []
 
 
 def same_stream(first: int, second: int) -> bool:
@@ -69,10 +69,10 @@ def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: i
     event = gpu.new_event(ordinal)
     with gpu.on(ordinal):
         event.record(stream)
-    _kept_alive.append((event, arrays))
-    for _ in range(len(_kept_alive)):
+    kept_alive.append((event, arrays))
+    for _ in range(len(kept_alive)):
         try:
-            entry = _kept_alive.popleft()
+            entry = kept_alive.popleft()
         except IndexError:  # another thread took the last entry
             return
         is_done = False
@@ -80,11 +80,11 @@ def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: i
             is_done = gpu.is_done(entry[0])
         finally:
             if not is_done:
-                _kept_alive.append(entry)
+                kept_alive.append(entry)
 
 
 def keep_alive_if_captured(array: DeviceArray, stream: Any) -> DeviceArray:
     """Return `array`; if a graph is being captured, keep it alive until the process ends."""
     if is_capturing(stream):
-        _captured.append(array)
+        captured.append(array)
     return array

@@ -107,7 +107,7 @@ class PinnedStaging:
         self._ordinal = ordinal
         self._upload_lock = threading.Lock()
         self._download_lock = threading.Lock()
-        self._copies = runtime().new_stream(ordinal)
+        self.copies = runtime().new_stream(ordinal)
         self._start()
 
     def _start(self) -> None:
@@ -121,7 +121,7 @@ class PinnedStaging:
         refuse_capture(stream)
         with self._upload_lock, runtime().on(self._ordinal):
             # Pool memory of the copy stream: no other stream gets it while a copy is pending.
-            block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self._copies)
+            block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self.copies)
             used = runtime().new_event(self._ordinal)
             try:
                 stream.wait_event(self._fill(load, x, block.data.ptr))
@@ -139,15 +139,15 @@ class PinnedStaging:
             piece = self._up[0]
             host = piece.free(end - start)
             fill(host)
-            runtime().copy_in(address + start, host, self._copies)
-            piece.record(self._copies)
+            runtime().copy_in(address + start, host, self.copies)
+            piece.record(self.copies)
         return self._up[0].copied
 
     def _release_blocks(self, keep: int) -> None:
         """Free all blocks but the last `keep`, for reuse by the copy stream after their kernels."""
         while len(self._read) > keep:
             used, _ = self._read[0]
-            self._copies.wait_event(used)
+            self.copies.wait_event(used)
             del self._read[0]
 
     def fetch(
@@ -179,7 +179,7 @@ class PinnedStaging:
             del piece  # the variable would keep its memory alive
             self._release_blocks(0)
             self._start()
-            runtime().release(self._ordinal, self._copies)
+            runtime().release(self._ordinal, self.copies)
 
 
 def _take_piece(
@@ -191,7 +191,7 @@ def _take_piece(
     take(start, end, host)
 
 
-_staging_by_gpu: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
+staging_by_gpu: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
 _staging_lock = threading.Lock()
 
 
@@ -199,9 +199,9 @@ def staging_of(ordinal: int) -> PinnedStaging:
     """Return the staging buffers of a GPU, created for its first transfer."""
     key = runtime(), ordinal
     with _staging_lock:
-        if key not in _staging_by_gpu:
-            _staging_by_gpu[key] = PinnedStaging(ordinal)
-        return _staging_by_gpu[key]
+        if key not in staging_by_gpu:
+            staging_by_gpu[key] = PinnedStaging(ordinal)
+        return staging_by_gpu[key]
 
 
 def refuse_capture(stream: Any) -> None:
@@ -214,7 +214,7 @@ def refuse_capture(stream: Any) -> None:
 
 
 def _clear() -> None:
-    for staging in tuple(_staging_by_gpu.values()):
+    for staging in tuple(staging_by_gpu.values()):
         staging.clear()
 
 
@@ -436,17 +436,18 @@ def download(
 
 def to_host(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
-    copy = _identity_programs(len(array.shape), None).run(array, None, adapter)
+    copy = identity_programs(len(array.shape), None).run(array, None, adapter)
     return _copy_to_host(adapter.device_array_of(copy), None, adapter)
 
 
 def to_device(x: Array, device: str, adapter: DeviceAdapter) -> Any:
     """Return a copy of `x` on a GPU, as the library's array."""
-    return upload(_identity_programs(x.ndim, device), x, None, adapter)
+    return upload(identity_programs(x.ndim, device), x, None, adapter)
 
 
 @lru_cache
-def _identity_programs(ndim: int, device: str | None) -> DevicePrograms:
+def identity_programs(ndim: int, device: str | None) -> DevicePrograms:
+    """Return the programs that copy arrays of a rank to a device, or within their own."""
     return DevicePrograms(parse_options(identity_pattern(ndim), device=device))
 
 

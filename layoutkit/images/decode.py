@@ -369,7 +369,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, shrink: int) -> Array | None:
     channels = 1 if header.color_space == "GRAY" else 3
     pixels = buffers.empty((height, width, channels), "uint8")
     try:
-        _simplejpeg().decode_jpeg(
+        simplejpeg_module().decode_jpeg(
             data, header.color_space, min_height=height, min_width=width, min_factor=shrink,
             buffer=pixels,
         )  # fmt: skip
@@ -379,7 +379,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, shrink: int) -> Array | None:
 
 
 @cache
-def _simplejpeg() -> Any:
+def simplejpeg_module() -> Any:
     """Return the module, or None if it is not installed."""
     try:
         import simplejpeg
@@ -443,7 +443,7 @@ def _decode_upright_jpeg(
     file: IO[bytes], channels: int, min_size: tuple[int, int] | None, max_pixels: int | None
 ) -> DecodedImage | None:
     """Decode a JPEG that is stored upright; return None if Pillow has to decode the file."""
-    if _simplejpeg() is None or file.read(len(_JPEG_START)) != _JPEG_START:
+    if simplejpeg_module() is None or file.read(len(_JPEG_START)) != _JPEG_START:
         return None
     file.seek(0)
     data = file.read()

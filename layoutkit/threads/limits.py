@@ -170,24 +170,24 @@ def set_num_threads(n: int) -> None:
     ArgumentError
         `n` is not a whole number from 1 to 256.
     """
-    global _threads
+    global chosen_threads
     count = as_int(n)
     if count is None or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(
             f"set_num_threads: {n!r} is not a number of threads; give a whole number from 1 to "
             f"{MAX_THREADS}"
         )
-    _threads = count
+    chosen_threads = count
 
 
 def get_num_threads() -> int:
     """Return the number of threads of a large conversion, the calling thread included."""
-    global _default
-    if _threads is not None:
-        return _threads
-    if _default is None:
-        _default = default_threads()[0]
-    return _default
+    global cached_default
+    if chosen_threads is not None:
+        return chosen_threads
+    if cached_default is None:
+        cached_default = default_threads()[0]
+    return cached_default
 
 
 def set_threading_layer(kind: str) -> None:
@@ -219,18 +219,18 @@ def set_threading_layer(kind: str) -> None:
 
 def threads_origin() -> str:
     """Return the name of the setting that the number of threads comes from."""
-    return "set_num_threads" if _threads is not None else default_threads()[1]
+    return "set_num_threads" if chosen_threads is not None else default_threads()[1]
 
 
 threading_layer = "auto"
-_threads: int | None = None  # set by set_num_threads
-_default: int | None = None  # the cached default
+chosen_threads: int | None = None  # set by set_num_threads
+cached_default: int | None = None  # the cached default
 
 
 def _after_fork() -> None:
     """Read the default again in a forked child, which may be one of many workers."""
-    global _default
-    _default = None
+    global cached_default
+    cached_default = None
 
 
 if hasattr(os, "register_at_fork"):

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 _LIBRARY = re.compile(r"(/.*/lib(?:gomp|iomp5|omp)\b[^/\n]*)$", re.MULTILINE)
-_MAPS = Path("/proc/self/maps")
+MAPS = Path("/proc/self/maps")
 _TASKS = Path("/proc/self/task")
 _STATE = re.compile(rb"\) (\w)")
 # Seconds between two looks for the team of a library: one takes as long as a small conversion.
@@ -128,6 +128,6 @@ def _team_thread_ids(library: Any) -> list[int]:
 def libraries() -> set[str]:
     """Return the paths of the OpenMP libraries that this process has loaded."""
     try:
-        return set(_LIBRARY.findall(_MAPS.read_text(encoding="utf-8", errors="replace")))
+        return set(_LIBRARY.findall(MAPS.read_text(encoding="utf-8", errors="replace")))
     except OSError:  # not Linux
         return set()

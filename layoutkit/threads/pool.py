@@ -110,7 +110,7 @@ class Pool:
     """The worker threads and the state they share with callers; one caller at a time uses it."""
 
     def __init__(self, openmp: OpenMPRuntime | None = None) -> None:
-        self._lock = threading.Lock()  # held while workers are started
+        self.start_lock = threading.Lock()  # held while workers are started
         self.workers = 0
         # The largest requested number of threads, or MAX_THREADS if the system allows no more.
         self._ready = 0
@@ -119,12 +119,12 @@ class Pool:
     def run(self, job: Job, src: int, dst: int) -> None:
         """Run all units of a job with as many threads as are free."""
         count = job.threads or get_num_threads()
-        if count > self._ready and not self._start(count):
+        if count > self._ready and not self.start_workers(count):
             job.kernel.run(job.params, src, dst, 0, job.units)
         elif job.nbytes >= LARGE_BYTES and self._has_team():
-            self._lend(job.words, src, dst, self._state_address, count)
+            self._lend(job.words, src, dst, self.state_address, count)
         else:
-            self._run(job.words, src, dst, self._state_address, count)
+            self._run(job.words, src, dst, self.state_address, count)
 
     def entry(self, count: int) -> tuple[int, int]:
         """Start workers; return the addresses of the code that runs jobs and of the state it needs.
@@ -133,8 +133,8 @@ class Pool:
         """
         self.load()  # another thread that starts workers may not have loaded them yet
         if count > self._ready:
-            self._start(count)
-        return self._run_address, self._state_address
+            self.start_workers(count)
+        return self._run_address, self.state_address
 
     def _has_team(self) -> bool:
         """Return True if OpenMP threads should run a job, and store their team in the state."""
@@ -147,13 +147,13 @@ class Pool:
             self.state.words[self._parallel_index] = team.parallel
         return team is not None
 
-    def _start(self, count: int) -> bool:
+    def start_workers(self, count: int) -> bool:
         """Start missing workers for `count` threads; return False if another call is doing so."""
         # `locked()` and `with` instead of `acquire(blocking=False)`: no interrupt can come between
         # taking the lock and entering the block that releases it.
-        if self._lock.locked():
+        if self.start_lock.locked():
             return False
-        with self._lock:
+        with self.start_lock:
             self.load()
             while self.workers < count - 1:
                 if not self.state.start(self.workers + 1, self._serve):
@@ -180,7 +180,7 @@ class Pool:
             self.state.words[JOIN] = loaded["join"].address
             self._parallel_index = PARALLEL
             self._started_index = READY
-            self._state_address = self.state.address
+            self.state_address = self.state.address
             self._lend = loaded["lend"].run
             self._run_address = loaded["run"].address
             self._run = loaded["run"].run

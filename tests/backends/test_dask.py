@@ -321,7 +321,7 @@ def _planned():
     import gc
 
     from layoutkit import Converter
-    from layoutkit.backends import chunked
+    from layoutkit.backends import dask
 
     created = [item for item in gc.get_objects() if type(item) is Converter and item._programs]
-    return chunked._first_equal.cache_info().currsize, {item.options.threads for item in created}
+    return dask.first_equal.cache_info().currsize, {item.options.threads for item in created}

@@ -122,8 +122,8 @@ def test_where_nothing_moves_it_is_the_array_or_its_memory():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
 def test_results_are_the_pools_own_memory_for_as_long_as_they_live(dtype, monkeypatch):
     created = []
-    take = buffers._pool.take
-    monkeypatch.setattr(buffers._pool, "take", lambda n: created.append(take(n)) or created[-1])
+    take = buffers.pool.take
+    monkeypatch.setattr(buffers.pool, "take", lambda n: created.append(take(n)) or created[-1])
     x = jnp.asarray(IMAGES).astype(dtype)
     y = convert(x, "bhwc->bchw")
     assert [block.address for block in created] == [pointer(y)]
@@ -134,7 +134,7 @@ def test_results_are_the_pools_own_memory_for_as_long_as_they_live(dtype, monkey
     np.testing.assert_array_equal(np.asarray(y), kept)
     del y, further
     gc.collect()
-    assert created[0] not in buffers._pool._lent
+    assert created[0] not in buffers.pool.lent
 
 
 def test_the_kernel_reads_the_arrays_own_memory_and_never_writes_it(monkeypatch):
@@ -167,8 +167,8 @@ def test_there_is_no_out(out):
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "bfloat16", "complex64", "float64"])
 def test_both_ways_into_jax_give_the_same(dtype, quick, monkeypatch):
     placer = jax_placing.DevicePutter(jax)
-    assert placer._put is not None  # the function of this version was recognized
-    monkeypatch.setattr(placer, "_put", placer._put if quick else None)
+    assert placer.put_quick is not None  # the function of this version was recognized
+    monkeypatch.setattr(placer, "put_quick", placer.put_quick if quick else None)
     array = (
         np.asarray(jnp.asarray(IMAGES * 9).astype(dtype)) if dtype != "float64" else IMAGES * 9.0
     )
@@ -190,7 +190,7 @@ def test_another_jaxlib_is_not_called_in_this_ones_words(monkeypatch):
 
     for function in (copies, lambda: None):
         monkeypatch.setattr(jaxlib.xla_client, "batched_device_put", function)
-        assert jax_placing.DevicePutter(jax)._put is None
+        assert jax_placing.DevicePutter(jax).put_quick is None
 
 
 # ---- gradients ---------------------------------------------------------------------------

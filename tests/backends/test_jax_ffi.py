@@ -382,13 +382,13 @@ def test_without_workers_the_calling_thread_converts(monkeypatch):
     converter = Converter("bhwc->bchw", dtype="float32", threads=2)
     compiled = jax.jit(converter)
     compiled(x)
-    state = ffi._board[0]
-    assert state == pool.pool._state_address
-    ffi._after_fork()
+    state = ffi.board[0]
+    assert state == pool.pool.state_address
+    ffi.after_fork()
     try:
         np.testing.assert_array_equal(compiled(x), converter(x))
     finally:
-        ffi._board[0] = state
+        ffi.board[0] = state
 
 
 def test_many_threads():
@@ -506,14 +506,14 @@ def test_outputs_of_less_than_the_least_alignment_are_an_error(shift):
 
 def test_xla_raises_the_error(monkeypatch):
     """Let XLA allocate other arrays than those that were planned."""
-    infer = ffi.KernelPrimitive._infer_type
+    infer = ffi.KernelPrimitive.infer_type
     namespace = layoutkit.backends.jax.Jax()
     x = batch((2, 6, 5, 3), "float32")
 
     def infer_less(self, *args, **keywords):
         return infer(self, *args, **keywords).update(dtype=np.dtype("float16"))
 
-    monkeypatch.setattr(ffi.KernelPrimitive, "_infer_type", infer_less)
+    monkeypatch.setattr(ffi.KernelPrimitive, "infer_type", infer_less)
     primitive = ffi.KernelPrimitive(namespace)
     with pytest.raises(
         jax.errors.JaxRuntimeError, match=r"180 items of float32 .* XLA passed other"

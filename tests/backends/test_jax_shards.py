@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from layoutkit import ArgumentError, Converter, DeviceError, ShapeError, accumulate, convert
-from layoutkit.backends.jax.sharding import _result_axes
+from layoutkit.backends.jax.sharding import result_axes
 
 FOUR = len(jax.devices()) == 4
 
@@ -54,8 +54,8 @@ def test_axes_of_which_a_shard_needs_the_whole():
     for pattern, keywords, axis in cases:
         options = Converter(pattern, **keywords).options
         with pytest.raises(ShapeError, match=f"along axis {'bhwc'[axis]}, but"):
-            _result_axes(options, ["data" if n == axis else None for n in range(4)])
-        assert _result_axes(options, ["data", None, None, None])[0] == "data"
+            result_axes(options, ["data" if n == axis else None for n in range(4)])
+        assert result_axes(options, ["data", None, None, None])[0] == "data"
 
 
 def put(*spec, x=X):

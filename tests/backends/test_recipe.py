@@ -36,11 +36,11 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setattr(
         layoutkit.backends, "__path__", [*layoutkit.backends.__path__, str(tmp_path)]
     )
-    registry._backend_of.cache_clear()
+    registry.backend_by_type.cache_clear()
     yield TOY
     sys.modules.pop("layoutkit.backends.toy", None)
     vars(layoutkit.backends).pop("toy", None)
-    registry._backend_of.cache_clear()
+    registry.backend_by_type.cache_clear()
 
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
@@ -78,5 +78,5 @@ def test_without_its_file_the_library_is_unknown(monkeypatch):
 
 def test_the_configuration_lists_every_library():
     """CuPy is listed with the GPU, and jaxlib comes with jax."""
-    listed = {*config._OPTIONAL_PACKAGES, "cupy", "jaxlib"}
+    listed = {*config.OPTIONAL_PACKAGES, "cupy", "jaxlib"}
     assert set(registry.BACKENDS) <= listed

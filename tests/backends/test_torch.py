@@ -130,8 +130,8 @@ def test_where_nothing_moves_it_is_the_tensor_or_its_memory():
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_results_are_the_pools_own_memory_for_as_long_as_they_live(name, monkeypatch):
     created = []
-    take = buffers._pool.take
-    monkeypatch.setattr(buffers._pool, "take", lambda n: created.append(take(n)) or created[-1])
+    take = buffers.pool.take
+    monkeypatch.setattr(buffers.pool, "take", lambda n: created.append(take(n)) or created[-1])
     x = tensor(dtype=getattr(torch, name))
     y = convert(x, "bhwc->bchw")
     assert [block.address for block in created] == [y.data_ptr()]
@@ -139,13 +139,13 @@ def test_results_are_the_pools_own_memory_for_as_long_as_they_live(name, monkeyp
     kept = row.clone()
     del y
     gc.collect()
-    assert created[0] in buffers._pool._lent
+    assert created[0] in buffers.pool.lent
     further = [convert(x, "bhwc->bchw") for _ in range(4)]
     assert row.data_ptr() not in [other.data_ptr() for other in further]
     assert torch.equal(row, kept)
     del row, further
     gc.collect()
-    assert created[0] not in buffers._pool._lent
+    assert created[0] not in buffers.pool.lent
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])

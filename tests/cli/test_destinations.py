@@ -97,7 +97,7 @@ def test_nothing_is_left_of_what_was_broken_off(tmp_path, system, monkeypatch, c
 def test_who_may_not_write_waits_for_nothing(tmp_path, system, monkeypatch, capsys):
     kind, url = system
     kind.refused.add("pipe")
-    monkeypatch.setattr(streaming, "_convert_chunks", None)  # must not be called
+    monkeypatch.setattr(streaming, "convert_chunks", None)  # must not be called
     assert run(tmp_path, url) == 2
     assert "cannot be written (PermissionError" in capsys.readouterr().err
     assert not kind.store

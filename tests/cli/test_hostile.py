@@ -170,7 +170,7 @@ def test_what_nobody_has_thought_of_is_one_line(folder, capsys, monkeypatch):
     def fail(_):
         raise RecursionError("too\ndeep")
 
-    monkeypatch.setitem(cli._COMMANDS, "info", fail)
+    monkeypatch.setitem(cli.COMMANDS, "info", fail)
     assert main(["info"]) == 70
     output = capsys.readouterr().err
     assert output.startswith("layoutkit: error: unexpected RecursionError: too\\ndeep; ")

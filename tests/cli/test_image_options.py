@@ -15,7 +15,7 @@ from layoutkit.cli import (
     inputs,
     main,
 )
-from layoutkit.cli.parser import _FIT_CHOICES
+from layoutkit.cli.parser import FIT_CHOICES
 from layoutkit.images import fit, read
 from layoutkit.images.resize import FIT_MODES
 from tests.helpers.command_batches import run_batches
@@ -95,7 +95,7 @@ def test_batches_fit_them_too(folder, monkeypatch):
 
 
 def test_the_words_are_the_librarys():
-    assert _FIT_CHOICES == FIT_MODES
+    assert FIT_CHOICES == FIT_MODES
 
 
 @pytest.mark.parametrize(

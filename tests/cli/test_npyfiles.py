@@ -19,8 +19,8 @@ SHAPE = (5, 4, 3, 2)
 @pytest.fixture(params=[1, 1 << 20], ids=["many-windows", "one-window"])
 def window_bytes(request, monkeypatch):
     """Use windows of one run, or one window for all, as for a file larger than the limit."""
-    monkeypatch.setattr(outputs, "_WINDOW_BYTES", request.param)
-    monkeypatch.setattr(outputs, "_WIDE_BYTES", 0)
+    monkeypatch.setattr(outputs, "WINDOW_BYTES", request.param)
+    monkeypatch.setattr(outputs, "WIDE_BYTES", 0)
 
 
 def _numbers(dtype="<i4", order="C"):
@@ -87,8 +87,8 @@ def test_a_slab_is_no_window(tmp_path):
 @pytest.mark.parametrize("most", [0, 1 << 30], ids=["mapped", "read"])
 @pytest.mark.parametrize("axis", [None, 0, 1, 3])
 def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, axis, gap, most):
-    monkeypatch.setattr(outputs, "_GAP_BYTES", gap)
-    monkeypatch.setattr(outputs, "_MAX_READ_BYTES", most)
+    monkeypatch.setattr(outputs, "GAP_BYTES", gap)
+    monkeypatch.setattr(outputs, "MAX_READ_BYTES", most)
     array = _numbers()
     np.save(tmp_path / "x.npy", array)
     with open_npy(StoredArray(tmp_path / "x.npy")) as file:

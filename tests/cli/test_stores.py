@@ -87,7 +87,7 @@ def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
         return read(self, url, offset, length, version)
 
     monkeypatch.setattr(Reader, "read", counted)
-    monkeypatch.setattr(stores, "_BLOCK_BYTES", 2 * X[0].nbytes)
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 2 * X[0].nbytes)
     assert run("memory://parts/x.npy", tmp_path / "y.zarr") == 0
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "y.zarr", mode="r")[:], WANT)
     assert lengths == [64, 128, *[2 * X[0].nbytes] * 4]
@@ -101,7 +101,7 @@ def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
 ):
     target = tmp_path / "y.zarr"
     written = []
-    write = stores._write_to_store
+    write = stores.write_to_store
 
     def failing(block, name, window):
         if len(written) == 3:
@@ -110,7 +110,7 @@ def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
         write(block, name, window)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stores, "_write_to_store", failing)
+        patch.setattr(stores, "write_to_store", failing)
         import dask
 
         with dask.config.set(num_workers=1):
@@ -182,7 +182,7 @@ def slow(block, name, window):
     stores_written(block, name, window)
 
 
-stores_written = stores._write_to_store
+stores_written = stores.write_to_store
 
 
 def deadly(block, name, window):
@@ -193,7 +193,7 @@ def test_a_chunk_that_kills_each_of_its_workers_is_said(source, tmp_path, monkey
     distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
     import dask
 
-    monkeypatch.setattr(stores, "_write_to_store", deadly)
+    monkeypatch.setattr(stores, "write_to_store", deadly)
     deadly.__module__ = "__main__"  # pickled by value, because workers cannot import the tests
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
@@ -210,7 +210,7 @@ def test_a_chunk_that_kills_each_of_its_workers_is_said(source, tmp_path, monkey
 def test_a_killed_worker_costs_time_and_no_data(source, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed", reason="the cluster is of distributed")
     target = tmp_path / "y.zarr"
-    monkeypatch.setattr(stores, "_write_to_store", slow)
+    monkeypatch.setattr(stores, "write_to_store", slow)
     slow.__module__ = "__main__"  # pickled by value, because workers cannot import the tests
     with (
         distributed.LocalCluster(

@@ -151,8 +151,8 @@ def test_b_may_be_anywhere(tmp_path, pattern, chunk):
     ],
 )
 def test_names_dots_and_capitals_are_streamed(tmp_path, monkeypatch, pattern, order):
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 400)
-    monkeypatch.setattr(streaming, "_RUN_BYTES", 400)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(streaming, "RUN_BYTES", 400)
     array = _array("bhwc")
     chunks = []
     original = NpyFile.write
@@ -202,12 +202,12 @@ def test_folds_with_b_outermost_are_in_chunks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_any_axis_may_be_the_one_that_is_cut(tmp_path, monkeypatch, order, nbytes, long):
     """Convert to every order of the axes, in chunks of one index to nearly all."""
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", nbytes)
-    monkeypatch.setattr(streaming, "_RUN_BYTES", nbytes)
-    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
-    monkeypatch.setattr(outputs, "_LONG_RUN", long)
-    monkeypatch.setattr(outputs, "_WIDE_BYTES", nbytes * 2)
-    monkeypatch.setattr(outputs, "_READ_BYTES", 50)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", nbytes)
+    monkeypatch.setattr(streaming, "RUN_BYTES", nbytes)
+    monkeypatch.setattr(streaming, "LONG_RUN", 1 << 10)
+    monkeypatch.setattr(outputs, "LONG_RUN", long)
+    monkeypatch.setattr(outputs, "WIDE_BYTES", nbytes * 2)
+    monkeypatch.setattr(outputs, "READ_BYTES", 50)
     array = np.asarray(_array("chwb"), order=order)
     for right in map("".join, itertools.permutations("bhwc")):
         result = _convert(tmp_path, array, f"chwb->{right}")
@@ -238,14 +238,14 @@ def test_which_axis_is_cut(pattern, options, axis):
         NpyFile(None, 0, tuple(map(sizes.get, text)), np.dtype("u1")) for text in (left, right)
     ]
     job = FileJob(pattern, **options)
-    assert streaming._choose_axis(*files, streaming._StreamAxes(job, files[0].shape), job) == axis
+    assert streaming.choose_axis(*files, streaming.StreamAxes(job, files[0].shape), job) == axis
 
 
 @pytest.mark.parametrize("order", map("".join, itertools.permutations("dhw")))
 def test_a_sample_larger_than_the_memory_is_split(tmp_path, monkeypatch, order):
     """Convert arrays without a batch axis, and samples that are larger than a chunk."""
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 4000)
-    monkeypatch.setattr(streaming, "_RUN_BYTES", 4000)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(streaming, "RUN_BYTES", 4000)
     written = []
     write = NpyFile.write
     monkeypatch.setattr(
@@ -261,8 +261,8 @@ def test_a_sample_larger_than_the_memory_is_split(tmp_path, monkeypatch, order):
 
 
 def test_a_size_of_the_axis_that_is_cut_is_that_of_the_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
-    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "LONG_RUN", 1 << 10)
     sizes = ["--size", "h=4", "--size", "w=5", "--size", "b=11"]
     array = _array("chwb")
     result = _convert(tmp_path, array, "chwb->bhwc", *sizes)
@@ -270,8 +270,8 @@ def test_a_size_of_the_axis_that_is_cut_is_that_of_the_whole(tmp_path, monkeypat
 
 
 def test_constants_of_channels_where_other_axes_are_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
-    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "LONG_RUN", 1 << 10)
     array = _array("chwb")
     formula = ["--dtype", "float32", "--mean", "1,2,3", "--std", "2,4,8"]
     result = _convert(tmp_path, array, "chwb->bhwc", *formula)
@@ -373,7 +373,7 @@ def test_progress_and_summary_on_stderr(tmp_path, capsys, monkeypatch):
 
 
 def test_a_log_has_one_line_of_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 200)
     np.save(tmp_path / "x.npy", _array("bhwc"))
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     assert main(["convert", *files, "bhwc->bchw"]) == 0
@@ -386,8 +386,8 @@ def test_a_log_has_one_line_of_it(tmp_path, capsys, monkeypatch):
 
 def test_progress_counts_samples_where_another_axis_is_cut(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 200)
-    monkeypatch.setattr(streaming, "_LONG_RUN", 1 << 10)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(streaming, "LONG_RUN", 1 << 10)
     np.save(tmp_path / "x.npy", _array("chwb"))
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     assert main(["convert", *files, "chwb->bhwc"]) == 0
@@ -564,9 +564,9 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
         pytest.skip("all of it is one wide slab, read at the start")
     np.save(tmp_path / "x.npy", np.zeros((64, 64, 5, 128), "f4"))
     (tmp_path / "y.npy").write_bytes(b"as it was")
-    monkeypatch.setattr(streaming, "_CHUNK_BYTES", 1 << 20)
-    monkeypatch.setattr(streaming, "_RUN_BYTES", 1 << 20)
-    monkeypatch.setattr(outputs, "_WIDE_BYTES", wide)
+    monkeypatch.setattr(streaming, "CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(streaming, "RUN_BYTES", 1 << 20)
+    monkeypatch.setattr(outputs, "WIDE_BYTES", wide)
     write = NpyFile.write
     monkeypatch.setattr(
         NpyFile,
@@ -587,8 +587,8 @@ def test_another_process_makes_the_source_shorter(tmp_path, pattern):
     del x
     (tmp_path / "y.npy").write_bytes(b"as it was")
     files = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-    small = "from layoutkit.cli import outputs, streaming; outputs._WIDE_BYTES = 0; "
-    code = f"{small}streaming._CHUNK_BYTES = streaming._RUN_BYTES = 1 << 12\n{RUN}"
+    small = "from layoutkit.cli import outputs, streaming; outputs.WIDE_BYTES = 0; "
+    code = f"{small}streaming.CHUNK_BYTES = streaming.RUN_BYTES = 1 << 12\n{RUN}"
     command = [sys.executable, "-c", code, "convert", *files, pattern]
     with _in_a_terminal(command) as process:
         _wait_until_under_way(process)

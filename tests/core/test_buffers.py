@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from layoutkit import buffers
-from layoutkit.buffers import _pool, empty, empty_with_address, size_class
+from layoutkit.buffers import empty, empty_with_address, pool, size_class
 from layoutkit.errors import ArgumentError, LayoutkitError
 
 MB = 1 << 20
@@ -522,7 +522,7 @@ def test_eight_threads_never_see_each_others_bytes_and_no_block_is_lost():
     assert after["held"] == 0
     assert after["hits"] + after["misses"] == 8 * rounds * 4
     assert after["misses"] < 200
-    assert buffers.stats()["idle"] == _pool._total - buffers.stats()["held"]
+    assert buffers.stats()["idle"] == pool.total_bytes - buffers.stats()["held"]
 
 
 @pytest.mark.usefixtures("_frequent_switches")
@@ -543,7 +543,7 @@ def test_threads_that_trim_and_clear_meanwhile_break_nothing():
     in_threads(work)
     buffers.set_limit(0)
     assert buffers.stats()["idle"] == 0
-    assert _pool._total == buffers.stats()["held"]
+    assert pool.total_bytes == buffers.stats()["held"]
 
 
 def test_an_array_dropped_by_another_thread_comes_back():
@@ -615,7 +615,7 @@ def test_giving_back_while_this_thread_holds_the_lock_does_not_wait():
 
     def work(_):
         nonlocal array
-        with _pool._lock:
+        with pool.lock:
             array = None
             buffers.set_limit(0)  # even the path that needs the lock
 
@@ -631,7 +631,7 @@ def test_giving_back_while_another_thread_holds_the_lock_does_not_wait():
     done = threading.Event()
 
     def hold():
-        with _pool._lock:
+        with pool.lock:
             held.set()
             done.wait(30)
 
@@ -653,7 +653,7 @@ def test_giving_back_while_another_thread_holds_the_lock_does_not_wait():
 @pytest.mark.parametrize("step", ["_fresh", "_trim", "_forget", "_larger"])
 def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
     """A signal handler or finalizer may use the pool while a block is allocated or freed."""
-    original = getattr(_pool, step)
+    original = getattr(pool, step)
     inside = []
     seen = []
 
@@ -668,7 +668,7 @@ def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
         return original(*args)
 
     before = buffers.stats()
-    monkeypatch.setattr(_pool, step, interrupted)
+    monkeypatch.setattr(pool, step, interrupted)
     buffers.set_limit(4 * N)
     arrays = [filled(k) for k in range(10)]
     assert all((array == k).all() for k, array in enumerate(arrays))
@@ -678,7 +678,7 @@ def test_a_call_from_within_the_pools_own_methods_is_safe(monkeypatch, step):
     assert all(seen)
     assert since(before)["held"] == 0
     assert buffers.stats()["idle"] <= 4 * N
-    assert _pool._total == buffers.stats()["held"] + buffers.stats()["idle"]
+    assert pool.total_bytes == buffers.stats()["held"] + buffers.stats()["idle"]
 
 
 # ---- Fork ----------------------------------------------------------------------------------
@@ -772,7 +772,7 @@ def test_a_fork_out_of_a_frame_that_holds_the_lock():
         buffers.clear()
         assert (filled(5) == 5).all()
 
-    with _pool._lock:
+    with pool.lock:
         assert in_child(work) == 0
     in_threads(lambda _: filled(), count=1)  # the parent's lock is free again
 

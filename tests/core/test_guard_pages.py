@@ -53,22 +53,24 @@ def hunted(moves, *, seed=0, kernels=24, kind="", plant="", **variables):
     return python(code, **variables).strip()
 
 
-@pytest.mark.parametrize(
-    ("kind", "moves", "kernels"),
-    [("conversions", 120, 24), ("sums", 12, 24), ("windows", 40, 24), ("resized", 16, 8)],
-)
-def test_random_moves(kind, moves, kernels):
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("share", [4, 1])
+def test_random_moves(share):
     """Few kernels are compiled; moves that need more of them are skipped."""
-    assert hunted(moves, kind=kind, kernels=kernels) == "right"
+    kinds = [("conversions", 120, 24), ("sums", 12, 24), ("windows", 40, 24), ("resized", 16, 8)]
+    for kind, moves, kernels in kinds:
+        assert hunted(moves // share, kind=kind, kernels=kernels // share) == "right"
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="foreign functions of XLA need jax")
-def test_foreign_functions_of_xla():
-    assert hunted(300, kind="foreign") == "right"
+@pytest.mark.budget(1)
+@pytest.mark.parametrize(("moves", "kernels"), [(60, 6), (300, 24)])
+def test_foreign_functions_of_xla(moves, kernels):
+    assert hunted(moves, kind="foreign", kernels=kernels) == "right"
 
 
 @pytest.mark.budget(1)
-@pytest.mark.parametrize(("moves", "kernels"), [(60, 2), (150, 4)])
+@pytest.mark.parametrize(("moves", "kernels"), [(30, 2), (150, 4)])
 def test_moves_on_another_cpu(moves, kernels):
     """Use few kernels, which have to be compiled for AVX2; `make fuzz CPU=sse2` uses all."""
     if not X86 or lacking("avx2"):
@@ -77,6 +79,7 @@ def test_moves_on_another_cpu(moves, kernels):
     assert found == "right"
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize(
     ("word", "error"),
     [
@@ -126,6 +129,7 @@ print("right")
 """
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize(("dtype", "channels"), [("u1", 8), ("u1", 13), ("u2", 7), ("f4", 3)])
 def test_a_plan_of_windows_is_used_for_strides_of_its_signs_only(dtype, channels):
     code = SIGNS.format(root=ROOT, dtype=dtype, channels=channels)

@@ -36,9 +36,9 @@ def switching():
 
 @pytest.fixture
 def usual_threads():
-    before = limits._threads, limits.threading_layer
+    before = limits.chosen_threads, limits.threading_layer
     yield
-    limits._threads, limits.threading_layer = before
+    limits.chosen_threads, limits.threading_layer = before
 
 
 @pytest.fixture(scope="module")

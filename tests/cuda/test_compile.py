@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import product
 from unittest.mock import patch
 
@@ -47,7 +48,7 @@ SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat
 
 def tiled(*conversion, **keywords):
     """Return the launch of a conversion by tiles."""
-    with patch.dict(launch_module._MAKERS, transpose=(launch_module._transpose,)):
+    with patch.dict(launch_module.MAKERS, transpose=(launch_module.make_transpose,)):
         return move(*conversion, **keywords)
 
 
@@ -130,22 +131,17 @@ def test_every_family_is_compiled(generation):
 # ---- NVRTC -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    """Yield a future for each (name of a launch, generation); two are compiled at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        launches = {name: make() for name, make in LAUNCHES.items()}
-        yield {
-            (name, generation): pool.submit(Compiled, launches[name], generation)
-            for name, generation in COMPILED
-        }
+@cache
+def compiled(name, generation):
+    """Return a launch compiled for a generation; several tests look at one kernel."""
+    return Compiled(LAUNCHES[name](), generation)
 
 
 @pytest.mark.budget(1)
 @needs_nvrtc
 @pytest.mark.parametrize(("name", "generation"), COMPILED)
-def test_kernels_compile_and_stay_in_registers(name, generation, compiled):
-    kernel = compiled[name, generation].result()
+def test_kernels_compile_and_stay_in_registers(name, generation):
+    kernel = compiled(name, generation)
     assert f"for 'sm_{generation}'" in kernel.log
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in kernel.log
     assert ".local" not in kernel.ptx
@@ -180,7 +176,7 @@ def benchmark_launches():
 SPILL_GENERATIONS = [80, 90, 100, 120]
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @needs_nvrtc
 @pytest.mark.parametrize("generation", SPILL_GENERATIONS)
 def test_kernels_of_the_benchmark_stay_in_registers(generation):
@@ -189,7 +185,7 @@ def test_kernels_of_the_benchmark_stay_in_registers(generation):
     assert not spills(launches, generation)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @needs_nvrtc
 @pytest.mark.parametrize("generation", SPILL_GENERATIONS)
 def test_kernels_of_any_shapes_stay_in_registers(generation):
@@ -257,7 +253,7 @@ def resize_launches():
 PARTS = 32  # tests, which share the kernels among them
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(0)
 @needs_nvrtc
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("generation", SPILL_GENERATIONS)
@@ -299,14 +295,14 @@ def test_sums_leave_registers_for_other_blocks(dtypes, sizes, generation):
 @pytest.mark.budget(0)
 @needs_nvrtc
 @pytest.mark.parametrize("name", LAUNCHES)
-def test_nothing_is_flushed_to_zero(name, compiled):
+def test_nothing_is_flushed_to_zero(name):
     """Test that float32 arithmetic keeps subnormal numbers in spite of CuPy's option -ftz=true.
 
     Rounding to integers (rni, rzi) and comparisons of rounded values may flush: no integer is
     subnormal.
     """
     assert "-ftz=true" in OPTIONS
-    ptx = compiled[name, ALL].result().ptx
+    ptx = compiled(name, ALL).ptx
     assert not re.findall(r"\b(?:add|sub|mul|fma|div|cvt(?!\.rni|\.rzi))\S*\.ftz\S*", ptx)
 
 
@@ -329,8 +325,8 @@ def widths(ptx, instruction):
         ("lines 4", 128, 32), ("lines 1, unaligned", 128, 32), ("lines 1, put together", 32, 128),
     ],
 )  # fmt: skip
-def test_memory_is_read_and_written_in_the_widest_words(name, read, written, compiled):
-    ptx = compiled[name, ALL].result().ptx
+def test_memory_is_read_and_written_in_the_widest_words(name, read, written):
+    ptx = compiled(name, ALL).ptx
     assert (max(widths(ptx, "ld")), max(widths(ptx, "st"))) == (read, written)
 
 
@@ -338,8 +334,8 @@ def test_memory_is_read_and_written_in_the_widest_words(name, read, written, com
 @needs_nvrtc
 @needs_nvdisasm
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation, compiled):
-    listing = compiled["transpose 4", generation].result().listing
+def test_machine_code_of_a_transpose_moves_16_bytes_at_once(generation):
+    listing = compiled("transpose 4", generation).listing
     assert len(re.findall(r"\bLDG\.E\.128\b", listing)) >= 4
     assert len(re.findall(r"\bSTG\.E\.128\b", listing)) >= 4
     assert not re.findall(r"\b(LDL|STL)\b", listing)
@@ -361,6 +357,7 @@ def test_words_at_any_address_are_shifted_in_registers():
 # ---- nvcc --------------------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 @pytest.mark.parametrize("generation", [75, 90])
 @pytest.mark.parametrize("name", ["transpose 1", "split, normalised", "gather 4", "sum of f8"])

@@ -7,7 +7,7 @@ missing barrier must also be a race that ThreadSanitizer reports.
 
 import re
 from dataclasses import replace
-from itertools import chain
+from functools import cache
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -16,7 +16,7 @@ import pytest
 
 from layoutkit import Converter
 from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import _MAKERS, FAMILIES, CudaLaunch, _transpose
+from layoutkit.kernels.cuda.launch import FAMILIES, MAKERS, CudaLaunch, make_transpose
 from layoutkit.kernels.cuda.launch import source as text_of
 from tests.helpers import cuda_shim
 from tests.helpers.cuda_moves import (
@@ -68,7 +68,7 @@ def tiled(*conversion_of, group=tiling.GROUP, **keywords):
     with (
         patch.object(tiling, "FEW_TILES", 0),
         patch.object(tiling, "GROUP", group),
-        patch.dict(_MAKERS, transpose=(_transpose,)),
+        patch.dict(MAKERS, transpose=(make_transpose,)),
     ):
         return conversion(*conversion_of, **keywords)
 
@@ -277,16 +277,14 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def cases():
-    """Return (case, result of the unchanged source) pairs for each family."""
-    made = {family: [case() for case in CASES[family]] for family in FAMILIES}
-    wanted = [(case.launch, None) for case in chain(*made.values())]
-    wanted += [(made[mistake[0]][0].launch, changed(*mistake)) for mistake in MISTAKES]
-    for launch, text in wanted:
-        cuda_shim.compiling(launch.family, launch.defines, "checked", text)
-    assert all(case.launch.family == family for family in FAMILIES for case in made[family])
-    return {family: [(case, result(case)) for case in made[family]] for family in FAMILIES}
+@cache
+def cases_of(family):
+    """Return (case, result of the unchanged source) pairs of a family, compiled two at a time."""
+    cases = [case() for case in CASES[family]]
+    for case in cases:
+        assert case.launch.family == family
+        cuda_shim.compiling(family, case.launch.defines, "checked")
+    return [(case, result(case)) for case in cases]
 
 
 def result(case, **how):
@@ -335,15 +333,15 @@ def test_barriers_are_where_threads_share_memory():
 
 @pytest.mark.budget(0)
 @pytest.mark.parametrize(("family", "number"), BARRIERS)
-def test_a_missing_barrier_gives_wrong_results(family, number, cases):
-    assert is_found(cases[family], without_barrier(family, number))
+def test_a_missing_barrier_gives_wrong_results(family, number):
+    assert is_found(cases_of(family), without_barrier(family, number))
 
 
 @pytest.mark.budget(0)
 @pytest.mark.parametrize(("family", "number"), BARRIERS)
-def test_a_missing_barrier_is_a_race(family, number, cases):
+def test_a_missing_barrier_is_a_race(family, number):
     """Test the case with the fewest blocks, as an OS thread per CUDA thread is slow."""
-    case, _ = min(cases[family], key=lambda found: found[0].launch.grid)
+    case, _ = min(cases_of(family), key=lambda found: found[0].launch.grid)
     text = without_barrier(family, number)
     with pytest.raises(KernelError, match="data race"):
         result(case, text=text, mode="threads", poison=0)
@@ -547,9 +545,9 @@ def changed(family, before, after):
 
 @pytest.mark.budget(1)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake[0]}: {mistake[2]}")
-def test_a_mistake_is_found(mistake, cases):
+def test_a_mistake_is_found(mistake):
     assert text_of(mistake[0]).count(mistake[1]) == 1
-    assert is_found(cases[mistake[0]], changed(*mistake))
+    assert is_found(cases_of(mistake[0]), changed(*mistake))
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,8 @@ GAPS = [
 def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatch):
     """Test chunks that begin anywhere in images, with a coefficient for each pixel."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
-    for name in launch_module._MAKERS:  # for some a transpose would be faster
-        monkeypatch.setitem(launch_module._MAKERS, name, (launch_module._lines,))
+    for name in launch_module.MAKERS:  # for some a transpose would be faster
+        monkeypatch.setitem(launch_module.MAKERS, name, (launch_module.make_lines,))
     keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
     shift *= max(4, np.dtype(dtype).itemsize)
     x = copied(RNG.integers(0, 120, shape).astype(dtype), shift)

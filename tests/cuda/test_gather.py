@@ -8,7 +8,7 @@ import pytest
 
 from layoutkit.kernels.cuda import launch as launches
 from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import LEAST_TURNS, _contiguous_source, _loops_of_block
+from layoutkit.kernels.cuda.launch import LEAST_TURNS, contiguous_source, loops_of_block
 from layoutkit.kernels.cuda.tiling import THREADS
 from layoutkit.planning.loops import Loop
 from tests.helpers import cuda_shim
@@ -68,9 +68,9 @@ def test_short_rows_are_read_by_threads(shape, is_gathered, monkeypatch):
 
 def test_contiguous_source():
     rows, near, far = Loop(7, 4, 9), Loop(5, 28, 9), Loop(5, 29, 9)
-    assert _contiguous_source([near, rows], 4) == 140
-    assert _contiguous_source([far, rows], 4) == 28
-    assert _contiguous_source([near, Loop(1, 4, 9)], 4) == 4
+    assert contiguous_source([near, rows], 4) == 140
+    assert contiguous_source([far, rows], 4) == 28
+    assert contiguous_source([near, Loop(1, 4, 9)], 4) == 4
 
 
 def test_a_short_row_of_each_thread(monkeypatch):
@@ -86,7 +86,7 @@ def test_loops_of_blocks():
     for _ in range(2000):
         counts = [int(n) for n in RNG.choice(SIZES, RNG.integers(1, 6))]
         nest = [Loop(n, int(RNG.integers(-99, 99)), int(RNG.integers(-99, 99))) for n in counts]
-        around, split, stretch, inner = _loops_of_block(nest)
+        around, split, stretch, inner = loops_of_block(nest)
         assert prod(counts) == prod(loop.count for loop in (*around, split, *inner))
         places = prod(loop.count for loop in inner)
         assert places * stretch <= THREADS or stretch == 1

@@ -250,9 +250,9 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
 def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
     """Test threads that share the words of a row; threads beyond the last row read nothing."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
-    makers = {"transpose": launch_module._transpose, "gather": launch_module._transpose_any}
+    makers = {"transpose": launch_module.make_transpose, "gather": launch_module.make_transpose_any}
     for name, make in makers.items():  # for some, other kernels would be faster
-        monkeypatch.setitem(launch_module._MAKERS, name, (make,))
+        monkeypatch.setitem(launch_module.MAKERS, name, (make,))
     items = words * max(1, 4 // np.dtype(dtype).itemsize)
     x = copied(random_array(RNG, (100, 4, 3, items), dtype), 0)
     [(launch, _, _)] = planned(x, "abcd->bdac")[1]

@@ -61,7 +61,8 @@ def made_on(gpu, stream, values, how=Foreign):
 @pytest.fixture
 def torchs(gpu, monkeypatch):
     """Yield torch on the fake GPU, with a stream of its own."""
-    found = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    from tests.helpers import fake_torch as found
+
     yield found.FakeTorch(gpu, monkeypatch)
     for queue in (*gpu.gpus.main, *gpu.gpus.queues.values()):
         queue.synchronize()  # before the arrays of the test are freed
@@ -141,7 +142,8 @@ def test_other_libraries_wait_for_a_sum_before_they_write_to_its_parts(gpu, torc
 
 @pytest.mark.parametrize("way", ["first", "repeated", "sum"])
 def test_torchs_default_stream_while_cupys_current_stream_is_another(gpu, monkeypatch, way):
-    found = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    from tests.helpers import fake_torch as found
+
     torchs = found.FakeTorch(gpu, monkeypatch, on_default=True)
     converter = Converter("bhwc->bchw", scale=2.0)
     if way == "repeated":
@@ -255,7 +257,7 @@ def test_a_finaliser_may_convert(gpu):
     class Dying(Foreign):
         def __del__(self):
             convert(Foreign(gpu.array(IMAGES), theirs), "bhwc->bchw")
-            called.append(len(streams._kept_alive))
+            called.append(len(streams.kept_alive))
 
     convert(Dying(gpu.array(IMAGES), theirs), "bhwc->bchw")
     gpu.stream(0).synchronize()

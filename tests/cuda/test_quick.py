@@ -175,7 +175,7 @@ def test_quick_ways_are_captured_and_others_are_not_taken(gpu, long_ways):
     assert len(long_ways) == 1
     graph[0].launch(gpu.stream(0))
     np.testing.assert_array_equal(values_of(out), WANTED)
-    assert not streams._captured
+    assert not streams.captured
 
 
 def test_what_takes_more_than_a_kernel_has_no_quick_way(gpu, long_ways):
@@ -193,7 +193,8 @@ def test_what_takes_more_than_a_kernel_has_no_quick_way(gpu, long_ways):
 
 
 def test_tensors_of_two_gpus_have_their_own(gpu, long_ways, monkeypatch):
-    fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    from tests.helpers import fake_torch as fakes
+
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
     convert(torch.zeros(2, 3), "bf->fb")  # registers the class
@@ -216,7 +217,8 @@ def test_tensors_of_two_gpus_have_their_own(gpu, long_ways, monkeypatch):
 
 
 def test_tensors_have_one_too(gpu, long_ways, monkeypatch):
-    fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    from tests.helpers import fake_torch as fakes
+
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
     convert(torch.zeros(2, 3), "bf->fb")  # registers the class
@@ -390,7 +392,8 @@ def test_parts_of_several_libraries_take_the_long_way(gpu, long_sums):
 
 
 def test_sums_of_tensors_have_one_too(gpu, long_sums, monkeypatch):
-    fakes = pytest.importorskip("fake_torch", reason="needs PyTorch")
+    from tests.helpers import fake_torch as fakes
+
     torch, found = fakes.torch, fakes.FakeTorch(gpu, monkeypatch)
     gpu.eager = True
     convert(torch.zeros(2, 3), "bf->fb")  # registers the class

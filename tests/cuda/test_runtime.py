@@ -67,28 +67,28 @@ def test_threads_compile_a_kernel_and_upload_its_constants_once(gpu, slow):
     converter = Converter("bhwc->bchw", **FORMULA)
     x = gpu.array(IMAGES)
     launches = []
-    run = CupyRuntime._function
+    run = CupyRuntime.load_function
 
     def noted(runtime, launch, ordinal):
         launches.append((launch, ordinal))
         return run(runtime, launch, ordinal)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CupyRuntime, "_function", noted)
+        patch.setattr(CupyRuntime, "load_function", noted)
         converter(x)
     assert len(compiled) == len(launches) == 1
     compiled.clear()
     uploaded.clear()
     fresh = runtime()
-    fresh._functions.clear()
-    functions = in_threads(lambda _: fresh._function(*launches[0]))
+    fresh.functions.clear()
+    functions = in_threads(lambda _: fresh.load_function(*launches[0]))
     addresses = in_threads(lambda _: fresh.constants(b"other constants", 0))
     assert len({id(function) for function in functions}) == len(set(addresses)) == 1
     assert (len(compiled), len(uploaded)) == (1, 1)
 
 
 def test_threads_create_one_runtime(gpu, slow, monkeypatch):
-    monkeypatch.setattr(the_one, "_runtime", None)
+    monkeypatch.setattr(the_one, "process_runtime", None)
     created = slow(CupyRuntime, "__init__")
     runtimes = in_threads(lambda _: runtime())
     assert len(created) == len({id(each) for each in runtimes}) == 1
@@ -101,9 +101,9 @@ def test_threads_share_the_staging_buffers_of_a_gpu(gpu, slow):
 
 
 def test_threads_load_the_driver_once(slow, monkeypatch):
-    monkeypatch.setattr(driver, "_exchange", None)
+    monkeypatch.setattr(driver, "exchange_capture_mode", None)
     loaded = slow(driver, "_load_exchange_function")
-    in_threads(lambda _: driver._exchange_function())
+    in_threads(lambda _: driver.exchange_function())
     assert len(loaded) == 1
 
 
@@ -188,7 +188,7 @@ def test_streams_of_others_are_kept_and_not_for_ever(gpu):
     streams = [gpu.runtime.stream_at(0x9000 + 16 * (n % 100)) for n in range(200)]
     assert [stream.ptr for stream in streams[:100]] == [0x9000 + 16 * n for n in range(100)]
     assert gpu.runtime.stream_at(streams[-1].ptr) is streams[-1]
-    assert len(gpu.runtime._foreign) <= 64
+    assert len(gpu.runtime.foreign_streams) <= 64
 
 
 @pytest.mark.parametrize("dtype", ["?", "i2", "f8", "c16", BF16], ids=str)
@@ -250,7 +250,7 @@ def test_what_the_real_cupy_takes_without_a_driver():
     """Test streams and memory of other libraries, and the constants of copies."""
     cupy = pytest.importorskip("cupy", reason="needs CuPy")
     runtime = CupyRuntime.__new__(CupyRuntime)
-    runtime.cupy, runtime._foreign = cupy, {}
+    runtime.cupy, runtime.foreign_streams = cupy, {}
     assert runtime.stream_at(0x77).ptr == 0x77
     assert not runtime.is_capturing(cupy.cuda.Stream.null)
     for dtype in ("f4", "c16", BF16, [("a", "u1"), ("b", "<f2")]):

@@ -41,13 +41,13 @@ def test_the_fastest_kernel_is_selected(shares, selected, monkeypatch):
         (lambda *choice: None) if share is None else made(str(number), share)
         for number, share in enumerate(shares)
     ]
-    monkeypatch.setitem(launches._MAKERS, "transpose", tuple(makers))
+    monkeypatch.setitem(launches.MAKERS, "transpose", tuple(makers))
     x = np.zeros((300, 200), "f4")
     assert planned(x, "ab->ba")[1][0][0].family == str(selected)
 
 
 def test_without_a_fitting_kernel_items_are_gathered(monkeypatch):
-    monkeypatch.setitem(launches._MAKERS, "transpose", ())
+    monkeypatch.setitem(launches.MAKERS, "transpose", ())
     assert planned(np.zeros((300, 200), "f4"), "ab->ba")[1][0][0].family == "gather"
 
 
@@ -99,7 +99,7 @@ def test_estimates_of_tiles():
 def tiles_only(monkeypatch):
     """Transpose by tiles, also small arrays."""
     monkeypatch.setattr(tiling, "FEW_TILES", 0)
-    monkeypatch.setitem(launches._MAKERS, "transpose", (launches._transpose,))
+    monkeypatch.setitem(launches.MAKERS, "transpose", (launches.make_transpose,))
 
 
 @given(st.integers(1, 10_000), st.integers(1, 100))
@@ -147,9 +147,9 @@ def test_as_many_tiles_as_a_grid_has(monkeypatch):
     plan, [(launch, _, _)] = planned(np.zeros((901, 301), "f4"), "ab->ba")
     arguments = plan.choice, launches.Side(4, 0), launches.Side(4, 0), None
     monkeypatch.setattr(launches, "MAX_COUNT", launch.grid + 1)
-    assert launches._transpose(*arguments) == launch
+    assert launches.make_transpose(*arguments) == launch
     monkeypatch.setattr(launches, "MAX_COUNT", launch.grid)
-    assert launches._transpose(*arguments) is None
+    assert launches.make_transpose(*arguments) is None
 
 
 def test_tiles_that_read_whole_lines_run_in_the_order_of_the_output(monkeypatch):

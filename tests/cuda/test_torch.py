@@ -13,10 +13,10 @@ from layoutkit import (
     accumulate,
     convert,
 )
+from tests.helpers import fake_torch
 from tests.helpers.cuda_shim import needs_compiler
 from tests.helpers.fake_cuda import values_of
 
-fake_torch = pytest.importorskip("fake_torch", reason="needs PyTorch")
 torch, here = fake_torch.torch, fake_torch.here
 pytestmark = needs_compiler
 

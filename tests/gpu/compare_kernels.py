@@ -40,8 +40,10 @@ from tests.helpers.any_shapes import coverage_rows
 ROUNDS = 9
 SECONDS = 1.2e-3  # of a sample
 MAKERS = {
-    "transpose": launch._transpose_any, "lines": launch._lines, "permute": launch._permute,
-}  # fmt: skip
+    "transpose": launch.make_transpose_any,
+    "lines": launch.make_lines,
+    "permute": launch.make_permute,
+}
 
 
 @contextmanager
@@ -60,11 +62,11 @@ def only(name):
         if not name:
             yield launches
             return
-        makers = dict.fromkeys([*launch._MAKERS, "copy", "cast"], (MAKERS[name],))
+        makers = dict.fromkeys([*launch.MAKERS, "copy", "cast"], (MAKERS[name],))
         if name == "transpose":
-            makers["transpose"] = (launch._transpose,)
+            makers["transpose"] = (launch.make_transpose,)
         without_runs = patch.object(launch, "_runs", lambda *arguments: None)
-        with patch.object(launch, "_MAKERS", makers), without_runs:
+        with patch.object(launch, "MAKERS", makers), without_runs:
             yield launches
 
 

@@ -96,11 +96,11 @@ def by_boxes(lengths=(), word=None):
         box = make_box(parts, items)
         return replace(box, share=box.share if items == word else 0.0)
 
-    makers = (launches_of._permute,)
+    makers = (launches_of.make_permute,)
     kernels = ("transpose", "split", "merge", "shuffle", "gather", "copy", "cast")
     with (
         patch.object(tiling, "FEW_TILES", 0),
-        patch.object(launches_of, "_MAKERS", dict.fromkeys(kernels, makers)),
+        patch.object(launches_of, "MAKERS", dict.fromkeys(kernels, makers)),
         patch.object(boxes, "_lengths", in_lengths if lengths else boxes._lengths),
         patch.object(boxes, "_box", in_words if word else make_box),
     ):

@@ -116,7 +116,7 @@ def install(monkeypatch, count=2):
     """Make layoutkit find `count` simulated GPUs and a module "cupy"; return a FakeGpu."""
     cupy = fake_cupy.module(count)
     monkeypatch.setitem(sys.modules, "cupy", cupy)  # before the runtime imports it
-    monkeypatch.setattr(driver, "_exchange", cupy.gpus.exchange)
+    monkeypatch.setattr(driver, "exchange_capture_mode", cupy.gpus.exchange)
     runtime = CupyRuntime()
     replace(monkeypatch, cupy, runtime)
     prepare, prepare_sum = kernel_launch.prepare, accumulate.prepare_sum
@@ -140,13 +140,13 @@ def install(monkeypatch, count=2):
 def replace(monkeypatch, cupy, runtime):
     """Make layoutkit use this module and runtime, and clear everything cached for another one."""
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(the_one, "_runtime", runtime)
-    monkeypatch.setattr(spec, "_current", runtime and runtime.current)
-    monkeypatch.setattr(streams, "_kept_alive", deque())
-    monkeypatch.setattr(streams, "_captured", [])
-    monkeypatch.setattr(transfers, "_staging_by_gpu", {})
+    monkeypatch.setattr(the_one, "process_runtime", runtime)
+    monkeypatch.setattr(spec, "current_gpu", runtime and runtime.current)
+    monkeypatch.setattr(streams, "kept_alive", deque())
+    monkeypatch.setattr(streams, "captured", [])
+    monkeypatch.setattr(transfers, "staging_by_gpu", {})
     kept = (converter._cached, accumulation._cached, collator._cached)
-    for find in (*kept, program._launches, transfers._identity_programs):
+    for find in (*kept, program._launches, transfers.identity_programs):
         find.cache_clear()
 
 

@@ -39,13 +39,13 @@ class Faults:
         self.lasting = lasting
         self.calls = 0
         self.injected = 0
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def count(self, kind, *names):
         """Count a call; raise the error of its kind if it is one that fails."""
         if kind != self.kind:
             return
-        with self._lock:
+        with self.lock:
             self.calls += 1
             if self.calls < self.number or (self.calls > self.number and not self.lasting):
                 return
@@ -68,10 +68,10 @@ def injected(kind, number, lasting=False):
         patches.enter_context(mock.patch.object(io, "open", opener))
         patches.enter_context(mock.patch.object(builtins, "open", opener))
         patches.enter_context(mock.patch.object(mmap, "mmap", _mmap_class(faults)))
-        take = buffers._Pool.take
+        take = buffers.Pool.take
         patches.enter_context(
             mock.patch.object(
-                buffers._Pool,
+                buffers.Pool,
                 "take",
                 lambda pool, size: faults.count("allocate") or take(pool, size),
             )

@@ -438,7 +438,7 @@ def draw_sum(rng):
         part.values = draw_values(rng, shape, part.dtype, {})
         layouts.append(source)
         parts.append(part)
-    result = accumulation._promote([part.dtype for part in parts])
+    result = accumulation.promote([part.dtype for part in parts])
     return Sum(tuple(layouts), layout, parts, draw_laid(rng, shape_of(layout, sizes), result))
 
 

@@ -278,9 +278,9 @@ def test_noise_of_principal_components():
 
 
 def test_no_random_number_is_used_twice(monkeypatch):
-    word = ImageRng._word
+    word = ImageRng.word
     used = []
-    monkeypatch.setattr(ImageRng, "_word", lambda self, slot: used.append(slot) or word(self, slot))
+    monkeypatch.setattr(ImageRng, "word", lambda self, slot: used.append(slot) or word(self, slot))
     planes(
         noise(5, 20, 30, 3), (3, 4, 4), rand_crop=True, rand_mirror=True, min_crop_size=3,
         max_crop_size=6, inter_method=1, max_rotate_angle=9, max_shear_ratio=0.1,
@@ -322,7 +322,7 @@ def test_steps_of_colour_come_in_all_orders():
             rng.uniform(use, 0.1, 1.9) for use in (Slot.BRIGHTNESS, Slot.CONTRAST, Slot.SATURATION)
         ]
         found = augment(PHOTO, position=position).transpose(1, 2, 0)
-        for order in color._STEP_ORDERS:
+        for order in color.STEP_ORDERS:
             expected = PHOTO
             for step in order:
                 change = (color.adjust_brightness, color.adjust_contrast, color.adjust_saturation)[
@@ -331,7 +331,7 @@ def test_steps_of_colour_come_in_all_orders():
                 expected = change(expected, factors[step])
             if np.array_equal(expected, found):
                 orders.add(order)
-    assert orders == set(color._STEP_ORDERS)
+    assert orders == set(color.STEP_ORDERS)
 
 
 # ---- the last pass ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def smooth(height, width):
 def slowly(monkeypatch, *arguments, **keywords):
     """Decode an image with Pillow."""
     with monkeypatch.context() as patch:
-        patch.setattr(decode, "_simplejpeg", lambda: None)
+        patch.setattr(decode, "simplejpeg_module", lambda: None)
         return decode_pixels(*arguments, **keywords)
 
 

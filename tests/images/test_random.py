@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from layoutkit.images.augment.random import TRIES, ImageRng, Slot, _random_words
+from layoutkit.images.augment.random import TRIES, ImageRng, Slot, random_words
 
 MANY = 4000
 
@@ -32,7 +32,7 @@ def test_they_are_equal_in_every_thread():
     """Draw many words at once, so that NumPy lets other threads run."""
 
     def words(position):
-        return _random_words((1, 2), position, 0, 1 << 16)
+        return random_words((1, 2), position, 0, 1 << 16)
 
     with ThreadPoolExecutor(8) as executor:
         found = list(executor.map(words, range(40)))

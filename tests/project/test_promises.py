@@ -45,7 +45,7 @@ LIMITS = [
     (
         "| 64 MiB, counted as 8 KiB each and 32 bytes per channel of constants; the 4 latest",
         {
-            "_utils.cache._MAX_BYTES": 64 << 20,
+            "_utils.cache.MAX_BYTES": 64 << 20,
             "_utils.cache.PROGRAM_SIZE_ESTIMATE": 8 << 10,
             "cpu.program._BYTES_A_CHANNEL": 32,
             "_utils.cache._MIN_KEPT": 4,
@@ -65,7 +65,7 @@ LIMITS = [
     ("at most 1,032 times its bytes", {"data.io.npy.MAX_DEFLATE_RATIO": 1032}),
     (
         "| csv of numbers | 64 MiB per line, compared after each MiB |",
-        {"data.io.csv._MAX_LINE": 64 << 20, "data.io.csv._BLOCK": 1 << 20},
+        {"data.io.csv._MAX_LINE": 64 << 20, "data.io.csv.BLOCK_BYTES": 1 << 20},
     ),
     (
         "| 1 MiB per line, compared after each 256 KiB; numbers of 18 digits |",

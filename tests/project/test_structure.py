@@ -288,3 +288,35 @@ def test_every_file_that_the_page_names_is_there():
     examples = {"layoutkit/backends/toy.py", "kernels/cpu/reverse.py", "toy.cu"}
     examples |= {"layoutkit/data/samplers/backward.py", "layoutkit/data/io/grid.py"}
     assert missing == examples
+
+
+PRIVATE_NAMES = 200  # uses in all tests
+# Names that begin with `_` and are public: of Sample and Dataset, whose other names are fields, of
+# named tuples, IPython, os and torch.
+PUBLIC_NAMES = {
+    *("_iter_fields", "_layout", "_length", "_meta", "_minibatches", "_shape", "_size", "_view"),
+    *("_width", "_write", "_replace", "_repr_html_", "_exit", "_version"),
+}
+
+
+def test_tests_use_few_private_names():
+    """Count attributes of other objects, imports, and names that tests replace."""
+    used = [
+        f"{path.relative_to(HOME)}:{node.lineno} {name}"
+        for path in (HOME / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _names_used(node)
+        if name.startswith("_") and not name.endswith("__") and name not in PUBLIC_NAMES
+    ]
+    assert len(used) < PRIVATE_NAMES, used
+
+
+def _names_used(node):
+    """Return the names of other objects that a node uses: x.name, imports, setattr(x, "name")."""
+    if isinstance(node, ast.Attribute):
+        return [] if ast.unparse(node.value) in ("self", "cls") else [node.attr]
+    if isinstance(node, ast.ImportFrom):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
+        return [arg.value for arg in node.args[1:2] if isinstance(getattr(arg, "value", 0), str)]
+    return []

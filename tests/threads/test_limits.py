@@ -15,9 +15,9 @@ from tests.helpers.children import python
 
 @pytest.fixture(autouse=True)
 def usual_threads():
-    before = threads._threads
+    before = threads.chosen_threads
     yield
-    threads._threads, threads._default = before, None
+    threads.chosen_threads, threads.cached_default = before, None
 
 
 # ---- number of threads -------------------------------------------------------------------
@@ -38,8 +38,8 @@ def test_other_numbers_are_refused(wrong):
 @pytest.fixture
 def unset(monkeypatch):
     """Simulate a process on three CPUs without any setting for the number of threads."""
-    monkeypatch.setattr(threads, "_threads", None)
-    monkeypatch.setattr(threads, "_default", None)
+    monkeypatch.setattr(threads, "chosen_threads", None)
+    monkeypatch.setattr(threads, "cached_default", None)
     for name in (limits.THREADS, limits.OTHERS_THREADS):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(limits, "PROCESS_CGROUPS", Path("/there/is/no/such/file"))
@@ -79,7 +79,7 @@ def test_without_a_variable_all_cpus_of_the_process_are_used(unset):
 def test_a_worker_process_uses_one(unset):
     unset.setattr(limits, "is_worker_process", lambda: True)
     assert get_num_threads() == 1
-    threads._default = None
+    threads.cached_default = None
     unset.setenv(limits.OTHERS_THREADS, "2")
     assert get_num_threads() == 2
 

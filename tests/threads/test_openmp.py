@@ -190,13 +190,13 @@ def test_libraries_are_found_in_the_map_of_the_process(tmp_path, monkeypatch):
     ]
     maps = tmp_path / "maps"
     maps.write_text("\n".join(lines) + "\n")
-    monkeypatch.setattr(openmp, "_MAPS", maps)
+    monkeypatch.setattr(openmp, "MAPS", maps)
     assert openmp.libraries() == {
         "/opt/a b/lib/libgomp-24e2ab19.so.1.0.0",
         "/usr/lib/libiomp5.so",
         "/usr/lib/libomp.so.5",
     }
-    monkeypatch.setattr(openmp, "_MAPS", tmp_path / "none")
+    monkeypatch.setattr(openmp, "MAPS", tmp_path / "none")
     assert openmp.libraries() == set()
 
 

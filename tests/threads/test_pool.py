@@ -30,9 +30,9 @@ SHAPE = (16, 24, 24, 32)  # 1.2 MB of float32: enough for worker threads
 
 @pytest.fixture(autouse=True)
 def usual_threads():
-    before = limits._threads
+    before = limits.chosen_threads
     yield
-    limits._threads = before
+    limits.chosen_threads = before
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_eight_threads_convert_at_once():
 def test_while_the_pool_is_taken_a_call_works_alone(pool):
     """A nested call needs no worker, as in a signal handler that interrupts a call."""
     x = batch()
-    with pool._lock:
+    with pool.start_lock:
         convert_often(x)
     assert pool.workers == 0
     convert_often(x)
@@ -137,12 +137,12 @@ def test_an_error_in_the_middle_gives_the_pool_back(pool, monkeypatch):
     def fail(workers):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pool, "_start", fail)
+    monkeypatch.setattr(pool, "start_workers", fail)
     with pytest.raises(KeyboardInterrupt):
         layoutkit.convert(x, "bhwc->bchw")
     monkeypatch.undo()
     convert_often(x)
-    assert not pool._lock.locked()
+    assert not pool.start_lock.locked()
 
 
 # ---- workers -----------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_an_interrupt_at_any_step_leaves_the_pool_whole(pool):
             break
         finally:
             sys.settrace(None)
-        assert not pool._lock.locked()
+        assert not pool.start_lock.locked()
         check_workers_wake(pool, x)
     assert 2 < step < 99
 
@@ -388,4 +388,4 @@ def test_threads_that_load_the_pool_together_share_its_state(monkeypatch):
     with ThreadPoolExecutor(8) as executor:
         list(executor.map(work, range(8)))
     assert len(made) == 1
-    assert fresh._state_address == fresh.state.address
+    assert fresh.state_address == fresh.state.address

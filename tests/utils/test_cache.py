@@ -18,9 +18,9 @@ from layoutkit.accumulation import Accumulator
 @pytest.fixture
 def room(monkeypatch):
     """Start with an empty cache that has room for 50 programs."""
-    monkeypatch.setattr(caching, "_MAX_BYTES", 50 * PROGRAM_SIZE_ESTIMATE)
-    monkeypatch.setattr(caching, "_order", type(caching._order)())
-    monkeypatch.setattr(caching, "_total", 0)
+    monkeypatch.setattr(caching, "MAX_BYTES", 50 * PROGRAM_SIZE_ESTIMATE)
+    monkeypatch.setattr(caching, "counted", type(caching.counted)())
+    monkeypatch.setattr(caching, "counted_bytes", 0)
 
 
 def shaped(n):
@@ -61,7 +61,7 @@ def test_gradients_count():
         converter.backward(shaped(n).T.astype("f4"))
     (back,) = converter._gradient_converters._made.values()
     assert len(back._programs) < 50
-    assert caching._total <= 50 * PROGRAM_SIZE_ESTIMATE
+    assert caching.counted_bytes <= 50 * PROGRAM_SIZE_ESTIMATE
 
 
 @pytest.mark.usefixtures("room")
@@ -86,8 +86,8 @@ def test_what_is_gone_leaves_its_room():
     for _ in range(30):
         convert_shapes([Converter("bc->cb")], range(1, 11))
     gc.collect()
-    assert caching._total <= 50 * PROGRAM_SIZE_ESTIMATE
-    assert len(caching._order) == 50
+    assert caching.counted_bytes <= 50 * PROGRAM_SIZE_ESTIMATE
+    assert len(caching.counted) == 50
     convert_shapes([first], [1])
     assert len(first._programs) == 1
 
@@ -96,7 +96,7 @@ def test_what_is_gone_leaves_its_room():
 def test_a_hit_counts_nothing():
     converter = Converter("bc->cb")
     convert_shapes([converter], [4] * 100)
-    assert len(caching._order) == 1
+    assert len(caching.counted) == 1
 
 
 @pytest.mark.usefixtures("room")
@@ -106,7 +106,7 @@ def test_a_key_that_is_present_counts_nothing(second):
     cache = Cache()
     assert cache_put(cache, "key", "first", 100) == "first"
     assert cache_put(cache, "key", second, 100) == "first"
-    assert (caching._total, len(caching._order)) == (100, 1)
+    assert (caching.counted_bytes, len(caching.counted)) == (100, 1)
 
 
 @pytest.mark.usefixtures("room")
@@ -120,7 +120,9 @@ def test_many_threads_keep_the_sum_right():
         thread.start()
     for thread in work:
         thread.join()
-    assert caching._total == PROGRAM_SIZE_ESTIMATE * len(caching._order) <= caching._MAX_BYTES
+    assert (
+        caching.counted_bytes == PROGRAM_SIZE_ESTIMATE * len(caching.counted) <= caching.MAX_BYTES
+    )
     assert sum(len(converter._programs) for converter in converters) <= 50
 
 
@@ -128,7 +130,7 @@ def test_many_threads_keep_the_sum_right():
 def test_constants_count_32_bytes_a_channel():
     converter = Converter("bc->cb", dtype="float32", mean=list(range(1000)))
     converter(np.zeros((2, 1000), np.uint8))
-    assert caching._total == PROGRAM_SIZE_ESTIMATE + 32 * 1000
+    assert caching.counted_bytes == PROGRAM_SIZE_ESTIMATE + 32 * 1000
 
 
 class SlowNumber(int):
@@ -144,7 +146,7 @@ def test_bytes_that_threads_count_together_are_all_counted():
     cache = Cache()
     with ThreadPoolExecutor(8) as executor:
         list(executor.map(lambda n: cache_put(cache, n, n, SlowNumber(100)), range(40)))
-    assert caching._total == 40 * 100
+    assert caching.counted_bytes == 40 * 100
 
 
 def bytes_of(work, count):

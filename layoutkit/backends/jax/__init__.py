@@ -67,20 +67,20 @@ class DevicePutter:
     def __init__(self, jax: Any) -> None:
         self._jax = jax
         self._sharding = lru_cache(maxsize=64)(jax.sharding.SingleDeviceSharding)
-        self._put = self._probe_batched_put()
+        self.put_quick = self._probe_batched_put()
 
     def __call__(self, array: Array, like: Any) -> Any:
         """Return the JAX array on the device of `like`; JAX must have the dtype unchanged."""
         (device,) = like.devices()
         committed = bool(getattr(like, "committed", True))
-        if self._put is not None and self._is_plain(array.dtype):
+        if self.put_quick is not None and self._is_plain(array.dtype):
             return self._put_array(array, device, committed)
         target_device = device if committed else None
         return self._jax.device_put(array, target_device, may_alias=True)
 
     def _put_array(self, array: Array, device: Any, committed: bool) -> Any:
         abstract_array = self._jax.core.ShapedArray(array.shape, array.dtype)
-        return self._put(abstract_array, self._sharding(device), [array], [device], committed)
+        return self.put_quick(abstract_array, self._sharding(device), [array], [device], committed)
 
     def _is_plain(self, dtype: np.dtype[Any]) -> bool:
         """Return True if JAX has the dtype under all of its settings."""
@@ -91,7 +91,7 @@ class DevicePutter:
         try:
             from jaxlib.xla_client import batched_device_put
 
-            self._put = batched_device_put
+            self.put_quick = batched_device_put
             memory = np.zeros(2 * _ALIGNMENT, np.uint8)
             start = -data_pointer(memory) % _ALIGNMENT
             probe = memory[start : start + 16].view(np.float32).reshape(2, 2)

@@ -62,15 +62,16 @@ FUSED = {"view", "copy", "cast"}
 FAILED_PRECONDITION = 9  # XLA_FFI_Error_Code
 
 # The state of the thread pool, 0 in a forked child, which has no workers.
-_board = np.zeros(1, np.int64)
+board = np.zeros(1, np.int64)
 
 
-def _after_fork() -> None:
-    _board[0] = 0
+def after_fork() -> None:
+    """Forget the workers of the parent process."""
+    board[0] = 0
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=after_fork)
 
 
 class ForeignFunction(NamedTuple):
@@ -131,7 +132,7 @@ class KernelPrimitive:
         primitive = Primitive("layoutkit_convert")
         self._bind = primitive.bind
         primitive.def_impl(self._jax.jit(primitive.bind, static_argnames="converter"))
-        primitive.def_abstract_eval(self._infer_type)
+        primitive.def_abstract_eval(self.infer_type)
         self._lower_operations = mlir.lower_fun(self._operations, multiple_results=False)
         mlir.register_lowering(primitive, self._lower_operations)
         mlir.register_lowering(primitive, self._lower_on_cpu, platform="cpu")
@@ -147,7 +148,8 @@ class KernelPrimitive:
         """Return the conversion in operations of jax.numpy."""
         return convert_symbolic(converter.options, x, self._namespace)
 
-    def _infer_type(self, x: Any, *, converter: Converter) -> Any:
+    def infer_type(self, x: Any, *, converter: Converter) -> Any:
+        """Return the abstract value of the result; JAX calls it while it traces."""
         move, dtype = converter.options.check_and_infer_dtype(x.shape, as_dtype(x.dtype))
         return x.update(
             shape=move.target_shape,
@@ -247,8 +249,8 @@ def _make_block(program: Program, jobs: Sequence[Job], threads: int) -> Array:
     major, minor = version() or (0, 0)
     block[words.VERSION] = major | minor << 32
     if jobs[0].run_serial is None and threads > 1:
-        block[words.RUN], _board[0] = pool.pool.entry(threads)
-    block[words.BOARD] = data_pointer(_board)
+        block[words.RUN], board[0] = pool.pool.entry(threads)
+    block[words.BOARD] = data_pointer(board)
     block[words.THREADS] = threads
     block[words.JOB] = data_pointer(block[words.WORDS :])
     block[words.JOB_UNALIGNED] = data_pointer(block[words.WORDS + len(job_words) // 2 :])

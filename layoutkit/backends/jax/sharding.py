@@ -55,7 +55,7 @@ class ShardedAdapter(Adapter):
         target = converter.plan(converter.spec_of(x)).target
         if not isinstance(x.sharding, jax.sharding.NamedSharding):
             raise ArgumentError(f"x is sharded by {x.sharding}, which names no axes; {_FIX}")
-        spec = _result_axes(converter.options, _mesh_axes(x))
+        spec = result_axes(converter.options, _mesh_axes(x))
         sharding = jax.sharding.NamedSharding(x.sharding.mesh, jax.sharding.PartitionSpec(*spec))
         shard_converter = _shard_converter(converter, _mesh_axes(x))
         shards = [shard_converter(shard.data) for shard in x.addressable_shards]
@@ -72,7 +72,7 @@ def _mesh_axes(x: Any) -> list[Any]:
     return mesh_axes + [None] * (x.ndim - len(mesh_axes))
 
 
-def _result_axes(options: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
+def result_axes(options: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
     """Return the mesh axis for each axis of the result; raise if a shard needs other shards."""
     pattern = options.pattern.completed(len(mesh_axes))
     source = pattern.source.groups

@@ -22,7 +22,7 @@ from ...spec import dtype_kind
 from ..errors import check_has_records
 from .filesystem import OpenFile, describe_encoding, local_path, read_at
 
-_BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 _MAX_LINE = 1 << 26  # bytes
 _MAX_DIGITS = 4300  # of an integer
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # in UTF-8, as some Windows programs write it
@@ -213,8 +213,8 @@ def _read(file: int, start: int, size: int) -> bytes:
 
 def _line_at(file: int, stop: int) -> int:
     """Return the number of the line that begins at byte `stop`, counted from 1."""
-    blocks = range(0, stop, _BLOCK)
-    return 1 + sum(_read(file, pos, min(_BLOCK, stop - pos)).count(b"\n") for pos in blocks)
+    blocks = range(0, stop, BLOCK_BYTES)
+    return 1 + sum(_read(file, pos, min(BLOCK_BYTES, stop - pos)).count(b"\n") for pos in blocks)
 
 
 def _scan(file: int) -> tuple[Array, Array, tuple[int, int]]:
@@ -231,7 +231,7 @@ def _complete_lines(file: int) -> Iterator[tuple[bytes, int]]:
     pos = 0
     offset = 0
     pieces: list[bytes] = []
-    while piece := read_at(file, _BLOCK, pos):
+    while piece := read_at(file, BLOCK_BYTES, pos):
         if pos == 0 and piece.startswith(_BYTE_ORDER_MARK):
             piece = piece[len(_BYTE_ORDER_MARK) :]
             pos = len(_BYTE_ORDER_MARK)

@@ -22,7 +22,7 @@ MARK = "layoutkit"  # the attribute of stores that `layoutkit convert` writes
 
 # Limits of the cache of decoded slabs: it holds this many bytes, but at least two slabs, because
 # sequential rows cross from one slab into the next.
-_CACHE_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 _CACHE_SLABS = 2
 
 
@@ -102,7 +102,7 @@ class ChunkedArray:
         self.slab = max(1, chunks[0]) if chunks else 1
         nbytes = self.dtype.itemsize * int(np.prod((self.slab, *self.shape[1:])))
         # Batches that are read ahead are of two windows, which the cache has to hold.
-        self.window = max(1, _CACHE_BYTES // 2 // max(1, nbytes))
+        self.window = max(1, CACHE_BYTES // 2 // max(1, nbytes))
         self._max_slabs = max(_CACHE_SLABS, 2 * self.window)
         self.reinit()
         self._array = array  # None: open the store at the next read
@@ -139,9 +139,9 @@ class ChunkedArray:
 
     def _slabs(self, numbers: list[int]) -> list[Array]:
         """Return the slabs with these numbers; slabs that are not cached are read in one call."""
-        with self._lock:
+        with self.lock:
             missing = [number for number in numbers if number not in self._cache]
-            self._cache.update(zip(missing, self._fetch(missing), strict=True))
+            self._cache.update(zip(missing, self.fetch(missing), strict=True))
             slabs = []
             for number in numbers:
                 self._cache.move_to_end(number)
@@ -150,7 +150,8 @@ class ChunkedArray:
                 self._cache.popitem(last=False)
             return slabs
 
-    def _fetch(self, numbers: list[int]) -> list[Array]:
+    def fetch(self, numbers: list[int]) -> list[Array]:
+        """Read slabs by their numbers, several at a time."""
         spans = [(n * self.slab, min((n + 1) * self.slab, self.shape[0])) for n in numbers]
         if len(spans) < 2:
             return [self._read(slice(*span)) for span in spans]
@@ -168,4 +169,4 @@ class ChunkedArray:
         """Reset after a fork: connections and held locks belong to the parent process."""
         self._array = None
         self._cache: OrderedDict[int, Array] = OrderedDict()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()

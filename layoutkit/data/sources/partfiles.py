@@ -19,7 +19,7 @@ from ..io.responses import FileVersion
 from ..records import Label, Record
 from .base import Index, Partition
 
-_BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 _NEWLINE = 10
 
 
@@ -108,7 +108,7 @@ class PartsIndex(Index):
         starts = self._starts[part]
         if starts is None:
             with open_binary(self.parts[part]) as file:
-                starts = _scan_line_starts(file)
+                starts = scan_line_starts(file)
                 version = stream_version(file)
             starts = self._store_line_starts(part, starts, version)
         return starts
@@ -128,12 +128,12 @@ class PartsIndex(Index):
         return starts
 
 
-def _scan_line_starts(file: BinaryIO) -> Array:
+def scan_line_starts(file: BinaryIO) -> Array:
     """Return the start of each line, and of the line after the last one; read in blocks."""
     starts = [np.zeros(1, np.int64)]
     size = 0
     last = _NEWLINE
-    while block := file.read(_BLOCK):
+    while block := file.read(BLOCK_BYTES):
         data: Any = np.frombuffer(block, np.uint8)
         starts.append(np.flatnonzero(data == _NEWLINE) + (size + 1))
         size += len(block)

@@ -23,7 +23,7 @@ _PCA_COMPONENTS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
 )
 _HUE_COUNT = 180  # OpenCV's hues in 8 bits
-_STEP_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+STEP_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 _LEVELS = np.arange(256, dtype=np.float64)
 
 
@@ -36,7 +36,7 @@ def adjust_colors(pixels: Array, options: Options, rng: ImageRng) -> Array:
         (options.contrast, Slot.CONTRAST, adjust_contrast),
         (options.saturation, Slot.SATURATION, adjust_saturation),
     )
-    for step in _STEP_ORDERS[rng.integer(Slot.ORDER, 0, len(_STEP_ORDERS) - 1)]:
+    for step in STEP_ORDERS[rng.integer(Slot.ORDER, 0, len(STEP_ORDERS) - 1)]:
         limit, slot, adjust = steps[step]
         if limit:
             changed = adjust(changed, rng.uniform(slot, 1 - limit, 1 + limit))

@@ -56,7 +56,7 @@ _WORD_COUNT = Slot.HLS + 3
 _thread_state = threading.local()
 
 
-def _random_words(key: tuple[int, int], position: int, first: int, count: int) -> list[int]:
+def random_words(key: tuple[int, int], position: int, first: int, count: int) -> list[int]:
     """Return random 64-bit words; `first` is a multiple of four.
 
     Each thread sets the state of one generator, since creating one takes several times as long. Few
@@ -90,7 +90,8 @@ class ImageRng:
         self._position = position
         self._cached_words: list[int] = []
 
-    def _word(self, slot: int) -> int:
+    def word(self, slot: int) -> int:
+        """Return the random word of a slot, drawn for this image."""
         words = self._cached_words
         if slot >= len(words):
             count = (
@@ -98,17 +99,17 @@ class ImageRng:
                 if not words and slot < _WORDS_PER_STEP
                 else _WORD_COUNT - len(words)
             )
-            words += _random_words(self._key, self._position, len(words), count)
+            words += random_words(self._key, self._position, len(words), count)
         return words[slot]
 
     def fraction(self, slot: int) -> float:
         """Return a float in [0, 1)."""
-        number: float = as_fractions(self._word(slot))
+        number: float = as_fractions(self.word(slot))
         return number
 
     def crop_draws(self) -> Array:
         """Return the random numbers in [0, 1) of the tries of a crop."""
-        self._word(Slot.HLS - 1)
+        self.word(Slot.HLS - 1)
         words = np.array(self._cached_words[Slot.TRY : Slot.HLS], np.uint64)
         draws: Array = as_fractions(words)
         return draws.reshape(TRIES, DRAWS_PER_TRY)
@@ -119,11 +120,11 @@ class ImageRng:
 
     def integer(self, slot: int, low: int, high: int) -> int:
         """Return an integer from `low` to `high`, both included."""
-        return low + (self._word(slot) * (high - low + 1) >> _WORD_BITS)
+        return low + (self.word(slot) * (high - low + 1) >> _WORD_BITS)
 
     def coin(self, slot: int) -> bool:
         """Return True with probability 1/2."""
-        return bool(self._word(slot) >> (_WORD_BITS - 1))
+        return bool(self.word(slot) >> (_WORD_BITS - 1))
 
     def normal(self, slot: int) -> float:
         """Return a float of the standard normal distribution; uses two slots."""

@@ -122,7 +122,7 @@ TEXTS = st.builds(
 def test_any_text_is_what_a_slow_reader_finds(tmp_path_factory, text, block):
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(text.encode())
-    kept, csvrows._BLOCK = csvrows._BLOCK, block
+    kept, csvrows.BLOCK_BYTES = csvrows.BLOCK_BYTES, block
     try:
         wanted = slowly(text)
         if not wanted:
@@ -133,7 +133,7 @@ def test_any_text_is_what_a_slow_reader_finds(tmp_path_factory, text, block):
         backwards = table(path, 2, 2, shuffle=True, seed=1)
         assert sorted(map(repr, backwards)) == sorted(map(repr, np.float32(wanted)))
     finally:
-        csvrows._BLOCK = kept
+        csvrows.BLOCK_BYTES = kept
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_an_error_comes_with_its_batch_and_leaves_a_state_before_it(csv, prefetc
 
 
 def test_line_numbers_count_from_the_file_not_from_the_batch(csv, monkeypatch):
-    monkeypatch.setattr(csvrows, "_BLOCK", 5)
+    monkeypatch.setattr(csvrows, "BLOCK_BYTES", 5)
     text = "\n\n" + "1,2,3\n\n" * 9 + "1,2,z\n"
     with pytest.raises(DataError, match=r"line 21: cell 3 is 'z', which is not a number$"):
         table(csv(text))

@@ -55,7 +55,7 @@ def test_lines_are_records(tmp_path):
 
 
 def test_lines_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(partfiles, "_BLOCK", 4)
+    monkeypatch.setattr(partfiles, "BLOCK_BYTES", 4)
     index = filled(tmp_path, b"abc\ndef\ng", b"\n\n\n\n\n", b"abcd")
     assert [read(record) for record in index] == [b"abc", b"def", b"g", *[b""] * 5, b"abcd"]
 
@@ -63,7 +63,7 @@ def test_lines_across_blocks(tmp_path, monkeypatch):
 def test_every_small_block_finds_the_same_lines(tmp_path, monkeypatch):
     lines = [bytes([65 + n]) * size for n, size in enumerate([3, 0, 15, 16, 31, 1, 64, 0])]
     for block in range(1, 65):
-        monkeypatch.setattr(partfiles, "_BLOCK", block)
+        monkeypatch.setattr(partfiles, "BLOCK_BYTES", block)
         folder = tmp_path / str(block)
         folder.mkdir()
         index = filled(folder, b"\n".join(lines), b"\n".join(lines) + b"\n")
@@ -239,7 +239,7 @@ def test_line_starts_and_version_belong_together(tmp_path, monkeypatch):
     contents = iter([b"n\ne\nw\n", b"old\n"])
     scanned, done = threading.Event(), threading.Event()
     other = threading.Thread(target=index.line_count, args=(0,))
-    scan = partfiles._scan_line_starts
+    scan = partfiles.scan_line_starts
 
     @contextmanager
     def opened(path):
@@ -260,7 +260,7 @@ def test_line_starts_and_version_belong_together(tmp_path, monkeypatch):
 
     monkeypatch.setattr(partfiles, "open_binary", opened)
     monkeypatch.setattr(partfiles, "stream_version", version)
-    monkeypatch.setattr(partfiles, "_scan_line_starts", scan_beside_the_other)
+    monkeypatch.setattr(partfiles, "scan_line_starts", scan_beside_the_other)
     index.line_count(0)
     done.set()
     other.join()

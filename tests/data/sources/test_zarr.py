@@ -93,15 +93,15 @@ def test_rows_in_order_read_each_chunk_once(store, reads):
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 def test_chunk_shuffle_reads_each_chunk_once(store, monkeypatch, window, num_workers):
     fetched = []
-    fetch = zarrstores.ChunkedArray._fetch
+    fetch = zarrstores.ChunkedArray.fetch
 
     def counted(self, numbers):
         fetched.extend(numbers)
         return fetch(self, numbers)
 
-    monkeypatch.setattr(zarrstores.ChunkedArray, "_fetch", counted)
+    monkeypatch.setattr(zarrstores.ChunkedArray, "fetch", counted)
     chunk_bytes = X[:4].nbytes
-    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 2 * window * chunk_bytes)
+    monkeypatch.setattr(zarrstores, "CACHE_BYTES", 2 * window * chunk_bytes)
     options = {"sampler": "chunk-shuffle", "batch_size": 3, "layout": "bhwc"}
     epochs = []
     with sampled_batcher(store, num_workers=num_workers, **options) as batches:
@@ -124,7 +124,7 @@ def test_chunk_shuffle_reads_each_chunk_once(store, monkeypatch, window, num_wor
 
 
 def test_chunk_shuffle_resumes_and_shards_share_it(store, monkeypatch):
-    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 4 * X[:4].nbytes)
+    monkeypatch.setattr(zarrstores, "CACHE_BYTES", 4 * X[:4].nbytes)
     options = {"sampler": "chunk-shuffle", "batch_size": 3, "layout": "bhwc", "seed": 5}
 
     def positions(batches):
@@ -159,7 +159,7 @@ def test_chunk_shuffle_needs_chunks(store):
 
 
 def test_few_chunks_are_kept_and_shuffled_rows_are_one_request(store, reads, monkeypatch):
-    monkeypatch.setattr(zarrstores, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(zarrstores, "CACHE_BYTES", 0)
     array = zarrstores.ChunkedArray(str(store))
     order = np.array([20, 3, 9, 3, 14])
     np.testing.assert_array_equal(array.take(order), X[order])
@@ -196,7 +196,7 @@ def test_pickles_and_forks_open_the_store_anew(store):
     assert len(pickle.dumps(array)) < 300
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(open_index(store)))[4].array, X[4])
     array.take(np.array([0]))
-    array._lock.acquire()  # as if another thread held it during a fork
+    array.lock.acquire()  # as if another thread held it during a fork
     child = multiprocessing.get_context("fork").Process(target=_check, args=(array,))
     child.start()
     child.join(60)
