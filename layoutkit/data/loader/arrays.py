@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...memory import Array
-from ...planning.crops import SourcePositions
+from ...planning.batch.random import SourcePositions
 from ..io.reader import Reader
 from ..samplers import Sampler
 from .batcher import B, BatchLoop, EpochPass, Position
