@@ -86,7 +86,7 @@ class ImageRng:
     """
 
     def __init__(self, seed: int, epoch: int, position: int) -> None:
-        self._key = seed & _WORD_MASK, epoch & _WORD_MASK
+        self._key = int(seed) & _WORD_MASK, int(epoch) & _WORD_MASK  # NumPy integers overflow
         self._position = position
         self._cached_words: list[int] = []
 

@@ -220,29 +220,12 @@ def test_wide_labels_and_none(files):
     ("how", "error"),
     [
         ({"layout": "bcw"}, ShapeError), ({"dtype": "uint8"}, DtypeError),
-        ({"flat": True, "layout": "bhwc"}, DataError), ({"batch_size": 0}, DataError),
-        ({"part_index": 3, "num_parts": 3}, DataError), ({"flat": 1}, DataError),
-        ({"data_name": "x", "label_name": "x"}, DataError), ({"data_name": None}, DataError),
+        ({"flat": True, "layout": "bhwc"}, DataError), ({"flat": 1}, DataError),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused_at_once(files, how, error):
     with pytest.raises(error):
         MNISTProvider(*files(), **how)
-
-
-def test_every_epoch_has_a_new_order_of_all_images(files):
-    marked = IMAGES.copy()
-    marked[:, 0, 0] = np.arange(61)
-    provider = MNISTProvider(*files(marked), batch_size=16, scale=None)
-    epochs = [rows(provider)[:, 0, 0, 0].astype(int).tolist() for _ in range(3)]
-    assert all(sorted(order) == list(range(61)) for order in epochs)
-    assert len({tuple(order) for order in epochs}) == 3
-    provider.set_epoch(1)
-    assert rows(provider)[:, 0, 0, 0].tolist() == epochs[1]
-    labels = rows(provider, "softmax_label")
-    provider.set_epoch(2)
-    np.testing.assert_array_equal(rows(provider, "softmax_label"), labels)
-    np.testing.assert_array_equal(labels, DIGITS[epochs[2]])
 
 
 def test_pickles_name_the_file(files):

@@ -1,6 +1,10 @@
-"""The provider's interface: names, padding, tails, shuffling, slices for several devices."""
+"""The interface of all providers: batches, tails, parts, orders, states, keywords; and arrays."""
 
 import json
+import logging
+import pickle
+import threading
+from itertools import chain, islice
 
 import numpy as np
 import pytest
@@ -17,63 +21,329 @@ from layoutkit import (
     SequenceView,
     ShapeError,
 )
-from layoutkit.data import ArrayProvider, Provider
+from layoutkit.data import (
+    ArrayProvider,
+    CSVProvider,
+    ImageRecordProvider,
+    MNISTProvider,
+    Provider,
+)
+from layoutkit.data.recordio import RecordWriter, pack_image
 from tests.helpers.arrays_of import BF16
+from tests.helpers.photographs import encoded
 
-N = 15
-X = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
-Y = np.arange(N)
+N = 61
+NUMBERS = np.arange(N)
+FILES = ["csv", "idx", "records"]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """Return a folder of files in which row n is n, with the label n + 100."""
+    folder = tmp_path_factory.mktemp("providers")
+    for name, values in (("x", NUMBERS), ("y", NUMBERS + 100)):
+        (folder / f"{name}.csv").write_text("".join(f"{value}\n" for value in values))
+        head = bytes.fromhex("00000801000000") + bytes([N])
+        (folder / f"{name}-idx1").write_bytes(head + values.astype(np.uint8).tobytes())
+    with RecordWriter(folder / "x.rec") as writer:
+        for number in NUMBERS:
+            writer.write(pack_image(encoded(np.full((1, 1), number, np.uint8)), number + 100))
+    return folder
+
+
+@pytest.fixture
+def make(request, folder):
+    """Return a function that makes a provider of the parametrized kind."""
+    kind = request.param
+    if kind == "records":
+        pytest.importorskip("PIL")
+
+    def made(**options):
+        options = {"batch_size": 4, **options}
+        if kind == "arrays":
+            options.pop("prefetch", None)
+            return ArrayProvider(NUMBERS.astype("f4"), NUMBERS + 100, **options)
+        if kind == "csv":
+            return CSVProvider(folder / "x.csv", (), **{"label_csv": folder / "y.csv", **options})
+        if kind == "idx":
+            options = {"shuffle": False, "scale": None, **options}
+            return MNISTProvider(folder / "x-idx1", folder / "y-idx1", **options)
+        return ImageRecordProvider(folder / "x.rec", (1, 1, 1), **{"num_workers": 2, **options})
+
+    made.kind = kind
+    return made
+
+
+def parametrize(*kinds):
+    return pytest.mark.parametrize("make", kinds, indirect=True)
+
+
+of_all = parametrize("arrays", *FILES)
+of_files = parametrize(*FILES)
+
+
+def rows_of(batch):
+    """Return the number in each row, padding included."""
+    return batch.input.input.reshape(len(batch.input), -1)[:, 0].astype(int).tolist()
+
+
+def numbers(batches):
+    """Return the numbers of the rows that are not padding; check their labels."""
+    found = []
+    for batch in batches:
+        data = rows_of(batch)[: batch.count]
+        assert batch.target.input[: batch.count].tolist() == [value + 100 for value in data]
+        found += data
+    return found
+
+
+# ---- batches -----------------------------------------------------------------------------
+
+
+@of_all
+@pytest.mark.parametrize("tail", ["pad", "wrap", "drop"])
+@pytest.mark.parametrize("size", [1, 4, 60, 61, 62, 130])
+def test_batches_are_the_next_samples(make, tail, size):
+    provider = make(batch_size=size, tail=tail)
+    assert isinstance(provider, Provider)
+    assert provider.batch_size == size
+    shapes = [shape for _, shape in provider.provide_data + provider.provide_label]
+    for _ in range(2):  # every epoch begins at its first row
+        batches = list(provider)
+        kept = N // size * size if tail == "drop" else N
+        assert numbers(batches) == list(range(kept))
+        assert (len(batches), provider.unvisited) == (provider.num_batches, N - kept)
+        for batch in batches:
+            assert provider.count_samples(batch) == batch.count
+            views = provider.get_data(batch) + provider.get_label(batch)
+            assert [view.input.shape for view in views] == shapes
+            assert views == [batch.input, batch.target]
+        if tail != "drop":
+            filling = rows_of(batches[-1])[batches[-1].count :]
+            assert filling == [n % N if tail == "wrap" else 0 for n in range(len(filling))]
+    assert provider.dropped == 0
+
+
+@of_all
+def test_batches_are_never_overwritten(make):
+    provider = make(shuffle=True, prefetch=2)
+    held = [list(provider) for _ in range(3)]
+    assert all(sorted(numbers(epoch)) == list(range(N)) for epoch in held)
+
+
+@of_all
+def test_load_into_slices(make):
+    provider = make()
+    batch = list(provider)[-1]
+    ((_, (_, *row)),) = provider.provide_data
+    left, right, label = np.zeros((1, *row)), np.zeros((3, *row)), np.zeros(4)
+    provider.load_data(batch, [[(slice(0, 1), left), (slice(1, 4), right)]])
+    provider.load_label(batch, [label])
+    assert (left.ravel().tolist(), right.ravel().tolist()) == ([60], [0] * 3)
+    assert label.tolist() == [160, 0, 0, 0]
+
+
+# ---- order and state ---------------------------------------------------------------------
+
+
+@of_all
+@pytest.mark.parametrize("tail", ["pad", "wrap", "drop"])
+def test_an_order_is_a_function_of_seed_and_epoch(make, tail):
+    provider = make(shuffle=True, tail=tail)
+    np.random.seed(0)
+    before = np.random.get_state()[1].tolist()
+    epochs = []
+    for _ in range(3):
+        batches = list(provider)
+        epochs.append(numbers(batches))
+        assert len(set(epochs[-1])) == N - provider.unvisited
+        if tail == "wrap":
+            assert rows_of(batches[-1])[1:] == epochs[-1][:3]
+    assert len({*map(tuple, epochs)}) == 3
+    assert np.random.get_state()[1].tolist() == before
+    provider.set_epoch(1)
+    assert numbers(provider) == epochs[1]
+    seeds = [make(shuffle=True, tail=tail, seed=seed) for seed in (0, np.int64(-1), -1, 1)]
+    orders = [numbers(each) for each in seeds]
+    assert orders[0] == epochs[0] != orders[1] == orders[2] != orders[3]
+
+
+@of_files
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("parts", [1, 2, 7, 70])
+def test_parts_differ_by_one_at_most_and_none_is_lost(make, parts, shuffle):
+    found = [
+        numbers(make(part_index=part, num_parts=parts, shuffle=shuffle)) for part in range(parts)
+    ]
+    assert sorted(chain(*found)) == list(range(N))
+    assert {len(part) for part in found} <= {N // parts, N // parts + 1}
+
+
+@of_files
+def test_parts_have_orders_of_their_own(make):
+    first, second = (make(part_index=p, num_parts=2, shuffle=True) for p in (0, 1))
+    assert [n // 2 for n in numbers(first)][:30] != [n // 2 for n in numbers(second)]
+
+
+@of_all
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("tail", ["pad", "wrap", "drop"])
+def test_states_resume_to_the_bit(make, shuffle, prefetch, tail):
+    how = {"shuffle": shuffle, "seed": 5, "tail": tail}
+    if make.kind != "arrays":
+        how |= {"part_index": 1, "num_parts": 2}
+    provider, other = make(prefetch=prefetch, **how), make(**how)
+    list(provider)
+    for taken in range(provider.num_batches + 1):
+        loop = iter(provider)
+        assert len(list(islice(loop, taken))) == taken
+        state = provider.state_dict()
+        assert (state["epoch"], state["position"]) == (1, taken)
+        other.load_state_dict(json.loads(json.dumps(state)))
+        assert other.state_dict() == state
+        assert [rows_of(batch) for batch in other] == [rows_of(batch) for batch in loop]
+        provider.set_epoch(1)
+
+
+@of_all
+@pytest.mark.parametrize(
+    "changed",
+    [{"seed": 1}, {"batch_size": 5}, {"tail": "drop"}, {"num_parts": 2}, {"shuffle": True}],
+)
+def test_states_of_others_are_refused(make, changed):
+    if make.kind == "arrays" and "num_parts" in changed:
+        pytest.skip("arrays have no parts")
+    provider = make()
+    next(iter(provider))
+    with pytest.raises(DataError, match=f"of another {type(provider).__name__}"):
+        make(**changed).load_state_dict(provider.state_dict())
+
+
+# ---- loops and files ---------------------------------------------------------------------
+
+
+@of_all
+def test_close_is_for_good_and_ends_threads(make):
+    before = set(threading.enumerate())
+    with make(prefetch=2) as provider:
+        loop = iter(provider)
+        next(loop)
+        begun = set(threading.enumerate()) - before
+        assert begun or make.kind == "arrays"
+    assert not any(thread.is_alive() for thread in begun)
+    with pytest.raises(DataError, match="is over"):
+        next(loop)
+    with pytest.raises(DataError, match="is closed; make a new one"):
+        iter(provider)
+    provider.close()
+
+
+@of_all
+def test_loops_follow_the_common_rules(make):
+    provider = make(prefetch=1)
+    next(iter(provider))  # the next loop begins again
+    assert numbers(provider) == list(range(N))
+    loop = iter(provider)
+    next(loop)
+    newer = iter(provider)
+    with pytest.raises(DataError, match="over"):
+        next(loop)
+    next(newer)
+    provider.reset()
+    assert provider.epoch == 1
+    assert numbers(provider) == list(range(N))
+
+
+@parametrize("arrays", "csv", "idx")
+def test_pickles_go_on(make):
+    provider = make(shuffle=True)
+    loop = iter(provider)
+    next(loop)
+    copy = pickle.loads(pickle.dumps(provider))
+    copy.load_state_dict(provider.state_dict())
+    assert numbers(copy) == numbers(loop)
+
+
+# ---- keywords ----------------------------------------------------------------------------
+
+
+@of_files
+def test_the_keywords_of_mxnet(make):
+    assert rows_of(list(make(round_batch=True))[-1]) == [60, 0, 1, 2]
+    assert rows_of(list(make(round_batch=False))[-1]) == [60, 0, 0, 0]
+    assert numbers(make(prefetch_buffer=4)) == list(range(N))
+    make(round_batch=True, tail="wrap", silent=True, verbose=False)
+
+
+@of_files
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batchsize": 3}, r"Provider has no batchsize=; did you mean batch_size=\?"),
+        ({"round_batches": True}, r"no round_batches=; did you mean round_batch=\?"),
+        ({"suffle": True}, r"no suffle=; did you mean shuffle=\?"),
+    ],
+)
+def test_an_unknown_keyword_names_the_nearest(make, wrong, message):
+    with pytest.raises(TypeError, match=message):
+        make(**wrong)
+
+
+@of_files
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"round_batch": False, "tail": "wrap"}, "tail='wrap' and round_batch=False contradict"),
+        ({"prefetch": 1, "prefetch_buffer": 4}, "prefetch=1 and prefetch_buffer=4 contradict"),
+        ({"silent": True, "verbose": True}, "silent=True and verbose=True contradict"),
+        ({"round_batch": 1}, "round_batch=1; it must be True or False"),
+        ({"silent": None}, "silent=None; it must be True or False"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"tail": "padding"}, "tail is 'padding'"),
+        ({"part_index": 2, "num_parts": 2}, "part_index=2; with num_parts=2 the last part is 1"),
+        ({"num_parts": 0}, "num_parts=0; it must be a whole number of at least 1"),
+        ({"label_name": 3}, "label_name=3; a name must be a str"),
+        ({"data_name": None}, "data_name=None; a name must be a str"),
+        ({"data_name": "y", "label_name": "y"}, "'y' is both data and label"),
+        ({"prefetch": -1}, "prefetch=-1"),
+        ({"shuffle": "yes"}, "shuffle='yes'"),
+    ],
+)
+def test_wrong_values_are_refused_at_once(make, wrong, message):
+    with pytest.raises(DataError, match=message):
+        make(**wrong)
+
+
+@of_files
+def test_silent_and_verbose_are_whether_a_line_is_logged(make, caplog):
+    with caplog.at_level(logging.INFO, "layoutkit.data"):
+        make(silent=True)
+        make(verbose=False)
+        assert not caplog.messages
+        make(num_parts=2)
+    (line,) = caplog.messages
+    assert "61" in line
+    assert "31 of them here" in line
+
+
+# ---- arrays ------------------------------------------------------------------------------
+
+ROWS = 15
+X = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
+Y = np.arange(ROWS)
 
 
 def rows(provider, name="data"):
     return [provider.get(batch, name).input.tolist() for batch in provider]
 
 
-def places(n, size, number, tail):
-    """Return the sample numbers of a batch by the documented rule, with None for padding."""
-    wanted = range(number * size, (number + 1) * size)
-    return [k % n if tail == "wrap" else (k if k < n else None) for k in wanted]
-
-
-# ---- batches -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tail", ["pad", "wrap", "drop"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 14, 15, 16, 31, 40])
-def test_batches_are_the_next_samples(tail, size):
-    provider = ArrayProvider(X, Y, batch_size=size, tail=tail, padding={"label": -1})
-    batches = list(provider)
-    number = N // size if tail == "drop" else -(-N // size)
-    assert len(batches) == provider.num_batches == number
-    assert provider.unvisited == (N % size if tail == "drop" else 0)
-    for k, batch in enumerate(batches):
-        wanted = places(N, size, k, tail)
-        real = min(size, N - k * size)
-        assert (batch.count, provider.count_samples(batch)) == (real, real)
-        label = [-1 if at is None else at for at in wanted]
-        data = [[0, 0] if at is None else X[at].tolist() for at in wanted]
-        assert batch.target.input.tolist() == label
-        assert batch.input.input.tolist() == data
-        assert [v.input.tolist() for v in provider.get_data(batch)] == [data]
-        assert [v.input.tolist() for v in provider.get_label(batch)] == [label]
-
-
-def test_the_documents_example():
-    provider = ArrayProvider(X, batch_size=4)
-    assert [batch.count for batch in provider] == [4, 4, 4, 3]
-
-
 def test_one_batch_of_all_by_default():
     provider = ArrayProvider(X)
-    assert (provider.batch_size, provider.num_batches) == (N, 1)
+    assert (provider.batch_size, provider.num_batches) == (ROWS, 1)
     assert rows(provider) == [X.tolist()]
     assert provider.provide_label == []
     assert next(iter(provider)).target is None
-
-
-def test_it_is_a_provider():
-    assert isinstance(ArrayProvider(X), Provider)
-    assert not isinstance([X], Provider)
 
 
 def test_names_and_shapes_are_in_order_of_declaration():
@@ -101,9 +371,8 @@ def test_the_batch_axis_is_where_the_layout_says(layout, tail):
     moved = np.moveaxis(x, 0, axis)
     provider = ArrayProvider(moved, batch_size=3, layout=layout, tail=tail, padding=-5)
     for k, batch in enumerate(provider):
-        wanted = np.stack(
-            [np.full((2, 3, 4), -5) if at is None else x[at] for at in places(5, 3, k, tail)]
-        )
+        filling = x[:1] if tail == "wrap" else np.full((1, 2, 3, 4), -5)
+        wanted = np.concatenate([x, filling])[3 * k : 3 * k + 3]
         np.testing.assert_array_equal(np.moveaxis(batch.input.input, axis, 0), wanted)
         assert batch.input.layout == layout
         assert len(batch.input) == 3
@@ -170,91 +439,6 @@ def test_any_strides_and_memory_maps(tmp_path):
         assert rows(ArrayProvider(x, batch_size=5)) == [X[k : k + 5].tolist() for k in (0, 5, 10)]
 
 
-# ---- order and state ---------------------------------------------------------------------
-
-
-def shuffled(**options):
-    return ArrayProvider(X, Y, batch_size=4, shuffle=True, **options)
-
-
-@pytest.mark.parametrize("tail", ["pad", "wrap", "drop"])
-def test_shuffling_is_one_order_for_all_arrays(tail):
-    provider = shuffled(tail=tail)
-    seen = []
-    for _ in range(3):
-        epoch = []
-        for batch in provider:
-            label = batch.target.input[: batch.count]
-            np.testing.assert_array_equal(batch.input.input[: batch.count], X[label])
-            epoch += label.tolist()
-        assert len(set(epoch)) == len(epoch) == N - provider.unvisited
-        seen.append(epoch)
-    assert seen[0] != seen[1] != seen[2] != seen[0]
-    assert X.tolist() == np.arange(N * 2).reshape(N, 2).tolist()  # the arrays stay as they were
-
-
-def test_wrapping_takes_the_epochs_own_first_samples():
-    provider = shuffled(tail="wrap")
-    labels = [b.target.input.tolist() for b in provider]
-    assert labels[3][3] == labels[0][0]
-
-
-def test_order_is_a_function_of_seed_and_epoch():
-    one, other = shuffled(seed=1), shuffled(seed=2)
-    assert rows(one) != rows(other)
-    again = shuffled(seed=1)
-    again.set_epoch(1)
-    assert rows(one) == rows(again)
-    np.random.seed(0)
-    state = np.random.get_state()[1].tolist()
-    rows(one)
-    assert np.random.get_state()[1].tolist() == state
-
-
-@pytest.mark.parametrize("tail", ["pad", "wrap", "drop"])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_resume_from_every_position(tail, shuffle):
-    def fresh():
-        return ArrayProvider(X, batch_size=4, shuffle=shuffle, tail=tail, seed=5)
-
-    provider = fresh()
-    wanted = [rows(provider), rows(provider)]
-    for stop in range(len(wanted[0]) + 1):
-        first, second = fresh(), fresh()
-        loop = iter(first)
-        for _ in range(stop):
-            next(loop)
-        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        assert rows(second) == wanted[0][stop:]
-        assert rows(second) == wanted[1]
-
-
-def test_one_loop_at_a_time():
-    provider = shuffled()
-    peek = next(iter(provider)).target.input.tolist()
-    loop = iter(provider)
-    assert next(loop).target.input.tolist() == peek
-    newer = iter(provider)
-    with pytest.raises(DataError, match="over"):
-        next(loop)
-    assert len(list(newer)) == 4
-    assert provider.epoch == 1
-
-
-@pytest.mark.parametrize(
-    "options", [{"batch_size": 5}, {"seed": 1}, {"shuffle": False}, {"tail": "wrap"}]
-)
-def test_a_state_of_another_provider(options):
-    provider = ArrayProvider(X, batch_size=4, shuffle=True)
-    next(iter(provider))
-    other = ArrayProvider(X, **{"batch_size": 4, "shuffle": True, **options})
-    with pytest.raises(DataError, match="another ArrayProvider"):
-        other.load_state_dict(provider.state_dict())
-
-
-# ---- load_data, load_label ---------------------------------------------------------------
-
-
 def test_loading_into_whole_arrays_and_slices():
     provider = ArrayProvider({"x": X, "w": -X[:, 0]}, Y, batch_size=6, padding=9)
     *_, last = provider
@@ -311,17 +495,6 @@ def test_wrong_targets_are_refused_before_anything_is_written(targets, error, wo
     with pytest.raises(error, match=words):
         provider.load_data(batch, targets)
     assert not targets or not np.any(targets[0])
-
-
-# ---- arguments ---------------------------------------------------------------------------
-
-
-def test_any_whole_number_is_a_seed():
-    orders = [
-        [batch.target.input.tolist() for batch in ArrayProvider(X, Y, shuffle=True, seed=seed)]
-        for seed in (-1, np.int64(-1), 1)
-    ]
-    assert orders[0] == orders[1] != orders[2]
 
 
 @pytest.mark.parametrize(
