@@ -10,12 +10,17 @@ from layoutkit import (
     ArgumentError,
     ArraySpec,
     Collator,
+    CompositeSpace,
+    Conv2DSpace,
     Converter,
     DeviceError,
     DtypeError,
     ImageView,
+    IndexSpace,
+    ListView,
     PatternError,
     ShapeError,
+    VectorSpace,
     accumulate,
     collate,
     convert,
@@ -285,7 +290,7 @@ def test_what_is_no_device(device):
     refused(DeviceError, 'it must be "cpu", "cuda"', device=device)
 
 
-@pytest.mark.parametrize("copy", [0, 1, "no", [], 1.0, np.True_])
+@pytest.mark.parametrize("copy", [0, 1, "no", [1, 2], 1.0, np.True_, np.array([1, 2])], ids=repr)
 def test_copy_words(copy):
     refused(ArgumentError, "it must be None, True or False", copy=copy)
 
@@ -366,6 +371,7 @@ PART = (np.ones((2, 3), "f4"), "bc")
     [
         ([], ArgumentError, "at least one"),
         (3, ArgumentError, "parts is an int"),
+        (np.array(0.0), ArgumentError, "give "),
         ([3], ArgumentError, "part 0 is an int; give (array, layout)"),
         (["bc"], ArgumentError, "part 0 is a str; give"),
         ([PART, (PART[0],)], ArgumentError, "part 1 is a tuple; give (array, layout)"),
@@ -402,7 +408,83 @@ def test_keywords_of_accumulate():
         accumulate([PART], "bc->cb")
 
 
+@pytest.mark.parametrize("nothing", [np.array(0.0), 3, None])
+def test_views_that_are_no_list(nothing):
+    with pytest.raises(ArgumentError, match="give a list of views"):
+        ListView(nothing)
+
+
 def test_too_much_memory_is_a_memory_error():
     x = np.broadcast_to(np.uint8(1), (2**46, 2))
     with pytest.raises(MemoryError):
         convert(x, "bc->cb", dtype="f8")
+
+
+EMPTY = np.zeros((0, 3), np.float32)
+HUGE = np.broadcast_to(np.uint8(1), (1 << 31, 1 << 31))
+
+
+@pytest.mark.parametrize("pattern", ["(hb)c->bhc", "(hb)c->hbc", "(hb)c->cbh", "(hb)c->c(bh)"])
+@pytest.mark.parametrize("size", [1 << 58, 1 << 62, 1 << 63, 1 << 70])
+def test_sizes_beside_nothing(pattern, size):
+    """NumPy limits the other axes of an empty array: "array is too big", or "Maximum allowed"."""
+    for run in (
+        lambda: convert(EMPTY, pattern, h=size, b=0),
+        lambda: plan(pattern, (0, 3), h=size, b=0),
+        lambda: Converter(pattern, h=size, b=0)(EMPTY),
+        lambda: accumulate([(EMPTY, "(hb)c")], pattern.split("->")[1], h=size, b=0),
+    ):
+        with pytest.raises(ShapeError, match=f"h is {size}, too large for any array"):
+            run()
+    assert convert(EMPTY, pattern, h=1 << 40, b=0).size == 0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint8"])
+def test_results_beyond_any_memory(dtype):
+    for run in (
+        lambda: convert(HUGE, "ab->ba", dtype=dtype, copy=True),
+        lambda: accumulate([(HUGE, "ab"), (HUGE, "ba")], "ba", dtype="int64"),
+        lambda: IndexSpace(1 << 62, 1).format_as(np.zeros((3, 1), int), VectorSpace(1 << 62)),
+    ):
+        with pytest.raises(MemoryError, match=r"cannot allocate \d+ bytes"):
+            run()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [VectorSpace(1 << 62), VectorSpace(1 << 70), Conv2DSpace((1 << 31, 1 << 31), 4, "bchw")]
+    + [CompositeSpace((VectorSpace(3), VectorSpace(1 << 62))), VectorSpace(1 << 62, sparse=True)],
+    ids=str,
+)
+def test_origins_beyond_any_memory(space):
+    for run in (space.get_origin, lambda: space.get_origin_batch(8)):
+        with pytest.raises(ShapeError, match="does not fit into memory; ask for"):
+            run()
+
+
+@pytest.mark.parametrize("side", [2**31, 2**55, 2**61, 2**63, 10**400])
+def test_a_short_side_has_a_limit(side):
+    with pytest.raises(ArgumentError, match="a whole number from 1 to 2147483647"):
+        Collator("hwc->bchw", resize="bilinear", h=2, w=2, short_side=side)
+
+
+class Clearing:
+    """An argument that empties the list of samples while it is read."""
+
+    def __init__(self, samples, value):
+        self.samples, self.value = samples, value
+
+    def __array__(self, *args, **keywords):
+        self.samples.clear()
+        return np.array(self.value)
+
+
+@pytest.mark.parametrize("resize", [None, "nearest", "bilinear"])
+def test_an_argument_that_changes_the_list_of_samples(resize):
+    collator = Collator("hwc->bchw", h=2, w=2, resize=resize, fill=0)
+    name, value = ("offset", [0, 0]) if resize is None else ("crop", [2, 2])
+    wanted = collator([X[0], X[0]], **{name: {"w": value}})
+    samples = [X[0].copy(), X[0].copy()]
+    y = collator(samples, **{name: {"w": Clearing(samples, value)}})
+    assert samples == []
+    np.testing.assert_array_equal(y, wanted)

@@ -1,33 +1,13 @@
-"""Arguments of the wrong type: an error of layoutkit, not of NumPy or the system."""
+"""Misspelled arguments, impossible sizes and paths, data frames and states of NumPy's numbers."""
 
 import numpy as np
 import pytest
 
-from layoutkit import DataError, LayoutkitError
-from layoutkit.data import ArrayProvider, Dataset, Sample, open_index, sampled_batcher, sampler
+from layoutkit import DataError
+from layoutkit.data import ArrayProvider, Dataset, Sample, open_index, sampler
 
 WRONG = np.array([1, 2])
 X = np.arange(12.0).reshape(6, 2)
-
-
-@pytest.mark.parametrize("name", ["layout", "tail", "shuffle", "seed", "batch_size", "padding"])
-def test_arrays_as_options_of_a_provider(name):
-    with pytest.raises(LayoutkitError):
-        ArrayProvider(X, **{"batch_size": 2, name: WRONG})
-
-
-@pytest.mark.parametrize("name", ["layout", "meta", "read_only"])
-def test_arrays_as_options_of_a_dataset(name, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    for source in (X, tmp_path / "x.npy", Dataset(X), {"a": X}):
-        with pytest.raises(LayoutkitError):
-            Dataset(source, **{name: WRONG})
-
-
-@pytest.mark.parametrize("name", ["on_error", "layout", "refill", "timeout", "max_record_bytes"])
-def test_arrays_as_options_of_a_batcher(name):
-    with pytest.raises(LayoutkitError):
-        sampled_batcher(X, **{"batch_size": 2, name: WRONG})
 
 
 @pytest.mark.parametrize(
