@@ -221,7 +221,7 @@ def dtype_kind(dtype: DType) -> str:
     >>> [dtype_kind(as_dtype(name)) for name in ("uint8", "bfloat16", "int4")]
     ['u', 'f', 'i']
     """
-    if not _is_ml(dtype):
+    if dtype.kind in "bui" or not _is_ml(dtype):
         return dtype.kind
     if "complex" in dtype.name:
         return "c"

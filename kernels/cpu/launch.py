@@ -46,11 +46,13 @@ def prepare(
     two, at most a cache line, that divides the output's address. `stream`: bypass the caches if the
     rows allow it; None: only if the output is large.
     """
+    items = choice.count
     if stream is None:
-        stream = choice.count * choice.target_item >= STREAM_BYTES
+        stream = items * choice.target_item >= STREAM_BYTES
     tiling = TILINGS[choice.kernel](choice, epilogue, alignment, stream)
     params, units = _pack_params(tiling)
-    return Launch(tiling.spec(), params, units, _grain(choice, units))
+    bytes_moved = items * (choice.source_item + choice.target_item)
+    return Launch(tiling.spec(), params, units, _grain(bytes_moved, units))
 
 
 def choose_shares(count: int, nbytes: int) -> tuple[int, int]:
@@ -69,7 +71,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
     coefficients, coef_rows = tiling.coefficients(run, rows)
     pitch = tiling.pitch(run.longest_block)
     tables, starts = _concatenate(run.table, tiling.row_offsets(rows, pitch), rows.table, coef_rows)
-    words = [len(loops), *chain.from_iterable([(loop.count, *loop.steps) for loop in loops])]
+    words = [len(loops), *chain.from_iterable([loop[:4] for loop in loops])]
     words += [0] * (HEAD - len(words))
     words += [r_loop, run.total, run.block, run.blocks - 1, starts[0], run.period, run.step]
     words += [q_loop, rows.total, rows.block, rows.blocks - 1, starts[1]]
@@ -111,7 +113,6 @@ def _concatenate(*tables: tuple[int, ...]) -> tuple[list[int], list[int]]:
     return words, starts
 
 
-def _grain(choice: KernelChoice, units: int) -> int:
+def _grain(bytes_moved: int, units: int) -> int:
     """Return the number of work units per chunk."""
-    bytes_moved = choice.count * (choice.source_item + choice.target_item)
     return max(1, min(CHUNK_BYTES * units // max(1, bytes_moved), units // _SHARES))

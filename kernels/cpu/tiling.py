@@ -12,7 +12,7 @@ This module does not import Numba. Its constants were tuned by measurement (docs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from itertools import product as cartesian
 from math import gcd, lcm
@@ -44,37 +44,36 @@ REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies n
 SLACK = 512  # bytes beyond the coefficients that a full vector may read
 
 
-@dataclass(frozen=True)
+@dataclass
 class BlockAxis:
-    """An axis of blocks: total length, block length, and a periodic table of offsets."""
+    """An axis of blocks, and a periodic table of offsets that is set once the blocks are known."""
 
-    total: int
-    block: int
+    total: int  # positions
+    block: int  # positions of each block but the last one
+    blocks: int = field(init=False)
+    longest_block: int = field(init=False)  # the last block, which includes the remainder
     table: tuple[int, ...] = ()
     period: int = 1
     step: int = 0
 
-    @property
-    def blocks(self) -> int:
-        """The number of blocks along the axis."""
-        return max(1, self.total // self.block)
-
-    @property
-    def longest_block(self) -> int:
-        """The length of the last block, which includes the remainder."""
-        return self.total - (self.blocks - 1) * self.block
+    def __post_init__(self) -> None:
+        self.blocks = max(1, self.total // self.block)
+        self.longest_block = self.total - (self.blocks - 1) * self.block
 
 
-def loop_offsets(loops: Sequence[Loop], side: int, count: int) -> tuple[int, ...]:
+def loop_offsets(loops: Sequence[Loop], side: str, count: int) -> tuple[int, ...]:
     """Return the offsets of the first `count` iterations; the outermost loop is unlimited.
 
-    `side`: the field of Loop to use (1 source, 2 output, 3 coefficients).
+    `side`: the stride of Loop to use: "src", "dst" or "coef_stride".
     """
     if not loops:
         return (0,) * count
+    if len(loops) == 1:
+        step = getattr(loops[0], side)
+        return tuple([index * step for index in range(count)])
     inner = count_iterations(loops[1:])
     ranges = [range(-(-count // inner)), *(range(loop.count) for loop in loops[1:])]
-    steps = [loop[side] for loop in loops]
+    steps = [getattr(loop, side) for loop in loops]
     indices = islice(cartesian(*ranges), count)
     return tuple([sum(map(mul, index, steps)) for index in indices])
 
@@ -83,7 +82,8 @@ def make_row_axis(loops: tuple[Loop, ...], block: int) -> BlockAxis:
     """Return the axis of rows, with the output offsets of the rows of a block."""
     total = count_iterations(loops)
     axis = BlockAxis(total, min(total, block))
-    return replace(axis, table=loop_offsets(loops, 2, axis.longest_block))
+    axis.table = loop_offsets(loops, "dst", axis.longest_block)
+    return axis
 
 
 class Tiling:
@@ -105,6 +105,8 @@ class Tiling:
         self.epilogue = epilogue
         self.src_itemsize = choice.source_item
         self.dst_itemsize = choice.target_item
+        is_wide = epilogue is not None and epilogue.computed == "f8"
+        self.coefficient_bytes = 8 if is_wide else 4
         # The positions of the run that are processed at once.
         self.tile = LINE // min(self.src_itemsize, self.dst_itemsize)
         grid = self._grid(alignment)
@@ -154,7 +156,7 @@ class Tiling:
 
     def rows(self) -> BlockAxis:
         """Return the axis of rows."""
-        return BlockAxis(1, 1, (0,))
+        return BlockAxis(1, 1, table=(0,))
 
     def run_loops(self) -> tuple[Loop, ...]:
         """Return the loops whose iterations are the positions of the run."""
@@ -186,15 +188,15 @@ class Tiling:
         inner = count_iterations(loops[1:])
         # Blocks end at the ends of fused axes and, if stored directly, of cache lines.
         quantum = self.tile if len(loops) == 1 else lcm(inner, self.tile) if self.direct else inner
-        return self.add_offsets(BlockAxis(total, min(total, self.run_block(total, quantum, rows))))
+        run = BlockAxis(total, min(total, self.run_block(total, quantum, rows)))
+        self.add_offsets(run, loops)
+        return run
 
-    def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return `run` with the table of its source offsets."""
-        loops = self.run_loops()
-        period = self.period(run)
-        table = loop_offsets(loops, 1, period + max(self.tile, self._line_positions()))
-        step = period // count_iterations(loops[1:]) * loops[0].src
-        return replace(run, table=table, period=period, step=step)
+    def add_offsets(self, run: BlockAxis, loops: tuple[Loop, ...]) -> None:
+        """Set the table of source offsets of a run, whose positions are iterations of `loops`."""
+        run.period = self.period(run)
+        run.table = loop_offsets(loops, "src", run.period + max(self.tile, self._line_positions()))
+        run.step = run.period // count_iterations(loops[1:]) * loops[0].src
 
     def run_block(self, total: int, quantum: int, rows: BlockAxis) -> int:
         """Return the number of run positions in one block, a multiple of the quantum."""
@@ -209,7 +211,7 @@ class Tiling:
         room = min(self.scratch_bytes, max(SMALL_SCRATCH, rows.longest_block * SEGMENT_BYTES))
         limit = room // (rows.longest_block * self.width * self.src_itemsize)
         if self.coefficient_mode() == "each" and len(self.choice.run) > 1:
-            limit = min(limit, REPEAT_BYTES // (self.width * self._coefficient_size()))
+            limit = min(limit, REPEAT_BYTES // (self.width * self.coefficient_bytes))
         block = limit // quantum * quantum
         while block > quantum:
             longest = BlockAxis(total, min(total, block)).longest_block
@@ -242,7 +244,7 @@ class Tiling:
         positions = run.longest_block + self._line_positions()
         counts = [-(-positions // count_iterations(loops[1:])), *(loop.count for loop in loops[1:])]
         pairs = zip(counts, loops, strict=True)
-        return sum((count - 1) * max(0, loop.src) for count, loop in pairs)
+        return sum([(count - 1) * max(0, loop.src) for count, loop in pairs])
 
     def can_prefetch(self, run: BlockAxis, rows: BlockAxis) -> bool:
         """Return True if the next block is prefetched, and the L2 cache holds both sources."""
@@ -274,7 +276,7 @@ class Tiling:
     def outer_loops(self) -> list[Loop]:
         """Return the loops around blocks, with all strides in bytes."""
         return [
-            loop._replace(coef_stride=loop.coef_stride * self._coefficient_size())
+            loop._replace(coef_stride=loop.coef_stride * self.coefficient_bytes)
             for loop in self.choice.outer
         ]
 
@@ -283,9 +285,7 @@ class Tiling:
         loops = self.run_loops()
         src = run.block // count_iterations(loops[1:]) * loops[0].src
         dst = run.block * self.width * self.choice.run[-1].dst
-        coef = (
-            loops[-1].coef_stride * run.block * self._coefficient_size() if len(loops) == 1 else 0
-        )
+        coef = loops[-1].coef_stride * run.block * self.coefficient_bytes if len(loops) == 1 else 0
         return Loop(run.blocks, src, dst, coef)
 
     def row_block_loop(self, rows: BlockAxis) -> Loop:
@@ -294,7 +294,7 @@ class Tiling:
         if not loops:
             return Loop(1, 0, 0)
         iterations = rows.block // count_iterations(loops[1:])
-        coef = iterations * loops[0].coef_stride * self._coefficient_size()
+        coef = iterations * loops[0].coef_stride * self.coefficient_bytes
         return Loop(rows.blocks, iterations * loops[0].src, iterations * loops[0].dst, coef)
 
     # -- the epilogue ----------------------------------------------------------------------
@@ -307,15 +307,10 @@ class Tiling:
             return "none"
         return "each" if self.choice.run[-1].coef_stride else "run"
 
-    def _coefficient_size(self) -> int:
-        return 8 if self.epilogue is not None and self.epilogue.computed == "f8" else 4
-
     def coefficients(self, run: BlockAxis, rows: BlockAxis) -> tuple[bytes, tuple[int, ...]]:
         """Return the packed factors and terms, and the offset of each row's coefficients."""
-        size = self._coefficient_size()
-        row_table = tuple(
-            index * size for index in loop_offsets(self.choice.rows, 3, rows.longest_block)
-        )
+        indices = loop_offsets(self.choice.rows, "coef_stride", rows.longest_block)
+        row_table = tuple([index * self.coefficient_bytes for index in indices])
         if self.epilogue is None or self.epilogue.coefficients is None:
             return b"", row_table
         pair = (self.epilogue.coefficients.factor, self.epilogue.coefficients.term)
@@ -325,8 +320,8 @@ class Tiling:
             )
             count = (run.longest_block + self.halo(run)) * self.width
             count *= rows.longest_block if self.rows_contiguous else 1
-            indices = loop_offsets(loops, 3, count)
-            pair = (tuple(pair[0][i] for i in indices), tuple(pair[1][i] for i in indices))
+            indices = loop_offsets(loops, "coef_stride", count)
+            pair = (tuple([pair[0][i] for i in indices]), tuple([pair[1][i] for i in indices]))
         with np.errstate(over="ignore"):
             packed = [np.array(values, self.epilogue.computed).tobytes() for values in pair]
         padded = -(-(len(packed[0]) + SLACK) // 8) * 8
@@ -492,16 +487,17 @@ class SplitTiling(Tiling):
             offset_by_channel.get(channel, unselected) for channel in range(self.choice.channels)
         )
 
-    def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return `run` without a table, as pixels of a line are contiguous; a period is a line."""
-        return set_line_period(run, self.run_loops())
+    def add_offsets(self, run: BlockAxis, loops: tuple[Loop, ...]) -> None:
+        """Set the period of a run to a line; its pixels are contiguous, so it needs no table."""
+        set_line_period(run, loops)
 
 
-def set_line_period(run: BlockAxis, loops: tuple[Loop, ...]) -> BlockAxis:
-    """Return a run of pixels with a line as its period."""
+def set_line_period(run: BlockAxis, loops: tuple[Loop, ...]) -> None:
+    """Set the period of a run of pixels to a line."""
     if len(loops) == 1:
-        return replace(run, period=run.total)
-    return replace(run, period=loops[1].count, step=loops[0].src)
+        run.period = run.total
+    else:
+        run.period, run.step = loops[1].count, loops[0].src
 
 
 class MergeTiling(Tiling):
@@ -521,10 +517,10 @@ class MergeTiling(Tiling):
         """Return the loop over pixels."""
         return self.choice.run[:1]
 
-    def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return `run` with the table of the source offsets of the channels."""
+    def add_offsets(self, run: BlockAxis, loops: tuple[Loop, ...]) -> None:
+        """Set the table of a run to the source offsets of the channels."""
         order = self.choice.order or range(self.width)
-        return replace(run, table=tuple(self.choice.run[1].src * channel for channel in order))
+        run.table = tuple([self.choice.run[1].src * channel for channel in order])
 
 
 # ---- flip and shuffle --------------------------------------------------------------------
@@ -548,9 +544,9 @@ class FlipTiling(MergeTiling):
         """Return the loop over pixels, and the loop over lines if blocks have several lines."""
         return self.choice.run[: self._lines + 1]
 
-    def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return `run` without a table, as pixels of a line are contiguous; a period is a line."""
-        return set_line_period(run, self.run_loops())
+    def add_offsets(self, run: BlockAxis, loops: tuple[Loop, ...]) -> None:
+        """Set the period of a run to a line; its pixels are contiguous, so it needs no table."""
+        set_line_period(run, loops)
 
 
 class ShuffleTiling(FlipTiling):
@@ -621,13 +617,12 @@ class RowsTiling(Tiling):
         limit = nbytes // max(self.src_itemsize, self.dst_itemsize)
         return max(quantum, limit // quantum * quantum)
 
-    def add_offsets(self, run: BlockAxis) -> BlockAxis:
-        """Return `run` itself, which is contiguous on both sides."""
-        return run
+    def add_offsets(self, run: BlockAxis, loops: tuple[Loop, ...]) -> None:
+        """Leave the run without a table, as it is contiguous on both sides."""
 
     def row_offsets(self, rows: BlockAxis, pitch: int) -> tuple[int, ...]:
         """Return the source offset of each row of a block."""
-        return loop_offsets(self.choice.rows, 1, rows.longest_block)
+        return loop_offsets(self.choice.rows, "src", rows.longest_block)
 
 
 class BlockTiling(Tiling):

@@ -23,6 +23,8 @@ from .._utils import fork
 from .._utils.cache import MAX_KEPT
 from ..buffers import empty_with_address
 from ..kernels.cpu import direct_params as words
+from ..kernels.cpu.compiler import KernelSpec, load
+from ..kernels.cpu.launch import prepare
 from ..kernels.cpu.params import LINE
 from ..layout.parsing import identity_pattern
 from ..layout.pattern import Permutation
@@ -121,7 +123,7 @@ class Program:
         self._direct: dict[int, DirectCall | None] = {}  # likewise
         self._direct_new: NewResultCall | None = None
         self._simple = plan.is_one_pass
-        self._same = plan.move.is_identity
+        self._returns_x = plan.kernel == "view" and plan.move.is_identity
         if plan.loops is not None:
             self._src = plan.loops.src_offset
             self._dst = plan.loops.dst_offset
@@ -139,7 +141,7 @@ class Program:
             job.run(data_pointer(array) + self._src, dst)
             return out
         if self.plan.kernel == "view":
-            return x if self._same else self.plan.move.as_view(array)
+            return x if self._returns_x else self.plan.move.as_view(array)
         result = empty_with_address(self._shape, self._dtype)[0] if out is None else out
         if self.plan.choice is not None:
             self._stages(array, result)
@@ -200,9 +202,6 @@ class Program:
         if plan.choice is None:
             raise RuntimeError(f"no kernel for {plan.pattern}")
         with fork.init_lock:
-            from ..kernels.cpu.compiler import load
-            from ..kernels.cpu.launch import prepare
-
             launch = prepare(plan.choice, plan.epilogue, alignment, self._stream)
             kernel = load(launch.spec)
         register_threadpoolctl()
@@ -227,8 +226,6 @@ class DirectCall:
     def __init__(
         self, job: Job, x: Array, out: Array, starts: tuple[int, int], alignment: int
     ) -> None:
-        from ..kernels.cpu.compiler import KernelSpec, load
-
         sides = [_describe(array, start) for array, start in zip((x, out), starts, strict=True)]
         block = np.zeros(words.WORDS, np.int64)
         block[words.TYPE] = id(np.ndarray)

@@ -70,6 +70,11 @@ class Layout(UncachedState):
         """The groups as tuples of the axes' letters or names, `...` and `1`."""
         return tuple(tuple(map(self.name, group)) for group in self.groups)
 
+    @cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of all axes in order, folded or not: one for each of `letters`."""
+        return tuple(map(self.name, self.letters))
+
     def name(self, letter: str) -> str:
         """Return the name, `...` or `1` that a character of this layout stands for."""
         if letter < DOTS:

@@ -48,10 +48,12 @@ def solve_axis_sizes(
     _fill_added(source, target, sizes)
     result: dict[str, int] = {}
     for layout in (target, source):
-        result |= {letter: sizes.get(layout.name(letter), 1) for letter in layout.letters}
-    staying = [letter for letter in source.letters if source.name(letter) == _STAYING]
-    pairs = zip(source.groups, shape, strict=True)
-    return result | {letter: size for letter, size in pairs if letter in staying}
+        pairs = zip(layout.letters, layout.axis_names, strict=True)
+        result |= {letter: sizes.get(name, 1) for letter, name in pairs}
+    for group, names, size in zip(source.groups, source.named, shape, strict=True):
+        if names == (_STAYING,):
+            result[group] = size
+    return result
 
 
 def _solve_source(
@@ -112,7 +114,7 @@ def _assume_dropped(group: _Group, target: Layout, sizes: dict[str, int]) -> Non
     """Set dropped axes to size 1, the only size allowed, if it cannot be inferred."""
     missing = [name for name in group if name not in sizes]
     empty = any(sizes.get(name) == 0 for name in group)
-    for name in [name for name in missing if name not in _names(target)]:
+    for name in [name for name in missing if name not in target.axis_names]:
         if empty or len(missing) > 1:
             sizes[name] = 1
             missing.remove(name)
@@ -129,8 +131,8 @@ def _assume_kept(group: _Group, target: Layout, sizes: dict[str, int]) -> None:
 
 
 def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
-    there = _names(source)
-    for name in _names(target):
+    there = source.axis_names
+    for name in target.axis_names:
         if name not in (*there, _ONE) and sizes.setdefault(name, 1) != 1:
             call = f'einops.repeat(x, "{source.to_text()} -> {target.to_text()}", '
             raise ShapeError(
@@ -144,7 +146,7 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
 def _check_names(
     source: Layout, target: Layout, extra: tuple[str, ...], sizes: dict[str, int]
 ) -> None:
-    axes = dict.fromkeys((*_names(source), *_names(target), *extra))
+    axes = dict.fromkeys((*source.axis_names, *target.axis_names, *extra))
     for name in sizes:
         if name not in axes or name in (_STAYING, _ONE):
             there = ", ".join(axes)
@@ -152,8 +154,8 @@ def _check_names(
 
 
 def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
-    kept = _names(target)
-    for name in _names(source):
+    kept = target.axis_names
+    for name in source.axis_names:
         if name not in (*kept, _ONE) and sizes[name] != 1:
             fact = (
                 f"axis {name} of size {sizes[name]} is not on the right, so its data would be lost"
@@ -163,7 +165,7 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
                 raise ShapeError(
                     f"{fact}, and {word} is one axis; write ({' '.join(word)}) to fold"
                 )
-            added = next((other for other in kept if other not in (*_names(source), _ONE)), None)
+            added = next((other for other in kept if other not in (*source.axis_names, _ONE)), None)
             if added is not None:
                 raise ShapeError(
                     f"{fact}; if it is {added}, which is only on the right, give both one name"
@@ -177,12 +179,7 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
 
 def _is_unmarked_fold(name: str, source: Layout) -> bool:
     """Return True if a new name consists of axes of the source: a fold without parentheses."""
-    return len(name) > 1 and name not in _names(source) and set(name) <= set(_names(source))
-
-
-def _names(layout: Layout) -> list[str]:
-    """Return the names of all axes in order, folded or not."""
-    return [name for group in layout.named for name in group]
+    return len(name) > 1 and name not in source.axis_names and set(name) <= set(source.axis_names)
 
 
 MAX_ELEMENTS = 1 << 58  # with 32 bytes each, 64 bits cannot hold the number of bytes
@@ -350,8 +347,10 @@ class Pattern:
         try:
             # Checked before the cache, which does not distinguish True from 1.
             items = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
-            symbols = any(map(is_symbolic_int, (*(checked := as_shape(shape)), *sizes.values())))
-            resolve = _resolve.__wrapped__ if symbols else _resolve  # symbols may be unhashable
+            checked = as_shape(shape)
+            all_sizes = (*checked, *sizes.values())
+            symbolic = {*map(type, all_sizes)} != {int} and any(map(is_symbolic_int, all_sizes))
+            resolve = _resolve.__wrapped__ if symbolic else _resolve  # symbols may be unhashable
             return resolve(self, checked, tuple(items))
         except ShapeError as error:
             raise ShapeError(f'"{self.text}" on shape {shape}: {error}') from None
@@ -389,6 +388,9 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
         items = tuple(shape)
     except TypeError:
         raise ShapeError(f"a shape is a tuple of ints >= 0, not {shape!r}") from None
+    plain = tuple([size for size in items if type(size) is int and size >= 0])
+    if len(plain) == len(items):
+        return plain
     return tuple([_as_size(f"axis {axis}", size) for axis, size in enumerate(items)])
 
 

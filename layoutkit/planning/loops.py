@@ -36,9 +36,16 @@ class Loop(NamedTuple):
     offsets: tuple[int, ...] = ()
 
     @property
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> tuple[int, int, int]:
         """The byte strides in source, output and coefficients, in this order."""
         return self.src, self.dst, self.coef_stride
+
+    def continues(self, inner: Loop) -> bool:
+        """Return True if this loop and the one inside it are one loop on every side."""
+        if self.offsets or inner.offsets:
+            return False
+        count, src, dst, coef_stride, _ = inner
+        return self[1:4] == (count * src, count * dst, count * coef_stride)
 
     @property
     def src_offsets(self) -> tuple[int, ...]:
@@ -87,10 +94,10 @@ class SumLoop(NamedTuple):
     dst: int
     srcs: tuple[int, ...]
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The byte strides in the output and in each part, in this order."""
-        return (self.dst, *self.srcs)
+    def continues(self, inner: SumLoop) -> bool:
+        """Return True if this loop and the one inside it are one loop on every side."""
+        outer = self.dst, *self.srcs
+        return outer == tuple([inner.count * step for step in (inner.dst, *inner.srcs)])
 
     def backward(self) -> SumLoop:
         """Return the loop in reverse."""
@@ -126,16 +133,10 @@ def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
     """Fuse each loop with its inner neighbour if they are contiguous on every side."""
     fused: list[_AnyLoop] = []
     for loop in loops:
-        if fused and _is_fusable(fused[-1], loop):
+        if fused and fused[-1].continues(loop):
             loop = loop._replace(count=loop.count * fused.pop().count)
         fused.append(loop)
     return fused
-
-
-def _is_fusable(outer: Loop | SumLoop, inner: Loop | SumLoop) -> bool:
-    if isinstance(outer, Loop) and isinstance(inner, Loop) and (outer.offsets or inner.offsets):
-        return False
-    return outer.steps == tuple([inner.count * step for step in inner.steps])
 
 
 def byte_strides(
@@ -176,16 +177,12 @@ def canonicalize_loops(loops: Sequence[Loop], itemsize: int, *, pure: bool) -> C
         todo.append(Loop(itemsize // item, item, item))
     todo = [loop for loop in todo if loop.count != 1]
     todo.sort(key=lambda loop: -abs(loop.dst))
-    result = _reverse_loops(todo, item)
-    result = _reverse_pixels(replace(result, loops=tuple(_fuse(result.loops)), item=item))
-    if not pure:
-        return result
-    loops, item = _widen_items(list(result.loops), item)
-    return replace(result, loops=tuple(loops), item=item)
+    result = _reverse_pixels(_reverse_loops(todo, item))
+    return _widen_items(result) if pure else result
 
 
 def _reverse_loops(loops: list[Loop], item: int) -> CanonicalLoops:
-    """Reverse loops: the innermost to visit the output forwards, the others the source."""
+    """Reverse loops, the innermost to visit the output forwards, others the source; fuse them."""
     result = []
     src = 0
     dst = 0
@@ -198,7 +195,7 @@ def _reverse_loops(loops: list[Loop], item: int) -> CanonicalLoops:
             coefs_reversed |= loop.coef_stride != 0
             loop = loop.backward()
         result.append(loop)
-    return CanonicalLoops(tuple(result), item, src, dst, coefs_reversed)
+    return CanonicalLoops(tuple(_fuse(result)), item, src, dst, coefs_reversed)
 
 
 def _reverse_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
@@ -206,25 +203,28 @@ def _reverse_pixels(canonical_loops: CanonicalLoops) -> CanonicalLoops:
 
     Kernels that reverse pixels in registers write from the first output pixel on.
     """
-    *outer, loop, pixel = (Loop(1, 0, 0), Loop(1, 0, 0), *canonical_loops.loops)
+    if len(canonical_loops.loops) < 2:
+        return canonical_loops
+    *outer, loop, pixel = canonical_loops.loops
     steps = pixel.count * pixel.src, -pixel.count * pixel.dst
     if (loop.src, loop.dst) != steps or loop.dst >= 0 or loop.coef_stride or pixel.offsets:
         return canonical_loops
     return replace(
         canonical_loops,
-        loops=(*outer[2:], loop.backward(), pixel),
+        loops=(*outer, loop.backward(), pixel),
         src_offset=canonical_loops.src_offset + (loop.count - 1) * loop.src,
         dst_offset=canonical_loops.dst_offset + (loop.count - 1) * loop.dst,
     )
 
 
-def _widen_items(loops: list[Loop], item: int) -> tuple[list[Loop], int]:
+def _widen_items(canonical_loops: CanonicalLoops) -> CanonicalLoops:
     """Replace a short innermost run that is contiguous on both sides by one larger item."""
+    loops, item = canonical_loops.loops, canonical_loops.item
     if len(loops) > 1 and loops[-1].src == loops[-1].dst == item:
         size = loops[-1].count * item
         if size in ITEMS:
-            return loops[:-1], size
-    return loops, item
+            return replace(canonical_loops, loops=loops[:-1], item=size)
+    return canonical_loops
 
 
 # ---- sums --------------------------------------------------------------------------------

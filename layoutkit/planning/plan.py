@@ -199,7 +199,6 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     shape = move.source_shape if picks is None else picks.shape
     source = ArraySpec.unchecked(move.source, shape, request.source, request.devices[0])
     target = ArraySpec.unchecked(move.target, move.target_shape, request.target, request.devices[1])
-    moved = source.nbytes + target.nbytes
     plain = Plan(
         request.pattern, move, source, target, "view", 0,
         formula=request.formula, picks=picks,
@@ -211,7 +210,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     coefficients = None
     if formula is not None and not formula.preserves_dtype(request.source, request.target):
         coefficients = Coefficients(*formula.coefficients(formula.indices(move)))
-    if target.nbytes == 0:
+    if 0 in move.target_shape:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
     pure = kernel_source == kernel_target and request.formula is None
@@ -232,7 +231,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     return replace(
         plain,
         kernel=choice.kernel,
-        bytes_moved=moved,
+        bytes_moved=source.nbytes + target.nbytes,
         before=before,
         after=after,
         loops=loops,

@@ -80,12 +80,13 @@ class LoopRoles(NamedTuple):
 
     def choice(self, kernel: str, inner: LoopNest, order: tuple[int, ...] = ()) -> KernelChoice:
         """Return a kernel's choice with these roles; surplus outer loops go to `host_loops`."""
-        beyond = [loop for loop in self.outer if not (loop.coef_stride or loop.offsets)][
-            : max(0, len(self.outer) - MAX_OUTER)
-        ]
-        outer = tuple(loop for loop in self.outer if not any(loop is b for b in beyond))
-        items = inner.item, inner.target_item
-        sides = self.run, self.rows, outer, *items, tuple(beyond), order
+        outer, surplus = self.outer, len(self.outer) - MAX_OUTER
+        host_loops: tuple[Loop, ...] = ()
+        if surplus > 0:
+            plain = [loop for loop in outer if not (loop.coef_stride or loop.offsets)]
+            host_loops = tuple(plain[:surplus])
+            outer = tuple(loop for loop in outer if not any(loop is h for h in host_loops))
+        sides = self.run, self.rows, outer, inner.item, inner.target_item, host_loops, order
         return KernelChoice(kernel, self.channels, *sides)
 
 
@@ -99,7 +100,7 @@ class LoopNest:
     pure: bool  # bits move unchanged: no cast, no formula
     on_gpu: bool = False
 
-    @property
+    @cached_property
     def last(self) -> Loop:
         """The innermost loop of the output."""
         return self.loops[-1]
@@ -107,9 +108,10 @@ class LoopNest:
     @cached_property
     def row(self) -> Loop | None:
         """The longest loop that is contiguous in the source only; None if there is none."""
-        if self.last.dst != self.target_item or self.last.src == self.item:
+        *outer, last = self.loops
+        if last.dst != self.target_item or last.src == self.item:
             return None
-        contiguous_loops = [loop for loop in self.loops[:-1] if loop.src == self.item]
+        contiguous_loops = [loop for loop in outer if loop.src == self.item]
         return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
 
     def is_small_pixel(self, channels: Loop, pixels: Loop) -> bool:

@@ -47,7 +47,7 @@ def test_a_new_shape_is_resolved_once():
         converter(np.zeros((2, 8, width, 3), np.float32))
     calls = calls_of(lambda: converter(np.zeros((2, 8, 11, 3), np.float32)))
     assert calls["Pattern.resolve"] == calls["as_shape"] == 1, calls
-    assert calls.total() <= 335, calls
+    assert calls.total() <= 220, calls
 
 
 @pytest.mark.parametrize(
