@@ -10,10 +10,10 @@ protocol: in turns, into outputs that are allocated before the measurement.
 """
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ import layoutkit
 from chart import draw
 from layoutkit.bench.peers import Peer, available
 from layoutkit.bench.protocol import Budget, Variant, measure
+from layoutkit.bench.report import Column, Table
 from layoutkit.bench.rows import MEAN, SCALE, STD, Row
 
 Array = NDArray[Any]
@@ -30,7 +31,7 @@ Call = Callable[[], object]
 OUTPUT = Path(__file__).parent / "output" / "demo.png"
 SIZES = CROPS, SIZE, _, _ = 64, 224, 224, 3
 BUDGET = Budget(seconds=1.2, warm_up=0.05)
-OTHERS = {"torch": "torch", "OpenCV": "opencv-python-headless"}  # module name -> name for pip
+PACKAGES = {"torch": "torch", "OpenCV": "opencv-python-headless"}  # names of libraries for pip
 
 # What models for ImageNet expect: y = (x / 255 - mean) / std for each channel.
 FORWARD: dict[str, Any] = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
@@ -39,34 +40,26 @@ FACTOR, TERM = (np.array(constants, np.float32) * 255 for constants in (STD, MEA
 BACKWARD: dict[str, Any] = {"dtype": "uint8", "mean": -TERM / FACTOR, "std": 1 / FACTOR}
 
 
-@dataclass(frozen=True)
-class Step:
-    """One conversion: its name, layoutkit's arguments, and a row of the benchmark.
-
-    The row selects the code of other libraries. The last step has no row and uses `restoring`.
-    """
+class Step(NamedTuple):
+    """One conversion, and the row of the benchmark that selects the code of other libraries."""
 
     name: str
     pattern: str
     options: dict[str, Any]
-    row: Row | None = None
+    row: Row | None  # None: `restore`
 
 
-def _row(kind: str, pattern: str, dtype: str) -> Row:
-    source, target = pattern.split("->")
+def _row(kind: str, source: str, target: str, dtype: str) -> Row:
     return Row("demo", kind, (source,), target, "bhwc", SIZES, dtype, "float32")
 
 
 STEPS = (
-    Step(
-        "uint8 bhwc -> normalised float32 bchw",
-        "bhwc->bchw",
-        FORWARD,
-        _row("fused", "bhwc->bchw", "uint8"),
-    ),
-    Step("float32 bchw -> chwb", "bchw->chwb", {}, _row("move", "bchw->chwb", "float32")),
-    Step("float32 chwb -> the bytes in bhwc", "chwb->bhwc", BACKWARD | {"casting": "saturate"}),
-)
+    Step("uint8 bhwc -> normalised float32 bchw", "bhwc->bchw", FORWARD,
+         _row("fused", "bhwc", "bchw", "uint8")),
+    Step("float32 bchw -> chwb", "bchw->chwb", {}, _row("move", "bchw", "chwb", "float32")),
+    Step("float32 chwb -> the bytes in bhwc", "chwb->bhwc", BACKWARD | {"casting": "saturate"},
+         None),
+)  # fmt: skip
 
 
 def main() -> int:
@@ -90,9 +83,8 @@ def main() -> int:
     return 0
 
 
-def say(message: str) -> None:
-    """Print and flush, because output that is not a terminal would be buffered."""
-    print(message, flush=True)
+# Output that is not a terminal would be buffered.
+say = partial(print, flush=True)
 
 
 def photographs() -> Array:
@@ -100,87 +92,86 @@ def photographs() -> Array:
     from sklearn.datasets import load_sample_images
 
     images = load_sample_images().images
-    places = np.random.default_rng(7)
+    random = np.random.default_rng(7)
     crops = []
     for number in range(CROPS):
         image = images[number % len(images)]
-        top, left = (places.integers(0, length - SIZE + 1) for length in image.shape[:2])
+        top, left = (random.integers(0, length - SIZE + 1) for length in image.shape[:2])
         crops.append(image[top : top + SIZE, left : left + SIZE])
     return np.stack(crops)
 
 
-# ---- checked and timed -------------------------------------------------------------------
-
-
-def timed(step: Step, source: Array, result: Array, peers: list[Peer]) -> dict[str, float]:
+def timed(step: Step, source: Array, result: Array, peers: Sequence[Peer]) -> dict[str, float]:
     """Return the median seconds of layoutkit and of each library that can do this step."""
     converter = layoutkit.Converter(step.pattern, **step.options)
-    ours = np.empty_like(result)
-    variants = [Variant("layoutkit", [lambda: converter(source, out=ours)])]
+    variants = [Variant("layoutkit", [partial(converter, source, np.empty_like(result))])]
     for peer in peers:
         out = np.empty_like(result)
-        call = peer.into(step.row, [source], out) if step.row else restoring(peer, source, out)
+        call = peer.into(step.row, [source], out) if step.row else restore(peer, source, out)
         if call is None:
             continue
         call()
         if not np.allclose(out, result, rtol=1e-5, atol=1e-5):
             sys.exit(f"{step.name}: layoutkit and {peer.name} disagree")
         variants.append(Variant(peer.name, [call], spin_seconds=peer.spin_seconds))
-    times = measure(variants, BUDGET)
-    return {name: times[name].median for name in times}
+    return {name: times.median for name, times in measure(variants, BUDGET).items()}
 
 
-def restoring(peer: Peer, source: Array, out: Array) -> Call | None:
+def restore(peer: Peer, source: Array, out: Array) -> Call | None:
     """Return the last step in NumPy or PyTorch: in place, in one reused array of floats."""
-    if peer.name == "OpenCV":
-        return None
-    scratch = np.empty(out.shape, np.float32)
+    floats = np.empty(out.shape, np.float32)
     view = source.transpose(3, 1, 2, 0)
-
-    def numpy() -> None:
-        np.multiply(view, FACTOR, out=scratch)
-        np.add(scratch, TERM, out=scratch)
-        np.rint(scratch, out=scratch)
-        np.clip(scratch, 0, 255, out=scratch)
-        np.copyto(out, scratch, casting="unsafe")
-
     if peer.name == "NumPy":
-        return numpy
+
+        def by_numpy() -> None:
+            np.multiply(view, FACTOR, out=floats)
+            np.add(floats, TERM, out=floats)
+            np.rint(floats, out=floats)
+            np.clip(floats, 0, 255, out=floats)
+            np.copyto(out, floats, casting="unsafe")
+
+        return by_numpy
+    if peer.name != "torch":
+        return None
     import torch
 
-    floats, target, x = (torch.from_numpy(array) for array in (scratch, out, view))
-    factor, term = torch.from_numpy(FACTOR), torch.from_numpy(TERM)
+    scratch, target, x, factor, term = map(torch.from_numpy, (floats, out, view, FACTOR, TERM))
 
-    def pytorch() -> None:
-        torch.mul(x, factor, out=floats)
-        floats.add_(term).round_().clamp_(0, 255)
-        target.copy_(floats)
+    def by_torch() -> None:
+        torch.mul(x, factor, out=scratch)
+        scratch.add_(term).round_().clamp_(0, 255)
+        target.copy_(scratch)
 
-    return pytorch
-
-
-# ---- the table ---------------------------------------------------------------------------
+    return by_torch
 
 
 def print_table(times: list[dict[str, float]], arrays: list[Array], peers: list[str]) -> None:
     """Print one line for each step, and a legend."""
-    print(f"{CROPS} photographs, {arrays[0].shape}; threads: {layoutkit.get_num_threads()}")
-    print(f"{'':38}{'layoutkit':>22}" + "".join(f"{name:>20}" for name in peers))
-    for number, (step, row) in enumerate(zip(STEPS, times, strict=True)):
-        ours = row["layoutkit"]
-        speed = (arrays[number].nbytes + arrays[number + 1].nbytes) / ours / 1e9
-        cells = [f"{ours * 1e3:.2f} ms {speed:5.1f} GB/s"]
-        print(f"{step.name:38}{cells[0]:>22}", end="")
-        print("".join(f"{_beside(row.get(name), ours):>20}" for name in peers))
-    print("medians, outputs reused; in brackets how many times as long as layoutkit")
-    print("\neach step agrees with all of them, and the round trip gave back the very same bytes")
-    absent = [package for name, package in OTHERS.items() if name not in peers]
+    columns = [Column("layoutkit", 22, _ours)]
+    columns += [Column(name, 20, partial(_relative, name)) for name in peers]
+    table = Table(38, columns)
+    table.line(f"{CROPS} photographs, {arrays[0].shape}; threads: {layoutkit.get_num_threads()}")
+    table.headings("")
+    for number, (step, seconds) in enumerate(zip(STEPS, times, strict=True)):
+        nbytes = arrays[number].nbytes + arrays[number + 1].nbytes
+        table.row(step.name, (seconds, nbytes))
+    say("medians, outputs reused; in brackets how many times as long as layoutkit")
+    say("\neach step agrees with all of them, and the round trip gave back the very same bytes")
+    absent = [package for name, package in PACKAGES.items() if name not in peers]
     if absent:
-        print(f"to compare with more: {sys.executable} -m pip install {' '.join(absent)}")
+        say(f"to compare with more: {sys.executable} -m pip install {' '.join(absent)}")
 
 
-def _beside(seconds: float | None, ours: float) -> str:
-    return f"{seconds * 1e3:.2f} ms ({seconds / ours:.1f}x)" if seconds else "-"
+def _ours(item: tuple[dict[str, float], int]) -> str:
+    seconds, nbytes = item[0]["layoutkit"], item[1]
+    return f"{seconds * 1e3:.2f} ms {nbytes / seconds / 1e9:5.1f} GB/s"
+
+
+def _relative(name: str, item: tuple[dict[str, float], int]) -> str | None:
+    times = item[0]
+    if name not in times:
+        return None
+    return f"{times[name] * 1e3:.2f} ms ({times[name] / times['layoutkit']:.1f}x)"
 
 
 if __name__ == "__main__":

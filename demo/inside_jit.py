@@ -4,9 +4,7 @@ python demo/inside_jit.py   the times of docs/recipes/jax.md, measured in turns
 """
 
 import os
-import time
-from collections.abc import Callable
-from statistics import median
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,15 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from layoutkit import Converter
+from layoutkit.bench.protocol import Budget, Variant, measure
+from layoutkit.bench.rows import MEAN, STD
 
-MEAN = np.array([0.485, 0.456, 0.406], np.float32)
-STD = np.array([0.229, 0.224, 0.225], np.float32)
-ROUNDS = 41
+SHAPES = [(1, 32, 32, 3), (1, 224, 224, 3), (16, 224, 224, 3), (64, 224, 224, 3)]
+FEATURES = [(8, 56, 56, 64), (64, 56, 56, 64)]
 
 
 def normalize(x: Any) -> Any:
     """Normalize bytes in operations of jax.numpy."""
-    return ((x.astype(jnp.float32) / 255 - MEAN) / STD).transpose(0, 3, 1, 2)
+    return ((x.astype(jnp.float32) / 255 - jnp.array(MEAN)) / jnp.array(STD)).transpose(0, 3, 1, 2)
 
 
 def planes(x: Any) -> Any:
@@ -30,40 +29,29 @@ def planes(x: Any) -> Any:
     return x.transpose(0, 3, 1, 2)
 
 
-def milliseconds(call: Callable[[Any], Any], x: Any) -> float:
-    """Return the duration of the second of two calls; the first one warms caches and threads."""
-    call(x).block_until_ready()
-    start = time.perf_counter()
-    call(x).block_until_ready()
-    return (time.perf_counter() - start) * 1e3
+def _wait(way: Any, x: Any) -> None:
+    way(x).block_until_ready()
 
 
 def main() -> None:
     """Check that all ways agree, and time them in turns."""
     photos = Converter("bhwc->bchw", dtype="float32", scale=1 / 255, mean=MEAN, std=STD)
-    features = Converter("bhwc->bchw")
-    rows: list[tuple[tuple[int, ...], Any, Any, Any]] = [
-        ((1, 32, 32, 3), "uint8", photos, normalize),
-        ((1, 224, 224, 3), "uint8", photos, normalize),
-        ((16, 224, 224, 3), "uint8", photos, normalize),
-        ((64, 224, 224, 3), "uint8", photos, normalize),
-        ((8, 56, 56, 64), "float32", features, planes),
-        ((64, 56, 56, 64), "float32", features, planes),
-    ]
+    rows = [(shape, "uint8", photos, normalize) for shape in SHAPES]
+    rows += [(shape, "float32", Converter("bhwc->bchw"), planes) for shape in FEATURES]
     print(f"MALLOC_MMAP_THRESHOLD_={os.environ.get('MALLOC_MMAP_THRESHOLD_', '')}")
     print("times in ms: inside jit by layoutkit, by jax.numpy; outside by layoutkit")
     for shape, dtype, converter, operations in rows:
         x = jnp.asarray(np.random.default_rng(0).integers(0, 256, shape).astype(dtype))
-        ways = [jax.jit(converter), jax.jit(operations), converter]
-        results = [np.asarray(way(x)) for way in ways]
+        inside = {"layoutkit": jax.jit(converter), "jax.numpy": jax.jit(operations)}
+        ways: dict[str, Any] = {**inside, "outside": converter}
+        results = [np.asarray(way(x)) for way in ways.values()]
         if not all(np.allclose(result, results[0], atol=1e-5) for result in results):
             raise SystemExit(f"{shape} {dtype}: the ways differ")
-        times = [[milliseconds(way, x) for way in ways] for _ in range(ROUNDS)]
-        inside, numpy, outside = (median(column) for column in zip(*times, strict=True))
-        print(
-            f"{dtype:8} {shape!s:18} {inside:8.3f} {numpy:8.3f} {outside:8.3f}"
-            f"   x {numpy / inside:.1f} of jax.numpy, x {inside / outside:.1f} of outside"
-        )
+        calls = {name: partial(_wait, way, x) for name, way in ways.items()}
+        variants = [Variant(name, [call]) for name, call in calls.items()]
+        times = measure(variants, Budget(seconds=2.0, warm_up=0.05, max_rounds=41, sample=0.0))
+        cells = "".join(f"{times[name].median * 1e3:9.3f}" for name in ways)
+        print(f"{dtype:8} {shape!s:18}{cells}")
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@ python demo/watching.py            the times of docs/recipes/watch.md
 layoutkit watch demo/watching.py   what `watch` finds in them
 """
 
-import time
-from collections.abc import Callable
-from statistics import median
+from functools import partial
 from typing import Any
 
 import torch
 
 from layoutkit import Converter
+from layoutkit.bench.protocol import Budget, Variant, measure
+from layoutkit.bench.rows import MEAN, STD
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-ROUNDS = 25
+BUDGET = Budget(seconds=2.0, warm_up=0.05, min_rounds=25, max_rounds=25, sample=0.0)
 
 
 def normalize(batch: Any) -> Any:
@@ -38,43 +37,35 @@ def letterbox(frame: Any) -> Any:
     return canvas
 
 
-def seconds(call: Callable[[Any], Any], x: Any) -> float:
-    """Return the duration of a call."""
-    start = time.perf_counter()
-    call(x)
-    return time.perf_counter() - start
+SCALE = 1 / 255
+PADDED: dict[str, Any] = {"pad_to": {"h": 640, "w": 640}, "fill": 114}
+PROGRAMS: list[tuple[Any, Converter, tuple[int, ...]]] = [
+    (
+        normalize,
+        Converter("bhwc->bchw", dtype="float32", scale=SCALE, mean=MEAN, std=STD),
+        (64, 224, 224, 3),
+    ),
+    (
+        patches,
+        Converter("b(yp)(xq)c->b(yx)(pqc)", p=16, q=16, dtype="float32", scale=SCALE),
+        (64, 224, 224, 3),
+    ),
+    (letterbox, Converter("hwc->1chw", scale=SCALE, **PADDED), (360, 640, 3)),
+]
 
 
 def main() -> None:
     """Check that both ways agree, and time them in turns."""
-    batch = torch.randint(0, 256, (64, 224, 224, 3), dtype=torch.uint8)
-    frame = torch.randint(0, 256, (360, 640, 3), dtype=torch.uint8)
-    programs: list[tuple[str, Any, Converter, Any]] = [
-        (
-            "CNN, 64 x 224 x 224 x 3",
-            normalize,
-            Converter("bhwc->bchw", dtype="float32", scale=1 / 255, mean=MEAN, std=STD),
-            batch,
-        ),
-        (
-            "patches, 64 x 224 x 224 x 3",
-            patches,
-            Converter("b(yp)(xq)c->b(yx)(pqc)", p=16, q=16, dtype="float32", scale=1 / 255),
-            batch,
-        ),
-        (
-            "letterbox, 360 x 640 x 3",
-            letterbox,
-            Converter("hwc->1chw", scale=1 / 255, pad_to={"h": 640, "w": 640}, fill=114),
-            frame,
-        ),
-    ]
-    for name, before, after, x in programs:
+    for before, after, shape in PROGRAMS:
+        x = torch.randint(0, 256, shape, dtype=torch.uint8)
         if not torch.allclose(before(x), after(x), atol=1e-5):
-            raise SystemExit(f"{name}: the two ways differ")
-        times = [(seconds(before, x), seconds(after, x)) for _ in range(ROUNDS)]
-        first, second = (median(column) * 1e3 for column in zip(*times, strict=True))
-        print(f"{name:28} {first:7.2f} ms   {second:7.2f} ms   x {first / second:.1f}")
+            raise SystemExit(f"{before.__name__}: the two ways differ")
+        calls = {"before": partial(before, x), "after": partial(after, x)}
+        times = measure([Variant(name, [call]) for name, call in calls.items()], BUDGET)
+        first, second = (times[name].median * 1e3 for name in calls)
+        print(
+            f"{before.__name__} {shape}: {first:.2f} ms   {second:.2f} ms   x {first / second:.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -216,16 +216,16 @@ def test_no_lock_file_and_no_registry():
 
 
 def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
-    chart = runpy.run_path(HOME / "demo" / "speed.py")["chart"]
+    chart = runpy.run_path(HOME / "demo" / "drawings.py")["chart"]
     page = (HOME / "docs" / "performance.md").read_text(encoding="utf-8")
     drawn = (HOME / "docs" / "speed.svg").read_text(encoding="utf-8")
-    assert drawn == chart(page), "python demo/speed.py draws it anew"
+    assert drawn == chart(page), "python demo/drawings.py draws it anew"
 
 
 def test_the_figure_of_windows_is_what_draws_it():
-    figure = runpy.run_path(HOME / "demo" / "windows.py")["figure"]
+    figure = runpy.run_path(HOME / "demo" / "drawings.py")["figure"]
     drawn = (HOME / "docs" / "collate.svg").read_text(encoding="utf-8")
-    assert drawn == figure(), "python demo/windows.py draws it anew"
+    assert drawn == figure(), "python demo/drawings.py draws it anew"
 
 
 def test_the_figure_in_the_docs_is_what_explain_draws():

@@ -1,0 +1,158 @@
+"""Draw docs/speed.svg and docs/collate.svg: `python demo/drawings.py`.
+
+The chart of README.md has numbers from the tables of docs/performance.md. The figure of
+docs/collate.md has the windows that `collate` crops and the batch that they become. A test checks
+that both are up to date.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+HOME = Path(__file__).parents[1]
+WIDTH = 720
+
+STYLE = """
+    svg { font-family: system-ui, "Segoe UI", Helvetica, Arial, sans-serif }
+    .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+    .card { fill: #ffffff; stroke: #d0d7de } .ink { fill: #1f2328 } .muted { fill: #59636e }
+    .ours { fill: #2f62b5 } .theirs { fill: #b8c4d0 }
+    .window { fill: none; stroke: #d1242f; stroke-width: 2.5 }
+    @media (prefers-color-scheme: dark) {
+      .card { fill: #15191f; stroke: #3d444d } .ink { fill: #f0f6fc } .muted { fill: #9198a1 }
+      .ours { fill: #5b8def } .theirs { fill: #4b5764 } .window { stroke: #ff7b72 }
+    }
+"""
+
+
+def _svg(title: str, height: float, parts: Iterator[str]) -> str:
+    """Return a card with a title for screen readers."""
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" '
+        f'width="{WIDTH}" height="{height:g}" role="img">',
+        f"<title>{title}</title>\n<style>{STYLE}</style>",
+        f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{height - 2:g}" rx="12"/>',
+        *parts,
+        "</svg>",
+        "",
+    ])  # fmt: skip
+
+
+def _text(x: float, y: float, text: str, style: str, size: int) -> str:
+    anchor = ' text-anchor="end"' if style.endswith(" end") else ""
+    name = style.removesuffix(" end")
+    return f'<text class="{name}" x="{x:g}" y="{y:g}" font-size="{size}"{anchor}>{text}</text>'
+
+
+# ---- speed compared with other libraries ---------------------------------------------------
+
+# Name of each shown row in the tables -> its caption.
+ROWS = {
+    "`bhwc->bchw` uint8->float32 (64, 224, 224, 3)": "photographs to normalised float32 planes",
+    "`bhwc->bchw` float32 (64, 56, 56, 64)": "a layer's float32 features, channels last to first",
+    "`bhwc->chwb` float32 (64, 56, 56, 64)": "the same features, batch innermost",
+    "`bchw+chwb+bhwc+bchw->bhwc` float32 (64, 56, 56, 64)": "gradients in three layouts, summed",
+}
+LIBRARIES = ("NumPy", "torch", "OpenCV")  # the last columns, in this order
+LEFT, TOP, BAR, GAP, HEADING, BETWEEN = 100, 62, 14, 4, 22, 22
+
+
+def chart(page: str) -> str:
+    """Return the SVG of the shown rows, with the numbers on the page."""
+    rows = {name: _ratios(page, name) for name in ROWS}
+    bars = sum(1 + len(ratios) for ratios in rows.values())
+    height = TOP + len(rows) * (HEADING + BETWEEN) + bars * (BAR + GAP)
+    return _svg("Time of other libraries, where layoutkit takes 1", height, _chart(page, rows))
+
+
+def _chart(page: str, rows: dict[str, dict[str, float]]) -> Iterator[str]:
+    (day,) = re.findall(r"^(\d{4}-\d\d-\d\d), `layoutkit bench --json", page, re.MULTILINE)
+    yield _text(28, 34, "Time of other libraries, where layoutkit takes 1", "ink", 17)
+    yield _text(WIDTH - 28, 34, f"shorter is better; {day}", "muted end", 12)
+    scale = (WIDTH - 2 * LEFT) / max(max(ratios.values()) for ratios in rows.values())
+    y = TOP
+    for name, ratios in rows.items():
+        pattern = name.split("`")[1].replace("->", " → ")
+        yield _text(28, y + 10, ROWS[name], "ink", 13)
+        yield _text(WIDTH - 28, y + 10, pattern, "muted mono end", 12)
+        y += HEADING
+        for library, ratio in {"layoutkit": 1.0, **ratios}.items():
+            is_ours = library == "layoutkit"
+            yield _text(LEFT - 8, y + 11, library, "muted end", 12)
+            yield (
+                f'<rect class="{"ours" if is_ours else "theirs"}" x="{LEFT}" y="{y:g}" '
+                f'width="{ratio * scale:.1f}" height="{BAR}" rx="2"/>'
+            )
+            label = "1" if is_ours else f"{ratio:.1f} times"
+            yield _text(round(LEFT + ratio * scale + 6, 1), y + 11, label, "ink", 12)
+            y += BAR + GAP
+        y += BETWEEN
+
+
+def _ratios(page: str, name: str) -> dict[str, float]:
+    """Return the time of each library in a row, relative to layoutkit."""
+    line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")][-len(LIBRARIES) :]
+    pairs = zip(LIBRARIES, cells, strict=True)
+    return {library: float(cell) for library, cell in pairs if re.fullmatch(r"[\d.]+", cell)}
+
+
+# ---- windows that become a batch -----------------------------------------------------------
+
+WINDOW = (84, 84)  # height, width
+# For each sample: its size, the offset of its window, True for a flip, and the color of the sky.
+SAMPLES = [
+    ((120, 150), (18, 40), False, "#8ec5e8"),
+    ((96, 132), (6, 12), True, "#f2b880"),
+    ((130, 110), (30, 10), False, "#b9a5d6"),
+]
+
+
+def figure() -> str:
+    """Return the SVG: samples of three sizes with their windows, and the batch."""
+    title = "Windows of images of three sizes, one of them flipped, become one batch"
+    return _svg(title, 332, _figure())
+
+
+def _figure() -> Iterator[str]:
+    yield _text(28, 36, "samples, and the window of each", "ink", 15)
+    yield _text(448, 36, "the batch, made in one pass", "ink", 15)
+    height, width = WINDOW
+    clip = f'<clipPath id="w"><rect width="{width}" height="{height}"/></clipPath>'
+    yield f"<defs>{''.join(map(_landscape, range(len(SAMPLES))))}{clip}</defs>"
+    x = 28.0
+    for number, (size, (top, left), is_flipped, _) in enumerate(SAMPLES):
+        window = f'<rect class="window" x="{left}" y="{top}" width="{width}" height="{height}"/>'
+        yield f'<g transform="translate({x:g} 62) scale(.8)"><use href="#s{number}"/>{window}</g>'
+        yield _text(x, 192, f"({size[0]}, {size[1]}, 3)", "muted mono", 12)
+        yield _text(x, 210, f"h={top} w={left}{' flip' * is_flipped}", "muted mono", 12)
+        flip = f"translate({width} 0) scale(-1 1)" * is_flipped
+        yield (
+            f'<g transform="translate({470 + number * 34} {68 + number * 42})"><rect class="card" '
+            f'x="-2" y="-2" width="{width + 4}" height="{height + 4}"/><g clip-path="url(#w)">'
+            f'<g transform="{flip} translate({-left} {-top})"><use href="#s{number}"/></g></g></g>'
+        )
+        x += size[1] * 0.8 + 24
+    yield _text(470, 178 + height, f"(3, 3, {height}, {width})", "muted mono", 12)
+    code = f'collate(photos, "hwc-&gt;bchw", h={height}, w={width}, offset=..., flip=..., ...)'
+    yield _text(28, 304, code, "ink mono", 13)
+
+
+def _landscape(number: int) -> str:
+    """Return a sample: a sky, a sun, and two hills."""
+    (height, width), _, _, sky = SAMPLES[number]
+    return (
+        f'<g id="s{number}"><rect width="{width}" height="{height}" fill="{sky}"/>'
+        f'<circle cx="{width * 0.42:g}" cy="{height * 0.3:g}" r="11" fill="#ffe08a"/>'
+        f'<path fill="#5d9b62" d="M0 {height * 0.8:g} Q{width * 0.3:g} {height * 0.35:g} '
+        f'{width * 0.62:g} {height * 0.85:g} V{height} H0z"/>'
+        f'<path fill="#3f7d54" d="M{width * 0.35:g} {height} Q{width * 0.75:g} '
+        f'{height * 0.4:g} {width} {height * 0.75:g} V{height}z"/></g>'
+    )
+
+
+if __name__ == "__main__":
+    docs = HOME / "docs"
+    table = (docs / "performance.md").read_text(encoding="utf-8")
+    (docs / "speed.svg").write_text(chart(table), encoding="utf-8")
+    (docs / "collate.svg").write_text(figure(), encoding="utf-8")

@@ -1,0 +1,169 @@
+"""Draw the options of `images.Augmenter` and of `resize=`: `python demo/pictures.py [folder]`.
+
+Writes augmentations.jpg, resize-fits.png and resize-filters.png, by default into docs/. The
+photograph and the test pattern are drawn by this script, so no download is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
+
+from layoutkit import collate
+from layoutkit.images import Augmenter
+
+Pixels = NDArray[np.uint8]
+Row = list[tuple[str, list[Pixels]]]  # captions and their tiles
+
+HEIGHT, WIDTH = 120, 160  # of an augmented photograph
+SIDE = 168  # of a resized one
+GAP = 12
+CAPTION = 20
+PAPER, INK = (234, 237, 240), (31, 35, 40)
+
+# A caption -> the options, and the number of draws.
+AUGMENTATIONS: dict[str, tuple[dict[str, Any], int]] = {
+    "nothing": ({}, 1),
+    "rand_crop=True": ({"rand_crop": True, "shape": (80, 106)}, 3),
+    "rand_mirror=True": ({"rand_mirror": True}, 3),
+    "random_resized_crop=True, min_random_area=0.2": (
+        {"random_resized_crop": True, "min_random_area": 0.2, "max_aspect_ratio": 0.25}, 3,
+    ),
+    "max_rotate_angle=25": ({"max_rotate_angle": 25}, 3),
+    "rotate=90, and cut": ({"rotate": 90, "resize": 160}, 1),
+    "max_shear_ratio=0.4": ({"max_shear_ratio": 0.4}, 3),
+    "min_random_scale=0.5, max_random_scale=1.6": (
+        {"min_random_scale": 0.5, "max_random_scale": 1.6, "pad": 40}, 3,
+    ),
+    "max_aspect_ratio=0.5": ({"max_aspect_ratio": 0.5, "pad": 30}, 3),
+    "pad=30, rand_crop=True": ({"pad": 30, "rand_crop": True, "fill": (200, 205, 210)}, 3),
+    "brightness=0.5": ({"brightness": 0.5}, 3),
+    "contrast=0.8": ({"contrast": 0.8}, 3),
+    "saturation=1": ({"saturation": 1}, 3),
+    "random_h=40": ({"random_h": 40}, 3),
+    "random_l=70": ({"random_l": 70}, 3),
+    "random_s=150": ({"random_s": 150}, 3),
+    "pca_noise=0.6": ({"pca_noise": 0.6}, 3),
+    "max_random_contrast=0.6, max_random_illumination=60": (
+        {"max_random_contrast": 0.6, "max_random_illumination": 60.0}, 3,
+    ),
+}  # fmt: skip
+FITS: dict[str, dict[str, Any]] = {
+    'fit="stretch"': {},
+    'fit="cover"': {"fit": "cover"},
+    'fit="pad", fill=114': {"fit": "pad", "fill": 114},
+    "short_side=220": {"short_side": 220},
+    "crop=..., offset=...": {"crop": {"h": 120, "w": 120}, "offset": {"h": 95, "w": 40}},
+}
+FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
+
+
+def photograph() -> Pixels:
+    """Return a landscape: uint8 (240, 320, 3)."""
+    height, width = 2 * HEIGHT, 2 * WIDTH
+    rng = np.random.default_rng(3)
+    down = np.linspace(0, 1, height)[:, None, None]
+    sky = (1 - down) * (92, 148, 214) + down * (232, 224, 205)
+    image = Image.fromarray(np.broadcast_to(sky, (height, width, 3)).astype(np.uint8))
+    draw = ImageDraw.Draw(image)
+    draw.ellipse((232, 24, 276, 68), fill=(255, 236, 150))
+    for base, color, swing in ((150, (126, 146, 158), 26), (182, (88, 128, 92), 16)):
+        x = np.arange(-4, width + 8, 4)
+        y = base - swing * np.sin(x / 47 + base) - swing / 2 * np.sin(x / 19)
+        edge = np.column_stack([x, y]).ravel().tolist()
+        draw.polygon([*edge, width, height, 0, height], fill=color)
+    draw.polygon([(0, 240), (0, 214), (320, 196), (320, 240)], fill=(150, 166, 84))
+    draw.rectangle((60, 140, 132, 208), fill=(214, 196, 168))
+    draw.polygon([(50, 142), (96, 100), (142, 142)], fill=(168, 62, 48))
+    for left in (70, 106):
+        draw.rectangle((left, 154, left + 16, 172), fill=(70, 92, 122))
+    draw.rectangle((90, 176, 104, 208), fill=(104, 70, 48))
+    draw.rectangle((214, 150, 224, 212), fill=(96, 72, 52))
+    for _ in range(90):
+        x, y = rng.normal((219, 132), (19, 17))
+        green = (int(rng.integers(40, 90)), int(rng.integers(100, 150)), 60)
+        draw.ellipse((x - 8, y - 8, x + 8, y + 8), fill=green)
+    smooth = np.asarray(image.filter(ImageFilter.GaussianBlur(0.8))).astype(np.float64)
+    return np.clip(smooth + rng.normal(0, 1.5, smooth.shape), 0, 255).astype(np.uint8)
+
+
+def rings(side: int = 512) -> Pixels:
+    """Return gray rings that are finer the farther they are from the center: (side, side, 3)."""
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
+    wave = np.cos((x * x + y * y) * (np.pi / 2.2 / side))
+    return np.repeat((127.5 + 120 * wave).round().astype(np.uint8)[..., None], 3, 2)
+
+
+def augmentations() -> list[Row]:
+    """Return the draws of all options, in two columns."""
+    photo = Image.fromarray(photograph()).resize((WIDTH, HEIGHT), Image.Resampling.BOX)
+    cells: Row = []
+    for name, (options, draws) in AUGMENTATIONS.items():
+        keywords = {"shape": (HEIGHT, WIDTH)} | options
+        shape = (3, *keywords.pop("shape"))
+        augment = Augmenter(shape, layout="hwc", dtype="uint8", seed=12, **keywords)
+        cells.append((name, [augment(np.asarray(photo), position=n) for n in range(draws)]))
+    half = len(cells) // 2
+    return [list(pair) for pair in zip(cells[:half], cells[half:], strict=True)]
+
+
+def fits() -> list[Row]:
+    """Return one row of the ways to fit."""
+    photo = photograph()
+    cells = [(text, [_resized(photo, "bilinear", **options)]) for text, options in FITS.items()]
+    return [[("the sample, 240 x 320", [photo]), *cells]]
+
+
+def filters() -> list[Row]:
+    """Return rings shrunk with and without antialias, and an enlarged part of the photograph."""
+    detail = photograph()[132:180, 60:108]  # with edges in several directions
+    plain = ("bilinear", "bicubic")
+    return [
+        [(f'"{name}"', [_resized(rings(), name)]) for name in FILTERS],
+        [(f'"{n}", antialias=False', [_resized(rings(), n, antialias=False)]) for n in plain],
+        [(f'"{name}", enlarged', [_resized(detail, name)]) for name in FILTERS],
+    ]
+
+
+def _resized(x: Pixels, name: str, **options: Any) -> Pixels:
+    return np.asarray(collate([x], "hwc->bhwc", resize=name, h=SIDE, w=SIDE, **options)[0])
+
+
+def page(rows: Sequence[Row], columns: Sequence[int] = ()) -> Image.Image:
+    """Return one image of rows of tiles with captions; `columns` are the widths of the cells."""
+    cells = [[sum(tile.shape[1] + GAP for tile in tiles) for _, tiles in row] for row in rows]
+    widths = [list(columns) or row for row in cells]
+    heights = [max(x.shape[0] for _, tiles in row for x in tiles) + CAPTION + GAP for row in rows]
+    size = max(map(sum, widths)) + GAP, sum(heights) + GAP
+    drawn = Image.new("RGB", size, PAPER)
+    draw, font = ImageDraw.Draw(drawn), ImageFont.load_default(13)
+    top = GAP
+    for row, row_widths, height in zip(rows, widths, heights, strict=True):
+        left = GAP
+        for (text, tiles), width in zip(row, row_widths, strict=True):
+            draw.text((left, top), text, INK, font)
+            for number, tile in enumerate(tiles):
+                x = left + number * (tile.shape[1] + GAP)
+                drawn.paste(Image.fromarray(tile), (x, top + CAPTION))
+            left += width
+        top += height
+    return drawn
+
+
+def main(folder: Path) -> None:
+    """Write all pictures into a folder."""
+    column = 3 * (WIDTH + GAP) + GAP
+    sheet = page(augmentations(), (column, column))
+    sheet.save(folder / "augmentations.jpg", quality=75, optimize=True)
+    for name, rows in (("fits", fits()), ("filters", filters())):
+        page(rows).quantize(96).save(folder / f"resize-{name}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).parents[1] / "docs")
