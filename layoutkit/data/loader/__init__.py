@@ -2,7 +2,8 @@
 
 loader.py        `sampled_batcher`, the public function
 config.py        validation of its arguments: `LoaderConfig`
-batcher.py       `Batcher` and `EpochPass`: epochs, states, logging of dropped records
+batcher.py       `Batcher`, `BatchLoop` and `EpochPass`: epochs, states, logging of dropped records
+arrays.py        `ArrayLoop`: loops over arrays that are read a batch at a time
 pending.py       a batch that is being made
 signature.py     the shape and dtype that all records of a run share
 chunk.py         records that one thread reads and processes, and the source they come from

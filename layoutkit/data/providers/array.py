@@ -24,7 +24,7 @@ from ...views import DataView
 from ..errors import reject_unknown
 from ..labels import check_missing, fill_missing
 from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
-from .base import BaseProvider
+from .base import BaseProvider, pad_rows
 
 
 @dataclass(frozen=True)
@@ -56,32 +56,30 @@ class Field(UncachedState):
         shape = self.array.shape[: self.axis] + (rows,) + self.array.shape[self.axis + 1 :]
         return shape if self.converter is None else self.converter.target_shape(shape)
 
-    def rows(self, positions: Array, count: int) -> Array:
-        """Return a copy of the rows at positions; rows from `count` on are padding."""
+    def rows(self, numbers: Array, total: int) -> Array:
+        """Return a copy of the rows with these numbers, padded to `total` rows."""
         if self.converter is None:
-            rows = in_native_order(take(self.array, self.axis, positions))
+            rows = in_native_order(take(self.array, self.axis, numbers))
         else:
-            rows = self.converter(self._select(positions))
+            rows = self.converter(self._select(numbers))
             if np.may_share_memory(rows, self.array):  # the conversion was the identity
                 rows = rows.copy()
-        if count < len(positions):
-            rows[(slice(None),) * self._batch_axis + (slice(count, None),)] = self.filling
-        return rows
+        return pad_rows(rows, self._batch_axis, total, self.filling)
 
     def view(self, rows: Array) -> DataView:
         """Return the View of a batch of rows."""
         return self._view_factory(rows)
 
-    def _select(self, positions: Array) -> Array:
+    def _select(self, numbers: Array) -> Array:
         """Return the rows to convert: a strided view if evenly spaced, else a copy."""
-        if len(positions) > 1:
-            steps = np.diff(positions)
+        if len(numbers) > 1:
+            steps = np.diff(numbers)
             step = int(steps[0])
             if step > 0 and (steps == step).all():
-                evenly = slice(int(positions[0]), int(positions[-1]) + 1, step)
+                evenly = slice(int(numbers[0]), int(numbers[-1]) + 1, step)
                 view: Array = self.array[(slice(None),) * self.axis + (evenly,)]
                 return view
-        return take(self.array, self.axis, positions)
+        return take(self.array, self.axis, numbers)
 
     @cached_property
     def _view_factory(self) -> ViewFactory:

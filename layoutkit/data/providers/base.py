@@ -1,14 +1,11 @@
-"""`BaseProvider`: the loop of a Batcher over batches of a fixed number of rows, with names.
+"""`BaseProvider`: a loop over batches of a fixed number of rows, whose arrays have names.
 
-A subclass passes its columns, which supply rows. Also: the keywords of MXNet's iterators, accepted
-under their own names (`translate_mxnet_kwargs`); unknown keywords are errors.
+A subclass passes its columns, which supply rows.
 """
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
@@ -17,10 +14,11 @@ import numpy as np
 
 from ..._utils.random import make_key, permutation_array, permute_index
 from ..._utils.validation import check_bool, check_choice, check_int
+from ...buffers import empty
 from ...errors import DataError
 from ...memory import Array
 from ...views import DataView
-from ..errors import check_has_records, no_such_argument
+from ..errors import check_has_records
 from ..loader.arrays import ArrayLoop, array_config
 from ..loader.batcher import Position
 from ..loader.config import LoaderConfig
@@ -47,11 +45,8 @@ class Column(Protocol):
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of a batch with this number of rows."""
 
-    def rows(self, positions: Array, count: int) -> Array:
-        """Return a copy of the rows at these positions of the whole source, converted for a batch.
-
-        Rows from `count` on are padding, and their positions are ignored.
-        """
+    def rows(self, numbers: Array, total: int) -> Array:
+        """Return the rows with these numbers, converted for a batch, and padding up to `total`."""
 
     def view(self, rows: Array) -> DataView:
         """Return the View of a batch of rows, without copying."""
@@ -147,10 +142,21 @@ class TableOrder(ProviderOrder):
 
 
 def _read_columns(columns: Sequence[Column], size: int, numbers: Array) -> list[Array]:
-    """Return the rows of all columns with these numbers, filled up to batches of `size` rows."""
-    count = len(numbers)
-    padded = np.append(numbers, np.zeros(-count % size, np.int64))
-    return [column.rows(padded, count) for column in columns]
+    """Return the rows of all columns with these numbers, padded to batches of `size` rows."""
+    total = ceil_div(len(numbers), size) * size
+    return [column.rows(numbers, total) for column in columns]
+
+
+def pad_rows(rows: Array, axis: int, total: int, filling: Any) -> Array:
+    """Return rows along an axis followed by padding; the rows themselves if there is none."""
+    count = rows.shape[axis]
+    if count == total:
+        return rows
+    padded = empty((*rows.shape[:axis], total, *rows.shape[axis + 1 :]), rows.dtype)
+    before = (slice(None),) * axis
+    padded[(*before, slice(count))] = rows
+    padded[(*before, slice(count, None))] = filling
+    return padded
 
 
 class BaseProvider(ArrayLoop[ProviderBatch]):
@@ -212,12 +218,12 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
     @property
     def num_batches(self) -> int:
         """The number of batches of an epoch."""
-        return self._epoch_order.num_batches or 0
+        return self._epoch_order.num_batches
 
     @property
     def unvisited(self) -> int:
         """The number of samples that an epoch omits."""
-        return max(0, self._samples - (self._epoch_order.size or 0))
+        return max(0, self._samples - self._epoch_order.size)
 
     @property
     def skipped(self) -> int:
@@ -282,11 +288,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
             seed=self._seed,
             count=self._samples,
             batch_size=self._size * self._group_size(),
-            num_batches=None,
-            item=None,
             members=self._kept,
-            even=False,
-            draws=False,
             material=Cut(self._size, self._tail, partition),
             partition=str(partition),
         )
@@ -304,8 +306,9 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         return array_config(self._make_sampler(), read, self._size, self._prefetch)
 
     @property
-    def _epoch_order(self) -> Order:
-        return self._config.sources[0].order(self._epoch)
+    def _epoch_order(self) -> ProviderOrder:
+        order: Any = self._config.sources[0].order(self._epoch)
+        return order  # type: ignore[no-any-return]
 
     def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
         """Return the batches of a step, with their end positions."""
@@ -336,8 +339,8 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         return {"position": ceil_div(int(position), self._size) if position else 0}
 
     def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
-        end = self._epoch_order.size or 0
-        return Position(min(position * self._size, end), dropped=state.get("dropped", 0))
+        start = min(position * self._size, self._epoch_order.size)
+        return Position(start, dropped=state.get("dropped", 0))
 
 
 def _split_views(column: Column, rows: Array, size: int, count: int) -> list[DataView]:
@@ -345,91 +348,3 @@ def _split_views(column: Column, rows: Array, size: int, count: int) -> list[Dat
     if count <= size:
         return [column.view(rows)]
     return [column.view(rows[start : start + size]) for start in range(0, count, size)]
-
-
-_log = logging.getLogger("layoutkit.data")
-
-
-class _Keyword(NamedTuple):
-    target: str
-    parse: Callable[[str, Any], Any]
-
-
-def _parse_round_batch(name: str, value: Any) -> str:
-    return "wrap" if check_bool(name, value) else "pad"
-
-
-def _parse_silent(name: str, value: Any) -> bool:
-    return not check_bool(name, value)
-
-
-_MXNET_KEYWORDS = {
-    "round_batch": _Keyword("tail", _parse_round_batch),
-    "preprocess_threads": _Keyword("num_workers", check_int),
-    "prefetch_buffer": _Keyword("prefetch", check_int),
-    "verbose": _Keyword("verbose", check_bool),
-    "silent": _Keyword("verbose", _parse_silent),
-}
-_MXNET_ONLY = ("verbose",)  # arguments that only MXNet keywords set
-
-
-def translate_mxnet_kwargs(
-    provider: type, mxnet_kwargs: Mapping[str, Any], **arguments: Any
-) -> tuple[bool, dict[str, Any]]:
-    """Return the `verbose` flag, and the arguments updated by MXNet keywords.
-
-    `mxnet_kwargs` are the keywords that the constructor of `provider` does not name.
-
-    Raises
-    ------
-    DataError, TypeError
-        A keyword is unknown (the message suggests the most similar one) or contradicts an argument.
-    """
-    parameters = inspect.signature(provider).parameters
-    own_names = [
-        name for name, parameter in parameters.items() if parameter.kind != parameter.VAR_KEYWORD
-    ]
-    keywords = {
-        name: keyword
-        for name, keyword in _MXNET_KEYWORDS.items()
-        if keyword.target in (*own_names, *_MXNET_ONLY)
-    }
-    merged = dict(arguments)
-    origin: dict[str, str] = {}
-    for name, value in mxnet_kwargs.items():
-        if name not in keywords:
-            raise no_such_argument(provider.__name__, name, [*own_names, *keywords])
-        target, parse = keywords[name]
-        parsed = parse(name, value)
-        current = merged.get(target, parsed)
-        is_default = target in parameters and current == parameters[target].default
-        if current != parsed and not (is_default and target not in origin):
-            other = origin.get(target, f"{target}={current!r}")
-            raise DataError(f"{other} and {name}={value!r} contradict each other; give one")
-        merged[target] = parsed
-        origin[target] = f"{name}={value!r}"
-    return bool(merged.pop("verbose", True)), merged
-
-
-def as_partition(part_index: Any, num_parts: Any) -> Partition:
-    """Return the partition of records part_index, part_index + num_parts, ..."""
-    parts = check_int("num_parts", num_parts, 1)
-    part = check_int("part_index", part_index)
-    if part >= parts:
-        raise DataError(f"part_index={part}; with num_parts={parts} the last part is {parts - 1}")
-    return Partition(part, parts)
-
-
-def check_array_names(data_name: Any, label_name: Any) -> None:
-    """Raise DataError unless both arguments are different names; `label_name` may be None."""
-    for arg_name, name in (("data_name", data_name), ("label_name", label_name)):
-        if not isinstance(name, str) and (name is not None or arg_name == "data_name"):
-            raise DataError(f"{arg_name}={name!r}; a name must be a str")
-    if data_name == label_name:
-        raise DataError(f"{data_name!r} is both data and label; give them different names")
-
-
-def log_opened(verbose: bool, text: str, *numbers: Any) -> None:
-    """Log a line about an opened source to the logger `layoutkit.data`."""
-    if verbose:
-        _log.info(text, *numbers)

@@ -24,8 +24,9 @@ from ...views import DataView
 from ..io.csv import CSVRows, parsed_dtype
 from ..labels import check_missing, fill_missing
 from ..loader.batch import ViewFactory, default_layout, result_layout
+from .arguments import file_arguments, log_opened
 from .array import make_field
-from .base import BaseProvider, as_partition, check_array_names, log_opened, translate_mxnet_kwargs
+from .base import BaseProvider, pad_rows
 
 
 class CSVProvider(BaseProvider):
@@ -111,11 +112,10 @@ class CSVProvider(BaseProvider):
         missing: str | int = "error",
         **others: Any,
     ) -> None:
-        verbose, arguments = translate_mxnet_kwargs(
-            CSVProvider, others, tail=tail, prefetch=prefetch
-        )
-        check_array_names(data_name, label_name)
-        partition = as_partition(part_index, num_parts)
+        verbose, arguments = file_arguments(
+            CSVProvider, others, (data_name, label_name), (part_index, num_parts),
+            tail=tail, prefetch=prefetch,
+        )  # fmt: skip
         spec = _column_spec(
             data_name, _shape("data_shape", data_shape), layout, as_result_dtype(dtype)
         )
@@ -131,7 +131,7 @@ class CSVProvider(BaseProvider):
             labels = [make_field(label_name, values, {}, 0, None)]
         super().__init__(
             columns, labels, len(rows), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, kept=kept, **arguments,
+            kept=kept, **arguments,
         )  # fmt: skip
         log_opened(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
 
@@ -152,14 +152,11 @@ class _Column(UncachedState):
         shape = (rows, *self.row)
         return shape if self.converter is None else self.converter.target_shape(shape)
 
-    def rows(self, positions: Array, count: int) -> Array:
-        """Return a copy of the rows at positions; rows from `count` on are 0."""
-        result = self.csv.read(positions[:count], prod(self.row), self.dtype)
-        result = result.reshape(count, *self.row)
-        if count < len(positions):
-            zeros = np.zeros((len(positions) - count, *self.row), result.dtype)
-            result = np.concatenate([result, zeros])
-        return result if self.converter is None else self.converter(result)
+    def rows(self, numbers: Array, total: int) -> Array:
+        """Return a copy of the rows with these numbers, followed by zeros up to `total` rows."""
+        rows = self.csv.read(numbers, prod(self.row), self.dtype).reshape(-1, *self.row)
+        rows = pad_rows(rows, 0, total, 0)
+        return rows if self.converter is None else self.converter(rows)
 
     def view(self, rows: Array) -> DataView:
         """Return the View of a batch of rows."""

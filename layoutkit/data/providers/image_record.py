@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..._utils.validation import check_choice, check_int
-from ...buffers import empty
 from ...collator import Collator
 from ...errors import DataError, LayoutkitError, PatternError
 from ...images import Augmenter
@@ -40,14 +39,12 @@ from ..records import Record
 from ..samplers import Sampler
 from ..sources import Index, open_index
 from ..sources.ranged import RangedIndex
+from .arguments import file_arguments, log_opened
 from .array import Field
 from .base import (
     BaseProvider,
     ProviderBatch,
-    as_partition,
-    check_array_names,
-    log_opened,
-    translate_mxnet_kwargs,
+    pad_rows,
 )
 
 
@@ -93,10 +90,7 @@ class ImageRows:
     def batch(self, rows: Array, mirrored: Any, size: int) -> Array:
         """Return a batch of `size` rows, with zeros after the given rows."""
         count = len(rows)
-        if count < size:
-            padded = empty((size, *self.dims), self.dtype)
-            padded[:count], padded[count:] = rows, 0
-            rows = padded
+        rows = pad_rows(rows, 0, size, 0)
         if self._collator is None:
             return rows
         flip = None
@@ -343,11 +337,11 @@ class ImageRecordProvider(BaseProvider):
         **others: Any,
     ) -> None:
         options = {name: others.pop(name) for name in (*others,) if name in _OPTIONS}
-        mxnet_targets = {"tail": tail, "num_workers": num_workers, "prefetch": prefetch}
-        verbose, arguments = translate_mxnet_kwargs(ImageRecordProvider, others, **mxnet_targets)
+        verbose, arguments = file_arguments(
+            ImageRecordProvider, others, (data_name, label_name), (part_index, num_parts),
+            tail=tail, num_workers=num_workers, prefetch=prefetch,
+        )  # fmt: skip
         workers, _ = parse_workers(arguments.pop("num_workers"))
-        check_array_names(data_name, label_name)
-        partition = as_partition(part_index, num_parts)
         strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
         row = row_layout(layout)
         common = {**options, "seed": seed if seed_aug is None else seed_aug}
@@ -371,7 +365,7 @@ class ImageRecordProvider(BaseProvider):
         self._strict, self._num_workers = strict, workers
         super().__init__(
             [rows], labels, len(index), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, **arguments,
+            **arguments,
         )  # fmt: skip
         self._skipped = index.skipped
         log_opened(
@@ -412,8 +406,7 @@ class ImageRecordProvider(BaseProvider):
         failed = [row for row in sorted(pending.failed) if row < num_valid]
         dropped = [(pending.record(row), start + row, pending.failed[row]) for row in failed]
         numbers = pending.numbers[0][rows]
-        places = np.resize(numbers, size) if len(numbers) else np.zeros(size, np.intp)
-        label = tuple(column.view(column.rows(places, len(numbers))) for column in self._label)
+        label = tuple(column.view(column.rows(numbers, size)) for column in self._label)
         data = self._rows.view(self._rows.batch(pending.input, pending.target, size))
         count = int(np.count_nonzero(rows < num_valid))
         batch = ProviderBatch(count, (data,), label, dropped, pending.stats)

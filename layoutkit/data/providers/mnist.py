@@ -14,15 +14,9 @@ from ...converter import Converter
 from ...errors import DataError
 from ...memory import Array
 from ..io.idx import IdxFile
+from .arguments import file_arguments, log_opened
 from .array import Field
-from .base import (
-    BaseProvider,
-    TableOrder,
-    as_partition,
-    check_array_names,
-    log_opened,
-    translate_mxnet_kwargs,
-)
+from .base import BaseProvider, TableOrder
 
 _LAYOUT = "bchw"
 # The bytes of batches that are made in one pass. Half of it is too small to wake threads for: an
@@ -116,11 +110,10 @@ class MNISTProvider(BaseProvider):
         label_name: str | None = "softmax_label",
         **others: Any,
     ) -> None:
-        verbose, arguments = translate_mxnet_kwargs(
-            MNISTProvider, others, tail=tail, prefetch=prefetch
-        )
-        check_array_names(data_name, label_name)
-        partition = as_partition(part_index, num_parts)
+        verbose, arguments = file_arguments(
+            MNISTProvider, others, (data_name, label_name), (part_index, num_parts),
+            tail=tail, prefetch=prefetch,
+        )  # fmt: skip
         images = IdxFile(fspath(image))
         data = _image_field(data_name, images, flat, layout, dtype, scale)
         labels = []
@@ -128,7 +121,7 @@ class MNISTProvider(BaseProvider):
             labels = [_label_field(label_name, IdxFile(fspath(label)), images)]
         super().__init__(
             [data], labels, len(images.array), batch_size=batch_size, shuffle=shuffle, seed=seed,
-            partition=partition, **arguments,
+            **arguments,
         )  # fmt: skip
         count, shape = len(images.array), images.array.shape[1:]
         log_opened(
@@ -149,10 +142,10 @@ class _ImageField(Field):
 
     file: IdxFile = None  # type: ignore[assignment]  # fields after defaults need one
 
-    def rows(self, positions: Array, count: int) -> Array:
-        """Return the rows at positions; raise if the file was truncated."""
+    def rows(self, numbers: Array, total: int) -> Array:
+        """Return the rows with these numbers; raise DataError if the file was truncated."""
         self.file.check()
-        return super().rows(positions, count)
+        return super().rows(numbers, total)
 
     def close(self) -> None:
         """Close the file."""

@@ -62,12 +62,12 @@ class SamplingPlan:
     seed: int
     count: int
     batch_size: int | None
-    num_batches: int | None
-    item: Callable[[int], Any] | None
-    members: Array | None
-    even: bool
-    draws: bool
-    material: Any
+    num_batches: int | None = None
+    item: Callable[[int], Any] | None = None
+    members: Array | None = None
+    even: bool = False
+    draws: bool = False
+    material: Any = None
     partition: str = "0 of 1"
 
     @property
