@@ -26,7 +26,8 @@ from ..backends.symbolic import NUMPY
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError, SpaceError
 from ..layout.parsing import parse_layout, with_batch_axis
 from ..spec import DType, dtype_kind
-from . import sparse
+from ..views import ClassView, DataView, ImageView, SequenceView
+from . import sparse, views
 from .base import ArraySpace, Space
 from .validation import Axis, Leaf, check_dtype, check_size, describe, shape_error
 
@@ -59,6 +60,11 @@ class VectorSpace(ArraySpace):
     dtype: Any = "float32"
 
     family = "vector"
+
+    def _make_view(self, batch: Any) -> DataView:
+        return DataView(
+            "bf", sparse.to_dense(batch) if self.sparse else views.check_has_data(batch)
+        )
 
     def __post_init__(self) -> None:
         if not isinstance(self.sparse, bool | np.bool_):
@@ -155,6 +161,9 @@ class Conv2DSpace(ArraySpace):
     dtype: Any = "float32"
 
     family = "conv2d"
+
+    def _make_view(self, batch: Any) -> DataView:
+        return ImageView(self.layout, views.check_has_data(batch))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _check_shape(self.shape))
@@ -307,6 +316,9 @@ class IndexSpace(LabelSpace):
 
     family = "index"
 
+    def _make_view(self, batch: Any) -> DataView:
+        return ClassView("bt", views.check_has_data(batch), self.max_labels)
+
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
         return Axis("batch", None), Axis("dim", self.dim)
@@ -368,6 +380,9 @@ class VectorSequenceSpace(SequenceSpace):
 
     family = "vector sequence"
 
+    def _make_view(self, batch: Any) -> DataView:
+        return SequenceView("bwc", views.check_has_data(batch)[None])
+
     def __post_init__(self) -> None:
         self._set_sizes("dim")
         self._set_dtype()
@@ -392,6 +407,9 @@ class IndexSequenceSpace(SequenceSpace, LabelSpace):
 
     family = "index sequence"
 
+    def _make_view(self, batch: Any) -> DataView:
+        return SequenceView("bwc", views.check_has_data(batch)[None], self.max_labels)
+
 
 @dataclass(frozen=True)
 class NullSpace(Space):
@@ -403,6 +421,9 @@ class NullSpace(Space):
 
     family = "null"
     dtype = None
+
+    def _make_view(self, batch: Any) -> None:
+        pass  # there is no data to view
 
     def get_total_dimension(self) -> int:
         """Return zero."""

@@ -32,7 +32,7 @@ from .validation import (
     common_size,
     shape_error,
 )
-from .views import SPACE_CLASSES, make_view
+from .views import SPACE_CLASSES
 
 
 class Space(UncachedState):
@@ -172,7 +172,7 @@ class Space(UncachedState):
         View needs data.
         """
         self._validated_leaves(batch)
-        return make_view(self, batch)
+        return self._make_view(batch)
 
     # -- for Views that get or put data by a space in place of a layout ---------------------
 
@@ -189,6 +189,10 @@ class Space(UncachedState):
         return views.gradients_for(self, view, grad)
 
     # -- implemented by subclasses ---------------------------------------------------------
+
+    def _make_view(self, batch: Any) -> View | None:
+        """Return a View with a reference to a validated batch."""
+        raise SpaceError(f"no View holds batches of {self!r}; define its _make_view")
 
     def _validated_leaves(self, batch: Any) -> list[Leaf]:
         """Validate a batch and return its arrays."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from .._utils.tree import map_indexed
 from ..errors import DtypeError, ShapeError, SpaceError
+from ..views import ListView
 from .base import Space
 from .validation import Leaf, describe
 
@@ -28,6 +29,11 @@ class CompositeSpace(Space):
     components: tuple[Space, ...]
 
     family = "composite"
+
+    def _make_view(self, batch: Any) -> ListView | None:
+        all_views = map_indexed(lambda space, x: space._make_view(x), self.components, batch)
+        views = [view for view in all_views if view is not None]
+        return ListView(views) if views else None
 
     def __post_init__(self) -> None:
         components = self.components

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._utils.tree import leaves, map_indexed, map_leaves, match_structure, unflatten
+from .._utils.tree import leaves, map_leaves, match_structure, unflatten
 from ..backends.inspection import inspect_array
 from ..backends.registry import library_of
 from ..backends.symbolic import ArrayNamespace
@@ -40,43 +40,15 @@ from ..views import ClassView, DataView, ImageView, ListView, SequenceView
 from ..views.base import gradient_for
 from ..views.batch import ConversionGradient
 from ..views.listview import leaf_views
-from . import sparse
 from .convert import find_conversion
 
 SPACE_CLASSES: dict[str, Any] = {}  # by `family`; filled by `Space` (base.py)
 
 
-# -- to Views ------------------------------------------------------------------------------------
+# -- Views of batches ----------------------------------------------------------------------------
 
 
-def make_view(space: Any, batch: Any) -> Any:
-    """Return a View with a reference to a batch of a space; None for NullSpace.
-
-    The caller has validated the batch. Raises SpaceError if it has no data, such as a traced array.
-    """
-    if space.family == "null":
-        return None
-    if space.family == "composite":
-        all_views = map_indexed(make_view, space.components, batch)
-        views = [view for view in all_views if view is not None]
-        return ListView(views) if views else None
-    if space.family not in _VIEWS:
-        raise SpaceError(f"no View holds batches of {space!r}; add its family to spaces/views.py")
-    return _VIEWS[space.family](
-        space, batch if getattr(space, "sparse", False) else _check_has_data(batch)
-    )
-
-
-_VIEWS: dict[str, Callable[[Any, Any], DataView]] = {
-    "vector": lambda space, x: DataView("bf", sparse.to_dense(x) if space.sparse else x),
-    "conv2d": lambda space, x: ImageView(space.layout, x),
-    "index": lambda space, x: ClassView("bt", x, space.max_labels),
-    "vector sequence": lambda space, x: SequenceView("bwc", x[None]),
-    "index sequence": lambda space, x: SequenceView("bwc", x[None], space.max_labels),
-}
-
-
-def _check_has_data(batch: Any) -> Any:
+def check_has_data(batch: Any) -> Any:
     """Return the batch; raise SpaceError if it has no data that a View could hold."""
     try:
         inspect_array(batch, "the batch")
@@ -156,23 +128,19 @@ def _batch_of_view(view: DataView) -> Any:
         )
     # Arrays of symbolic frameworks are converted by these; of others the memory is used.
     x = batch.input if isinstance(library_of(batch.input), ArrayNamespace) else batch.array
-    return _AS_BATCH[view.layout](x) if view.layout in _AS_BATCH else x
+    return _BATCHES_AND_BASES[view.layout][0](x) if view.layout in _BATCHES_AND_BASES else x
 
 
 def in_base_layout(view: DataView, batch: Any) -> Any:
     """Return a batch of a view's space in the layout of its base; inverts `base_as_batch`."""
-    return _AS_BASE[view.layout](batch) if view.layout in _AS_BASE else batch
+    return _BATCHES_AND_BASES[view.layout][1](batch) if view.layout in _BATCHES_AND_BASES else batch
 
 
-_AS_BATCH: dict[str, Callable[[Any], Any]] = {
-    "bwc": lambda x: x[0],
-    "b": lambda x: x[:, None],
-    "tb": lambda x: x.T,
-}
-_AS_BASE: dict[str, Callable[[Any], Any]] = {
-    "bwc": lambda x: x[None],
-    "b": lambda x: x[:, 0],
-    "tb": lambda x: x.T,
+# How a batch of a space is made of a base in a layout, and a base of a batch.
+_BATCHES_AND_BASES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "bwc": (lambda x: x[0], lambda x: x[None]),
+    "b": (lambda x: x[:, None], lambda x: x[:, 0]),
+    "tb": (lambda x: x.T, lambda x: x.T),
 }
 
 

@@ -23,71 +23,23 @@ if TYPE_CHECKING:
 class View(ABC):
     """A batch that is put in one layout, got in others, and whose gradients are summed."""
 
-    @abstractmethod
-    def forward_put(self, layout: Any, array: Any) -> None:
-        """Begin a batch."""
+    layout: Any  # of the base
+    input: Any  # the base
 
     @abstractmethod
-    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any:
-        """Return the batch in a layout and dtype."""
+    def forward_put(self, layout: Any, array: Any) -> None: ...
 
     @abstractmethod
-    def backward_put(self, layout: Any, grad: Any) -> None:
-        """Add a gradient of the batch."""
+    def forward_get(self, layout: Any = None, dtype: Any = None, device: Any = None) -> Any: ...
 
     @abstractmethod
-    def backward_get(self, layout: Any = None, dtype: Any = None) -> Any:
-        """Return the sum of all gradients."""
+    def backward_put(self, layout: Any, grad: Any) -> None: ...
 
     @abstractmethod
-    def index(self, indices: Any, out: Any = None) -> Self:
-        """Return a view of the samples at `indices`."""
+    def backward_get(self, layout: Any = None, dtype: Any = None) -> Any: ...
 
     @abstractmethod
-    def sub(self, start: Any, stop: Any, out: Any = None, copy: bool = True) -> Self:
-        """Return a view of the samples from `start` to before `stop`."""
-
-    @abstractmethod
-    def replace(self, layout: Any, array: Any) -> None:
-        """Replace the base by an array in another layout."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Drop plans, results and gradients, but not the base."""
-
-    @abstractmethod
-    def converter(self, layout: Any, dtype: Any = None) -> Any:
-        """Return the Converter from the base to a layout and dtype."""
-
-    @property
-    @abstractmethod
-    def batch(self) -> Any:
-        """The state of the current batch; ViewError if there is none."""
-
-    @property
-    @abstractmethod
-    def input(self) -> Any:
-        """The base."""
-
-    @property
-    @abstractmethod
-    def layout(self) -> Any:
-        """The base's layout."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> Any:
-        """The base's dtype."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> Any:
-        """The base's shape."""
-
-    @property
-    @abstractmethod
-    def device(self) -> Any:
-        """The device of the base."""
+    def sub(self, start: Any, stop: Any, out: Any = None, copy: bool = True) -> Self: ...
 
     @abstractmethod
     def __len__(self) -> int: ...
