@@ -70,7 +70,6 @@ class _Order:
     columns: int  # elements in a row of the drawing
 
     def rows(self) -> Iterator[Sequence[_Element]]:
-        """Yield the visible elements in rows."""
         shown = self.elements[: self.columns * _MAX_ROWS]
         return (shown[start : start + self.columns] for start in range(0, len(shown), self.columns))
 

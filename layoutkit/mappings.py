@@ -115,7 +115,6 @@ def _options_of(way: Converter | Collator) -> ConvertOptions:
 
 
 def _convert(way: Converter | Collator, column: Any) -> Any:
-    """Return a column that is converted or collated."""
     if isinstance(way, Collator):
         return way(column if way.windows.whole else list(column))
     return way(_as_array(column))

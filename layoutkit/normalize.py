@@ -184,8 +184,8 @@ def check_count(name: str, values: tuple[float, ...], axis: str, count: int | No
         needed = f"{count} value{'s' if count != 1 else ''}"
         hint = "; or is the layout another one, with channels first?" if axis == CHANNEL else ""
         raise ShapeError(
-            f"{name} has {len(values)} values and axis {axis} has size {count}; give {needed}, or "
-            f"one number{hint}"
+            f"{name} has {len(values)} values and axis {axis} has size {count}; "
+            f"give {needed}, or one number{hint}"
         )
 
 
@@ -253,8 +253,8 @@ def _nests(value: Any) -> bool:
 
 def _not_flat(name: str, value: Any) -> ShapeError:
     return ShapeError(
-        f"{name} is {shorten(repr(value), 60)}; give one number, or a flat list of one number "
-        "for each channel"
+        f"{name} is {shorten(repr(value), 60)}; give one number, "
+        "or a flat list of one number for each channel"
     )
 
 
@@ -517,8 +517,8 @@ def computed_dtype(source: DType, target: DType | None) -> DType:
     for dtype in (source, target):
         if dtype is not None and dtype_kind(dtype) not in "buif":
             raise DtypeError(
-                f"scale, mean, std and clip do not apply to dtype {dtype}; convert real numbers, "
-                "or omit them"
+                f"scale, mean, std and clip do not apply to dtype {dtype}; "
+                "convert real numbers, or omit them"
             )
     wide = is_wide(dtype_kind(source), source.itemsize)
     wide = wide or (target is not None and dtype_kind(target) == "f" and target.itemsize > 4)
@@ -531,7 +531,6 @@ def _is_several(constant: Constants) -> bool:
 
 
 def _in_order(constants: Any, order: Sequence[int]) -> Constants:
-    """Return the constants for channels in another order."""
     if isinstance(constants, Traced):
         return Traced("a constant", constants.value[np.array(order)])
     if len(constants) != len(order):  # `check_count` raises, when the number of channels is known

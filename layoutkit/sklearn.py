@@ -243,7 +243,6 @@ def _column(X: Any) -> list[Any] | None:  # noqa: N803
 
 
 def _items(X: Any) -> list[Any]:  # noqa: N803
-    """Return the samples of X."""
     column = _column(X)
     return [*X] if column is None else column
 

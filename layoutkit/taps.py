@@ -98,7 +98,6 @@ def _requests_of(
 
 
 def _table_bytes(request: Array) -> int:
-    """Return the size of the tap table of a request."""
     return int(8 * t.HEAD + request[t.T_COUNT] * (8 * t.POSITION + request[t.T_PITCH]))
 
 

@@ -246,8 +246,8 @@ def _check_alike(samples: Sequence[Any]) -> None:
             )
         if sample.dtype != first.dtype:
             raise DtypeError(
-                f"sample {i} has dtype {sample.dtype}, but sample 0 has {first.dtype}; give all "
-                "one dtype"
+                f"sample {i} has dtype {sample.dtype}, "
+                f"but sample 0 has {first.dtype}; give all one dtype"
             )
 
 
@@ -359,7 +359,6 @@ class Feed:
         return join_items(batch, items)
 
     def _find_key(self, items: dict[Any, Any]) -> Any:
-        """Return the key of the item to convert."""
         if self.key is not None:
             if self.key not in items:
                 names = ", ".join(map(repr, items))

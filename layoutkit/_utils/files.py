@@ -107,7 +107,6 @@ class _NewFile:
     is_first: bool = False
 
     def flush(self) -> None:
-        """Write the file to the disk."""
         with name_in_errors(self.path, replace=True):
             _keep_mode(self.file, self.path)
             self.file.flush()

@@ -147,7 +147,6 @@ class NumpyAdapter(Adapter):
     """The adapter of subclasses of ndarray, and of NumPy arrays in sums or copied to a GPU."""
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
-        """Return x as a base-class ndarray."""
         return as_numpy(x, arg_name)
 
     def from_numpy(self, array: Array, like: Any) -> Any:

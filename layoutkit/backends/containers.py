@@ -58,11 +58,9 @@ class Container(Adapter):
         return array.shape, array.dtype
 
     def from_numpy(self, array: Array, like: Any) -> Any:
-        """Return the NumPy array."""
         return array
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
-        """Return the NumPy array."""
         return array
 
     def target(self, out: Any) -> Array:
@@ -110,24 +108,19 @@ class ListAdapter(Container):
         return isinstance(x, list | tuple) and bool(x) and self._is_array(x[0])
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
-        """Return the arrays stacked in new memory."""
         arrays = [self._read_item(item, f"item {n} of {arg_name}") for n, item in enumerate(x)]
         return stack_arrays(arrays, arg_name)
 
     def from_numpy(self, array: Array, like: Any) -> Any:
-        """Return the result as an array of the library of the first item."""
         return self._adapter_of(like[0]).from_numpy(array, like[0])
 
     def narrowed(self, converter: Converter, x: Any) -> Converter:
-        """Return the Converter to the dtype that the library of the first item has."""
         return self._adapter_of(x[0]).narrowed(converter, x[0])
 
     def unchanged_result(self, x: Any, array: Array) -> Any:
-        """Return the stacked array as an array of the library of the first item."""
         return self.from_numpy(array, x)
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True if the items' library stacks them: traced, with a gradient, or on a GPU."""
         if not self.holds(x) or not isinstance(library := library_of(x[0]), ArrayNamespace):
             return False
         adapter = self._adapter_of(x[0])
@@ -138,11 +131,9 @@ class ListAdapter(Container):
         return any(self._adapter_of(y).is_recorded(y) for y in others if library_of(y) is library)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
-        """Return the conversion of the array stacked by the library of the items."""
         return converter(self.stack(x), out)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """Return the sum, with lists stacked by the library of their items."""
         return accumulator([self.stack(p) if self.is_recorded(p) else p for p in parts], out)
 
     def stack(self, x: Sequence[Any]) -> Any:

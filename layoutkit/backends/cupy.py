@@ -153,7 +153,6 @@ class CudaAdapter(Adapter):
         return owner
 
     def unchanged_result(self, x: Any, array: Any) -> Any:
-        """Return the result if it is `array`, the owner that `device_array` returned for `x`."""
         return self.export(array, x)
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
@@ -202,7 +201,6 @@ class CudaAdapter(Adapter):
                 streams.wait_for(other, stream, ordinal, name)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x unfolded and padded to a larger shape."""
         array = self.device_array(x, "x")
         sizes = padding.fill.shape
         result = self.empty(padding.full, array.dtype, array.ordinal).owner
@@ -237,12 +235,10 @@ class CudaAdapter(Adapter):
     # -- in and out ------------------------------------------------------------------------
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
-        """Return shape and dtype, the latter as NumPy's."""
         array = self.device_array(x, arg_name)
         return array.shape, array.dtype
 
     def device(self, x: Any, arg_name: str) -> str:
-        """Return the name of the device of an array."""
         return self.device_array(x, arg_name).device
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
@@ -252,7 +248,6 @@ class CudaAdapter(Adapter):
         )
 
     def take(self, x: Any, axis: int, positions: Array) -> Any:
-        """Return copies of the samples at validated positions, made by the library."""
         with runtime().on(self.device_array(x, "x").ordinal):
             return x[(slice(None),) * axis + (positions,)]
 
@@ -267,8 +262,8 @@ class CudaAdapter(Adapter):
             check_same_device(first, name, CPU, f"out, a {type_name(out)},")
         if type(adapter) is not type(self):
             raise ArgumentError(
-                f"out is a {type_name(out)}, but the result is an array of {self.name}; give "
-                "such an array"
+                f"out is a {type_name(out)}, but the result is "
+                f"an array of {self.name}; give such an array"
             )
         target = self.output_array(out)
         check_same_device(first, name, target.device, "out")
@@ -334,11 +329,9 @@ class ForeignAdapter(CudaAdapter):
         streams.keep_alive_until_done(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x padded, as an array of its library if that can import the result."""
         return self.export(super().padded(x, padding), x)
 
     def export(self, owner: Any, like: Any) -> Any:
-        """Return a result as an array of the caller's library, if that can import it."""
         return (
             export_on_stream(owner, like.__array_namespace__().from_dlpack)
             if _accepts_results(like)

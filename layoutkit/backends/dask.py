@@ -109,7 +109,6 @@ class Dask(Adapter):
         return _dask().take(x, positions, axis=axis)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x unfolded and padded, in one chunk along each padded axis."""
         da = _dask()
         regions = zip(padding.window, padding.full, strict=True)
         widths = [(region.start, size - region.stop) for region, size in regions]
@@ -126,7 +125,6 @@ class Dask(Adapter):
         return True
 
     def plan(self, converter: Converter, x: Any) -> Plan:
-        """Return the plan of the array, with the chunks and tasks of its graph."""
         plan = converter.plan(converter.spec_of(x))
         token = _rechunk_log.set([])
         try:
@@ -137,7 +135,6 @@ class Dask(Adapter):
         return ChunkedPlan.of(plan, (x.chunks, graph.chunks), _count_tasks(graph, x), moved)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
-        """Return the lazy conversion of every chunk."""
         _refuse(out)
         if converter.targets_gpu:
             raise ArgumentError("x is a dask array; omit device=, and convert in its workers")
@@ -256,7 +253,6 @@ def _with_chunks(
 
 
 def _count_tasks(result: Any, x: Any) -> int:
-    """Return the number of tasks in the layers that `result` has and x does not have."""
     layers = result.dask.layers
     return sum(len(layers[name]) for name in layers.keys() - x.dask.layers)
 

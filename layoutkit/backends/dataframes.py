@@ -58,7 +58,6 @@ class Pandas(Container):
         return values
 
     def _arrow(self, values: Any, arg_name: str) -> Any:
-        """Return the values of a column backed by Arrow."""
         adapter = adapter_for(values)
         return values if adapter is None else adapter.to_numpy(values, arg_name)
 

@@ -24,8 +24,7 @@ class ArrayInfo(Protocol):
     """The attributes of an array that a view reads."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape."""
+    def shape(self) -> tuple[int, ...]: ...
 
     @property
     def dtype(self) -> DType:

@@ -31,7 +31,6 @@ class ItemColumns(NamedTuple):
 
     @property
     def collated(self) -> list[Any]:
-        """The items that are collated."""
         return self.columns[self.key]
 
     def joined(self, batch: Any, stack: Callable[[list[Any]], Any]) -> Any:
@@ -57,8 +56,8 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
         if not candidates:
             kinds = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
             raise ArgumentError(
-                f"a sample has no item of rank {layout.ndim}, as {layout} needs: {kinds}; name the "
-                "item with key="
+                f"a sample has no item of rank {layout.ndim}, "
+                f"as {layout} needs: {kinds}; name the item with key="
             )
         key = candidates[0]
     if key not in items:

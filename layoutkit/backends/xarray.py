@@ -40,17 +40,14 @@ class Xarray(Container):
         return x.to_numpy()
 
     def memory(self, out: Any) -> Array:
-        """Return the memory of a DataArray that holds a NumPy array."""
         if not isinstance(out.data, np.ndarray):
             raise ArgumentError(f"out holds a {type_name(out.data)}, not a NumPy array; omit out=")
         return as_numpy(out.data, "out")
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
-        """Return a view of x with its axes permuted."""
         return x.transpose(*(x.dims[axis] for axis in order), transpose_coords=False)
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True for a DataArray, whose dims and coords the result keeps."""
         return container_for(x) is not None
 
     def has_gradient(self, x: Any) -> bool:
@@ -58,11 +55,9 @@ class Xarray(Container):
         return False
 
     def plan(self, converter: Converter, x: Any) -> Plan | None:
-        """Return the plan of the array inside."""
         return converter.plan(_inside(_ordered(x, converter.options.pattern.completed(x.ndim))))
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
-        """Return the conversion of the array inside, with dims and coords."""
         _refuse_chunks(x, "x", allow_lazy=True)
         pattern = converter.options.pattern.completed(x.ndim)
         x = _ordered(x, pattern)
@@ -74,7 +69,6 @@ class Xarray(Container):
         return _named(x, result, pattern.source, pattern.target, picks)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """Return the sum of the arrays inside, with the dims and coords of the first."""
         patterns = [converter.options.pattern for converter in accumulator.converters()]
         pairs = list(zip(parts, patterns, strict=True))
         ordered = [

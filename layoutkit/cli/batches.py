@@ -51,7 +51,6 @@ class StageTimes:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - start
 
     def add(self, batch: Batch) -> None:
-        """Count a batch."""
         self.batches += 1
         self.records += batch.count
 

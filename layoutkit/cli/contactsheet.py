@@ -78,7 +78,6 @@ def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Ima
 
 
 def _cell(height: int, width: int) -> tuple[int, int]:
-    """Return the width and height of an image on the sheet."""
     longer = max(height, width)
     if longer <= _SIDE:
         factor = _SIDE // longer

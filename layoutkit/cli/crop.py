@@ -38,9 +38,9 @@ class Crop:
         if any(margin < offset for margin, offset in zip(margins, offsets, strict=True)):
             position = "" if self.offset is None else f" at {offsets[0]},{offsets[1]}"
             raise ShapeError(
-                f"--crop {self.size[0]}x{self.size[1]}{position} reaches beyond an image of "
-                f"{height}x{width} (height x width); give a smaller window, or --resize images "
-                "before"
+                f"--crop {self.size[0]}x{self.size[1]}{position} reaches "
+                f"beyond an image of {height}x{width} (height x width); "
+                "give a smaller window, or --resize images before"
             )
         if self.seed is not None:
             draw = np.random.default_rng([self.seed, number])

@@ -136,7 +136,6 @@ class ImageBatch:
         return np.dtype(np.uint8)
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """Return the decoded images `start:stop`, or all images if `axis` is None."""
         indices = range(len(self.paths)) if axis is None else range(start, stop)
         batch = buffers.empty((len(indices), *self.shape[1:]), np.uint8)
         # Decoders release the GIL, so threads decode in parallel.
@@ -145,7 +144,6 @@ class ImageBatch:
         return batch
 
     def decode(self, index: int) -> NDArray[Any]:
-        """Return the pixels of one image."""
         path = self.paths[index]
         pixels = read(path) if self.decoder is None else self.decoder(path)
         if self.crop is not None:
@@ -423,12 +421,10 @@ class LoadedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the array."""
         return self.array.dtype
 
     def read(self, axis: int | None, start: int, stop: int) -> Array:
@@ -448,12 +444,10 @@ class ZarrSource:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
         return tuple(self.array.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the array."""
         dtype: np.dtype[Any] = self.array.dtype
         return dtype
 

@@ -112,7 +112,6 @@ class NpyFile:
         return wide[:, : stop - start]
 
     def _read_slab(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
-        """Read the runs of a slab."""
         outer, length, inner = self._run_layout(axis)
         item = self.dtype.itemsize
         slab = buffers.empty((outer, stop - start, inner), self.dtype)
@@ -132,7 +131,6 @@ class NpyFile:
             raise self._truncated_error() from error
 
     def _read_windows(self, rows: NDArray[Any], length: int, start: int) -> None:
-        """Read the bytes from `start` on of every row of `length` bytes."""
         outer, count = rows.shape
         if count == length:
             self._read_into(rows.reshape(-1), 0)
@@ -145,7 +143,6 @@ class NpyFile:
             rows[first : first + height] = rows_read[:, start : start + count]
 
     def _read_into(self, target: NDArray[Any], position: int) -> None:
-        """Read bytes of the array, from `position` on, into `target`."""
         self.file.seek(self.offset + position)
         rest = target.data
         while rest:  # one system call reads at most about 2 GiB

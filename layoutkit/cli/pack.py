@@ -157,7 +157,6 @@ class _OutputPart:
         self.written = path if request.list_only else target
 
     def add(self, image: ImageEntry, number: int, payload: bytes) -> None:
-        """Append an image."""
         labels = [*map(float, image.labels)]
         if self._records is not None:
             label = labels[0] if len(labels) == 1 else labels
@@ -222,7 +221,6 @@ def _omit_unlistable(images: Sequence[ImageEntry], request: PackRequest) -> list
 
 
 def _listed_path(path: Path, folder: Path) -> str:
-    """Return the path of an image in a `.lst` in a folder."""
     return os.path.relpath(resolve_links(path), folder)
 
 
@@ -260,7 +258,6 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
 
 
 def _entries_from_list(source: str, root: Path) -> list[ImageEntry]:
-    """Return the images of a `.lst`, whose paths are relative to `root`."""
     lines = read_image_list(source)
     values = np.split(lines.values, np.cumsum(lines.widths)[:-1]) if len(lines.widths) else []
     rows = zip(lines.paths, values, lines.ids.tolist(), strict=True)
@@ -357,7 +354,6 @@ def write_index(path: Path) -> None:
 
 
 def _damage_error(file: RangeFile, offset: int) -> DataError:
-    """Return the error for a damaged record at `offset`."""
     try:
         end = offset + record_span(file, offset)
     except FrameError as error:

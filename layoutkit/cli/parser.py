@@ -50,8 +50,8 @@ def pattern(text: str) -> str:
     if text.endswith("-"):
         message = (
             f'{text!r} is half of a pattern: the shell reads ">" as a redirection, and has created '
-            "a file named after the rest; write the pattern in quotes, such as 'bhwc->bchw', and "
-            "remove that file"
+            "a file named after the rest; write the pattern in quotes, "
+            "such as 'bhwc->bchw', and remove that file"
         )
         raise ArgumentTypeError(message)
     return text
@@ -225,8 +225,8 @@ _EXAMPLES = {
     "index": ["index train.rec"],
     "explain": [
         "explain 'bhwc->bchw'",
-        "explain 'bhwc->bchw' --shape 64,224,224,3 --from-dtype uint8 --dtype float32 "
-        "--scale 1/255",
+        "explain 'bhwc->bchw' --shape 64,224,224,3 "
+        "--from-dtype uint8 --dtype float32 --scale 1/255",
     ],
     "bench": ["bench --quick", "bench --json results.json --plot results.png"],
     "watch": ["watch train.py --epochs 1", "watch --html copies.html train.py"],
@@ -291,8 +291,8 @@ def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[
     missing = ("SRC", "DST", "PATTERN")[len(words) :]
     if missing:
         raise ArgumentError(
-            f"the following arguments are required: {', '.join(missing)}; see layoutkit convert "
-            "--help"
+            "the following arguments are required: "
+            f"{', '.join(missing)}; see layoutkit convert --help"
         )
     *arguments.src, arguments.dst, arguments.pattern = words
     if "->" not in words[-1] and any("->" in word for word in words):

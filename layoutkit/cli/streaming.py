@@ -122,8 +122,8 @@ def check_sign(source: DType, result: DType, fix: str) -> None:
         and not can_cast(source, result, "safe")
     ):
         raise DtypeError(
-            f"{source} to {result} would make values above {integer_bounds(result)[1]} negative; "
-            f"{fix}"
+            f"{source} to {result} would make values above "
+            f"{integer_bounds(result)[1]} negative; {fix}"
         )
 
 
@@ -314,8 +314,8 @@ def apply_windows(
     if (crop is not None and axis_names[0] is None) or axis_names[1] is None:
         option, axes = ("--flip", "w") if crop is None else ("--crop", "h and w")
         raise ArgumentError(
-            f"{option}: the left side of {pattern.text} has no separate axes {axes}; name them, "
-            "as in bhwc->bchw"
+            f"{option}: the left side of {pattern.text} has no "
+            f"separate axes {axes}; name them, as in bhwc->bchw"
         )
     if len(names) != len(source.shape):
         return source  # the conversion raises an error for this rank
@@ -373,7 +373,6 @@ class _WindowedSource:
         return tuple(window)
 
     def _crop_each_image(self, crop: Crop, first: int, slab: Array) -> Array:
-        """Return the windows of the images of a slab, each with an offset of its own."""
         batch = self._batch or 0
         shape = list(slab.shape)
         shape[self._height], shape[self._width] = crop.size

@@ -90,8 +90,8 @@ def find_columns(
         number = texts.count(name)
         if not number or (number > 1 and name not in labels):
             raise DataError(
-                f"{source} has {number or 'no'} column{'s' * (number > 1)} {name!r}, but it needs "
-                f"one; {shown}"
+                f"{source} has {number or 'no'} column{'s' * (number > 1)} "
+                f"{name!r}, but it needs one; {shown}"
             )
     places = [place for place, name in enumerate(texts) if name in labels]
     return Columns(texts.index(image), tuple(places))

@@ -157,8 +157,8 @@ def _resize_options(how: str, short_side: int | None, center: str) -> ResizeOpti
         )
     if short_side is not None and how != "cover":
         raise ArgumentError(
-            f"short_side={short_side!r} and how={how!r} both say how the image is scaled; remove "
-            "one"
+            f"short_side={short_side!r} and how={how!r} "
+            "both say how the image is scaled; remove one"
         )
     fit_mode = "stretch" if short_side is not None else how
     options = parse_resize("bilinear", True, fit_mode, short_side, None)
@@ -278,8 +278,8 @@ def as_size(size: Sequence[int], name: str = "size") -> tuple[int, int]:
     sides = [as_int(side) or 0 for side in size] if has_sides else []
     if len(sides) != 2 or min(sides) < 1 or max(sides) > MAX_SIDE:
         raise ShapeError(
-            f"{name} is {size!r}; it must be (height, width), each at least 1 and at most "
-            f"{MAX_SIDE}"
+            f"{name} is {size!r}; it must be (height, "
+            f"width), each at least 1 and at most {MAX_SIDE}"
         )
     return sides[0], sides[1]
 

@@ -108,7 +108,6 @@ class Layout(UncachedState):
 
 
 def _without_repeats(names: Sequence[str]) -> list[str]:
-    """Return the names with one `...` for all axes that it stands for."""
     return [name for i, name in enumerate(names) if name != "..." or "..." not in names[:i]]
 
 
@@ -283,7 +282,6 @@ class _SideParser:
         return Layout(tuple(groups), tuple(names.items()))
 
     def parse_axis(self, pos: int) -> tuple[str, int]:
-        """Return the axis at a position, and the position after it."""
         special = self.special(pos)
         if special == "":
             return self.parse_named(pos)
@@ -340,12 +338,10 @@ class _SideParser:
         return letters if letters not in ("", DOTS) else letters + self.next_one(), pos + 1
 
     def skip_blanks(self, pos: int) -> int:
-        """Return the first position from `pos` on that is not a blank."""
         match = _BLANKS.match(self.text, pos, self.end)
         return pos if match is None else match.end()
 
     def duplicate_axis(self, pos: int, name: str) -> PatternError:
-        """Return the error for an axis that occurs twice."""
         fix = "every axis of a layout has its own " + ("name" if self.in_names else "letter")
         if not self.in_names and re.search(r"[a-zA-Z_]\w+", self.text):
             fix += (

@@ -136,10 +136,10 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
         if name not in (*there, _ONE) and sizes.setdefault(name, 1) != 1:
             call = f'einops.repeat(x, "{source.to_text()} -> {target.to_text()}", '
             raise ShapeError(
-                f"axis {name} is only on the right, and with {name}={sizes[name]} data "
-                f"would have to be invented; an added axis has size 1, so omit {name}=; "
-                f"{call}{name}={sizes[name]}) repeats it, and a fold on the left, as in (hp), "
-                "divides an axis"
+                f"axis {name} is only on the right, "
+                f"and with {name}={sizes[name]} data would have to be invented; "
+                f"an added axis has size 1, so omit {name}=; {call}{name}={sizes[name]}) "
+                "repeats it, and a fold on the left, as in (hp), divides an axis"
             )
 
 
@@ -172,8 +172,8 @@ def _check_dropped(source: Layout, target: Layout, sizes: dict[str, int]) -> Non
                 )
             call = f'einops.reduce(x, "{source.to_text()} -> {target.to_text()}", "mean")'
             raise ShapeError(
-                f"{fact}; only an axis of size 1 can be dropped: add {name} to {target}; {call} "
-                "averages over it"
+                f"{fact}; only an axis of size 1 can be dropped: "
+                f"add {name} to {target}; {call} averages over it"
             )
 
 
@@ -403,7 +403,6 @@ def check_rank(layout: Layout, shape: tuple[int, ...] | int) -> None:
 
 
 def _rank_fact(layout: Layout, ndim: int, label: str = "the array") -> str:
-    """Return the message for an array whose rank does not fit a layout."""
     least = "at least " if layout.has_ellipsis else ""
     axes = ", ".join((" " if layout.names else "").join(names) for names in layout.named)
     blanks = ""

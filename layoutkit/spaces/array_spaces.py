@@ -92,7 +92,6 @@ class VectorSpace(ArraySpace):
         return ""
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """Validate the matrix, dense or sparse as the space is, and return it."""
         if not self.sparse:
             return super().arrays_in(batch)
         if not sparse.is_sparse(batch):
@@ -350,14 +349,12 @@ class SequenceSpace(ArraySpace):
         return Axis("time", None), Axis("dim", self.dim)
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """Validate the sequence and return it as a batch of size 1."""
         return [leaf._replace(size=1, is_sequence=True) for leaf in super().arrays_in(batch)]
 
     def _origin_batch(self, n: int, dtype: Any) -> Any:
         raise self._unknown_error("origin")
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """Return a sequence of length 1."""
         return super().symbolic_batch(1, dtype, library)
 
     def _unknown_error(self, quantity: str) -> SpaceError:
@@ -426,7 +423,6 @@ class NullSpace(Space):
         pass  # there is no data to view
 
     def get_total_dimension(self) -> int:
-        """Return zero."""
         return 0
 
     def get_origin(self) -> None:
@@ -446,5 +442,4 @@ class NullSpace(Space):
         return None
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> None:
-        """Return None."""
         return

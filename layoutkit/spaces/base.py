@@ -191,11 +191,9 @@ class Space(UncachedState):
     # -- implemented by subclasses ---------------------------------------------------------
 
     def _make_view(self, batch: Any) -> View | None:
-        """Return a View with a reference to a validated batch."""
         raise SpaceError(f"no View holds batches of {self!r}; define its _make_view")
 
     def _validated_leaves(self, batch: Any) -> list[Leaf]:
-        """Validate a batch and return its arrays."""
         leaves = self.arrays_in(batch)
         if len(leaves) > 1:
             common_library(leaves)
@@ -264,7 +262,6 @@ class ArraySpace(Space):
         return self._field_values() == other._field_values()
 
     def _field_values(self) -> list[Any]:
-        """Return the values of the fields, in order."""
         return list(map(vars(self).__getitem__, self.__match_args__))
 
     @property
@@ -287,13 +284,11 @@ class ArraySpace(Space):
         object.__setattr__(self, "dtype", dtype)
 
     def _repr_text(self, *fields: str) -> str:
-        """Return the repr with the given fields and the dtype."""
         arguments = [f"{name}={getattr(self, name)!r}" for name in fields]
         arguments.append(f"dtype={dtype_text(self.dtype)}")
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def get_total_dimension(self) -> int:
-        """Return the product of all sizes but the batch's."""
         return prod(self._batch_axis_and_sizes[1])
 
     def get_origin(self) -> Any:
@@ -311,7 +306,6 @@ class ArraySpace(Space):
         return sizes[:axis] + n + sizes[axis:]
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """Validate the shape and dtype of the array and return it."""
         # Fast path: a plain NumPy array takes a microsecond.
         library = NUMPY if type(batch) is np.ndarray else check_library(self, batch)
         shape = library.shape(batch)
@@ -325,7 +319,6 @@ class ArraySpace(Space):
 
     @cached_property
     def _batch_axis_and_sizes(self) -> tuple[int, tuple[int, ...]]:
-        """The index of the batch axis, and the sizes of the other axes."""
         sizes = [axis.size for axis in self._axes]
         return sizes.index(None), tuple(size for size in sizes if size is not None)
 

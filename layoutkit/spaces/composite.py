@@ -56,15 +56,12 @@ class CompositeSpace(Space):
         return tuple(space.dtype for space in self.components)
 
     def get_total_dimension(self) -> int:
-        """Return the sum over all components."""
         return sum(map_indexed(lambda space: space.get_total_dimension(), self.components))
 
     def get_origin(self) -> Any:
-        """Return the origins of the components, nested like the space."""
         return map_indexed(lambda space: space.get_origin(), self.components)
 
     def with_dtype(self, dtype: Any) -> CompositeSpace:
-        """Return this space with one dtype for all components, or a tuple of dtypes."""
         columns = self.components, self._component_dtypes(dtype)
         return CompositeSpace(
             map_indexed(lambda space, part_dtype: space.with_dtype(part_dtype), *columns)
@@ -88,7 +85,6 @@ class CompositeSpace(Space):
         return chosen[0] if len(chosen) == 1 else chosen
 
     def arrays_in(self, batch: Any) -> list[Leaf]:
-        """Validate the arrays of all components and return them with their paths."""
         parts = map_indexed(
             lambda space, part: space.arrays_in(part), self.components, self._parts(batch)
         )
@@ -119,14 +115,12 @@ class CompositeSpace(Space):
         )
 
     def symbolic_batch(self, n: int, dtype: Any, library: Any) -> Any:
-        """Return a tuple with a symbolic batch of each component."""
         columns = self.components, self._component_dtypes(dtype)
         return map_indexed(
             lambda space, part_dtype: space.symbolic_batch(n, part_dtype, library), *columns
         )
 
     def _component_dtypes(self, dtype: Any) -> tuple[Any, ...]:
-        """Return one dtype for each component, from a single dtype or a tuple of dtypes."""
         if not isinstance(dtype, tuple):
             return (dtype,) * len(self.components)
         if len(dtype) != len(self.components):

@@ -105,7 +105,6 @@ class Rearrange(ArrayConversion):
         self._sizes = sizes
 
     def batch_size(self, x: Any) -> int:
-        """Return the size of axis b."""
         return int(x.shape[self._pattern.source.groups.index("b")])
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
@@ -149,7 +148,6 @@ class ToDense(ArrayConversion):
         self._conversion = conversion
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
-        """Make the matrix dense, then convert."""
         return self._conversion.run(sparse.to_dense(x), library, out)
 
 
@@ -167,7 +165,6 @@ class ToSparse(ArrayConversion):
         sparse.check_sparse_dtype(self.result_dtype(x, library))
 
     def run(self, x: Any, library: Library, out: Any = None) -> Any:
-        """Convert, then drop the zeros."""
         if sparse.is_sparse(x):
             return sparse.cast_csr(x, self.dtype, self.casting)
         return sparse.to_csr(self._conversion.run(x, library))
@@ -516,7 +513,6 @@ def _vector_width(space: Any) -> int:
 
 
 def _vector_space_for(vector: Any, leaf: Any) -> Any:
-    """Return the VectorSpace of the columns that hold a leaf."""
     return type(vector)(leaf.get_total_dimension(), vector.sparse, vector.dtype)
 
 

@@ -222,7 +222,6 @@ class DataSpecsMapping:
                 )
 
     def _flat_values(self, flat: Any) -> tuple[Any, ...]:
-        """Return a tuple with one value for each unique pair."""
         count = self.n_unique_specs
         if isinstance(flat, CompositeSpace):
             flat = flat.components
@@ -261,8 +260,8 @@ def _components_of(value: Any, count: int) -> tuple[Any, ...]:
 def _check_single(value: Any) -> None:
     if isinstance(value, list | tuple | CompositeSpace) or _is_nothing(value):
         raise SpaceError(
-            f"the specs have a single space here, but the value is {describe(value)}; nest it "
-            "like the specs"
+            "the specs have a single space here, "
+            f"but the value is {describe(value)}; nest it like the specs"
         )
 
 

@@ -61,8 +61,8 @@ def _check_compressed(matrix: Any) -> None:
     if len(indices) != len(matrix.data) or starts[-1] > len(indices):
         raise _broken_error(
             matrix,
-            f"indptr ends at {starts[-1]}, with {len(indices)} indices and {len(matrix.data)} "
-            "elements",
+            f"indptr ends at {starts[-1]}, with {len(indices)} "
+            f"indices and {len(matrix.data)} elements",
         )
     _check_range(matrix, "indices", indices[: starts[-1]], minor)
 

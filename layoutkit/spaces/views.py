@@ -238,7 +238,6 @@ def _converts_by_component(space: Any, view: Any) -> bool:
 
 
 def _component_spaces(composite: Any, view: ListView) -> tuple[Any, ...]:
-    """Return the spaces of a composite for the components of a ListView, with equal nesting."""
     parts = [part for part in composite.components if not _is_null(part)]
     if len(parts) != len(view.components):
         raise SpaceError(
@@ -251,8 +250,8 @@ def _component_spaces(composite: Any, view: ListView) -> tuple[Any, ...]:
 def _check_component(part: Any, view: Any) -> Any:
     if (part.family == "composite") != isinstance(view, ListView):
         raise SpaceError(
-            f"{part!r} does not match a {type(view).__name__}; pass a composite with the nesting "
-            "of the views"
+            f"{part!r} does not match a {type(view).__name__}; "
+            "pass a composite with the nesting of the views"
         )
     return _component_spaces(part, view) if part.family == "composite" else part
 

@@ -67,8 +67,8 @@ def max_url_bytes() -> int:
 def _number_of_threads(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_THREADS:
         raise ArgumentError(
-            f"{THREADS}: {text!r} is not a number of threads; give a whole number from 1 to "
-            f"{MAX_THREADS}"
+            f"{THREADS}: {text!r} is not a number of threads; "
+            f"give a whole number from 1 to {MAX_THREADS}"
         )
     return int(text)
 
@@ -174,8 +174,8 @@ def set_num_threads(n: int) -> None:
     count = as_int(n)
     if count is None or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(
-            f"set_num_threads: {n!r} is not a number of threads; give a whole number from 1 to "
-            f"{MAX_THREADS}"
+            f"set_num_threads: {n!r} is not a number of threads; "
+            f"give a whole number from 1 to {MAX_THREADS}"
         )
     chosen_threads = count
 

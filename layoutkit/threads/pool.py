@@ -226,11 +226,9 @@ def _controller(base: Any) -> Any:
         check_symbols = ("LLVMPY_GetHostCPUName",)
 
         def get_num_threads(self) -> int:
-            """Return the number of threads of a conversion."""
             return get_num_threads()
 
         def set_num_threads(self, num_threads: int) -> None:
-            """Set the number of threads of conversions."""
             set_num_threads(num_threads)
 
         def get_version(self) -> str | None:

@@ -203,8 +203,8 @@ class ListView(View):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         raise ViewError(
-            "a ListView holds several arrays, not one; use view.input, or np.asarray of one of "
-            "view.components"
+            "a ListView holds several arrays, not one; "
+            "use view.input, or np.asarray of one of view.components"
         )
 
     # -- implementation: operations on the flat list of leaves -------------------------------
@@ -224,7 +224,6 @@ class ListView(View):
         return unflatten(self._nest, values)
 
     def _broadcast(self, value: Any, arg_name: str) -> list[Any]:
-        """Return one value for each leaf, from one value for all or from a nest."""
         return match_structure(self._nest, value, arg_name, shared=True)
 
     def _layouts_and_dtypes(self, layout: Any, dtype: Any) -> tuple[list[Any], list[Any]]:
@@ -247,8 +246,8 @@ class ListView(View):
     def _check_lengths(counts: Sequence[int], arg_name: str) -> None:
         if len(set(counts)) > 1:
             raise ShapeError(
-                f"the {arg_name} have {', '.join(map(str, counts))} samples; give all the same "
-                "number"
+                f"the {arg_name} have {', '.join(map(str, counts))} samples; "
+                "give all the same number"
             )
 
     def check_out(self, out: Any) -> None:

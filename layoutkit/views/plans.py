@@ -264,7 +264,6 @@ class ConversionCache:
         )
 
     def _default(self, formula: Normalization | None) -> DType:
-        """Return the default dtype of a conversion."""
         if (
             formula is None
             or dtype_kind(self.native) not in "bui"

@@ -125,11 +125,9 @@ class Jax(ArrayNamespace):
         return ffi.KernelPrimitive(self)
 
     def is_tracer(self, x: Any) -> bool:
-        """Return True if x is traced."""
         return isinstance(x, self.jax.core.Tracer)
 
     def dtype(self, x: Any) -> DType:
-        """Return the dtype, as NumPy's."""
         return as_dtype(x.dtype)
 
     def check(self, dtype: DType) -> None:
@@ -142,23 +140,18 @@ class Jax(ArrayNamespace):
         return x.astype(self.width(dtype))
 
     def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Return a ShapeDtypeStruct."""
         return self.jax.ShapeDtypeStruct(shape, self.width(dtype))
 
     def order(self, x: Any, order: Sequence[int]) -> Any:
-        """Return x with its axes permuted."""
         return self.xp.transpose(x, order)
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """Return matrices concatenated along their columns."""
         return self.xp.concatenate(parts, axis=1)
 
     def one_hot(self, labels: Any, count: int) -> Any:
-        """Return a bool for every label and class: True if the label is that class."""
         return self.to(labels, np.dtype(np.int64))[..., None] == self.xp.arange(count)
 
     def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
-        """Return `function(batch, self)`, or its abstract result for ShapeDtypeStructs."""
         abstract = self.jax.ShapeDtypeStruct
         if any(isinstance(leaf, abstract) for leaf in self.jax.tree.leaves(batch)):
             return self.jax.eval_shape(lambda traced: function(traced, self), batch)
@@ -172,7 +165,6 @@ class Jax(ArrayNamespace):
         return self.xp.where(x < 0, wrapped, self.to(x, dtype))
 
     def constant(self, values: Array, like: Any) -> Any:
-        """Return values in the dtype that the settings of JAX allow."""
         return values.astype(self.width(values.dtype))
 
     def width(self, dtype: DType) -> DType:
@@ -225,8 +217,8 @@ class JaxMixin:
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:
         """Raise ArgumentError: XLA chooses the memory layout."""
         raise ArgumentError(
-            "memory= sets the memory layout of a result, which XLA chooses for arrays of jax; omit "
-            "memory="
+            "memory= sets the memory layout of a result, "
+            "which XLA chooses for arrays of jax; omit memory="
         )
 
     def target(self, out: Any) -> Any:
@@ -293,7 +285,6 @@ class TracedAdapter(JaxMixin, Adapter):
     is_traced = pads_input = True
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x unfolded and padded to a larger shape."""
         xp = self.namespace.xp
         result = xp.broadcast_to(xp.asarray(padding.fill), padding.full)
         return result.at[padding.window].set(xp.reshape(x, padding.sizes))
@@ -301,16 +292,14 @@ class TracedAdapter(JaxMixin, Adapter):
     def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Raise ArgumentError: a traced array has no memory."""
         raise ArgumentError(
-            f"{arg_name} is traced by jax and holds no data yet; call this outside jax.jit and "
-            "jax.grad"
+            f"{arg_name} is traced by jax and holds no data yet; "
+            "call this outside jax.jit and jax.grad"
         )
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True if x is a tracer."""
         return self.namespace.is_tracer(x)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """Return the sum from left to right, computed in the accumulation dtype."""
         if out is not None:
             raise _immutable()
         facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
@@ -335,7 +324,6 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
     name = "jax"
 
     def device_array(self, x: Any, arg_name: str) -> DeviceArray:
-        """Return the address, strides and dtype of an array."""
         devices = x.devices()
         if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
             names = ", ".join(sorted(map(str, devices)))
@@ -356,7 +344,6 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
         raise _immutable()
 
     def export(self, owner: Any, like: Any) -> Any:
-        """Return a result as a JAX array."""
         return export_on_stream(owner, self.namespace.jax.dlpack.from_dlpack)
 
 

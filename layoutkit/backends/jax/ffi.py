@@ -201,7 +201,6 @@ class KernelPrimitive:
 
 
 def _spec(converter: Converter, aval: Any) -> ArraySpec:
-    """Return the specification of an array that is converted."""
     return ArraySpec.of(converter.options.pattern.left, aval.shape, as_dtype(aval.dtype), CPU)
 
 

@@ -34,7 +34,6 @@ class ShardedAdapter(Adapter):
         raise device_error(arg_name, f"several devices ({names})", fix)
 
     def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], Any]:
-        """Return the global shape and the dtype."""
         return self.namespace.shape(x), self.namespace.dtype(x)
 
     def is_recorded(self, x: Any) -> bool:

@@ -41,7 +41,6 @@ class TracedTensors(TensorMixin, Adapter):
     is_traced = pads_input = True
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
-        """Return x unfolded and padded to a larger shape."""
         windows = zip(reversed(padding.window), reversed(padding.full), strict=True)
         edges = [edge for part, size in windows for edge in (part.start, size - part.stop)]
         pad = _torch.nn.functional.pad
@@ -63,20 +62,16 @@ class TracedTensors(TensorMixin, Adapter):
         )
 
     def device(self, x: Any, arg_name: str) -> str:
-        """Return the device that the data will be on."""
         return device_name(x.device.index or 0) if x.device.type == "cuda" else CPU
 
     def is_recorded(self, x: Any) -> bool:
-        """Return True if x is a traced tensor."""
         return isinstance(x, _torch.Tensor) and is_traced(x)
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
-        """Return the conversion, as a custom operator or in torch operations."""
         self._check_grad(x, out, "x")
         return convert_traced(converter.options, x, out)
 
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
-        """Return the sum, as a custom operator or in torch operations."""
         for ordinal, part in enumerate(parts):
             self._check_grad(part, out, f"part {ordinal}")
         return sum_traced(accumulator, parts, out)

@@ -31,7 +31,6 @@ class Torch(ArrayNamespace):
         return x.layout is not self.xp.strided
 
     def dtype(self, x: Any) -> DType:
-        """Return the dtype, as NumPy's."""
         return _named_dtype(str(x.dtype).removeprefix("torch."))
 
     def check(self, dtype: DType) -> None:
@@ -45,19 +44,15 @@ class Torch(ArrayNamespace):
         return x.to(getattr(self.xp, dtype.name))
 
     def make(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Return a meta tensor."""
         return self.xp.empty(shape, dtype=getattr(self.xp, dtype.name), device="meta")
 
     def order(self, x: Any, order: Sequence[int]) -> Any:
-        """Return x with its axes permuted."""
         return x.permute(*order)
 
     def contiguous(self, x: Any) -> Any:
-        """Return x contiguous in memory."""
         return x.contiguous()
 
     def take(self, x: Any, axis: int, indices: Sequence[int]) -> Any:
-        """Return the elements at validated indices of an axis."""
         # An index tensor is avoided: some tracers refuse a tensor that they did not make.
         return self.xp.stack([x.select(axis, index) for index in indices], axis)
 
@@ -66,11 +61,9 @@ class Torch(ArrayNamespace):
         return self.xp.index_select(x, axis, self.constant(indices, x))
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """Return matrices concatenated along their columns."""
         return self.xp.cat(list(parts), dim=1)
 
     def one_hot(self, labels: Any, count: int) -> Any:
-        """Return a bool for every label and class: True if the label is that class."""
         return labels.long()[..., None] == self.xp.arange(count, device=labels.device)
 
     def unfold(self, x: Any, move: Permutation, given_sizes: Collection[str] = ()) -> Any:
@@ -91,7 +84,6 @@ class Torch(ArrayNamespace):
         return x
 
     def fold(self, x: Any, move: Permutation) -> Any:
-        """Return x permuted, with axes of size 1 removed and inserted, and folded."""
         if self._is_batched_gradient(x):
             return super().fold(x, move)
         if move.permutation != tuple(range(len(move.axes))):
@@ -122,7 +114,6 @@ class Torch(ArrayNamespace):
         )
 
     def constant(self, values: Array, like: Any) -> Any:
-        """Return values as a tensor on the device of `like`."""
         dtype = getattr(self.xp, values.dtype.name)
         with pause_jit_trace():
             return self.xp.tensor(values.tolist(), dtype=dtype, device=like.device)

@@ -148,7 +148,6 @@ class TorchAdapter(TensorMixin, Adapter):
         return bits.view(getattr(self.torch, dtype.name))
 
     def target(self, out: Any) -> Array:
-        """Return the memory of the caller's output."""
         if not isinstance(out, self.torch.Tensor):
             raise ArgumentError(
                 f"out is a {type_name(out)}, but the result is a tensor; pass a torch.Tensor"
@@ -157,7 +156,6 @@ class TorchAdapter(TensorMixin, Adapter):
         return self.to_numpy(out, "out")
 
     def cuda_adapter(self) -> CudaAdapter:
-        """Return the adapter of tensors on a GPU."""
         return cuda_adapter()
 
     def _check_host(self, x: Any, arg_name: str) -> None:
@@ -174,7 +172,6 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
     name = "torch"
 
     def device_array(self, x: Any, arg_name: str) -> DeviceArray:
-        """Return the address, strides and dtype of a tensor."""
         runtime()
         self.check_plain(x, arg_name)
         dtype = self.namespace.dtype(x)
@@ -183,15 +180,12 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
 
     def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
-        """Return the address, strides and dtype of a tensor that layoutkit created."""
         return self.device_array(x, "the result")
 
     def device(self, x: Any, arg_name: str) -> str:
-        """Return the name of the device of a tensor."""
         return device_name(x.device.index or 0)
 
     def stream(self, ordinal: int) -> Any:
-        """Return the current stream of torch."""
         return runtime().stream_at(self.torch.cuda.current_stream(ordinal).cuda_stream)
 
     def check(self, dtype: DType) -> None:
@@ -199,7 +193,6 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         self.namespace.check(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
-        """Allocate a contiguous tensor."""
         return self.device_array_of(self._empty(shape, dtype, ordinal))
 
     def empty_temporary(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> DeviceArray:
@@ -207,29 +200,24 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         return self.empty(shape, dtype, ordinal)
 
     def view(self, array: DeviceArray, move: Permutation) -> Any:
-        """Return a torch view of the tensor of `array`, with `move` applied."""
         return self.namespace.apply_move(array.owner, move)
 
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
-        """Write `values` to `out` with NumPy's unsafe cast, in torch operations."""
         source = values.owner.detach()
         if dtype_kind(values.dtype) in "fc" and dtype_kind(out.dtype) in "ui":
             source = self.namespace.cast_wrapping(source, out.dtype)
         out.owner.detach().copy_(source)
 
     def cache_key(self, x: Any, out: Any) -> Any:
-        """Return the cache key of plain tensors for the fast path."""
         key = (x.device.index, x.shape, x.stride(), x.dtype)
         if out is None:
             return key
         return (*key, out.device.index, out.shape, out.stride(), out.dtype)
 
     def address(self, x: Any) -> Any:
-        """Return the address of the first element."""
         return x.data_ptr()
 
     def new_result(self, launch: CachedLaunch | CachedSumLaunch) -> Any:
-        """Allocate the result of a cached launch."""
         return self._empty(launch.shape, launch.dtype, launch.ordinal)
 
     def _empty(self, shape: tuple[int, ...], dtype: DType, ordinal: int) -> Any:
@@ -239,18 +227,15 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         )
 
     def is_plain(self, x: Any) -> bool:
-        """Return True if memory holds the tensor's values and autograd does not record it."""
         return x.is_cuda and not (
             x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
         )
 
     def output_array(self, out: Any) -> DeviceArray:
-        """Return the memory of the caller's output."""
         self.check_out(out)
         return self.device_array(out, "out")
 
     def cpu_adapter(self) -> Adapter:
-        """Return the adapter of tensors on the CPU."""
         return _adapters()[0]
 
 

@@ -159,8 +159,8 @@ def _write_out(out: Any, result: Any) -> Any:
         )
     if tuple(out.shape) != tuple(result.shape):
         raise ShapeError(
-            f"out has shape {tuple(out.shape)}, but the result has {tuple(result.shape)}; give "
-            "that shape"
+            f"out has shape {tuple(out.shape)}, "
+            f"but the result has {tuple(result.shape)}; give that shape"
         )
     return out.copy_(result)
 

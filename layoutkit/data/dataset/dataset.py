@@ -176,12 +176,10 @@ class Dataset(Sample):
             yield self._stream_sample(samples.pop("", None), samples)
 
     def _stream_sample(self, store: Any, fields: Any = None) -> Sample:
-        """Return a sample, or a mini-batch, of a stream."""
         cls: type[Sample] = Dataset if self._store().blocked else Sample
         meta = self._kept_meta()
         locked = self._is_locked()
         return cls._of(SampleState(store, fields, self._layout_after(0), meta, locked))
 
     def _as_field(self, sample: Sample) -> Sample:
-        """Return the Sample as a Dataset."""
         return sample if isinstance(sample, Dataset) else Dataset(sample)

@@ -151,8 +151,8 @@ def _with_indices(parts: list[Any], shape: Sequence[int]) -> tuple[Part, ...]:
             sizes = tuple(shape[axis : axis + consumed])
             if part.shape != sizes:
                 raise OutOfRange(
-                    f"a mask of shape {part.shape} selects along axes of sizes {sizes}; make the "
-                    "shapes equal"
+                    f"a mask of shape {part.shape} selects along "
+                    f"axes of sizes {sizes}; make the shapes equal"
                 )
             part = np.flatnonzero(part) if consumed == 1 else part
         expanded.append(part)
@@ -290,7 +290,6 @@ class Selection:
 
 
 def _compose(selector: range | Array, part: Part) -> Selector:
-    """Return the selector of one axis composed with a part of a key."""
     if isinstance(part, int):
         return int(selector[normalize_index(part, len(selector))])
     if isinstance(part, slice):

@@ -141,9 +141,9 @@ def _field_space_of(field: Sample, source: str, target: Space) -> Space:
     space: Space | None = space_for_layout(layout, (None, *field._shape()[1:]), count)
     if space is None:
         raise DataError(
-            f"field {source} in layout {layout} is not a batch of any space; spaces "
-            "hold images (b, h, w and c in any order), vectors (bf), labels (integers in b or bt) "
-            "or numbers (b)"
+            f"field {source} in layout {layout} is not a batch of any space; "
+            "spaces hold images (b, h, w and c in any order), "
+            "vectors (bf), labels (integers in b or bt) or numbers (b)"
         )
     return space
 

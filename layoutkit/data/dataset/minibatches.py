@@ -41,7 +41,6 @@ class _AnyBlocks(Store):
         self.unbounded = store.unbounded
 
     def num_samples(self) -> Length:
-        """Return the number of samples in all mini-batches."""
         return self.store.num_samples()  # type: ignore[no-any-return]
 
     @property
@@ -50,7 +49,6 @@ class _AnyBlocks(Store):
         return int(1 + self.store.rank)
 
     def fields(self) -> dict[str, Store]:
-        """Return the mini-batches of the store's fields."""
         fields = self.store.fields().items()
         return {name: type(self)(field, self.size) for name, field in fields}
 
@@ -66,7 +64,6 @@ class Blocks(_AnyBlocks):
         self.order = order
 
     def length(self) -> int:
-        """Return the number of mini-batches."""
         return len(self.order)
 
     @property
@@ -76,23 +73,19 @@ class Blocks(_AnyBlocks):
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the store."""
         return self.store.dtype  # type: ignore[no-any-return]
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
-        """True if the store is writable."""
         return bool(self.store.writable)
 
     def read(self, locked: bool) -> Any:
-        """Return all mini-batches in one array."""
         samples = self._samples().read(locked)
         if isinstance(samples, list):
             self._cannot("are not an array")
         return samples.reshape(self.shape)
 
     def write(self, value: Any) -> None:
-        """Write the value into the underlying store."""
         samples = self._samples()
         shape = self.shape
         elements = np.broadcast_to(as_elements(value, self.dtype, shape), shape)
@@ -111,7 +104,6 @@ class Blocks(_AnyBlocks):
         return self._grid().select(key)
 
     def iter_elements(self) -> Iterator[Store]:
-        """Return an iterator over the mini-batches."""
         return map(self._block, range(len(self.order)))
 
     def fields(self) -> dict[str, Store]:
@@ -120,7 +112,6 @@ class Blocks(_AnyBlocks):
         return {name: Blocks(field, self.size, self.order) for name, field in fields}
 
     def is_same(self, other: Store) -> bool:
-        """Return True if both are the same mini-batches of the same store."""
         if not isinstance(other, Blocks) or self.size != other.size:
             return False
         return self.store.is_same(other.store) and np.array_equal(self.order, other.order)
@@ -132,7 +123,6 @@ class Blocks(_AnyBlocks):
         return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]
 
     def _select_order(self, part: Any) -> Any:
-        """Return the part of the order that a key selects."""
         return Selection((self.order,), (), (len(self.order),)).select(part).selectors[0]
 
     def _samples(self) -> Store:
@@ -165,7 +155,6 @@ class InfiniteBlocks(_AnyBlocks):
         return math.inf
 
     def select(self, key: Any) -> Store:
-        """Return one or several mini-batches."""
         if key_types(key) == ("slice",):
             numbers = self.store.slice_range(key)
             stop = numbers[-1] + 1 if numbers else 1

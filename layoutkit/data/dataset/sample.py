@@ -70,8 +70,8 @@ def check_sample_layout(layout: Any, rank: int | None, dataset: bool) -> str:
         )
     if dataset and parsed.groups[0] != "b":
         raise DataError(
-            f"layout {parsed} of a Dataset begins with {parsed.groups[0]}; its first axis counts "
-            "samples and is b"
+            f"layout {parsed} of a Dataset begins with {parsed.groups[0]}; "
+            "its first axis counts samples and is b"
         )
     return str(parsed)
 
@@ -123,8 +123,8 @@ _SOURCES = (
     "these, and lists of arrays"
 )
 _DATASET_SOURCES = (
-    "; a Dataset also accepts objects with [i] and no length, iterables, and functions that return "
-    "an iterator"
+    "; a Dataset also accepts objects with [i] and no length, "
+    "iterables, and functions that return an iterator"
 )
 
 
@@ -200,8 +200,8 @@ def _row_store(row: Any, index: int) -> Store:
 def _open_stream(source: Any) -> Store | None:
     if isinstance(source, Iterator):
         raise DataError(
-            f"a {type_name(source)} can be iterated only once; give a function that returns "
-            "it, or a list"
+            f"a {type_name(source)} can be iterated only once; "
+            "give a function that returns it, or a list"
         )
     if isinstance(source, bytes | bytearray):
         return None
@@ -438,7 +438,6 @@ class FieldContainer:
 
     @classmethod
     def _of(cls, state: SampleState) -> Self:
-        """Return a Sample with a validated state."""
         sample = cls.__new__(cls)
         sample._set(state)
         return sample

@@ -78,7 +78,6 @@ class ArraySource:
         return result
 
     def write(self, selection: Selection, value: Array) -> None:
-        """Write the value into the array."""
         view, key = self._view_and_key(selection.selectors)
         if selection.rest:
             positions = list(selection.positions())
@@ -194,7 +193,6 @@ class _ArrayLikeKey:
         self.key = key[0] if len(key) == 1 else tuple(key)
 
     def to_selection_order(self, array: Array) -> Array:
-        """Return `array`, the result of the key, in the order and shape of the selection."""
         array = array.reshape([axis_key.size for axis_key in self._axis_keys])
         for axis, axis_key in enumerate(self._axis_keys):
             if axis_key.order is not None:
@@ -427,7 +425,6 @@ class SelectionStore(Store):
         return self.shape[0]
 
     def num_samples(self) -> Length:
-        """Return the size of the first axis, or None for a 0-d array."""
         return self.shape[0] if self.shape else None
 
     @property
@@ -437,12 +434,10 @@ class SelectionStore(Store):
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the source."""
         return self.source.dtype
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
-        """True if the source is writable."""
         return self.source.writable
 
     def read(self, locked: bool) -> Any:
@@ -461,11 +456,9 @@ class SelectionStore(Store):
         return result
 
     def write(self, value: Any) -> None:
-        """Write the value into the source."""
         self.source.write(self.selection, as_elements(value, self.dtype, self.shape))
 
     def select(self, key: Any) -> Store:
-        """Return the window that `key` selects from this one."""
         names = field_names(key)
         if names is None:
             return SelectionStore(self.source, self.selection.select(key))
@@ -477,7 +470,6 @@ class SelectionStore(Store):
         )
 
     def backing_array(self) -> Array | None:
-        """Return a view of the source's array whose rows are the elements, or None."""
         has_list = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
         if has_list or self.selection.rest or not isinstance(self.source, ArraySource):
             return None
@@ -490,7 +482,6 @@ class SelectionStore(Store):
         return super().take(positions) if rows is None else take(rows, 0, positions)
 
     def is_same(self, other: Store) -> bool:
-        """Return True if both are equal selections of the same memory."""
         is_same = isinstance(other, SelectionStore) and self.source.is_same(other.source)
         return is_same and self.selection.is_same(other.selection)  # type: ignore[attr-defined]
 
@@ -508,7 +499,6 @@ class Rows(Store):
         self.rows = list(rows)
 
     def length(self) -> int:
-        """Return the number of arrays."""
         return len(self.rows)
 
     @property
@@ -519,15 +509,12 @@ class Rows(Store):
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
-        """True if all rows are writable."""
         return all(row.writable for row in self.rows)
 
     def read(self, locked: bool) -> Any:
-        """Return the data of each row in a list."""
         return [row.read(locked) for row in self.rows]
 
     def write(self, value: Any) -> None:
-        """Write a number to all rows, or one item of a list to each row."""
         pairs = self._pairs(value)
         # Copies, because the value for one row may be a view of another row.
         converted = [as_elements(part, row.dtype, row.shape).copy() for row, part in pairs]
@@ -557,13 +544,11 @@ class Rows(Store):
         return Rows([self.rows[normalize_index(int(i), len(self.rows))] for i in part])  # type: ignore[union-attr]
 
     def is_same(self, other: Store) -> bool:
-        """Return True if both contain the same rows."""
         if not isinstance(other, Rows) or len(self.rows) != len(other.rows):
             return False
         return all(a.is_same(b) for a, b in zip(self.rows, other.rows, strict=True))
 
     def _pairs(self, value: Any) -> list[tuple[Store, Any]]:
-        """Return each row with the value to write to it."""
         if not isinstance(value, list | tuple):
             value = [value] * len(self.rows)
         if len(value) != len(self.rows):
@@ -607,7 +592,6 @@ class FileSource(ArraySource):
         return array
 
     def is_same(self, other: Any) -> bool:
-        """Return True if both are the same member of the same file."""
         own = (self.stored.path, self.stored.member)
         return isinstance(other, FileSource) and own == (other.stored.path, other.stored.member)
 

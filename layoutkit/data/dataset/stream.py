@@ -53,7 +53,6 @@ class Element(Store):
         self._keys = tuple(keys)
 
     def length(self) -> Length:
-        """Return the size of the first axis."""
         return self._window.length()
 
     @property
@@ -79,7 +78,6 @@ class Element(Store):
         return Element(self._loaded, self._path, (*self._keys, parts))
 
     def fields(self) -> dict[str, Store]:
-        """Return the fields of an element that is a mapping."""
         value = self._value()
         if self._keys or not isinstance(value, Mapping):
             return {}
@@ -143,12 +141,10 @@ class Infinite(Store):
         return 1 + self.element(0).rank
 
     def element(self, index: int) -> Element:
-        """Return the element at an index."""
         loaded = self._first if index == 0 else LazyValue(operator.getitem, self._items, index)
         return Element(loaded, self._path)
 
     def select(self, key: Any) -> Store:
-        """Return an element, or a range of elements."""
         parts = key if isinstance(key, tuple) else (key,)
         key_type = key_types(parts)[0]
         if key_type == "int":
@@ -163,7 +159,6 @@ class Infinite(Store):
         return map(self.element, itertools.count())
 
     def fields(self) -> dict[str, Store]:
-        """Return the fields of the first element."""
         names = self.element(0).fields()
         return {name: Infinite(self._items, (*self._path, name), self._first) for name in names}
 
@@ -215,11 +210,9 @@ class Stream(Store):
         raise OutOfRange("this Dataset can only be iterated; it does not support d[...]")
 
     def iter_elements(self) -> Iterator[Element]:
-        """Return a fresh iterator over the elements."""
         return (Element(LazyValue(_identity_of, x), self._path) for x in self._begin())
 
     def fields(self) -> dict[str, Store]:
-        """Return the fields of the first element, for all elements."""
         return {name: Stream(self._begin, (*self._path, name)) for name in self._first().fields()}
 
     def _first(self) -> Element:
@@ -238,11 +231,9 @@ class BufferedElements:
         self._elements = elements
 
     def element(self, index: int) -> Store:
-        """Return the element at an index."""
         return self._elements[index]
 
     def fields(self) -> dict[str, BufferedElements]:
-        """Return the fields of the first element, for all elements."""
         names = self._elements[0].fields()
         return {
             name: BufferedElements([x.fields()[name] for x in self._elements]) for name in names
@@ -257,7 +248,6 @@ class ElementStack(Store):
         self._positions = positions
 
     def length(self) -> int:
-        """Return the number of elements."""
         return len(self._positions)
 
     @property
@@ -271,7 +261,6 @@ class ElementStack(Store):
         return self._example().dtype
 
     def read(self, locked: bool) -> Any:
-        """Return all elements in a new array."""
         arrays = [np.asarray(self._elements.element(int(i)).read(True)) for i in self._positions]
         if not arrays:
             return np.empty(self.shape, self.dtype)
@@ -297,7 +286,6 @@ class ElementStack(Store):
         return Element(LazyValue(self.read, False)).select(key)
 
     def fields(self) -> dict[str, Store]:
-        """Return the fields of the elements."""
         fields: Any = self._elements.fields()
         return {name: ElementStack(field, self._positions) for name, field in fields.items()}
 

@@ -158,7 +158,6 @@ def _fsspec_version(file: Any, size: int | None) -> FileVersion:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, and the path in it."""
     return _url_to_fs()(url)  # type: ignore[no-any-return]
 
 
@@ -382,7 +381,6 @@ class RemoteFile(io.RawIOBase):
         self._rest = memoryview(retry(self._next))  # read now, so that `open_binary` raises
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -372,7 +372,6 @@ def _to_download(url: str, response: Any, part: ByteRange, deadline: Deadline) -
 
 
 def _version(response: Any) -> FileVersion:
-    """Return the version of the whole file that a response reports."""
     size = response.length_remaining if response.status == 200 else None
     match = _TOTAL.fullmatch(response.headers.get("Content-Range", ""))
     if response.status in (206, 416) and match is not None:

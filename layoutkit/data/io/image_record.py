@@ -213,7 +213,6 @@ class _ByteReader:
 
 
 def _read_arrays(reader: _ByteReader) -> dict[str, Array]:
-    """Read the arrays of a file, by name."""
     magic, _, count = reader.numbers("QQQ")
     if magic != _LIST or not count:
         raise ValueError("it does not begin with the header of a list of arrays")

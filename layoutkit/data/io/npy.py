@@ -275,8 +275,8 @@ def _array_errors(path: object, member: str | None = None) -> AbstractContextMan
     Any exception counts: NumPy, zipfile and the decompressors raise a dozen exception classes.
     """
     fix = (
-        "it has to be complete and hold plain numbers or text, as numpy.save and numpy.savez "
-        "write them"
+        "it has to be complete and hold plain numbers or text, "
+        "as numpy.save and numpy.savez write them"
     )
     name = path if member is None else f"{member} in {path}"
     return as_data_errors(name, noun="an array", fix=fix)

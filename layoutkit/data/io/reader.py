@@ -265,11 +265,9 @@ class RangeFile(io.RawIOBase):
         return data
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:

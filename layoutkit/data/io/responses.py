@@ -21,8 +21,8 @@ class ChangedFileError(DataError):
 
     def __init__(self, url: str, before: FileVersion, after: FileVersion) -> None:
         super().__init__(
-            f"{url} changed on its server after it was opened: it was {before}, and is {after}; "
-            "open it again"
+            f"{url} changed on its server after it was opened: "
+            f"it was {before}, and is {after}; open it again"
         )
 
 
@@ -85,8 +85,8 @@ def too_large(
     """Return the error for data larger than allowed; `nbytes` is its size, if known."""
     number = "" if nbytes is None else f"{nbytes} bytes, "
     return DataError(
-        f"{url} cannot be read: it has {number}more than the {max_bytes} bytes that {noun} may "
-        f"have; {fix}"
+        f"{url} cannot be read: it has {number}more than "
+        f"the {max_bytes} bytes that {noun} may have; {fix}"
     )
 
 

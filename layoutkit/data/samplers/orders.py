@@ -111,7 +111,6 @@ class Order:
         return None if size is None or batch is None else -(-size // batch)
 
     def cut(self, position: int) -> int:
-        """Return the end of the batch that contains `position`."""
         batch = self.plan.batch_size or 1
         stop = (position // batch + 1) * batch
         size = self.size
@@ -226,7 +225,6 @@ class Batchwise(Order):
 
     @property
     def size(self) -> int:
-        """The number of positions."""
         turns = self.num_batches
         if self.plan.even or turns <= self._short:
             return turns * self._width
@@ -234,12 +232,10 @@ class Batchwise(Order):
 
     @property
     def num_batches(self) -> int:
-        """The number of slices visited."""
         turns = self.plan.count // self._width if self.plan.even else self._slices
         return turns if self.plan.num_batches is None else self.plan.num_batches
 
     def cut(self, position: int) -> int:
-        """Return the end of the slice that contains `position`."""
         turn, row = (int(x[0]) for x in self._split(np.array([position], np.uint64)))
         short = turn == self._short and not self.plan.even
         return position - row + (self._remainder if short else self._width)
@@ -332,16 +328,13 @@ class EvenSequences(Order):
 
     @property
     def size(self) -> int:
-        """The number of positions."""
         return int(self._ends[-1])
 
     @property
     def num_batches(self) -> int:
-        """The number of batches."""
         return len(self._group)
 
     def cut(self, position: int) -> int:
-        """Return the end of the batch that contains `position`."""
         last = len(self._ends) - 1
         return int(self._ends[min(last, int(np.searchsorted(self._ends, position, side="right")))])
 

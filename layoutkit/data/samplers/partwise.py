@@ -55,7 +55,6 @@ class PartLinear(Order):
         return records
 
     def at(self, position: int) -> Record:
-        """Return the record at a position of the epoch."""
         return self.between(position, position + 1)[0]
 
     def walk(self, position: int) -> Iterator[Record]:
@@ -72,7 +71,6 @@ class PartLinear(Order):
         return (position // batch + 1) * batch
 
     def marks(self, position: int) -> dict[str, int]:
-        """Return the turn of the file that contains `position`, and where that file begins."""
         k = bisect_right(self._starts, position) - 1
         if k < 0:
             return {"part": 0, "part_start": 0}

@@ -260,7 +260,6 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledIt
 
 
 def _chunk_window(kind: Kind, index: Any) -> tuple[int, int]:
-    """Return the records of a chunk, and the chunks of a window, of a source in chunks."""
     window = index.chunk_window if isinstance(index, Index) else None
     if window is None:
         what = f"a {index.kind} index" if isinstance(index, Index) else _describe(index)
@@ -309,7 +308,6 @@ def _label_items(kind: Kind, index: Index, weights: Any) -> SampledItems:
 
 
 def _label_weights(weights: Any, index: Index) -> list[Fraction]:
-    """Return the weight of each label of the index."""
     if not isinstance(weights, Mapping):
         raise DataError(f"weights is a {type_name(weights)}; give {{label: number}}")
     unknown = [label for label in weights if label not in index.label_index]
@@ -346,7 +344,6 @@ def _as_fraction(number: Any) -> Fraction | None:
 
 
 def _sequences(index: Any, item: Any) -> SampledItems:
-    """Return the sequences, grouped by length."""
     if isinstance(index, numbers.Integral):
         raise DataError(f"even-sequences needs sequences, whose lengths it compares, not {index!r}")
     count = _num_records(index)

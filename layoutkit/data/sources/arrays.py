@@ -73,7 +73,6 @@ class TensorIndex(Index):
         return places if self._kept is None else self._kept[places]
 
     def record(self, number: int) -> Record:
-        """Return a row of x, as a view if possible, with its label."""
         code = -1 if self._codes is None else int(self._codes[number])
         label = None if code < 0 else self.labels[code]
         return Record(
@@ -109,17 +108,14 @@ class TensorIndex(Index):
         return isinstance(self._x, np.ndarray)
 
     def rows(self, numbers: Array) -> Array:
-        """Return the rows of these records, copied into one array."""
         return take(self._x, 0, self._partition.place(numbers))
 
     @property
     def source(self) -> Array:
-        """The array with the records of all partitions."""
         array: Array = self._x
         return array
 
     def targets(self, numbers: Array) -> Array | None:
-        """Return the rows of y, if it does not contain labels."""
         if self._y is None:
             return None
         places = self._partition.place(numbers)
@@ -311,7 +307,6 @@ def _as_array(value: Any, name: str) -> Any:
 
 
 def _shapes_error(values: Any, name: str) -> DataError:
-    """Return the error for a list that is not an array."""
     shapes = dict.fromkeys(getattr(value, "shape", None) for value in values)
     if None in shapes:
         return DataError(

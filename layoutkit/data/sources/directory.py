@@ -52,7 +52,6 @@ class DirectoryIndex(Index):
         return len(self._paths)
 
     def record(self, number: int) -> Record:
-        """Return a file below the folder, labelled with the first folder of its path."""
         path = self._paths[number]
         labels = (path.partition("/")[0],) if "/" in path else ()
         return Record(

@@ -41,14 +41,12 @@ class FilesIndex(Index):
         return len(self._paths)
 
     def record(self, number: int) -> Record:
-        """Return a file, with its label."""
         code = -1 if self._codes is None else int(self._codes[number])
         label = None if code < 0 else self.labels[code]
         labels = () if label is None else (label,)
         return Record(url=self._paths[number], label=label, labels=labels, position=number)
 
     def targets(self, numbers: Array) -> Array | None:
-        """Return the rows of y, if it does not contain labels."""
         if self._targets is None:
             return None
         rows: Array = self._targets[self._partition.place(numbers)]

@@ -72,7 +72,6 @@ class ParquetIndex(RangedIndex):
 
     @property
     def has_images(self) -> bool:  # type: ignore[override]
-        """True if rows are bytes rather than arrays."""
         return _content_kind(self._field.type) == "bytes"
 
     def _extents(self, numbers: Array) -> tuple[Any, Any]:
@@ -92,14 +91,13 @@ class ParquetIndex(RangedIndex):
             own = shard.schema.field(columns.image)
             if own != first:
                 raise DataError(
-                    f"{shard.url}: {own.name} is {own.type}, but {first.name} is {first.type} in "
-                    f"{shards[0].url}"
+                    f"{shard.url}: {own.name} is {own.type}, "
+                    f"but {first.name} is {first.type} in {shards[0].url}"
                 )
         return positions
 
     @property
     def _field(self) -> Any:
-        """The column of the records."""
         return self._shards[0].schema.field(self._found[0].image)
 
     @cached_property
@@ -127,7 +125,6 @@ class ParquetIndex(RangedIndex):
         return columns.labelled(self._missing, partial(self._describe_unlabelled, rows))
 
     def _labels_of(self, numbers: Array, classes: list[Label | None]) -> list[tuple[Any, ...]]:
-        """Return all labels of the row of each record."""
         positions = self._data_columns.positions
         if not self._row_labels or positions is None:
             return super()._labels_of(numbers, classes)

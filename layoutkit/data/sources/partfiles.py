@@ -64,7 +64,6 @@ class PartsIndex(Index):
         return len(self._line_starts(part)) - 1
 
     def line(self, part: int, line: int) -> Record:
-        """Return a record of a part."""
         start, end = self._line_starts(part)[line : line + 2].tolist()
         return Record(url=self.parts[part], offset=start, length=end - start - 1, position=line)
 
@@ -93,7 +92,6 @@ class PartsIndex(Index):
         return partial(self._read_line, reader)
 
     def file_version(self, url: str) -> FileVersion | None:
-        """Return the version that a remote part had when its lines were located."""
         return self._versions.get(url)
 
     def _read_line(self, reader: Reader, record: Record) -> bytes:

@@ -283,7 +283,6 @@ class RangedIndex(Index):
         return self._data_columns.numbers.rows(numbers)
 
     def record(self, number: int) -> Record:
-        """Return a byte range, with its labels."""
         return self.records(np.array([number]))[0]
 
     def records(self, numbers: Array) -> list[Record]:
@@ -349,7 +348,6 @@ class RangedIndex(Index):
         return columns if self._partition.parts == 1 else columns.chosen(self._partition.rows)
 
     def file_version(self, url: str) -> FileVersion | None:
-        """Return the version that a remote file had when its records were located."""
         return self._versions.get(url)
 
     def _read_record(self, reader: Reader, record: Record) -> Any:

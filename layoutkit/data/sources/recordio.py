@@ -316,7 +316,6 @@ def _split_headers(file: RangeFile, spans: Spans, rows: Array) -> dict[int, tupl
 
 
 def _by_id(lines: ImageList) -> ImageList:
-    """Sort the lines of a list by id."""
     order = np.argsort(lines.ids, kind="stable")
     starts = (np.cumsum(lines.widths) - lines.widths)[order]
     values = lines.values[concatenated_ranges(starts, lines.widths[order])]

@@ -199,14 +199,12 @@ class TableIndex(Index):
         return select_labelled(without, missing, lambda _: f"{rows.unlabelled} has no label")
 
     def targets(self, numbers: Array) -> Array | None:
-        """Return the labels as float32, if they are numbers that are no classes."""
         return None if self._targets is None else self._targets[self._partition.place(numbers)]
 
     def __len__(self) -> int:
         return self._count
 
     def record(self, number: int) -> Record:
-        """Return a file, or a part of one, with one of its row's labels."""
         place = self._partition.place(number)
         row = self._row_of[place]
         code = self._all_codes[place]
@@ -242,7 +240,6 @@ class TableIndex(Index):
     def _labels_of_records(
         self, rows: list[int], places: Array
     ) -> tuple[Iterable[Any], Iterable[Any]]:
-        """Return the label of each record, and all labels of its row."""
         if not self.labels:
             return repeat(None), repeat(())
         codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
@@ -254,7 +251,6 @@ class TableIndex(Index):
         return single, [tuples[code] for code in codes]
 
     def _labels_of(self, row: int) -> tuple[Any, ...]:
-        """Return all labels of a row, whose records are contiguous."""
         first = self._row_starts[row]
         end = self._row_starts[row + 1]
         if end == first + 1:
@@ -332,7 +328,6 @@ def _first_invalid_line(path: str) -> int:
 
 
 def _nonblank(reader: Any) -> Iterator[list[str]]:
-    """Return the rows that are not blank."""
     return (cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
 
 
@@ -391,7 +386,6 @@ def _cell(column: array[int], row: int) -> int | None:
 
 
 def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
-    """Return the numbers of several rows."""
     if not column:
         return repeat(None)
     cells = np.frombuffer(column, np.int64)[rows]

@@ -313,7 +313,6 @@ def _describe_unlabelled(samples: _Samples, files: list[str], index: int) -> str
 def _samples(
     path: str, spec: _ColumnSpec, versions: Versions, suffixes: Counter[str]
 ) -> Iterator[_Sample]:
-    """Yield the samples of an archive, and count the suffixes of its members."""
     sample: _Sample | None = None
     with open_part(path, versions) as file:
         _check_uncompressed(file)
@@ -386,7 +385,6 @@ class _Links:
         self._file = file
 
     def resolve(self, member: tarfile.TarInfo) -> _Extent:
-        """Return the extent of a file, or of the file that a link leads to."""
         entry: _Extent | str | None = _entry(member)
         for _ in range(_MAX_LINKS):
             if isinstance(entry, _Extent):

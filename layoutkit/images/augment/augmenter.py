@@ -118,7 +118,6 @@ class FinalStep:
         return result
 
     def _mean_images(self, mean: Array, dtype: str) -> tuple[Array, Array]:
-        """Return the mean images to subtract from images and from mirrored images."""
         if mean.shape != self._options.data_shape:
             raise ShapeError(
                 f"mean_img has shape {mean.shape}, but images are {self._options.data_shape}; "
@@ -378,7 +377,6 @@ class Augmenter(Options):
         return resize_pixels(pixels, size, method)
 
     def _extract_padded(self, window: geometry.Window, pixels: Array) -> Array:
-        """Return the pixels of a window of the padded image."""
         inside = window._replace(top=window.top - self.pad, left=window.left - self.pad)
         return inside.extract(pixels, self.fill)
 

@@ -62,7 +62,6 @@ class Limits(NamedTuple):
 
 
 def _option(default: Any, *limits: Any, **more: Any) -> Any:
-    """Return the field of an option, with its default and `Limits`."""
     return field(default=default, metadata={"limits": Limits(*limits, **more)})
 
 
@@ -132,8 +131,8 @@ class Options(UncachedState):
         sizes = [as_int(side) or 0 for side in shape] if isinstance(shape, tuple | list) else []
         if len(sizes) != 3 or min(sizes) < 1 or sizes[0] not in _CHANNELS:
             raise ArgumentError(
-                f"data_shape={shape!r}; it must be (channels, height, width) with 1, 3 or 4 "
-                "channels"
+                f"data_shape={shape!r}; it must be (channels, "
+                "height, width) with 1, 3 or 4 channels"
             )
         object.__setattr__(self, "data_shape", tuple(sizes))
         for name, option in _OPTIONS.items():
@@ -182,7 +181,6 @@ class Options(UncachedState):
         return any(getattr(self, name) for name in (*names, "pca_noise"))
 
     def _per_channel(self, name: str, single: list[str]) -> tuple[float, ...]:
-        """Return one number per channel, from the keyword for all or the keywords for one."""
         value = getattr(self, name)
         if value is None:
             return tuple(getattr(self, each) for each in single)
@@ -228,8 +226,8 @@ def _check_colors(options: Options) -> None:
     for name in ("random_h", "random_s", "random_l", "saturation", "pca_noise"):
         if getattr(options, name):
             raise ArgumentError(
-                f"{name} changes colors, which images of 1 channel do not have; remove it, or use "
-                "3 channels"
+                f"{name} changes colors, which images of 1 channel do not have; "
+                "remove it, or use 3 channels"
             )
 
 
