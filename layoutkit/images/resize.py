@@ -278,8 +278,8 @@ def as_size(size: Sequence[int], name: str = "size") -> tuple[int, int]:
     sides = [as_int(side) or 0 for side in size] if has_sides else []
     if len(sides) != 2 or min(sides) < 1 or max(sides) > MAX_SIDE:
         raise ShapeError(
-            f"{name} is {size!r}; it must be (height, "
-            f"width), each at least 1 and at most {MAX_SIDE}"
+            f"{name} is {size!r}; it must be (height, width), "
+            f"each at least 1 and at most {MAX_SIDE}"
         )
     return sides[0], sides[1]
 
