@@ -159,8 +159,8 @@ def image_case(count: int, folder: Path, batch: int = 64) -> LoaderCase:
     sources: dict[str, Any] = {"folder": images, ".rec": photos.write_rec(jpegs, folder)}
     sources["tars"] = str(folder / "photos-*.tar")
     sources["Parquet"] = photos.write_parquet(jpegs, folder)  # None without pyarrow
-    options: dict[str, Any] = {"batch_size": batch, "sampler": "shuffle", "collate": make_views()}
-    options |= {"crop": "random", "flip": "random"}
+    views = make_views(crop="random", flip="random")
+    options: dict[str, Any] = {"batch_size": batch, "sampler": "shuffle", "collate": views}
     loaders: dict[str, Loader] = {
         "torch": lambda workers, stack: torch_epoch(_image_dataset(images), batch, workers, stack),
         "WebDataset": partial(_webdataset_images, tars, batch),
@@ -185,10 +185,10 @@ def image_case(count: int, folder: Path, batch: int = 64) -> LoaderCase:
     )
 
 
-def make_views() -> Collator:
-    """Return the Collator of decoded images."""
+def make_views(**draws: Any) -> Collator:
+    """Return the Collator of decoded images, which draws these crops and flips."""
     formula: dict[str, Any] = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
-    return Collator("hwc->bchw", h=CROP, w=CROP, resize="bilinear", **formula)
+    return Collator("hwc->bchw", h=CROP, w=CROP, resize="bilinear", **formula, **draws)
 
 
 def check_images(count: int, name: str, epoch: Epoch) -> None:

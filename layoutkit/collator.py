@@ -450,29 +450,30 @@ class Collator:
         ]
         shapes = [tuple(x.shape) for x in arrays]
         ndim = len(shapes[0]) - self._options.whole
-        numbers = None if positions is None else as_positions(positions)
+        places = None if positions is None else as_positions(positions)
         if self._options.whole:
             self._options.check_batch_rank(shapes[0])
             axes = self._options.completed(ndim)
             axis = axes.pattern.source.groups.index(self._options.letter)
             selected = normalize_indices(indices, shapes[0][axis])
-            numbers = selected if numbers is None else numbers
+            places = SourcePositions(selected) if places is None else places
             shape = shapes[0][:axis] + shapes[0][axis + 1 :]
             shapes = [shape] * len(selected)
         process: int | str = epoch
-        if numbers is None:
-            numbers = (next(self._calls) << 32) + np.arange(len(shapes))
+        if places is None:
+            places = SourcePositions((next(self._calls) << 32) + np.arange(len(shapes)))
             name = current_process().name
             process = epoch if name == "MainProcess" else f"{epoch} {name}"
-        if len(numbers) != len(shapes):
+        if len(places.numbers) != len(shapes):
             raise ShapeError(
-                f"positions has {len(numbers)} values for {len(shapes)} samples; give one for each"
+                f"positions has {len(places.numbers)} values for {len(shapes)} samples; give one "
+                "for each"
             )
         crop_axes = self._crop_axes.get(ndim)
         if crop_axes is None:
             crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
         table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
-        drawn = own.draw(crop_axes, table, SourcePositions(numbers), process)
+        drawn = own.draw(crop_axes, table, places, process)
         return arrays, args.completed(drawn)
 
     def _name(self, i: int) -> str:

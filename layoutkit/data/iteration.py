@@ -10,13 +10,13 @@ are separate objects: `iter(x)` returns a new `EpochIterator`, and `x` knows the
 
 A subclass implements four methods: `_identity()`, the settings that a state must match;
 `_records()`, the number of its records; `_steps(epoch, position)`, an iterator of (item, position
-after it); and `_end(epoch)`, the last position that a state may have. If a position is not enough
-to resume quickly, it returns further values from `_resume_info(position)`, which `_take` reads.
+after it); and `_end(epoch)`, the last place that a state may have. If a place is not enough to
+resume quickly, it returns further values from `_resume_info(position)`, which `_take` reads.
 
 A state may be taken after an interrupt at any point, such as Ctrl-C. So attributes that belong
 together are assigned in one statement, without a call in between, as interrupts occur at calls.
-Other values that change with the position, such as counters, are part of it: a position may be an
-instance of a subclass of int.
+Other values that change with the place, such as counters, are part of the position: it is a place,
+which is an int, or an object for which `_place` returns the place and `_start` the first one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..errors import DataError
 T = TypeVar("T")
 _PARTITION = re.compile(r"\d{1,18} of \d{1,18}")
 _LAST = (1 << 63) - 1  # positions are signed 64-bit integers
-Steps = Callable[[int, int], Iterator[tuple[T, int]]]
+Steps = Callable[[int, Any], Iterator[tuple[T, Any]]]
 
 
 class Epochs(ABC, Generic[T]):
@@ -43,9 +43,9 @@ class Epochs(ABC, Generic[T]):
     # Keys that a state has only if their value is known.
     _extra_keys: tuple[str, ...] = ()
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, position: Any = 0) -> None:
         self._epoch = check_int("epoch", epoch)
-        self._position = 0
+        self._position = position
         self._loaded = False
         # A weak reference, so that an abandoned loop ends as soon as it is unreferenced.
         self._latest: weakref.ref[EpochIterator[T]] | None = None
@@ -60,12 +60,12 @@ class Epochs(ABC, Generic[T]):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch; ends the active loop."""
-        self._seek(check_int("epoch", epoch), 0)
+        self._seek(check_int("epoch", epoch), self._start())
 
     def state_dict(self) -> dict[str, int | str]:
         """Return the position after the latest loop's last item, as a few integers and strings."""
         epoch, position = self._epoch, self._position
-        place = {"epoch": epoch, "position": int(position)}
+        place = {"epoch": epoch, "position": self._place(position)}
         records = {"records": self._records()}
         return {**self._identity(), **records, **place, **self._resume_info(position)}
 
@@ -78,11 +78,11 @@ class Epochs(ABC, Generic[T]):
             The state has another kind, seed, batch size or, unless it is an epoch's start, another
             number of records. Nothing has changed.
         """
-        epoch, position = self._check_state(state)
+        epoch, place = self._check_state(state)
         plain = {
             key: value if isinstance(value, str) else int(value) for key, value in state.items()
         }
-        self._seek(epoch, self._take(epoch, position, plain), loaded=True)
+        self._seek(epoch, self._take(epoch, place, plain), loaded=True)
 
     @abstractmethod
     def _identity(self) -> dict[str, int | str]: ...
@@ -91,33 +91,41 @@ class Epochs(ABC, Generic[T]):
     def _records(self) -> int: ...
 
     @abstractmethod
-    def _steps(self, epoch: int, position: int) -> Iterator[tuple[T, int]]: ...
+    def _steps(self, epoch: int, position: Any) -> Iterator[tuple[T, Any]]: ...
 
     @abstractmethod
     def _end(self, epoch: int) -> int | None:
-        """Return the position after the last item of an epoch; None if it is unknown."""
+        """Return the place after the last item of an epoch; None if it is unknown."""
 
-    def _resume_info(self, position: int) -> Mapping[str, int | str]:
+    def _start(self) -> Any:
+        """Return the position at the start of an epoch."""
+        return 0
+
+    def _place(self, position: Any) -> int:
+        """Return the number of records of the epoch before a position."""
+        return int(position)
+
+    def _resume_info(self, position: Any) -> Mapping[str, int | str]:
         """Return further integers and texts of a state, or its `position` in other units."""
         return {}
 
-    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> int:
+    def _take(self, epoch: int, place: int, state: Mapping[str, Any]) -> Any:
         """Return the position, with the values of `_resume_info`; raise DataError if invalid."""
-        return position
+        return place
 
-    def _free(self, position: int) -> tuple[str, ...]:
-        """Return the keys of a state that may differ at a position."""
+    def _free(self, place: int) -> tuple[str, ...]:
+        """Return the keys of a state that may differ at a place."""
         # At the start of an epoch the number of records and the partition may change.
-        return () if position else ("records", "partition")
+        return () if place else ("records", "partition")
 
     def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
         """Begin a new loop, which is the latest from now on."""
-        self._seek(self._epoch, self._position if self._loaded else 0)
+        self._seek(self._epoch, self._position if self._loaded else self._start())
         loop = EpochIterator(self, steps(self._epoch, self._position))
         self._latest = weakref.ref(loop)
         return loop
 
-    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
+    def _seek(self, epoch: int, position: Any, *, loaded: bool = False) -> None:
         """End the active loop and go to a position."""
         loop = self._latest and self._latest()
         # One statement: see the module's docstring.
@@ -126,7 +134,7 @@ class Epochs(ABC, Generic[T]):
             loop.close()
 
     def _check_state(self, state: Any) -> tuple[int, int]:
-        """Return epoch and position of a state; DataError if it does not match this object."""
+        """Return epoch and place of a state; DataError if it does not match this object."""
         name = type(self).__name__
         own = self.state_dict()
         if not isinstance(state, Mapping):
@@ -167,7 +175,7 @@ class Epochs(ABC, Generic[T]):
 class EpochIterator(Iterator[T]):
     """One pass over an epoch: the latest loop of its owner, or one that has ended."""
 
-    def __init__(self, owner: Epochs[T], steps: Iterator[tuple[T, int]]) -> None:
+    def __init__(self, owner: Epochs[T], steps: Iterator[tuple[T, Any]]) -> None:
         self._owner = owner
         self._steps = steps
         self._done = False
@@ -183,7 +191,7 @@ class EpochIterator(Iterator[T]):
         except StopIteration as end:
             self._check_latest()
             self._done = True
-            owner._seek(owner._epoch + 1, 0 if end.value is None else end.value)
+            owner._seek(owner._epoch + 1, owner._start() if end.value is None else end.value)
             raise
         except BaseException as error:
             if _is_busy(error):

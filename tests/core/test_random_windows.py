@@ -177,9 +177,13 @@ def test_a_compiled_function_would_repeat_random_windows():
     [
         ({"offset": "rnadom"}, 'did you mean "random"'),
         ({"offset": {"h": [1, 2]}}, "or a whole number"),
+        ({"offset": 3}, "offset=3; it must be"),
+        ({"offset": "centre"}, 'it must be "random", or a dict by axis$'),
         ({"offset": {"x": 1}}, "'x' is not an axis of windows; their axes are h, w, c"),
         ({"offset": {"c": "random"}}, "no window along c"),
         ({"flip": {"w": 1}}, "or True or False"),
+        ({"flip": True}, "flip=True"),
+        ({"flip": "Random"}, 'did you mean "random"'),
         ({"crop": "random"}, "give resize= as well"),
         ({"seed": 1.5}, "seed=1.5; it must be a whole number"),
         ({"resize": "area", "crop": "random", "offset": {"h": 0}}, "random crops have random"),
@@ -187,11 +191,29 @@ def test_a_compiled_function_would_repeat_random_windows():
         ({"resize": "area", "crop": {"h": 0}}, "at least 1"),
         ({"resize": "area", "crop": {"h": [1, 2]}}, "one per sample to a call"),
         ({"resize": "area", "crop": {"scale": (0, 1)}}, "its bounds are"),
+        ({"resize": "area", "crop": {"scale": (0.5, 0.1)}}, "its bounds are"),
+        ({"resize": "area", "crop": {"scale": (0.5, 1.5)}}, "of at most 1"),
+        ({"resize": "area", "crop": {"ratio": 1}}, "its bounds are"),
+        ({"resize": "area", "crop": "rnadom"}, "crop is 'rnadom'.*did you mean"),
+        ({"resize": "area", "crop": "random", "w": None}, "resized along two axes"),
     ],
 )
 def test_bad_options_of_windows(options, match):
+    keywords = {name: value for name, value in {**SIZES, **options}.items() if value is not None}
     with pytest.raises(ArgumentError, match=match):
-        Collator("hwc->bchw", **SIZES, **options)
+        Collator("hwc->bchw", **keywords)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "match"),
+    [
+        ("hwc->bchw", {"offset": "random"}, "has no window along h, w, c; .* h=224"),
+        ("xc->bxc", {"x": 3, "flip": "random"}, "along w, but .* one of x, c"),
+    ],
+)
+def test_options_of_axes_that_have_no_window(pattern, options, match):
+    with pytest.raises(ArgumentError, match=match):
+        Collator(pattern, **options)
 
 
 def test_bad_positions():

@@ -763,8 +763,6 @@ def _ahead(prefetch=2):
 
 IMAGES = sorted(map(str, FOLDER.glob("?.png")))
 SIZED = {"sources": IMAGES, "size": (4, 9)}
-WINDOWS = {"sources": PIXELS, "collate": Collator("hwc->bchw", h=4, w=5)}
-RESIZES = {"sources": PIXELS, "collate": Collator("hwc->bchw", h=4, w=5, resize="bilinear")}
 FLOAT_FORMULA = {**FORMULA_OF_GET, "std": case(2.0)}
 
 
@@ -819,15 +817,10 @@ table(
     size=case((4, 5), sources=IMAGES),
     fit=case("pad", **SIZED),
     input_dims=case((3,), processor=lambda x, out=None: np.float64(x)),
-    batch_dims=case(lambda number: (3,), processor=lambda x, out=None: np.float64(x)),
     dtype=case("float64"),
     layout=case("bt"),
     convert=case(Converter("bf->fb")),
-    **FLOAT_FORMULA,
     collate=case(Collator("hwc->bchw", h=4, w=5), sources=PIXELS),
-    offset=case("random", **WINDOWS),
-    flip=case("random", **WINDOWS),
-    crop=case("random", **RESIZES),
     on_error=case("raise", refused=True, processor=_fails),
     refill=case(True, processor=_pairs),
     timeout=case(0.02, num_workers=1, processor=_slow, refused=True),

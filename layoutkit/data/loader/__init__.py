@@ -1,7 +1,9 @@
 """Batches of records that threads read, process and collate ahead of time.
 
 loader.py        `sampled_batcher`, the public function
-config.py        validation of its arguments: `LoaderConfig`
+config.py        `LoaderConfig`: its checked arguments
+processing.py    from the data of a record to a row, a batch and a View
+epochs.py        the order and the length of epochs
 batcher.py       `Batcher`, `BatchLoop` and `EpochPass`: epochs, states, logging of dropped records
 arrays.py        `ArrayLoop`: loops over arrays that are read a batch at a time
 pending.py       a batch that is being made

@@ -21,6 +21,7 @@ from .batcher import B, BatchLoop, EpochPass, Position
 from .chunk import RecordPipeline, RecordSource
 from .collate import BatchStep
 from .config import LoaderConfig
+from .epochs import EpochLength
 from .pending import PendingBatch
 from .signature import RunSpec
 
@@ -85,7 +86,7 @@ def array_config(
         sources=sources,
         pipeline=RecordPipeline(sources, None, None, None, False, ReadStep(read)),
         reader=Reader(),
-        batch_size=batch_size,
+        length=EpochLength(batch_size),
         prefetch=prefetch,
         num_workers=min(1, prefetch),
     )
@@ -140,7 +141,7 @@ class ArrayLoop(BatchLoop[B]):
         return _ArrayPass(self, epoch, position)
 
     def __getstate__(self) -> dict[str, Any]:
-        position = Position(int(self._position), dropped=self.dropped)
+        position = Position(self._position.place, dropped=self.dropped)
         own = {"_config": None, "_pool": None, "_stats": None, "_position": position}
         return {**super().__getstate__(), **own}
 

@@ -1,23 +1,20 @@
 """`Batch`, the result of one step of a Batcher, the Views of its arrays, and `LoaderStats`.
 
-`ViewFactory` makes the Views. If the caller passed `convert=` or the constants of a formula, it
-converts the arrays first; a formula does not change their layout.
+`ViewFactory` makes the Views. If the caller passed `convert=`, it converts the arrays first.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from ...converter import Converter
 from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array
-from ...normalize import Normalization, cached_normalization
 from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..records import Label, Record
@@ -186,19 +183,10 @@ def _picklable(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -> None:
-    """Raise DataError unless `convert` is None, or a Converter for `layout` without constants.
-
-    Raise ArgumentError or ShapeError for invalid constants of a formula.
-    """
-    formula = cached_normalization(**constants)
-    if convert is None:
-        return
+def check_convert(convert: Any, layout: str | None) -> None:
+    """Raise DataError unless `convert` is a Converter of arrays in `layout`, if there is one."""
     if not isinstance(convert, Converter):
         raise DataError(f"convert is {convert!r}; give a Converter")
-    if formula is not None:
-        names = ", ".join(name for name, value in constants.items() if value is not None)
-        raise DataError(f"pass either convert or {names}, not both")
     left = convert.options.pattern.left
     if layout is not None and with_batch_axis(parse_layout(layout)) != with_batch_axis(left):
         raise DataError(
@@ -207,20 +195,9 @@ def check_convert(convert: Any, layout: str | None, constants: dict[str, Any]) -
         )
 
 
-def converter_for(layout: str, convert: Converter | None, constants: dict[str, Any]) -> Converter:
-    """Return the Converter for arrays in `layout`: `convert`, or one for the constants."""
-    if convert is not None:
-        return convert
-    formula = cached_normalization(**constants) or Normalization()
-    return Converter(f"{layout}->{layout}", **formula.keywords())
-
-
 def result_layout(converter: Converter) -> str:
     """Return the layout of the Converter's results."""
     return str(with_batch_axis(converter.options.pattern.target))
-
-
-_NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class ViewFactory:
@@ -231,23 +208,25 @@ class ViewFactory:
     """
 
     def __init__(
-        self, layout: str | None, arg_name: str, classes: Any = None, *,
-        convert: Any = None, constants: Mapping[str, Any] = _NO_CONSTANTS,
-    ) -> None:  # fmt: skip
-        self._layout = layout
+        self,
+        layout: str | None,
+        arg_name: str,
+        classes: Any = None,
+        *,
+        convert: Converter | None = None,
+    ) -> None:
+        self._layout = layout if convert is None else result_layout(convert)
         self._arg_name = arg_name
         self._classes = classes
         self._convert = convert
-        self._constants = dict(constants)
-        self._converter: Converter | None = None
         # A View without rows, so that it does not keep the memory of a batch alive.
         self._template: DataView | None = None
         self._template_key: Any = None  # dtype and record shape of arrays that the template fits
 
     def __call__(self, array: Array) -> DataView:
         """Return a View of the array, without copying it, or of the converted array."""
-        if self._convert is not None or self._constants:
-            array = self._convert_array(array)
+        if self._convert is not None:
+            array = self._convert(array)
         template = self._template
         key = array.dtype, array.shape[1:]
         if template is None or key != self._template_key:
@@ -257,15 +236,6 @@ class ViewFactory:
             self._template_key = key
             return view
         return template.with_samples(array)
-
-    def _convert_array(self, array: Array) -> Array:
-        """Return the converted array; the first call also sets the layout of its View."""
-        if self._converter is None:
-            layout = self._layout or default_layout(array.ndim, self._arg_name)
-            self._converter = converter_for(layout, self._convert, self._constants)
-            self._layout = result_layout(self._converter)
-        result: Array = self._converter(array)
-        return result
 
 
 def default_layout(ndim: int, arg_name: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -31,9 +31,10 @@ from ..samplers.orders import Order
 from .batch import Batch, Dropped, LoaderStats, ViewFactory
 from .chunk import Numbers, describe_error, describe_record
 from .collate import Ragged
-from .config import LoaderConfig, ViewFactories
+from .config import LoaderConfig
 from .distributed import Shard
-from .pending import PendingBatch
+from .pending import PendingBatch, Refill
+from .processing import ViewFactories
 from .signature import RunSpec
 from .worker_pool import WorkerPool, wait_or_run
 
@@ -52,19 +53,20 @@ class EpochPass:
         config: LoaderConfig,
         pool: WorkerPool | None,
         epoch: int,
-        position: int,
+        position: Position,
         marks: Mapping[str, Any],
     ) -> None:
         self._config, self._pool, self._epoch = config, pool, epoch
+        self._length = config.length
         first = config.sources[0]
         self.orders = [
             source.order(epoch, marks if marks and source is first and source.in_parts else None)
             for source in config.sources
         ]
         self.dropped_at_end: list[Dropped] = []  # records dropped after the last batch
-        self._place = position
+        self._place = position.place
         self._num_begun = self._num_yielded = marks.get("batch", 0)
-        self.run = position.run if isinstance(position, Position) else RunSpec()
+        self.run = position.run
         self._pending: deque[PendingBatch] = deque()
         self._latest: PendingBatch | None = None
         self._lock = threading.Lock()
@@ -74,8 +76,7 @@ class EpochPass:
     @property
     def size(self) -> int | None:
         """The number of records in the epoch, if known."""
-        limit = self._config.max_batches
-        return self.orders[0].size if limit is None else limit * self._config.batch_size
+        return self._length.num_records(self.orders[0])
 
     def __enter__(self) -> EpochPass:
         return self
@@ -91,8 +92,9 @@ class EpochPass:
         start = perf_counter()
         if self._pool is not None:
             self._pool.check_process()
-        if self._decides_spec and self._config.shard is not None and self._config.shard.rank:
-            self._read_spec(self._config.shard)
+        shard = self._length.shard
+        if self._decides_spec and shard is not None and shard.rank:
+            self._read_spec(shard)
         self._begin_batches(num_requested=1)
         if not self._pending:
             if self._failure is not None:
@@ -107,7 +109,7 @@ class EpochPass:
         with self._lock:
             self._pending.popleft()
             self._num_yielded += 1
-        if self._config.refill and not batch.count:
+        if self._length.refill and not batch.count:
             self.dropped_at_end = batch.dropped
             return None
         self._begin_batches()
@@ -120,7 +122,7 @@ class EpochPass:
             while not self._is_over and self._num_begun < self._num_yielded + max(
                 ahead, num_requested
             ):
-                if self._config.refill and self._latest and not self._latest.ready:
+                if self._length.refill and self._latest and not self._latest.ready:
                     return
                 if self._decides_spec and self._pending:
                     return
@@ -131,33 +133,32 @@ class EpochPass:
                     self._is_over = True
 
     def _begin(self) -> None:
-        config = self._config
-        if config.shard is None and self._num_begun == config.max_batches:
+        length = self._length
+        if length.shard is None and self._num_begun == length.max_batches:
             self._is_over = True
             return
         start = self._place
-        if config.refill and self._latest:
+        if length.refill and self._latest:
             start = self._latest.start + self._latest.num_taken
-        stop = start + config.batch_size if config.refill else self.orders[0].cut(start)
-        if config.shard is not None:
-            start, stop = config.shard.own_range(
-                start, self.size or 0, config.batch_size, self._makes_full_batches
-            )
+        start, stop = length.next_range(self.orders[0], start)
         numbers = self._take(start, stop)
         if not len(numbers[0]):
             self._is_over = True
             return
-        dims = config.dims(self._num_begun)
-        refill = self._refill if config.refill else None
-        pending = self._latest = PendingBatch(
-            config.pipeline, start, numbers, dims, refill, self._epoch, self.run
-        )
+        refill = self._refill if length.refill else None
+        pending = self._latest = self._pending_batch(start, numbers, refill)
         self._place = self._end_of(pending)
         self._num_begun += 1
         self._pending.append(pending)
         if self._pool is not None:
-            pending.on_ready = self._begin_batches if config.refill else None
+            pending.on_ready = self._begin_batches if length.refill else None
             self._pool.submit(pending)
+
+    def _pending_batch(
+        self, start: int, numbers: Sequence[Numbers], refill: Refill | None = None
+    ) -> PendingBatch:
+        config, dims = self._config, self._config.dims(self._num_begun)
+        return PendingBatch(config.pipeline, start, numbers, dims, refill, self._epoch, self.run)
 
     @property
     def _decides_spec(self) -> bool:
@@ -166,35 +167,26 @@ class EpochPass:
 
     def _read_spec(self, shard: Shard) -> None:
         """Read the records of rank 0, so that all ranks decide in the same way."""
-        config = self._config
-        start, stop = shard._replace(rank=0).own_range(
-            self._place, self.size or 0, config.batch_size, self._makes_full_batches
-        )
+        first = shard._replace(rank=0)
+        start, stop = self._length.range_of(first, self.orders[0], self._place)
         numbers = self._take(start, stop)
         if not len(numbers[0]):
             return
-        dims = config.dims(self._num_begun)
-        pending = PendingBatch(config.pipeline, start, numbers, dims, None, self._epoch)
+        pending = self._pending_batch(start, numbers)
         if self._pool is not None:
             self._pool.submit(pending)
         wait_or_run(pending, self._pool)
         self.run = pending.run
 
-    @property
-    def _makes_full_batches(self) -> bool:
-        """True if the sampler makes no short batch."""
-        plan = self._config.sources[0].sampler.plan
-        return bool(plan.even or plan.draws)
-
     def _end_of(self, pending: PendingBatch) -> int:
         """Return the end position of a batch, or of its step across all ranks."""
-        shard, taken = self._config.shard, pending.num_taken
+        shard, taken = self._length.shard, pending.num_taken
         return pending.start + taken if shard is None else shard.advance(pending.start, taken)
 
     def _refill(self, position: int, missing: int, num_failed: int) -> Sequence[Numbers]:
         """Return the records that follow a batch, to replace missing ones."""
         count = self._config.sources[0].sampler.plan.count
-        if self._config.draws and num_failed >= count:
+        if self._length.draws and num_failed >= count:
             raise DataError(
                 f"none of {num_failed} records drawn one after the other could be used, and there "
                 f"are {count}; the log of layoutkit.data has the reasons"
@@ -263,50 +255,22 @@ class EpochPass:
         return None if ranks is None else view_factories.labels(ranks)
 
 
-_UNKNOWN = RunSpec()
+class Position(NamedTuple):
+    """A place in an epoch with the counts up to it: one object, so that they always agree."""
 
+    place: int = 0  # records of the epoch before it
+    batches: int = 0  # yielded in this epoch
+    dropped: int = 0  # records
+    order: Order | None = None  # of part files: it knows the start of the file of this place
+    run: RunSpec = RunSpec()  # the shapes and dtypes that the records of the run share
 
-class Position(int):
-    """A position in an epoch with the counts up to it: one object, so that they always agree.
-
-    batches : int    number of batches yielded in this epoch
-    dropped : int    number of dropped records
-    order : Order    for part files: it knows the start of the file that contains the position
-    run : RunSpec    the shapes and dtypes that the records of the run share
-    """
-
-    batches: int
-    dropped: int
-    order: Order | None
-    run: RunSpec
-
-    def __new__(  # see the class
-        cls,
-        position: int = 0,
-        batches: int = 0,
-        dropped: int = 0,
-        order: Order | None = None,
-        run: RunSpec = _UNKNOWN,
-    ) -> Position:
-        self = super().__new__(cls, position)
-        self.batches, self.dropped, self.order, self.run = batches, dropped, order, run
-        return self
-
-    def advance(self, batch: Batch, position: int, order: Order, run: RunSpec) -> Position:
+    def advance(self, batch: Batch, place: int, order: Order, run: RunSpec) -> Position:
         """Return the position after one more batch."""
-        dropped = self.dropped + len(batch.dropped)
-        return Position(position, self.batches + 1, dropped, order, run)
+        return Position(place, self.batches + 1, self.dropped + len(batch.dropped), order, run)
 
-
-def as_position(position: int) -> Position:
-    """Return a position as a Position; it is an int only while a Batcher is constructed."""
-    return position if isinstance(position, Position) else Position(position)
-
-
-def _or_start(position: int) -> Position:
-    """Return a Position, without counts at the start of an epoch."""
-    place = as_position(position)
-    return place if place else Position(run=place.run)
+    def at_start(self) -> Position:
+        """Return the position, without counts if it is at the start of an epoch."""
+        return self if self.place else Position(run=self.run)
 
 
 _log = logging.getLogger("layoutkit.data")
@@ -396,21 +360,21 @@ class BatchLoop(Epochs[B]):
     Threads start with the first loop and end with `close()`, or the `with` block.
     """
 
+    _position: Position
     _yields_empty = True  # also yield batches that lost all records
 
     def __init__(self, config: LoaderConfig, epoch: int) -> None:
-        super().__init__(epoch)
+        super().__init__(epoch, Position())
         self._config = config
         self._pool: WorkerPool | None = None
         self._closed = False
-        self._position: int = Position()
         self._stats = LoaderStats(threads=config.num_workers)
         weakref.finalize(self, Reader.close, config.reader)
 
     @property
     def dropped(self) -> int:
         """The number of records dropped so far in the epoch of the latest loop."""
-        return as_position(self._position).dropped
+        return self._position.dropped
 
     def reset(self) -> None:
         """Go back to the start of this epoch; this ends the current loop."""
@@ -444,25 +408,30 @@ class BatchLoop(Epochs[B]):
     def _records(self) -> int:
         return int(self._config.sources[0].sampler.plan.count)
 
-    def _seek(self, epoch: int, position: int, *, loaded: bool = False) -> None:
-        """Move to a position; the number of dropped records is kept until the next loop starts."""
-        if not isinstance(position, Position):
-            latest = as_position(self._position)
-            position = Position(position, dropped=latest.dropped, run=latest.run)
-        super()._seek(epoch, position, loaded=loaded)
+    def _start(self) -> Position:
+        """Return the start of an epoch; dropped records are counted until its loop starts."""
+        return Position(dropped=self._position.dropped, run=self._position.run)
 
-    def _steps(self, epoch: int, position: int) -> Generator[tuple[B, int], None, Position]:
-        position = _or_start(position)
+    def _place(self, position: Position) -> int:
+        return position.place
+
+    def _take(self, epoch: int, place: int, state: Mapping[str, Any]) -> Position:
+        return Position(place)
+
+    def _steps(
+        self, epoch: int, position: Position
+    ) -> Generator[tuple[B, Position], None, Position]:
+        position = position.at_start()
         stats = self._stats = LoaderStats(threads=self._config.num_workers)
         began = resumed = perf_counter()
         run = self._begin_pass(epoch, position)
-        with run, progress_bar(self._config, run.size, position) as bar:
-            for batch, end in checked_batches(run, from_start=not position):
+        with run, progress_bar(self._config, run.size, position.place) as bar:
+            for batch, end in checked_batches(run, from_start=not position.place):
                 before, position = position, position.advance(batch, end, run.orders[0], run.run)
                 # Interruptible calls come first: until the yield, the state excludes this batch.
                 log_dropped(batch.dropped)
                 if bar is not None:
-                    bar.update(position - before)
+                    bar.update(position.place - before.place)
                     bar.set_postfix(dropped=position.dropped, refresh=False)
                 ready = perf_counter()
                 stats.add(batch.count, batch.stats, ready - resumed)
@@ -473,7 +442,7 @@ class BatchLoop(Epochs[B]):
                 stats.consumer += resumed - ready
                 stats.elapsed = resumed - began
             log_dropped(run.dropped_at_end)
-        return Position(0, dropped=position.dropped + len(run.dropped_at_end), run=run.run)
+        return Position(dropped=position.dropped + len(run.dropped_at_end), run=run.run)
 
     def _item(self, batch: Any) -> B:
         """Return the item that the loop yields for a batch of an EpochPass."""
@@ -481,7 +450,8 @@ class BatchLoop(Epochs[B]):
 
     def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
         """Return the batches of an epoch from a position on."""
-        marks = {**self._resume_info(position), "position": position} if position else {}
+        place = position.place
+        marks = {**self._resume_info(position), "position": place} if place else {}
         return EpochPass(self._config, self._worker_pool(), epoch, position, marks)
 
     def _worker_pool(self) -> WorkerPool | None:
@@ -508,12 +478,7 @@ class Batcher(BatchLoop[Batch]):
     @property
     def num_batches(self) -> int | None:
         """The (with `refill`, largest) number of batches in an epoch; None until parts are open."""
-        config, order = self._config, self._config.sources[0].order(self._epoch)
-        if config.shard is not None:
-            plan = order.plan
-            end = self._end(self._epoch) or 0
-            return config.shard.num_steps(end, config.batch_size, plan.even or plan.draws)
-        return order.num_batches if config.max_batches is None else config.max_batches
+        return self._config.length.num_batches(self._config.sources[0].order(self._epoch))
 
     def __len__(self) -> int:
         number = self.num_batches
@@ -522,7 +487,7 @@ class Batcher(BatchLoop[Batch]):
         return number
 
     def __repr__(self) -> str:
-        name, size, number = type(self).__name__, self._config.batch_size, self.num_batches
+        name, size, number = type(self).__name__, self._config.length.batch_size, self.num_batches
         batches = "batches" if number is None else f"{number} batches"
         return f"<{name} of {batches} of {size}, epoch {self._epoch}>"
 
@@ -555,22 +520,19 @@ class Batcher(BatchLoop[Batch]):
     def _identity(self) -> dict[str, int | str]:
         return self._config.identity
 
-    def _free(self, position: int) -> tuple[str, ...]:
-        free = super()._free(position)
+    def _free(self, place: int) -> tuple[str, ...]:
+        free = super()._free(place)
         return (*free, "batch_size") if self._config.allows_other_batch_size else free
 
     def _end(self, epoch: int) -> int | None:
-        config = self._config
-        if config.max_batches is None:
-            return config.sources[0].order(epoch).size
-        return None if config.refill else config.max_batches * config.batch_size
+        return self._config.length.last_position(self._config.sources[0].order(epoch))
 
     _extra_keys = ("spec",)
 
-    def _resume_info(self, position: int) -> dict[str, int | str]:
-        position = _or_start(position)
+    def _resume_info(self, position: Position) -> dict[str, int | str]:
+        position = position.at_start()
         # The state is equal on all shards, but each of them drops other records.
-        dropped = position.dropped if self._config.shard is None else 0
+        dropped = position.dropped if self._config.length.shard is None else 0
         counted = {"batch": position.batches, "dropped": dropped}
         spec = {"spec": position.run.to_text()} if position.run.target is not None else {}
         return {**counted, **self._part_position(position), **spec}
@@ -579,16 +541,12 @@ class Batcher(BatchLoop[Batch]):
         """Return the values that locate a position in part files without opening earlier files."""
         if not self._config.sources[0].in_parts:
             return {}
-        return (
-            {"part": 0, "part_start": 0}
-            if position.order is None
-            else position.order.marks(position)
-        )
+        if position.order is None:
+            return {"part": 0, "part_start": 0}
+        return position.order.marks(position.place)
 
-    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
+    def _take(self, epoch: int, place: int, state: Mapping[str, Any]) -> Position:
         source = self._config.sources[0]
-        order = (
-            source.order(epoch, state) if source.in_parts else None
-        )  # raises now for invalid marks
+        order = source.order(epoch, state) if source.in_parts else None  # raises for invalid marks
         run = RunSpec.from_text(state["spec"]) if "spec" in state else RunSpec()
-        return Position(position, state["batch"], state["dropped"], order, run)
+        return Position(place, state["batch"], state["dropped"], order, run)

@@ -18,7 +18,7 @@ from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
 from ...planning.batch.layout import make_batch_layout
-from ...planning.batch.random import CropOptions, SourcePositions
+from ...planning.batch.random import SourcePositions
 from ...planning.centering import centered_start
 from ...spec import DType, as_dtype
 from ..sources.base import normalize_index
@@ -58,10 +58,9 @@ class BatchStep(Protocol):
 
 @dataclass(frozen=True)
 class CollateStep(BatchStep, UncachedState):
-    """The step that makes a batch of results, with windows at the places that `crops` says."""
+    """The step that makes a batch of results by a Collator, which draws its windows."""
 
     collator: Collator
-    crops: CropOptions
 
     @property
     def is_deferred(self) -> bool:
@@ -115,15 +114,13 @@ class CollateStep(BatchStep, UncachedState):
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
         """Return the batch of samples with equal specs."""
-        shapes = np.array([x.shape for x in samples], np.int64)
-        return self.collator(samples, **self._windows(shapes, positions, epoch))
+        return self.collator(samples, positions=positions, epoch=epoch)
 
     def batch_of_rows(
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Any:
         """Return the batch of samples that are rows of one array."""
-        shapes = np.broadcast_to(np.array(array.shape[1:]), (len(rows), array.ndim - 1))
-        return self._row_collator(array, indices=rows, **self._windows(shapes, positions, epoch))
+        return self._row_collator(array, indices=rows, positions=positions, epoch=epoch)
 
     @cached_property
     def _row_collator(self) -> Collator:
@@ -133,13 +130,8 @@ class CollateStep(BatchStep, UncachedState):
         keywords = self.collator.windows.keywords()
         return Collator(f"b{blank}{left.strip()}{ARROW}{right}", **keywords)
 
-    def _windows(self, shapes: Array, positions: SourcePositions, epoch: int) -> dict[str, Any]:
-        """Return the Collator's `offset`, `flip` and `crop`, with random values per sample."""
-        axes = self.collator.windows.crop_axes(shapes.shape[1])
-        return self.crops.draw(axes, shapes, positions, epoch)._asdict()
-
     def _check_inside(self, name: str, size: int, window: int) -> None:
-        begin = dict(self.crops.offset).get(name)
+        begin = dict(self.collator.windows.crops.offset).get(name)
         if not isinstance(begin, int):
             begin = centered_start(size - window, self.collator.windows.center)
         if begin < 0 or begin + window > size:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..._utils.validation import check_bool, check_int
@@ -60,7 +61,7 @@ def parse_shard(value: Any) -> Shard | None:
     return Shard(rank, world)
 
 
-def check_shardable(indexes: list[Index], samplers: list[Sampler], refill: Any) -> None:
+def check_shardable(indexes: Sequence[Index], samplers: Sequence[Sampler], refill: Any) -> None:
     """Raise DataError if ranks would get different numbers of batches, or a record twice."""
     for index, sampler in zip(indexes, samplers, strict=True):
         kind, base = sampler.plan.kind, sampler.plan.base

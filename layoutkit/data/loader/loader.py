@@ -1,16 +1,38 @@
-"""`sampled_batcher`, the function that creates a Batcher."""
+"""`sampled_batcher`, the function that creates a Batcher, and its error for unknown keywords.
+
+Crops, flips and formulas are arguments of a Collator or a Converter: the error shows the one to
+give, with the values of the caller. A table has the keywords of other libraries.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Never
 
+import numpy as np
+
+from ..._utils.validation import check_bool, check_choice, check_int
 from ...collator import Collator
 from ...converter import Converter
+from ...layout.parsing import parse_layout
+from ...planning.keywords import batch_cure
+from ..errors import NoSuchArgument, no_such_argument
 from .batcher import Batcher
-from .config import CACHE_SIZE, Arguments, check_names, make_config
+from .collate import RAGGED
+from .config import (
+    CACHE_SIZE,
+    LoaderConfig,
+    make_pipeline,
+    make_reader,
+    make_sources,
+    open_indexes,
+    parse_workers,
+)
+from .epochs import check_lengths, parse_epochs
+from .processing import for_sources, parse_processing
 
 
 def sampled_batcher(
@@ -29,18 +51,10 @@ def sampled_batcher(
     size: tuple[int, int] | None = None,
     fit: str | None = None,
     input_dims: Any = None,
-    batch_dims: Callable[[int], Any] | None = None,
     dtype: Any = None,
     layout: Any = None,
     convert: Converter | None = None,
-    scale: Any = None,
-    mean: Any = None,
-    std: Any = None,
-    clip: Any = None,
     collate: Collator | Sequence[Collator] | str | None = None,
-    offset: Any = None,
-    flip: Any = None,
-    crop: Any = None,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -98,10 +112,8 @@ def sampled_batcher(
         Height and width of images: files are decoded into uint8 `bhwc` by an `images.Decoder`.
     fit : "cover", "pad" or "stretch", optional
         The way images are fitted to that size, see `images.fit`; by default "cover".
-    input_dims : tuple of int, optional
-        The shape of one record.
-    batch_dims : callable, optional
-        Returns the shape of a record in batch k of the epoch.
+    input_dims : tuple of int, or callable, optional
+        The shape of one record, or a function that returns it for batch k of the epoch.
     dtype : dtype, optional
         By default float32 if the shape is specified, else the most frequent in the first batch.
     layout : str or (str, str), optional
@@ -109,25 +121,12 @@ def sampled_batcher(
         axis, `bf` for two.
     convert : Converter, optional
         Converts the rows to the batch's input: ``Converter("bhwc->bchw", scale=1 / 255)``.
-    scale, mean, std, clip : optional
-        In place of `convert`, the constants of a formula, which keeps the layout of the rows.
     collate : Collator, list of Collators, or "ragged", optional
         Makes the batch's input from results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
-        Then `out` is always None, and results are copied, except records of an array. A list makes
-        several inputs of the same results, such as two random crops of each image. "ragged"
-        joins results that differ in length, such as bytes or tokens: the input is a `Ragged`.
-    offset : "random" or dict by axis, optional
-        The start of the Collator's windows: random inside a result or, if the result is smaller,
-        such that the window contains all of it (this needs a `fill`). The values of a dict are
-        "random" or an int for all records, such as ``{"h": 0, "w": "random"}``. By default windows
-        are centered.
-    flip : "random" or dict by axis, optional
-        "random" flips windows along `w` with probability 1/2; ``{"h": "random"}`` flips along
-        another axis, and ``{"w": True}`` flips all windows.
-    crop : "random" or dict, optional
-        With a Collator that resizes two axes: a random part of each result is resized, of 8 % to
-        all of its area and an aspect ratio of 3/4 to 4/3. The bounds of a dict are as in
-        ``{"scale": (0.3, 1), "ratio": (1, 1)}``. By default all of a result is resized.
+        Its crops and flips are drawn by the `seed` of this call. Then `out` is always None, and
+        results are copied, except records of an array. A list makes several inputs of the same
+        results, such as two random crops of each image. "ragged" joins results that differ in
+        length, such as bytes or tokens: the input is a `Ragged`.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -160,15 +159,189 @@ def sampled_batcher(
         An argument is invalid, a keyword does not exist (the message names its equivalent for
         keywords of other libraries), or sources do not fit together.
     """
-    check_names(unknown, [field.name for field in fields(Arguments)])
-    args = Arguments(
-        sources=sources, missing=missing, batch_size=batch_size, sampler=sampler,
-        num_batches=num_batches, drop_last=drop_last, seed=seed, shard=shard, get=get,
-        processor=processor, size=size, fit=fit, input_dims=input_dims, batch_dims=batch_dims,
-        dtype=dtype, layout=layout, convert=convert, scale=scale, mean=mean, std=std, clip=clip,
-        collate=collate, offset=offset, flip=flip, crop=crop, on_error=on_error, refill=refill,
-        timeout=timeout, retries=retries, prefetch=prefetch, num_workers=num_workers,
-        progress=progress, cache_dir=cache_dir, cache_size=cache_size,
-        max_record_bytes=max_record_bytes,
+    if unknown:
+        *known, _ = inspect.signature(sampled_batcher).parameters
+        raise _unknown_keyword(
+            unknown, known, sources=sources, size=size, input_dims=input_dims, layout=layout,
+            convert=convert, collate=collate,
+        )  # fmt: skip
+    processing = parse_processing(
+        processor, size=size, fit=fit, input_dims=input_dims, dtype=dtype, layout=layout,
+        convert=convert, collate=collate,
     )  # fmt: skip
-    return Batcher(make_config(args), epoch)
+    batch_size = check_int("batch_size", batch_size, 1)
+    indexes = open_indexes(sources, missing)
+    processing = for_sources(
+        processing, indexes, is_read=get is not None, has_size=size is not None
+    )
+    samplers, length = parse_epochs(
+        indexes, sampler, batch_size=batch_size, num_batches=num_batches, drop_last=drop_last,
+        seed=seed, shard=shard, refill=refill,
+    )  # fmt: skip
+    workers, seconds = parse_workers(num_workers, timeout)
+    strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
+    reader = make_reader(retries, cache_dir, cache_size, max_record_bytes)
+    opened = make_sources(indexes, samplers, get, reader)
+    check_lengths(opened, length)
+    config = LoaderConfig(
+        sources=opened,
+        dims=processing.dims,
+        pipeline=make_pipeline(opened, processing, seconds, strict, workers),
+        view_factories=processing.make_view_factories(indexes[0]),
+        reader=reader,
+        length=length,
+        prefetch=check_int("prefetch", prefetch),
+        num_workers=workers,
+        progress=check_bool("progress", progress),
+    )
+    return Batcher(config, epoch)
+
+
+# ---- Keywords that do not exist --------------------------------------------------------------
+
+_LABELS = 'the labels with the source: {"x": paths, "y": labels}'
+_CROPS = 'collate=Collator("hwc->bchw", h=224, w=224, '
+_RESIZES = _CROPS + 'resize="bilinear", '
+# Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
+_ARGUMENT_HINTS = {
+    "antialias": _RESIZES + "antialias=False)",
+    "augment": "processor=layoutkit.images.Augmenter(...), or crops and flips of a Collator",
+    "epochs": "a loop for each epoch: every `for batch in batches` is the next one",
+    "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
+    "casting": 'convert=Converter("bhwc->bhwc", dtype="uint8", casting="saturate")',
+    "channels": 'collate=Collator("hwc->bchw", h=224, w=224, channels=(2, 1, 0))',
+    "class_names": _LABELS,
+    "classes": _LABELS,
+    "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
+    "copy": "nothing: every batch has memory of its own",
+    "device": 'batch.input.forward_get(layout, dtype, device="cuda"), which copies to the GPU',
+    "drop_remainder": "drop_last=True",
+    "fill": 'collate=Collator("hwc->bchw", h=224, w=224, fill=0)',
+    "interpolation": _RESIZES[:-2] + ")",
+    "labels": _LABELS,
+    "generator": "seed=; an order is a function of seed, epoch and position",
+    "image_size": "size=, (height, width) of images",
+    "memory": 'collate=Collator("hwc->bchw", h=224, w=224, memory="bhwc")',
+    "multiprocessing_context": "num_workers=, the number of threads",
+    "num_epochs": "a loop for each epoch: every `for batch in batches` is the next one",
+    "num_parts": "open_index(source, partition=p, partitions=P) as the source",
+    "num_replicas": "shard=(rank, world)",
+    "num_shards": "shard=(rank, world)",
+    "num_threads": "num_workers=, the number of threads",
+    "pad_to": 'collate=Collator("hwc->bchw", h=640, w=640, fill=0)',
+    "persistent_workers": "nothing: threads live until close(), over all epochs",
+    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which pins memory',
+    "prefetch_buffer_size": "prefetch=, in batches",
+    "prefetch_factor": "prefetch=, in batches, for all threads together",
+    "rand_crop": _CROPS + 'offset="random")',
+    "rand_mirror": _CROPS + 'flip="random")',
+    "random_crop": _CROPS + 'offset="random")',
+    "random_flip": _CROPS + 'flip="random")',
+    "random_state": "seed=; an order is a function of seed, epoch and position",
+    "rank": "shard=(rank, world)",
+    "resize": 'collate=Collator("hwc->bchw", h=224, w=224, resize="bilinear"), or size=',
+    "repeat": "a loop for each epoch: every `for batch in batches` is the next one",
+    "short_side": _RESIZES + "short_side=256)",
+    "shuffle": 'sampler="shuffle", each record once in random order',
+    "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
+    "target_size": "size=, (height, width) of images",
+    "transform": "processor=, called with the data of a record and out=",
+    "use_multiprocessing": "num_workers=, the number of threads",
+    "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
+    "worker_init_fn": "num_workers=, the number of threads of this process",
+    "workers": "num_workers=, the number of threads",
+    "world_size": "shard=(rank, world)",
+}
+_DRAWN = ("offset", "flip", "crop")  # arguments of a Collator only
+_OF_STEPS = (*_DRAWN, "scale", "mean", "std", "clip")
+_DEFAULT_LAYOUTS = {1: "b", 2: "bf"}  # of rows by rank; others are images in the examples
+
+
+def _unknown_keyword(
+    unknown: Mapping[str, Any], known: Collection[str], **call: Any
+) -> NoSuchArgument:
+    """Return the error for the first unknown keyword.
+
+    `call` has sources, size, input_dims, layout, convert and collate as the caller gave them.
+    """
+    name, value = next(iter(unknown.items()))
+    is_near = bool(get_close_matches(name, known, 1, 0.85))
+    close = [] if is_near else get_close_matches(name, _ARGUMENT_HINTS, 1, 0.85)
+    steps = {name: value for name, value in unknown.items() if name in _OF_STEPS}
+    if name in steps:
+        cure = "give " + _step_text(steps, call)
+    elif name == "batch_dims":
+        function = getattr(value, "__name__", "function")
+        cure = f"give input_dims={function}, which is called with the number of a batch"
+    elif name in _ARGUMENT_HINTS:
+        cure = f"give {_ARGUMENT_HINTS[name]}"
+    elif close:
+        return NoSuchArgument(
+            f"sampled_batcher has no {name}=, nor {close[0]}=; give {_ARGUMENT_HINTS[close[0]]}"
+        )
+    else:
+        text = None if is_near else batch_cure(name, value)
+        if text is None:
+            return no_such_argument("sampled_batcher", name, known)
+        cure = f"give collate=Collator(...), in whose words {text}"
+    return NoSuchArgument(f"sampled_batcher has no {name}=; {cure}")
+
+
+def _step_text(steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+    """Return the argument of a call that has these arguments of a Collator or Converter."""
+    collate, convert = call["collate"], call["convert"]
+    if isinstance(collate, str) and collate == RAGGED:
+        return 'a processor that converts results, which collate="ragged" joins as they are'
+    if isinstance(collate, list | tuple):
+        texts = ", ".join(_collator_text(collator, steps, call) for collator in collate)
+        return f"collate=[{texts}]"
+    if collate is not None or any(name in _DRAWN for name in steps):
+        return f"collate={_collator_text(collate, steps, call)}"
+    if convert is not None:
+        return f"convert={_call_text('Converter', convert.pattern, {**convert.keywords, **steps})}"
+    layout = _layout_of_rows(call)
+    return f"convert={_call_text('Converter', f'{layout}->{layout}', steps)}"
+
+
+def _collator_text(collator: Any, steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+    if collator is not None:
+        options = {**collator.windows.keywords(), **steps}
+        return _call_text("Collator", collator.pattern, options)
+    height, width = call["size"] or (224, 224)
+    resize = {"resize": "bilinear"} if "crop" in steps else {}
+    return _call_text("Collator", "hwc->bchw", {"h": height, "w": width, **resize, **steps})
+
+
+def _layout_of_rows(call: Mapping[str, Any]) -> str:
+    """Return the layout of the rows of a call; guess it from their rank if there is none."""
+    layout = call["layout"]
+    layout = layout[0] if isinstance(layout, list | tuple) else layout
+    if layout is not None:
+        return str(parse_layout(layout))
+    if call["size"] is not None:
+        return "bhwc"
+    dims, source = call["input_dims"], call["sources"]
+    if dims is not None and not callable(dims):
+        return _DEFAULT_LAYOUTS.get(1 + np.size(dims), "bhwc")
+    data = source.get("x") if isinstance(source, Mapping) else source
+    return _DEFAULT_LAYOUTS.get(getattr(data, "ndim", 2), "bhwc")
+
+
+def _call_text(function: str, pattern: str, options: Mapping[str, Any]) -> str:
+    """Return Python code of a call."""
+    shown = [f'"{pattern}"', *(f"{name}={_code(value)}" for name, value in options.items())]
+    return f"{function}({', '.join(shown)})"
+
+
+def _code(value: Any) -> str:
+    """Return Python code of a number, text, array, or a container of these."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_code(key)}: {_code(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_code, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_code, value))}]"
+    as_list = getattr(value, "tolist", None)
+    return repr(as_list() if as_list else value)

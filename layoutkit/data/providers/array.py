@@ -23,7 +23,7 @@ from ...spec import can_cast
 from ...views import DataView
 from ..errors import reject_unknown
 from ..labels import check_missing, fill_missing
-from ..loader.batch import ViewFactory, check_convert, converter_for, default_layout, result_layout
+from ..loader.batch import ViewFactory, check_convert, default_layout, result_layout
 from .base import BaseProvider, pad_rows
 
 
@@ -98,18 +98,23 @@ def make_field(
     constants: Mapping[str, Any] | None = None,
 ) -> Field:
     """Return the field of an array; raise an error for invalid options."""
-    memory, constants = as_array(array, name), dict(constants or {})
-    layout, convert = layouts.get(name), (converts or {}).get(name)
-    check_convert(convert, layout, constants)
-    if layout is None and convert is not None:
-        layout = str(convert.options.pattern.source)
+    memory = as_array(array, name)
+    layout, converter = layouts.get(name), (converts or {}).get(name)
+    given = {name: value for name, value in (constants or {}).items() if value is not None}
+    formula = cached_normalization(**given)
+    if converter is not None:
+        check_convert(converter, layout)
+        if formula is not None:
+            raise DataError(f"pass either convert or {', '.join(given)}, not both")
+        layout = str(converter.options.pattern.source) if layout is None else layout
     layout = default_layout(memory.ndim, name) if layout is None else layout
     layout = str(with_batch_axis(parse_layout(layout)))
     view_for_layout(layout, memory, None)  # raises if they do not fit
     axis = parse_layout(layout).groups.index("b")
-    converter, dtype = None, memory.dtype
-    if convert is not None or cached_normalization(**constants) is not None:
-        converter = converter_for(layout, convert, constants)
+    dtype = memory.dtype
+    if formula is not None:
+        converter = Converter(f"{layout}->{layout}", **formula.keywords())
+    if converter is not None:
         dtype = converter.resolve(converter.spec_of(memory)).dtype
         layout = result_layout(converter)
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding

@@ -334,12 +334,12 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
     def _end(self, epoch: int) -> int:
         return self.num_batches
 
-    def _resume_info(self, position: int) -> dict[str, int | str]:
+    def _resume_info(self, position: Position) -> dict[str, int | str]:
         # States count batches, positions of the loop count samples.
-        return {"position": ceil_div(int(position), self._size) if position else 0}
+        return {"position": ceil_div(position.place, self._size)}
 
-    def _take(self, epoch: int, position: int, state: Mapping[str, Any]) -> Position:
-        start = min(position * self._size, self._epoch_order.size)
+    def _take(self, epoch: int, place: int, state: Mapping[str, Any]) -> Position:
+        start = min(place * self._size, self._epoch_order.size)
         return Position(start, dropped=state.get("dropped", 0))
 
 

@@ -28,10 +28,11 @@ from ..io.reader import Reader
 from ..io.recordio import unpack_frames
 from ..labels import check_missing
 from ..loader.batch import ViewFactory
-from ..loader.batcher import as_position
+from ..loader.batcher import Position
 from ..loader.chunk import RecordPipeline, RecordSource, describe_error
 from ..loader.collate import SampleSpec
 from ..loader.config import LoaderConfig, parse_workers
+from ..loader.epochs import EpochLength
 from ..loader.loader import sampled_batcher
 from ..loader.pending import PendingBatch
 from ..loader.signature import RunSpec
@@ -387,7 +388,7 @@ class ImageRecordProvider(BaseProvider):
             sources=pipeline.sources,
             pipeline=pipeline,
             reader=self._rows.reader,
-            batch_size=self._size,
+            length=EpochLength(self._size),
             prefetch=self._prefetch,
             num_workers=self._num_workers,
             dims=lambda _: dims,
@@ -417,9 +418,8 @@ class ImageRecordProvider(BaseProvider):
     def _identity(self) -> dict[str, int | str]:
         return {**super()._identity(), "seed_aug": self._rows.augment.seed}
 
-    def _resume_info(self, position: int) -> dict[str, int | str]:
-        dropped = as_position(position).dropped if position else 0
-        return {**super()._resume_info(position), "dropped": dropped}
+    def _resume_info(self, position: Position) -> dict[str, int | str]:
+        return {**super()._resume_info(position), "dropped": position.at_start().dropped}
 
 
 def _signature() -> inspect.Signature:

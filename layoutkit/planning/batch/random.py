@@ -190,15 +190,17 @@ def _drawn(by_axis: Mapping[str, Any]) -> DrawnByAxis | None:
     return DrawnByAxis({name: np.asarray(value, np.int64) for name, value in by_axis.items()})
 
 
-def as_positions(positions: Any) -> Array:
-    """Return positions of samples as an array; raise ArgumentError unless they are integers."""
+def as_positions(positions: Any) -> SourcePositions:
+    """Return the positions of samples; raise ArgumentError unless they are integers."""
+    if isinstance(positions, SourcePositions):
+        return positions
     try:
         numbers = np.asarray(positions)
     except (TypeError, ValueError):
         numbers = np.empty(0)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
         raise ArgumentError(f"positions={positions!r}; it must be a list of whole numbers")
-    return numbers.astype(np.int64)
+    return SourcePositions(numbers.astype(np.int64))
 
 
 class _Draws(NamedTuple):

@@ -147,14 +147,14 @@ def test_values_are_not_cut_off_silently(dims, processor):
     assert {type(error) for *_, error in batch.dropped} == {DtypeError}
 
 
-def test_batch_dims_may_differ():
+def test_the_shape_of_rows_may_differ_from_batch_to_batch():
     def process(x, out):
         out[...] = x[: len(out)]
         return out
 
     dims = [(2,), (3,)]
     with sampled_batcher(
-        X[:, 0], batch_size=4, batch_dims=dims.__getitem__, processor=process
+        X[:, 0], batch_size=4, input_dims=dims.__getitem__, processor=process
     ) as batches:
         for _ in range(2):
             assert [b.input.input.shape for b in batches] == [(4, 2), (3, 3)]
@@ -458,8 +458,6 @@ def test_the_progress_bar_counts_records_and_drops(capfd):
         ({"processor": "f"}, DataError, "processor"),
         ({"input_dims": (-1,)}, ShapeError, "-1"),
         ({"input_dims": "ab"}, ShapeError, "a"),
-        ({"input_dims": 3, "batch_dims": lambda k: 3}, DataError, "batch_dims"),
-        ({"batch_dims": 3}, DataError, "batch_dims"),
         ({"dtype": "nosuch"}, DtypeError, "nosuch"),
         ({"dtype": object}, DtypeError, "object"),
         ({"layout": "fb"}, DataError, "b"),

@@ -214,26 +214,6 @@ def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
 # ---- names -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("shuffle", 'sampler="shuffle"'),
-        ("collate_fn", "processor="),
-        ("workers", "num_workers="),
-        ("drop_remainder", "drop_last=True"),
-        ("pin_memory", "device="),
-        ("num_shards", "shard=(rank, world)"),
-        ("bach_dims", "did you mean batch_dims=?"),
-        ("whatsoever", "there are sources, missing, batch_size"),
-    ],
-)
-def test_arguments_of_others_are_translated(name, says):
-    with pytest.raises(DataError) as found:
-        sampled_batcher(X, batch_size=2, **{name: True})
-    assert f"has no {name}=; " in str(found.value)
-    assert says in str(found.value)
-
-
 def test_a_processor_accepts_out():
     with pytest.raises(
         DataError, match=r"called as processor\(data, out=row\).* unexpected keyword"
@@ -263,7 +243,7 @@ def test_the_batch_axis_may_be_called_n():
     planes = Converter("NHWC->NCHW", dtype="float32")
     options = [
         ({"layout": "NHWC"}, "bhwc"),
-        ({"layout": ("NHWC", "N"), "scale": 1 / 255}, "bhwc"),
+        ({"layout": ("NHWC", "N")}, "bhwc"),
         ({"convert": planes}, "bchw"),
         ({"convert": planes, "layout": "nhwc"}, "bchw"),
         ({"collate": Collator("hwc->bchw", h=4, w=4), "layout": "NCHW"}, "bchw"),

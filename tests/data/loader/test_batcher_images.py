@@ -181,7 +181,7 @@ def test_one_source_at_a_time(photos):
         ({"size": 8}, ShapeError, r"it must be \(height, width\)"),
         ({"size": (8, 8), "processor": Decoder((8, 8))}, DataError, "processor= contradicts"),
         ({"size": (8, 8), "input_dims": (8, 8, 3)}, DataError, "input_dims= contradicts"),
-        ({"size": (8, 8), "dtype": "float32"}, DataError, "dtype= contradicts.*give scale="),
+        ({"size": (8, 8), "dtype": "float32"}, DataError, "dtype= contradicts.*give convert="),
         ({"size": (8, 8), "layout": "bchw"}, DataError, r"forward_get\('bchw'\)"),
     ],
 )

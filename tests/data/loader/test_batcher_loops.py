@@ -206,7 +206,7 @@ def test_no_more_batches_are_begun_than_asked_for(prefetch, workers, refill):
         begun.append(number)
         return (3,)
 
-    options = {"processor": None, "batch_dims": dims, "refill": refill}
+    options = {"processor": None, "input_dims": dims, "refill": refill}
     with made("linear", workers, prefetch, **options) as batches:
         for handed, _ in enumerate(batches, 1):
             assert len(begun) <= handed + (prefetch if workers else 0)

@@ -170,7 +170,7 @@ def test_what_is_drawn_for_a_record_is_the_same_in_any_world():
         for r in range(world):
             batches = sampled_batcher(
                 photos, batch_size=2, sampler="shuffle", shard=(r, world), num_workers=0,
-                collate=Collator("hwc->bchw", h=4, w=4), offset="random",
+                collate=Collator("hwc->bchw", h=4, w=4, offset="random"),
             )  # fmt: skip
             for batch in batches:
                 rows = batch.input.forward_get("bchw")

@@ -383,13 +383,13 @@ def test_a_full_disk_does_not_stop_the_batches(home, tmp_path, caplog, monkeypat
     assert len(warnings(caplog)) == 1
 
 
-def test_an_index_whose_batch_dims_fail():
+def test_a_function_of_the_shape_that_fails():
     def dims(number):
         if number == 1:
             raise ZeroDivisionError("no dims")
         return (2,)
 
-    with sampled_batcher(INDEX, batch_size=4, batch_dims=dims) as batches:
+    with sampled_batcher(INDEX, batch_size=4, input_dims=dims) as batches:
         loop = iter(batches)
         assert next(loop).count == 4
         with pytest.raises(ZeroDivisionError):

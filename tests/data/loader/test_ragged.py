@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from layoutkit import Collator, DataError
+from layoutkit import Collator, Converter, DataError
 from layoutkit.data import Ragged, open_index, sampled_batcher
 from layoutkit.data.recordio import RecordWriter
 
@@ -125,8 +125,7 @@ def test_a_ragged_is_a_sequence():
         {"size": (8, 8)},
         {"input_dims": 3},
         {"dtype": "int64"},
-        {"scale": 2},
-        {"flip": "random"},
+        {"convert": Converter("b->b")},
         {"collate": "rugged"},
         {"collate": Collator},
     ],

@@ -5,13 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from layoutkit import ArgumentError, Collator, DataError
+from layoutkit import Collator, DataError
 from layoutkit.data import sampled_batcher
 
 N = 11
-SMALL = Collator("hwc->bchw", h=4, w=5)
-LARGE = Collator("hwc->bhwc", h=8, w=8, dtype="float32", scale=1 / 255)
-RESIZED = Collator("hwc->bchw", h=6, w=6, resize="bilinear", dtype="float32")
+SMALL = Collator("hwc->bchw", h=4, w=5, offset="random")
+LARGE = Collator("hwc->bhwc", h=8, w=8, offset="random", dtype="float32", scale=1 / 255)
+RESIZED = Collator("hwc->bchw", h=6, w=6, resize="bilinear", crop="random", dtype="float32")
+FLIPPED = Collator("hwc->bchw", h=4, w=5, flip="random")
 PAIR = [SMALL, SMALL]
 DECODED = Counter()
 
@@ -23,7 +24,7 @@ def of_record(record):
 
 
 def batcher(**options):
-    given = {"get": of_record, "batch_size": 4, "num_workers": 0, "offset": "random"}
+    given = {"get": of_record, "batch_size": 4, "num_workers": 0}
     return sampled_batcher(np.arange(N), **given | options)
 
 
@@ -36,9 +37,10 @@ def arrays_of(batches):
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("number", [1, 3])
 def test_each_input_is_the_batch_of_its_collator(number, num_workers):
-    collators = [SMALL, LARGE, RESIZED][:number]
+    windows = [{"h": 4, "w": 5}, {"h": 8, "w": 8, "scale": 0.5}, {"h": 6, "w": 6, "resize": "area"}]
+    collators = [Collator("hwc->bchw", flip="w", **window) for window in windows[:number]]
     DECODED.clear()
-    options = {"num_workers": num_workers, "offset": None, "flip": {"w": True}}
+    options = {"num_workers": num_workers}
     with batcher(collate=collators, **options) as batches:
         found = arrays_of(batches)
     assert set(DECODED.values()) == {1}  # every record is processed once
@@ -58,12 +60,11 @@ def test_batches_unpack_as_views_with_layouts_of_their_own():
         assert "float32" in repr(batch)
 
 
-@pytest.mark.parametrize("options", [{"offset": "random"}, {"flip": "random"}])
-def test_every_input_has_random_values_of_its_own(options):
-    options = {"offset": None, **options}
-    with batcher(collate=SMALL, seed=4, **options) as batches:
+@pytest.mark.parametrize("collator", [SMALL, FLIPPED])
+def test_every_input_has_random_values_of_its_own(collator):
+    with batcher(collate=collator, seed=4) as batches:
         alone = np.concatenate([batch.input.input for batch in batches])
-    with batcher(collate=[SMALL] * 3, seed=4, **options) as batches:
+    with batcher(collate=[collator] * 3, seed=4) as batches:
         inputs = arrays_of(batches)
         again = arrays_of(batches)
     np.testing.assert_array_equal(inputs[0], alone)
@@ -71,15 +72,15 @@ def test_every_input_has_random_values_of_its_own(options):
         for j in range(i):
             assert not np.array_equal(inputs[i], inputs[j])
         assert not np.array_equal(inputs[i], again[i])  # another epoch
-    with batcher(collate=[SMALL] * 2, seed=5, **options) as batches:
+    with batcher(collate=[collator] * 2, seed=5) as batches:
         assert not np.array_equal(arrays_of(batches)[1], inputs[1])
 
 
 def test_rows_of_an_array_and_random_crops():
     x = np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), np.uint8)
-    with sampled_batcher(x, batch_size=9, collate=[RESIZED, RESIZED], crop="random") as batches:
+    with sampled_batcher(x, batch_size=9, collate=[RESIZED, RESIZED]) as batches:
         ((first, second),) = [batch.input for batch in batches]
-    with sampled_batcher(x, batch_size=9, collate=RESIZED, crop="random") as batches:
+    with sampled_batcher(x, batch_size=9, collate=RESIZED) as batches:
         (alone,) = [batch.input for batch in batches]
     np.testing.assert_array_equal(first.input, alone.input)
     assert not np.array_equal(first.input, second.input)
@@ -104,7 +105,7 @@ def test_threads_resuming_and_repeating_make_no_difference():
 
 def test_a_record_that_one_collator_refuses_is_dropped_from_all():
     tall = Collator("hwc->bchw", h=25, w=20)  # records 0 to 4 are less than 25 high
-    with batcher(collate=[SMALL, tall], offset=None) as batches:
+    with batcher(collate=[SMALL, tall]) as batches:
         found = list(batches)
     kept = [int(record.array) for batch in found for record in batch.item]
     assert kept == list(range(5, N))
@@ -144,5 +145,3 @@ def test_wrong_lists(collate, why):
 def test_layout_is_checked_for_every_collator():
     with pytest.raises(DataError, match=r"batches of collate=.* are bhwc"):
         batcher(collate=[SMALL, LARGE], layout="bchw")
-    with pytest.raises(ArgumentError, match="offset"):
-        batcher(collate=[SMALL, LARGE], offset="left")

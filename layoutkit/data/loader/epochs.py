@@ -1,0 +1,165 @@
+"""The order and the length of epochs: a sampler for each source, and this process's part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..._utils.validation import check_bool, check_int
+from ...errors import DataError
+from ..samplers import Sampler, sampler
+from ..samplers.orders import Order
+from ..samplers.sampling import find_kind, full_batch_kind
+from ..sources import Index
+from .chunk import RecordSource
+from .distributed import Shard, check_shardable, parse_shard
+
+
+@dataclass(frozen=True)
+class EpochLength:
+    """The numbers of records and batches of an epoch, and the part of this process."""
+
+    batch_size: int  # records in a batch of one process
+    # Of all processes, if the sampler draws records; None: as many as there are records.
+    max_batches: int | None = None
+    makes_full_batches: bool = False  # the sampler makes no short batch at the end
+    refill: bool = False  # records that are drawn in place of dropped ones make an epoch longer
+    shard: Shard | None = None  # the part of each step that belongs to this process; None: all
+
+    @property
+    def draws(self) -> bool:
+        """True if the sampler draws records, so that its order has no end."""
+        return self.max_batches is not None
+
+    def num_records(self, order: Order) -> int | None:
+        """Return the number of records that an order gives all processes; None if unknown."""
+        return order.size if self.max_batches is None else self.max_batches * self.batch_size
+
+    def num_batches(self, order: Order) -> int | None:
+        """Return the number of batches of this process; None if unknown."""
+        if self.shard is not None:
+            records = self.num_records(order) or 0
+            return self.shard.num_steps(records, self.batch_size, self.makes_full_batches)
+        return order.num_batches if self.max_batches is None else self.max_batches
+
+    def last_position(self, order: Order) -> int | None:
+        """Return the largest position of a state; None if there is no bound."""
+        return None if self.refill and self.draws else self.num_records(order)
+
+    def next_range(self, order: Order, start: int) -> tuple[int, int]:
+        """Return the positions of this process's batch of the step that begins at `start`."""
+        if self.refill:
+            return start, start + self.batch_size
+        if self.shard is None:
+            return start, order.cut(start)
+        return self.range_of(self.shard, order, start)
+
+    def range_of(self, shard: Shard, order: Order, start: int) -> tuple[int, int]:
+        """Return the positions of another process's batch of this step."""
+        records = self.num_records(order) or 0
+        return shard.own_range(start, records, self.batch_size, self.makes_full_batches)
+
+
+def parse_epochs(
+    indexes: Sequence[Index],
+    spec: Any,
+    *,
+    batch_size: Any,
+    num_batches: Any,
+    drop_last: Any,
+    seed: Any,
+    shard: Any,
+    refill: Any,
+) -> tuple[list[Sampler], EpochLength]:
+    """Return a sampler for each index, which orders the records of all processes, and the length.
+
+    Raises
+    ------
+    DataError
+        An argument is invalid, or a sampler does not fit its index or these arguments.
+    """
+    size = check_int("batch_size", batch_size, 1)
+    part = parse_shard(shard)
+    if part is not None and num_batches is not None:
+        num_batches = check_int("num_batches", num_batches) * part.world
+    samplers = make_samplers(indexes, spec, drop_last, size, num_batches, seed)
+    if part is not None:
+        check_shardable(indexes, samplers, refill)
+    plan = samplers[0].plan
+    if check_bool("refill", refill) and plan.base == "even_sequences":
+        raise DataError("refill=True would mix sequences of different lengths in a batch; omit it")
+    max_batches = plan.num_batches if plan.draws else None
+    if part is not None and max_batches is not None:
+        max_batches = -(-max_batches // part.world) * part.world
+    length = EpochLength(size, max_batches, bool(plan.even or plan.draws), refill, part)
+    return [_without_end(each) for each in samplers], length
+
+
+def make_samplers(
+    indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
+) -> list[Sampler]:
+    """Return a sampler for each index; raise DataError if a sampler does not fit its index."""
+    if isinstance(spec, list | tuple) and not any(isinstance(kind, str | Sampler) for kind in spec):
+        find_kind(spec)  # raises: it is a list of positions
+    specs = _full_batch_sampler(spec) if check_bool("drop_last", drop_last) else spec
+    kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
+    if len(kinds) != len(indexes):
+        raise DataError(
+            f"there are {len(kinds)} samplers for {len(indexes)} sources; give one for each"
+        )
+    return [
+        _adopt_sampler(kind, index, size, num_batches)
+        if isinstance(kind, Sampler)
+        else sampler(kind, index, batch_size=size, num_batches=num_batches, seed=seed)
+        for kind, index in zip(kinds, indexes, strict=True)
+    ]
+
+
+def _full_batch_sampler(spec: Any) -> Any:
+    """Return the kind, or list of kinds, with the order of `spec` and only full batches."""
+    if isinstance(spec, list | tuple):
+        return [_full_batch_sampler(item) for item in spec]
+    if not isinstance(spec, Sampler):
+        return full_batch_kind(spec)
+    if spec.plan.even or spec.plan.draws:
+        return spec
+    kind = full_batch_kind(spec.plan.kind)
+    raise DataError(f"drop_last=True does not change an existing sampler; make it of kind {kind!r}")
+
+
+def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
+    """Return a copy of the caller's sampler with the batch size and number of batches set."""
+    plan = sampler.plan
+    if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
+        raise DataError(
+            "the sampler was made for another index; give sampled_batcher the Index object that "
+            "the sampler was made for"
+        )
+    if plan.batch_size not in (None, size):
+        raise DataError(
+            f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; "
+            "omit the sampler's"
+        )
+    requested = plan.num_batches if num_batches is None else check_int("num_batches", num_batches)
+    if requested is None and plan.draws:
+        requested = -(-plan.count // size)
+    return sampler.with_plan(batch_size=size, num_batches=requested)
+
+
+def _without_end(sampler: Sampler) -> Sampler:
+    """Return the sampler without an end if it draws records: the Batcher counts the batches."""
+    return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
+
+
+def check_lengths(sources: Sequence[RecordSource], length: EpochLength) -> None:
+    """Raise DataError unless all sources have as many records per epoch as the first one."""
+    first_count = length.num_records(sources[0].order(0))
+    for number, source in enumerate(sources[1:], 1):
+        count = source.order(0).size
+        if source.sampler.plan.draws or None in (first_count, count) or first_count == count:
+            continue
+        raise DataError(
+            f"the first source gives {first_count} records an epoch, but source {number} gives "
+            f"{count}; the numbers must be equal, or source {number} needs a sampler that draws"
+        )

@@ -1,0 +1,378 @@
+"""The steps from the data of a record to a row of a batch, and from rows or results to Views.
+
+Images are decoded by a Decoder for `size=`, and by a Reader for a Collator. A Converter converts
+rows; a Collator makes a batch of results of any size.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._utils.random import make_key
+from ..._utils.validation import check_choice
+from ...collator import Collator
+from ...converter import Converter
+from ...errors import ArgumentError, DataError
+from ...layout.parsing import parse_layout, with_batch_axis
+from ...layout.pattern import as_shape, check_rank
+from ...planning.resize import FIT_MODES
+from ...spec import DType, as_result_dtype
+from ...threads.limits import get_num_threads
+from ..formats import is_image_name
+from ..sources import Index, PartsIndex
+from .batch import ViewFactory, check_convert, default_layout
+from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedStep
+
+Shape = tuple[int, ...]
+
+
+class ViewFactories(NamedTuple):
+    """The factories of Views of a batch's arrays."""
+
+    inputs: tuple[ViewFactory, ...]  # one for each Collator, or one
+    target: ViewFactory
+    labels: ViewFactory
+
+
+@dataclass(frozen=True)
+class Processing:
+    """The checked arguments of `sampled_batcher` about the data of records."""
+
+    processor: Callable[..., Any] | None  # called with the data of a record and out=
+    input_dims: Shape | Callable[[int], Any] | None  # the shape of a row, or of rows of batch k
+    dtype: DType | None  # of rows
+    layouts: tuple[str | None, ...]  # of each input of a batch; None: by default
+    target_layout: str | None  # None: by default
+    convert: Converter | None  # converts a batch of rows
+    collate: Any  # a Collator, a tuple of several, "ragged", or None: results are rows
+
+    def dims(self, batch: int) -> Shape | None:
+        """Return the shape of a row of a batch of the epoch; None if results decide."""
+        dims = self.input_dims
+        return _parse_shape(dims(batch)) if callable(dims) else dims
+
+    @property
+    def has_reader(self) -> bool:
+        """True for an `images.Reader`, which does not use the memory of its results again."""
+        if self.processor is None:
+            return False
+        from ...images import Reader  # lazy: few Batchers decode images
+
+        return type(self.processor) is Reader
+
+    def make_batch_step(self, workers: int, seed: int) -> BatchStep | None:
+        """Return the step that makes batches of results of any size; None if results are rows."""
+        if self.collate is None:
+            return None
+        if isinstance(self.collate, str):
+            return RaggedStep()
+        collators = self.collate if isinstance(self.collate, tuple) else (self.collate,)
+        # The windows of each Collator are at random places of their own.
+        seeds = [seed, *(make_key("collate", seed, number) for number in range(1, len(collators)))]
+        steps = tuple(
+            CollateStep(_with_seed_and_threads(collator, seed_, workers))
+            for collator, seed_ in zip(collators, seeds, strict=True)
+        )
+        return MultiCollateStep(steps) if isinstance(self.collate, tuple) else steps[0]
+
+    def make_view_factories(self, index: Index) -> ViewFactories:
+        """Return the factories of the Views of batches; `index` has the labels."""
+        return ViewFactories(
+            tuple(
+                ViewFactory(x, "the input of a batch", convert=self.convert) for x in self.layouts
+            ),
+            ViewFactory(self.target_layout, "the target of a batch"),
+            ViewFactory("b", "the labels of a batch", index.labels or None),
+        )
+
+
+def parse_processing(
+    processor: Any,
+    *,
+    size: Any,
+    fit: Any,
+    input_dims: Any,
+    dtype: Any,
+    layout: Any,
+    convert: Any,
+    collate: Any,
+) -> Processing:
+    """Return the checked arguments.
+
+    Raises
+    ------
+    DataError, ShapeError, DtypeError, PatternError, ArgumentError
+        An argument is invalid, or two contradict each other.
+    """
+    layout, target_layout = _parse_layouts(layout)
+    _check_processor_type(processor)
+    asked = Processing(
+        processor,
+        input_dims if input_dims is None or callable(input_dims) else _parse_shape(input_dims),
+        None if dtype is None else as_result_dtype(dtype),
+        (layout,),
+        target_layout,
+        convert,
+        collate,
+    )
+    if isinstance(collate, str) and collate == RAGGED:
+        _check_ragged(asked, size)
+        return asked
+    if collate is not None:
+        asked = _parse_collators(asked)
+    if size is None:
+        if fit is not None:
+            raise DataError(f"fit={fit!r} has no effect without size; give size as well")
+    else:
+        asked = _with_decoder(asked, size, fit)
+    return asked if collate is not None else _split_decoder(_parse_rows(asked))
+
+
+def for_sources(
+    processing: Processing, indexes: Sequence[Index], is_read: bool, has_size: bool
+) -> Processing:
+    """Return the steps for these sources, which decode images if a Collator receives them.
+
+    Parameters
+    ----------
+    is_read : bool
+        The caller's function reads records.
+    has_size : bool
+        Images are decoded to one size.
+
+    Raises
+    ------
+    DataError
+        Batches would hold undecoded images, whose bytes differ in length, or the processor cannot
+        combine the results of several sources.
+    """
+    if has_size and len(indexes) > 1:
+        raise DataError(
+            f"size= decodes the images of one source, but there are {len(indexes)}; give a "
+            "processor that combines the results of all of them"
+        )
+    is_raw = not is_read and processing.processor is None and processing.collate != RAGGED
+    if is_raw and (content := _image_content(indexes[0])):
+        if processing.collate is None:
+            raise DataError(
+                f"{content}, but encoded bytes are not a row of a batch; decode images with "
+                "size=(height, width), or process the bytes with processor="
+            )
+        from ...images import Reader  # lazy: few Batchers decode images
+
+        processing = replace(processing, processor=Reader())
+    _check_processor(processing.processor, len(indexes))
+    return processing
+
+
+def _image_content(index: Index) -> str | None:
+    """Return a clause that says that records are encoded images; None if they are not."""
+    if isinstance(index, PartsIndex) or index.in_memory or not len(index):
+        return None
+    name = index[0].url
+    if name is not None and is_image_name(name):
+        return f"{name} is an image"
+    return f"{name} has images" if index.has_images else None
+
+
+# ---- Rows of one shape ----------------------------------------------------------------------
+
+_IMAGE_LAYOUT = "bhwc"
+
+
+def _parse_rows(asked: Processing) -> Processing:
+    """Return the steps of results that are rows of a batch; raise if layouts do not fit."""
+    layout = asked.layouts[0]
+    for each in (layout, asked.target_layout):
+        if each is not None and parse_layout(each).groups[0] != "b":
+            raise DataError(f"layout {each!r} does not begin with b; batches are filled row by row")
+    if asked.convert is not None:
+        layout = _layout_of_converter(asked.convert, layout)
+    if isinstance(asked.input_dims, tuple):
+        shape = (1, *asked.input_dims)
+        check_rank(
+            parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape
+        )
+    return replace(asked, layouts=(layout,))
+
+
+def _layout_of_converter(convert: Converter, layout: str | None) -> str:
+    check_convert(convert, layout)
+    left = with_batch_axis(convert.options.pattern.source)
+    if left.groups[0] != "b":
+        raise DataError(f"convert needs {left}, but rows begin with b; begin its pattern with b")
+    return str(left)
+
+
+def _with_decoder(asked: Processing, size: Any, fit: Any) -> Processing:
+    """Return the steps with a Decoder; raise DataError if another argument contradicts it."""
+    fixes = dict.fromkeys(
+        ("processor", "input_dims"), "An images.Decoder can be passed as processor="
+    )
+    fixes["dtype"] = 'To get floats, give convert=Converter("bhwc->bchw", scale=1 / 255)'
+    for name, fix in fixes.items():
+        if getattr(asked, name) is not None:
+            raise DataError(
+                f"size= decodes images into uint8 (height, width, 3), which {name}= contradicts; "
+                f"give one of them. {fix}"
+            )
+    from ...images import Decoder  # lazy: only size= needs it
+
+    fit = "cover" if fit is None else check_choice("fit", fit, FIT_MODES, ArgumentError)
+    decoder = Decoder(size, fit)
+    if asked.collate is not None:
+        return replace(asked, processor=decoder)  # the Collator crops the decoded images
+    layout = asked.layouts[0]
+    if layout not in (None, _IMAGE_LAYOUT):
+        raise DataError(
+            f"layout={layout!r}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
+            f"them to any other: batch.input.forward_get({layout!r})"
+        )
+    dtype = np.dtype(np.uint8)
+    dims = decoder.input_dims
+    return replace(asked, processor=decoder, input_dims=dims, dtype=dtype, layouts=(_IMAGE_LAYOUT,))
+
+
+def _split_decoder(asked: Processing) -> Processing:
+    """Return steps that decode images, and resize all images of a batch by one call.
+
+    It needs a quarter of the time of a call for each image. Return the steps unchanged unless the
+    processor is a Decoder that fills rows of bytes.
+    """
+    if asked.processor is None or asked.input_dims is None or asked.dtype != np.uint8:
+        return asked
+    from ...images import Decoder, Reader
+
+    decoder = asked.processor
+    if type(decoder) is not Decoder or decoder.library is not None:
+        return asked
+    if asked.input_dims != decoder.input_dims:
+        return asked
+    return replace(asked, processor=Reader(decoder.min_size), collate=decoder.collator())
+
+
+# ---- Results of any size --------------------------------------------------------------------
+
+
+def _check_ragged(asked: Processing, size: Any) -> None:
+    """Raise DataError for arguments about rows of one shape."""
+    layout = asked.layouts[0]
+    options = {"size": size, "input_dims": asked.input_dims, "dtype": asked.dtype}
+    for name, value in {**options, "convert": asked.convert, "layout": layout}.items():
+        if value is not None:
+            raise DataError(
+                f'collate="ragged" joins results as they are, so {name}={value!r} has no '
+                "effect; convert results in the processor"
+            )
+
+
+def _parse_collators(asked: Processing) -> Processing:
+    """Return the steps for one Collator or several; raise DataError if other arguments conflict."""
+    is_list = isinstance(asked.collate, list | tuple)
+    collators = tuple(asked.collate) if is_list else (asked.collate,)
+    if not collators:
+        raise DataError("collate is an empty list; give one Collator or more")
+    for collator in collators:
+        _check_collator(collator)
+    fix_collator = "give it to the Collator"
+    fix_size = "the Collator accepts results of any size; omit it"
+    for name, fix in {
+        "input_dims": fix_size,
+        "dtype": fix_collator,
+        "convert": fix_collator,
+    }.items():
+        if getattr(asked, name) is not None:
+            raise DataError(f"pass either collate or {name}, not both; {fix}")
+    layouts = tuple(map(_collated_layout, collators))
+    for collator, layout in zip(collators, layouts, strict=True):
+        if asked.layouts[0] not in (None, layout):
+            raise DataError(
+                f'layout={asked.layouts[0]!r}, but batches of collate="{collator.pattern}" are '
+                f"{layout}; give that layout, or omit it"
+            )
+    return replace(asked, layouts=layouts, collate=collators if is_list else collators[0])
+
+
+def _check_collator(collator: Any) -> None:
+    if not isinstance(collator, Collator):
+        raise DataError(
+            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), a list of '
+            'them, or "ragged"'
+        )
+    if collator.windows.whole:
+        raise DataError(
+            f'collate needs one array of all samples ("{collator.pattern}"), but results are '
+            "separate samples; remove b on the left of its pattern"
+        )
+    target = collator.windows.convert.pattern.target
+    if "b" not in target.groups or target.names or "..." in str(target):
+        raise DataError(
+            f'batches of collate="{collator.pattern}" are {target}, but a batch is a View, whose '
+            "layout has one letter per axis, including b; correct the right side of the pattern"
+        )
+
+
+def _collated_layout(collator: Collator) -> str:
+    return str(collator.windows.convert.pattern.target)
+
+
+def _with_seed_and_threads(collator: Collator, seed: int, workers: int) -> Collator:
+    """Return the Collator with the seed of the loop, and the threads that the workers leave.
+
+    Workers read the next records while a batch is made, so a Collator without a number of threads
+    uses the others.
+    """
+    options = collator.windows
+    changes: dict[str, Any] = {}
+    if options.crops.is_random:
+        changes["seed"] = seed
+    if workers and options.convert.threads is None:
+        changes["threads"] = max(1, get_num_threads() - workers)
+    return Collator(collator.pattern, **options.keywords() | changes) if changes else collator
+
+
+# ---- Arguments ------------------------------------------------------------------------------
+
+
+def _parse_layouts(layout: Any) -> tuple[str | None, str | None]:
+    """Return the layouts of the input and of the target, in which the batch axis n is called b."""
+    pair = layout if isinstance(layout, list | tuple) else (layout, None)
+    if len(pair) != 2:
+        raise DataError(f"layout has {len(pair)} parts; give one for the input, or (input, target)")
+    first, second = (None if x is None else str(with_batch_axis(parse_layout(x))) for x in pair)
+    return first, second
+
+
+def _parse_shape(dims: Any) -> Shape:
+    return as_shape((int(dims),) if isinstance(dims, int | np.integer) else dims)
+
+
+def _check_processor_type(processor: Any) -> None:
+    if processor is not None and not callable(processor):
+        raise DataError(f"processor is {processor!r}, which is not callable; give a function")
+
+
+def _check_processor(processor: Any, sources: int) -> None:
+    """Raise DataError if a function cannot be called as `processor(*results, out=out)`."""
+    if processor is None:
+        if sources > 1:
+            raise DataError(
+                f"{sources} sources need a processor that joins their results; files that follow "
+                'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one '
+                "source are Dataset({'input': arrays})"
+            )
+        return
+    try:
+        inspect.signature(processor).bind(*[None] * sources, out=None)
+    except TypeError as error:
+        raise DataError(
+            f"processor is called as processor({', '.join(['data'] * sources)}, out=row), where "
+            f"row is None without input_dims; {processor!r} does not accept that: {error}"
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
