@@ -120,7 +120,8 @@ class ArrayLoop(BatchLoop[B]):
     It pickles without its threads and the loop under way.
     """
 
-    _run = RunSpec(target=False)  # the shapes and dtypes of records, which no batch has to decide
+    # The specs of records, which no batch has to decide: there are none to compare.
+    _run = RunSpec((), target=False)
 
     def __init__(self, epoch: int = 0) -> None:
         super().__init__(self._make_config(), epoch)

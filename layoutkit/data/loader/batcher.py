@@ -163,7 +163,7 @@ class EpochPass:
     @property
     def _decides_spec(self) -> bool:
         """True if the next batch decides what all records of the run share."""
-        return self._config.has_one_spec and self.run.target is None
+        return self.run.target is None and self._config.has_one_spec
 
     def _read_spec(self, shard: Shard) -> None:
         """Read the records of rank 0, so that all ranks decide in the same way."""

@@ -63,6 +63,7 @@ class PendingBatch:
         self.pipeline, self.start, self.dims, self.epoch = pipeline, start, dims, epoch
         self.numbers: list[Any] = list(numbers[:1])  # of the first source, one item per round
         self.num_requested = len(numbers[0])
+        self.num_taken = 0  # records of the epoch, in all rounds
         self.error: BaseException | None = None
         self.ready = False
         self.is_complete = False  # all records are read, and the consumer makes the batch
@@ -141,6 +142,7 @@ class PendingBatch:
         self._first = first
         self._numbers = numbers
         self._num_left = count = len(numbers[0])
+        self.num_taken += count
         self._block = self._new_block(count)
         self._open_ranges = [(0, count)]
 
@@ -157,7 +159,7 @@ class PendingBatch:
 
     def _begin_refill(self, refill: Refill) -> bool:
         """Start a round for the missing records; return False if the batch is complete."""
-        taken = self._first + len(self._numbers[0])
+        taken = self.num_taken
         missing = self.num_requested - (taken - len(self.failed))
         if not missing:
             return False
@@ -179,11 +181,6 @@ class PendingBatch:
         return self._signature.run
 
     # -- their results ---------------------------------------------------------------------
-
-    @property
-    def num_taken(self) -> int:
-        """The number of records of the epoch that it has taken."""
-        return sum(map(len, self.numbers))
 
     def kept_indices(self) -> Array:
         """Return the rows of the records that are in the batch, among all that were taken."""
