@@ -16,7 +16,7 @@ import numpy as np
 from ..collator import collate
 from ..spec import as_dtype
 from .entries import Buffers, Entry, entries
-from .host import Array, Device, Host
+from .host import Array, Device
 from .peers import Peer
 from .protocol import Variant
 from .rows import Row
@@ -44,7 +44,7 @@ def prepare(
     row: Row, peers: Sequence[Peer], fresh_peers: bool, device: Device | None = None
 ) -> Case:
     """Make buffers and variants; exclude variants that fail or whose result is wrong."""
-    device = device or Host()
+    device = device or Device()
     values = _random_sources(row)
     sets = _make_buffers(row, values, device)
     checker = _ResultChecker(row, values, device)
@@ -210,7 +210,7 @@ def _random_array(random: np.random.Generator, shape: tuple[int, ...], dtype: st
 
 def _make_buffers(row: Row, values: Sequence[Array], device: Device) -> list[Buffers]:
     count = max(FEWEST_SETS, min(MOST_SETS, SPAN_BYTES // row.traffic))
-    source_device: Device = Host() if row.kind == "upload" else device
+    source_device: Device = Device() if row.kind == "upload" else device
     return [
         Buffers([source_device.array(x) for x in values], _make_output(row, device))
         for _ in range(count)

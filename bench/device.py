@@ -40,7 +40,7 @@ import numpy as np
 
 from ..cuda.runtime import runtime
 from ..spec import as_dtype
-from .host import Array, Call
+from .host import Array, Call, Device
 from .peers import Peer, TorchPeer, factor_and_term, transposed_views
 from .protocol import Variant
 from .rows import Row, all_rows
@@ -54,7 +54,7 @@ def open_cuda() -> Cuda:
     return Cuda(import_module("cupy"))
 
 
-class Cuda:
+class Cuda(Device):
     """A GPU used through the module `cupy`."""
 
     compared_bytes = 64 << 20

@@ -1,4 +1,4 @@
-"""The devices that rows run on (`Device`), the CPU (`Host`), and the limit of a row.
+"""The device that rows run on, by default the CPU, and the limit of a row.
 
 The limit is a streaming pass that reads as many bytes and writes as many bytes as the row. It reads
 its sources from first to last byte, 64 bytes at a time, and writes the target from first to last
@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ctypes import CFUNCTYPE, c_char_p, c_ssize_t, c_void_p
 from functools import cache
 from math import gcd
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,80 +45,42 @@ Array = npt.NDArray[Any]  # or a device array with NumPy's methods
 Call = Callable[[], object]
 
 
-class Device(Protocol):
-    """A device that makes arrays, the limit and variants, and times calls.
+class Device:
+    """The CPU. It makes arrays, the limit and variants; a subclass does so on another device.
 
     Of rows that read and write more than `compared_bytes`, only some samples are compared with the
     expected result: NumPy would take longer to compute all than the measurements take.
     """
 
-    compared_bytes: int
-
-    @property
-    def timer(self) -> Timer | None:
-        """The function that times calls; None: the clock of `measure`."""
-
-    def using(self) -> AbstractContextManager[Any]:
-        """Return the context manager in which rows run."""
-
-    def about(self) -> dict[str, Any]:
-        """Return device properties that the numbers depend on."""
-
-    def array(self, values: Array) -> Array:
-        """Return a copy of `values` on the device."""
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array on the device whose memory has been touched."""
-
-    def on_host(self, result: Any) -> Any:
-        """Return a result of any library as an array on the host."""
-
-    def limits(
-        self, row: Row, sources: Sequence[Sequence[Array]], outs: Sequence[Any]
-    ) -> list[Call]:
-        """Return the calls of the limit for several sets of buffers."""
-
-    def variant(
-        self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
-    ) -> Variant:
-        """Return a variant with one call per set of buffers. `replay`: measure only device time."""
-
-    def clear(self) -> None:
-        """Release idle memory."""
-
-
-class Host:
-    """The CPU: NumPy arrays, direct calls, the clock of `measure`."""
-
-    timer: Timer | None = None
+    timer: Timer | None = None  # times calls; None: the clock of `measure`
     compared_bytes = 1 << 30
 
     def using(self) -> AbstractContextManager[Any]:
-        """Return a null context, because the CPU needs none."""
+        """Return the context manager in which rows run."""
         return nullcontext()
 
     def about(self) -> dict[str, Any]:
-        """Return no further properties."""
+        """Return device properties that the numbers depend on."""
         return {}
 
     def array(self, values: Array) -> Array:
-        """Return a copy of `values`."""
+        """Return a copy of `values` on the device."""
         return values.copy()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Allocate memory from the pool and touch its pages."""
+        """Return an array on the device whose memory has been touched."""
         out = empty(shape, dtype)
         out.view(np.uint8).fill(0)
         return out
 
     def on_host(self, result: Any) -> Any:
-        """Return the result unchanged."""
+        """Return a result of any library as an array on the host."""
         return result
 
     def limits(
         self, row: Row, sources: Sequence[Sequence[Array]], outs: Sequence[Any]
     ) -> list[Call]:
-        """Return the limit's calls, which stream through the row's own buffers."""
+        """Return the calls of the limit for several sets of buffers, which they stream through."""
         streaming = streaming_is_faster(sources[0], outs[0])
         pairs = zip(sources, outs, strict=True)
         return [limit_pass(arrays, out, streaming) for arrays, out in pairs]
@@ -126,11 +88,11 @@ class Host:
     def variant(
         self, name: str, calls: Sequence[Call], spin_seconds: float, replay: bool
     ) -> Variant:
-        """Return a variant of the unchanged calls."""
+        """Return a variant with one call per set of buffers. `replay`: measure only device time."""
         return Variant(name, calls, spin_seconds)
 
     def clear(self) -> None:
-        """Do nothing, because the pool limits its size itself."""
+        """Release idle memory; the pool of the CPU limits its size itself."""
 
 
 _PROTOTYPE = CFUNCTYPE(None, c_char_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t)

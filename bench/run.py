@@ -19,7 +19,7 @@ from .cases import prepare
 from .device import adapt_to_device, device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
 from .files import check_files
-from .host import Device, Host, set_passive_wait_policy
+from .host import Device, set_passive_wait_policy
 from .peers import Peer, available
 from .protocol import Budget, measure
 from .report import Report
@@ -145,7 +145,7 @@ def _sweep_setup(sweep: Sweep, quick: bool, device: str) -> _Setup:
         gpu = open_cuda()
         return _Setup(gpu, rows, device_peers(gpu), DEVICE_QUICK, False)
     peers = [] if sweep.name == "floor" else available(layoutkit.get_num_threads())
-    return _Setup(Host(), sweep.rows(quick), peers, QUICK if quick else SWEEP, False)
+    return _Setup(Device(), sweep.rows(quick), peers, QUICK if quick else SWEEP, False)
 
 
 def _cpu_setup(quick: bool, with_others: bool) -> _Setup:
@@ -155,7 +155,7 @@ def _cpu_setup(quick: bool, with_others: bool) -> _Setup:
         from .peers import optional_peers
 
         peers += optional_peers(threads)
-    return _Setup(Host(), all_rows(quick), peers, QUICK if quick else FULL, not quick)
+    return _Setup(Device(), all_rows(quick), peers, QUICK if quick else FULL, not quick)
 
 
 def _cuda_setup(quick: bool) -> _Setup:
