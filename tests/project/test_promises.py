@@ -102,8 +102,8 @@ def test_limits_on_the_page_are_those_of_the_code(words, constants):
 
 
 def test_every_cache_is_in_the_table_with_its_limit():
-    """Compare the table of docs/how-it-runs.md with the decorators and `cache_put` in the code."""
-    page = (HOME / "docs" / "how-it-runs.md").read_text()
+    """Compare the table of docs/caches.md with the decorators and `cache_put` in the code."""
+    page = (HOME / "docs" / "caches.md").read_text()
     lines = page.partition("| cached | module |")[2].partition("\n\n")[0].splitlines()[2:]
     table = [line.strip("|").split("|") for line in lines]
     assert len(table) > 40

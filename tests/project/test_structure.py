@@ -16,6 +16,7 @@ import pytest
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs" / "how-it-runs.md").read_text()
+CACHES = (HOME / "docs" / "caches.md").read_text()
 API = "accumulation"  # the last module that `layoutkit/__init__.py` imports
 # Modules that import other modules by a computed name.
 BY_NAME = {
@@ -279,7 +280,7 @@ def test_prose_names_things_by_the_usual_words(words):
 
 def test_every_file_that_the_page_names_is_there():
     """Check names in backquotes that look like files or folders, anywhere on the page."""
-    names = set(re.findall(r"`([\w/]+(?:\.py|\.cu|\.cuh|/))`", PAGE))
+    names = set(re.findall(r"`([\w/]+(?:\.py|\.cu|\.cuh|/))`", PAGE + CACHES))
     folders = ("layoutkit", "kernels", "bench", "building", "tests", "docs")
     roots = [HOME / root for root in folders]
     places = [p.relative_to(HOME).as_posix() for root in roots for p in [root, *root.rglob("*")]]
