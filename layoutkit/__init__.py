@@ -69,6 +69,7 @@ late.register(
     dispatch="layoutkit.backends.dispatch",
     gradients="layoutkit.backends.gradients",
     drawing="layoutkit.drawing",
+    graph="layoutkit._graph",
 )
 
 __all__ = [

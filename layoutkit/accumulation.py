@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._compile import in_graph, is_compiling, sum_in_graph
+from . import _compile
+from ._compile import is_compiling
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import type_name, with_article
@@ -70,7 +71,8 @@ def accumulate(
     pairs = list(_pairs(parts))
     layouts = tuple(part_layout for _, part_layout in pairs)
     if is_compiling():
-        return sum_in_graph([array for array, _ in pairs], out, layouts, layout, dtype, sizes)
+        arrays = [array for array, _ in pairs]
+        return _compile.graph.insert_accumulate(arrays, out, layouts, layout, dtype, sizes)
     result_dtype = None if dtype is None else as_result_dtype(dtype)
     try:
         accumulator = _cached(layouts, layout, result_dtype, **sizes)
@@ -125,7 +127,7 @@ class Accumulator:
             raise ShapeError(f"{len(arrays)} arrays for {count} layouts; give one for each")
         if not all(isinstance(array, np.ndarray) for array in (*arrays, *_as_tuple(out))):
             if is_compiling():
-                return in_graph(self, list(arrays), out)
+                return _compile.graph.insert_op(self, list(arrays), out)
             fast = FAST_PATHS.get(id(type(arrays[0])))
             if fast is not None and (result := fast(self, arrays, out)) is not NotImplemented:
                 return result

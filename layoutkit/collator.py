@@ -7,17 +7,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from multiprocessing import current_process
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
-from ._compile import (
-    CONSTRUCTORS,
-    batch_call_in_graph,
-    batch_in_graph,
-    graph_args_of_collator,
-    is_compiling,
-)
+from . import _compile
+from ._compile import graph_args_of, is_compiling
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, type_name
@@ -38,12 +33,12 @@ from .layout.parsing import Layout
 from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
-from .options import parse_collate_options
+from .options import CollateOptions, parse_collate_options
 from .planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
 from .planning.batch.layout import Collation
 from .planning.batch.placement import Placement, place_resized
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
-from .planning.keywords import check_sizes
+from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
 from .planning.plan import (
     check_no_out,
     memory_permutation,
@@ -55,7 +50,7 @@ from .spec import CPU
 if TYPE_CHECKING:
     from .backends.base import Adapter
     from .cuda.memory import DeviceArray
-    from .options import CollateOptions, ConvertOptions
+    from .options import ConvertOptions
 
 _Program: TypeAlias = CollateProgram | ResizeProgram
 
@@ -134,6 +129,7 @@ class Collator:
     ) -> None:
         self._options = parse_collate_options(
             pattern,
+            sizes,
             offset=offset,
             flip=flip,
             crop=crop,
@@ -156,9 +152,15 @@ class Collator:
             device=None if device is None else check_device(device),
             memory=memory,
             threads=threads,
-            **sizes,
         )
         self._init_caches()
+
+    @classmethod
+    def from_options(cls, options: CollateOptions) -> Self:
+        """Return the Collator of checked options."""
+        (collator := cls.__new__(cls))._options = options
+        collator._init_caches()
+        return collator
 
     def _init_caches(self) -> None:
         self._programs: Cache[CollateProgram | ResizeProgram] = (
@@ -175,21 +177,20 @@ class Collator:
         self._crop_axes: dict[int, CropAxes] = {}  # by the rank of samples
         self._calls = count()
         self._memory_collator = self._make_memory_collator()
-        self.graph_args = graph_args_of_collator(self._options)
+        self.graph_args = graph_args_of(self._options)
 
     def _make_memory_collator(self) -> Collator | None:
         """Return the Collator of the batch's memory, without `memory=` None."""
         convert = self._options.convert
         if convert.memory is None:
             return None
-        collator = type(self).__new__(type(self))
-        collator._options = replace(self._options, convert=options_in_memory_order(convert))
-        collator._init_caches()
-        return collator
+        inner = replace(self._options, convert=options_in_memory_order(convert))
+        return type(self).from_options(inner)
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
-        shown += [f"{name}={value!r}" for name, value in self._options.keywords().items()]
+        keywords = {**self._options.keywords(), **self._options.convert.sizes}
+        shown += [f"{name}={value!r}" for name, value in keywords.items()]
         return f"Collator({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
@@ -202,17 +203,57 @@ class Collator:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collator):
             return NotImplemented
-        return self is other or self._options.as_key() == other._options.as_key()
+        return self is other or self._options == other._options
 
     def __hash__(self) -> int:
-        return hash(self._options.as_key())
+        return hash(self._options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}  # the caches contain machine code
+        return self.to_dict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self._options = CollateOptions.from_dict(state)
         self._init_caches()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain data of JSON, from which `from_dict` makes an equal object.
+
+        Options that are the defaults are omitted. Raises ArgumentError for constants that jax or
+        torch trace.
+
+        >>> Collator("hwc->bchw", h=224, w=224, crop="random", resize="bilinear").to_dict()["sizes"]
+        {'h': 224, 'w': 224}
+        """
+        return self._options.to_dict()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the Collator of options that `to_dict` returned.
+
+        >>> data = {"kind": "collator", "version": 1, "pattern": "hwc->bchw", "sizes": {"h": 8}}
+        >>> Collator.from_dict(data)
+        Collator("hwc->bchw", h=8)
+
+        Raises ArgumentError that names the key, if one is unknown or of another type, or if the
+        version or the kind is another one, and the errors of the constructor.
+        """
+        options = CollateOptions.from_dict(data)
+        if options.convert.device is not None:
+            device = check_device(options.convert.device)
+            options = replace(options, convert=replace(options.convert, device=device))
+        return cls.from_options(options)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hexadecimal hash of all options, equal in every process and for every spelling.
+
+        Equal fingerprints mean equal batches, bit for bit.
+
+        >>> one = Collator("hwc->bchw", h=224, w=224, scale=1)
+        >>> one.fingerprint == Collator("h w c -> b c h w", w=224, h=224, scale=1.0).fingerprint
+        True
+        """
+        return self._options.fingerprint
 
     @property
     def pattern(self) -> str:
@@ -255,7 +296,7 @@ class Collator:
         if is_compiling():
             if self._is_random:
                 raise _random_in_graph()
-            return batch_in_graph(self, samples, indices, offset, flip, crop, out)
+            return _compile.graph.insert_batch(self, samples, indices, offset, flip, crop, out)
         epoch = check_int("epoch", epoch, error=ArgumentError)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
@@ -640,10 +681,6 @@ class Collator:
         return writer.written(out)
 
 
-CONSTRUCTORS["Collator"] = Collator
-_COLLATOR_ONLY = {"seed", "key"}  # keywords that `collate` does not have
-
-
 def collate(
     samples: Any,
     pattern: str,
@@ -750,52 +787,51 @@ def collate(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
-    if not _COLLATOR_ONLY.isdisjoint(sizes):
+    if not COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
-    placing = {
+    keywords: CollateKeywords = {
+        "fill": fill,
+        "channels": channels,
         "resize": resize,
         "antialias": antialias,
         "fit": fit,
         "short_side": short_side,
         "pad_before": pad_before,
         "center": center,
+        "dtype": dtype,
+        "scale": scale,
+        "mean": mean,
+        "std": std,
+        "clip": clip,
+        "casting": casting,
+        "device": device,
+        "memory": memory,
+        "threads": threads,
     }
     if is_compiling():
-        return batch_call_in_graph(
-            samples,
-            pattern,
-            (indices, offset, flip, crop, out),
-            sizes,
-            fill=fill,
-            channels=channels,
-            **placing,
-            dtype=dtype,
-            scale=scale,
-            mean=mean,
-            std=std,
-            clip=clip,
-            casting=casting,
-            device=device,
-            memory=memory,
-            threads=threads,
+        return _compile.graph.insert_collate(
+            samples, pattern, (indices, offset, flip, crop, out), sizes, keywords
         )
     if device is not None:
-        device = check_device(device)  # resolve "cuda" now: the current GPU may change
-    formula = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    options: dict[str, Any] = {name: to_hashable(name, c) for name, c in formula.items()}
-    options |= {"fill": _as_hashable(fill), "channels": _as_hashable(channels)}
-    options |= {"dtype": dtype, "casting": casting, "device": device, **placing}
-    options |= {"memory": memory, "threads": threads}
+        keywords["device"] = check_device(device)  # now, as the current GPU may change
+    collator = _find_or_make(pattern, keywords, sizes)
+    return collator(samples, indices=indices, offset=offset, flip=flip, crop=crop, out=out)
+
+
+def _find_or_make(pattern: str, keywords: CollateKeywords, sizes: dict[str, int]) -> Collator:
+    """Return the cached Collator of keywords made hashable, or a new one if that fails."""
+    hashable: dict[str, Any] = {**keywords}
+    for name in ("scale", "mean", "std", "clip"):
+        hashable[name] = to_hashable(name, hashable[name])
+    for name in ("fill", "channels"):
+        hashable[name] = _as_hashable(hashable[name])
     try:
-        collator = _cached(pattern, **options, **sizes)
+        return _cached(pattern, **hashable, **sizes)
     except LayoutkitError:
-        check_sizes(
-            "collate", parse_pattern(pattern, sizes), sizes
-        )  # its error names these keywords
+        check_sizes("collate", parse_pattern(pattern, sizes), sizes)  # names collate's keywords
         raise
     except TypeError:  # unhashable
-        collator = Collator(pattern, **options | sizes)
-    return collator(samples, indices=indices, offset=offset, flip=flip, crop=crop, out=out)
+        return Collator(pattern, **hashable | sizes)
 
 
 # Typed, since True == 1 == 1.0: an invalid call must not get the Collator of a valid one.

@@ -28,7 +28,7 @@ from .kernels.cpu.accumulate_launch import MAX_NESTED_LOOPS, prepare_sum
 from .kernels.cpu.compiler import KernelSpec, LoadedKernel
 from .kernels.cpu.launch import prepare
 from .kernels.cpu.params import LINE
-from .options import parse_options
+from .options import parse_call
 from .planning.accumulate import make_operand, make_sum_plan
 from .planning.plan import Plan, make_single_plan
 from .spec import CPU, device_ordinal
@@ -172,7 +172,7 @@ def _warm_padding(conversion: Plan, pattern: str, **keywords: Any) -> str:
     """Load the kernels of a padded conversion on a GPU, which also fill the borders."""
     from .cuda.program import DevicePrograms, unallocated
 
-    options = parse_options(pattern, **keywords)
+    options = parse_call(pattern, keywords)
     ordinal = device_ordinal(conversion.target.device)
     source = unallocated(conversion.source.shape, conversion.source.dtype, ordinal)
     return DevicePrograms(options).find(source, None).warm()
@@ -312,7 +312,7 @@ def _window_kernels() -> Iterator[KernelSpec]:
     for pattern, keywords in WINDOWS:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1
-            options = parse_options(pattern, **keywords)
+            options = parse_call(pattern, keywords)
             p = make_single_plan(
                 options, WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16
             )

@@ -7,28 +7,35 @@ plans for the device that executes the conversion, because devices differ in flo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
-from ._compile import graph_args_of, in_graph, insert_convert, is_compiling
+from . import _compile
+from ._compile import graph_args_of, is_compiling
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .cuda.runtime import check_device
-from .errors import LayoutkitError
+from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .layout.parsing import identity_pattern
 from .layout.pattern import as_shape
 from .memory import Array, as_numpy, check_writable
 from .normalize import is_hashable_constant, to_hashable
-from .options import ConvertOptions, parse_options
+from .options import ConvertOptions, parse_call, parse_options
 from .planning.gradient import (
-    GradientConverters,
+    ArrayInfo,
     channel_scatter,
+    check_shape,
     clip_bounds,
     crop_gradient,
+    folded_sizes,
+    gradient_arguments,
     without_channels,
+    without_folded_ellipsis,
 )
+from .planning.keywords import ConvertKeywords
 from .spec import CPU, ArraySpec, DType, as_dtype, dtype_kind
 
 if TYPE_CHECKING:
@@ -92,20 +99,6 @@ FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
 # Calls of a Converter before it loads the kernel "direct", which takes some milliseconds.
 FEWEST_CALLS = 64
 
-# Attributes with caches or state of this process, which are not pickled or copied.
-_NOT_PICKLED = (
-    "_calls",
-    "_direct",
-    "_direct_new",
-    "cuda_programs",
-    "recorded",
-    "_programs",
-    "_gradient_converters",
-    "_derived",
-    "graph_args",
-)
-
-
 # Attributes that other modules of layoutkit use; `dir` does not list them.
 _INTERNAL = {
     "cuda_programs", "from_options", "graph_args", "options", "recorded", "resolve", "spec_of",
@@ -154,6 +147,7 @@ class Converter:
         self._init_state(
             parse_options(
                 pattern,
+                sizes,
                 dtype=dtype,
                 scale=scale,
                 mean=mean,
@@ -169,12 +163,11 @@ class Converter:
                 fill=fill,
                 center=center,
                 channels=channels,
-                **sizes,
             )
         )
 
     @classmethod
-    def from_options(cls, options: ConvertOptions) -> Converter:
+    def from_options(cls, options: ConvertOptions) -> Self:
         """Return the Converter of checked options."""
         (converter := cls.__new__(cls))._init_state(options)
         return converter
@@ -185,7 +178,7 @@ class Converter:
         self._programs: Cache[Program | TransposedViewProgram | PaddedProgram] = Cache()
         self.cuda_programs: DevicePrograms | None = None  # set by `layoutkit.backends.dispatch`
         self.recorded: Cache[Any] = Cache()  # plans of arrays with gradients, stored by backends
-        self._gradient_converters = GradientConverters(options, Converter)
+        self._gradient_converters = _GradientConverters(options)
         self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
         self.graph_args = graph_args_of(options)
         self._calls = 0
@@ -194,7 +187,7 @@ class Converter:
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
-        shown += [f"{name}={value!r}" for name, value in self._options.keywords().items()]
+        shown += [f"{name}={value!r}" for name, value in self.keywords.items()]
         return f"Converter({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
@@ -207,20 +200,59 @@ class Converter:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Converter):
             return NotImplemented
-        return self is other or self._options.as_key() == other._options.as_key()
+        return self is other or self._options == other._options
 
     def __hash__(self) -> int:
-        return hash(self._options.as_key())
+        return hash(self._options)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "layoutkit.Converter", repr(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
+        return self.to_dict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._init_state(state["_options"])
+        self._init_state(ConvertOptions.from_dict(state))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain data of JSON, from which `from_dict` makes an equal object.
+
+        Options that are the defaults are omitted. Raises ArgumentError for constants that jax or
+        torch trace.
+
+        >>> Converter("bhwc->bchw", dtype="float32", mean=(0.5, 0.25, 0.1)).to_dict()["mean"]
+        [0.5, 0.25, 0.1]
+        """
+        return self._options.to_dict()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the Converter of options that `to_dict` returned.
+
+        >>> data = {"kind": "converter", "version": 1, "pattern": "bhwc->bchw", "copy": True}
+        >>> Converter.from_dict(data)
+        Converter("bhwc->bchw", copy=True)
+
+        Raises ArgumentError that names the key, if one is unknown or of another type, or if the
+        version or the kind is another one, and the errors of the constructor.
+        """
+        options = ConvertOptions.from_dict(data)
+        if options.device is not None:
+            options = replace(options, device=check_device(options.device))
+        return cls.from_options(options)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hexadecimal hash of all options, equal in every process and for every spelling.
+
+        Equal fingerprints mean equal results, bit for bit.
+
+        >>> one = Converter("bhwc->bchw", dtype="float32", mean=(0.5, 0.4))
+        >>> two = Converter("N H W c -> N c H W", dtype=np.float32, mean=np.array([0.5, 0.4]))
+        >>> one.fingerprint == two.fingerprint
+        True
+        """
+        return self._options.fingerprint
 
     @property
     def pattern(self) -> str:
@@ -234,7 +266,7 @@ class Converter:
         >>> Converter("bhwc->bchw", dtype="float32", scale=0.5).keywords["scale"]
         0.5
         """
-        return self._options.keywords()
+        return {**self._options.keywords(), **self._options.sizes}
 
     @property
     def casting(self) -> str:
@@ -261,7 +293,7 @@ class Converter:
         is_numpy = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.targets_gpu or not is_numpy:
             if is_compiling():
-                return in_graph(self, x, out)
+                return _compile.graph.insert_op(self, x, out)
             fast = FAST_PATHS.get(id(type(x)))
             if fast is not None and (result := fast(self, x, out)) is not NotImplemented:
                 return result
@@ -425,25 +457,85 @@ class Converter:
     ) -> Program | TransposedViewProgram | PaddedProgram:
         """Return a new program for arrays of these shapes, strides and dtypes, and cache it."""
         with fork.init_lock:
-            program = self._make_program(array, out)
+            from .cpu.program import make_program
+
+            program = make_program(self._options, array, out)
             return cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE + program.nbytes)
 
-    def _make_program(
-        self, array: Array, out: Array | None
-    ) -> Program | TransposedViewProgram | PaddedProgram:
+
+_KEY_BYTES = 512  # of a cache key
+
+
+class _GradientConverters:
+    """The Converters of the gradients of one conversion, cached by the gradient and x."""
+
+    def __init__(self, options: ConvertOptions) -> None:
+        self._options = options
+        self._made: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
+        self._found: Cache[Converter] = Cache()  # by the facts of gradient and x
+
+    def find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
+        """Return the Converter from a gradient like `grad` to an x like `source`.
+
+        `fresh`: the caller gives no output, whose dtype would decide the dtype of the result.
+
+        Raises
+        ------
+        DtypeError, ShapeError
+            `grad` does not match the result of the conversion for such an x.
+        """
+        key = (grad, source, fresh)
+        converter = self._found.get(key)
+        return converter or cache_put(self._found, key, self._find(*key), _KEY_BYTES)
+
+    def _find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
+        shape, dtype, device = grad
+        if dtype_kind(dtype) not in "fc":
+            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
         options = self._options
-        if options.is_composed:
-            from .cpu.program import PaddedProgram, TransposedViewProgram
+        if source is None:
+            if options.pattern.folds_ellipsis:
+                raise ArgumentError(
+                    f'"{options.pattern.text}" folds "...", any number of axes; pass x: '
+                    "backward(grad, like=x)"
+                )
+            converter = self._make(options, options.sizes, as_dtype(dtype) if fresh else None, None)
+            _check_folded_sizes(options, converter, shape)
+            return converter
+        options = without_folded_ellipsis(options, len(source[0]))
+        move = options.select_channels(source[0])[0]
+        check_shape(options, shape, move.target_shape, source[0])
+        sizes = move.named_sizes
+        target_device = None if device == source[2] else source[2]
+        target_dtype = as_dtype(source[1] if dtype_kind(source[1]) in "fc" else dtype)
+        return self._make(options, sizes, target_dtype, target_device)
 
-            return (
-                PaddedProgram(options, array, out)
-                if options.memory is None
-                else TransposedViewProgram(self, out)
-            )
-        from .cpu.program import Program
+    def _make(
+        self,
+        options: ConvertOptions,
+        sizes: Mapping[str, int],
+        dtype: DType | None,
+        device: str | None,
+    ) -> Converter:
+        """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
+        known = folded_sizes(options, sizes)
+        key = (tuple(known.items()), dtype, device)
+        back = self._made.get(key)
+        if back is None:
+            pattern, keywords = gradient_arguments(options, known, dtype, device)
+            back = cache_put(self._made, key, Converter(pattern, **keywords))
+        return back
 
-        plan = make_plan_for_device(options, array.shape, array.strides, array.dtype, CPU, out)
-        return Program(plan, options.threads, options.is_part)
+
+def _check_folded_sizes(options: ConvertOptions, back: Converter, shape: tuple[int, ...]) -> None:
+    """Raise ShapeError, with a fix, if sizes of folded axes are unknown or do not fit."""
+    folds = any(len(group) > 1 for group in options.pattern.target.groups)
+    try:
+        back.target_shape(shape)
+    except ShapeError as error:
+        if not folds or len(shape) != options.pattern.target.ndim:
+            raise
+        raise ShapeError(f"{error} to the Converter, or pass backward(grad, like=x)") from None
 
 
 def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
@@ -451,9 +543,6 @@ def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
     return late.load("dispatch").inspect(x, arg_name)  # type: ignore[no-any-return]
-
-
-_NUM_CONSTANTS = 4  # scale, mean, std and clip
 
 
 # The result has the type of `out`, or without `out` and `device` the type of x, if x is an array.
@@ -596,105 +685,65 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
+    keywords: ConvertKeywords = {
+        "dtype": dtype,
+        "scale": scale,
+        "mean": mean,
+        "std": std,
+        "clip": clip,
+        "casting": casting,
+        "device": device,
+        "copy": copy,
+        "memory": memory,
+        "threads": threads,
+        "pad_to": pad_to,
+        "pad_before": pad_before,
+        "fill": fill,
+        "center": center,
+        "channels": channels,
+    }
     if type(x) is not np.ndarray and is_compiling():
-        return insert_convert(
-            x,
-            pattern,
-            out,
-            sizes,
-            dtype=dtype,
-            scale=scale,
-            mean=mean,
-            std=std,
-            clip=clip,
-            casting=casting,
-            device=device,
-            copy=copy,
-            memory=memory,
-            threads=threads,
-            pad_to=pad_to,
-            pad_before=pad_before,
-            fill=fill,
-            center=center,
-            channels=channels,
-        )
+        return _compile.graph.insert_convert(x, pattern, out, sizes, keywords)
     if device is not None:
-        device = check_device(device)  # resolve "cuda" now: the current GPU may change
-    arguments = (
-        pattern,
-        dtype,
-        scale,
-        mean,
-        std,
-        clip,
-        casting,
-        device,
-        copy,
-        memory,
-        threads,
-        pad_to,
-        pad_before,
-        fill,
-        center,
-        channels,
-    )
+        keywords["device"] = check_device(device)  # now, as the current GPU may change
     try:
-        converter = _cached(*arguments, **sizes)
+        converter = _cached(pattern, tuple(keywords), *keywords.values(), **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
-        converter = None
-    if converter is None:
-        converter = _find_or_make(*arguments, **sizes)
+        converter = _find_or_make(pattern, keywords, sizes)
     return converter(x, out)
-
-
-_KEYWORDS = tuple(Converter.__init__.__kwdefaults__ or ())  # in the order of `convert`'s arguments
-
-
-def _make(pattern: str, *options: Any, **sizes: int) -> Converter:
-    keywords: dict[str, Any] = dict(zip(_KEYWORDS, options, strict=True))
-    return Converter(pattern, **keywords | sizes)
 
 
 # Typed, since True == 1 == 1.0: an invalid call must not get the Converter of a valid one.
 @lru_cache(maxsize=MAX_KEPT, typed=True)
-def _cached(pattern: str, dtype: Any, *options: Any, **sizes: Any) -> Converter:
-    """Return the cached Converter of these arguments, so that a loop plans once.
+def _cached(pattern: str, names: tuple[str, ...], *values: Any, **sizes: int) -> Converter:
+    """Return the cached Converter of keywords with these names and values.
 
-    Raises TypeError for unhashable arguments, and for arrays, which are not hashed by value.
+    Raises TypeError for unhashable values, and for arrays, which are not hashed by value.
     """
-    if not all(map(is_hashable_constant, options[:_NUM_CONSTANTS])):
+    keywords: dict[str, Any] = dict(zip(names, values, strict=True))
+    if not all(is_hashable_constant(keywords[name]) for name in _CONSTANTS):
         raise TypeError("an array cannot be a cache key")
-    return _make(pattern, dtype, *options, **sizes)
+    return Converter(pattern, **keywords | sizes)
 
 
-def _find_or_make(
-    pattern: Any,
-    dtype: Any,
-    scale: Any,
-    mean: Any,
-    std: Any,
-    clip: Any,
-    *options: Any,
-    **sizes: Any,
-) -> Converter:
-    """Return the cached Converter of arguments made hashable, or a new one if that fails."""
-    formula = {"scale": scale, "mean": mean, "std": std, "clip": clip}
-    constants = [to_hashable(*item) for item in formula.items()]
-    arguments = (pattern, dtype, *constants, *map(_as_hashable, options))
-    is_key = all(map(is_hashable_constant, constants)) and _is_hashable(
-        (arguments, *sizes.values())
-    )
-    return (_cached if is_key else _make)(*arguments, **sizes)
+_CONSTANTS = ("scale", "mean", "std", "clip")
 
 
-def _is_hashable(value: Any) -> bool:
+def _find_or_make(pattern: str, keywords: ConvertKeywords, sizes: dict[str, int]) -> Converter:
+    """Return the cached Converter of keywords made hashable, or a new one if that fails."""
+    hashable: dict[str, Any] = {
+        name: to_hashable(name, value) if name in _CONSTANTS else _as_hashable(value)
+        for name, value in keywords.items()
+    }
+    hashable["dtype"] = keywords["dtype"]  # a list is a structured dtype
     try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+        return _cached(pattern, tuple(hashable), *hashable.values(), **sizes)
+    except LayoutkitError:
+        raise
+    except TypeError:  # such as constants that are traced
+        return Converter(pattern, **hashable | sizes)
 
 
 def _as_hashable(value: Any) -> Any:
@@ -724,6 +773,6 @@ def plan(
     `print` shows the kernel and the reasons for its choice. `dtype`, the dtype of the result, and
     other keywords equal those in `convert`; planning for `device="cuda"` does not need a GPU.
     """
-    options = parse_options(pattern, dtype=dtype, device=device, **keywords)
+    options = parse_call(pattern, {"dtype": dtype, "device": device, **keywords})
     spec = ArraySpec.of(options.pattern.left, as_shape(shape), as_dtype(from_dtype), CPU)
     return plan_of_spec(options, spec)

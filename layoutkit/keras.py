@@ -85,7 +85,7 @@ class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of this layer."""
         base = {key: super(Convert, self).get_config()[key] for key in ("name", "trainable")}
-        return {**base, "pattern": self.converter.pattern, **self.converter.options.keywords()}
+        return {**base, "pattern": self.converter.pattern, **self.converter.keywords}
 
     def _example_shapes(self, shape: tuple[int | None, ...]) -> Any:
         """Yield two shapes with numbers for unknown sizes.

@@ -79,12 +79,7 @@ class Columns:
         return zlib.crc32("; ".join(lines).encode(errors="surrogatepass"))
 
     def __reduce__(self) -> Any:
-        # The arguments of the Converters, without their caches.
-        arguments = [
-            (name, way if isinstance(way, Collator) else (way.pattern, way.keywords))
-            for name, way in self._converters.items()
-        ]
-        return _rebuilt, (arguments,)
+        return _rebuilt, (list(self._converters.items()),)
 
 
 def columns(**ways: Converter | Collator) -> Columns:
@@ -103,11 +98,7 @@ def columns(**ways: Converter | Collator) -> Columns:
 
 # The name is in pickles.
 def _rebuilt(arguments: list[tuple[str, Any]]) -> Columns:
-    ways = dict(arguments)
-    for name, way in ways.items():
-        if isinstance(way, tuple):
-            ways[name] = Converter(way[0], **way[1])
-    return Columns(**ways)
+    return Columns(**dict(arguments))
 
 
 def _options_of(way: Converter | Collator) -> ConvertOptions:

@@ -124,7 +124,8 @@ def parse_number(name: str, value: Any) -> float:
         value = value[()]
     is_real = isinstance(value, np.generic) and dtype_kind(value.dtype) in "buif"
     try:
-        result = float(value) if is_real or isinstance(value, Real) else math.nan
+        # Adding 0.0 replaces -0.0, which equals 0.0 but may make other bits.
+        result = float(value) + 0.0 if is_real or isinstance(value, Real) else math.nan
     except (TypeError, OverflowError):  # beyond float64, such as 10**400
         result = math.nan
     if not math.isfinite(result):

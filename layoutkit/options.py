@@ -1,23 +1,35 @@
-"""The checked options of a Converter and of a Collator."""
+"""The checked options of a Converter and of a Collator, and their stored form.
+
+`to_dict` returns plain data of JSON: kind and version of this form, the pattern, the sizes of axes
+and the keywords that are not the defaults. Numbers read back as the same bits; NaN and infinity,
+which JSON lacks, are text. Pickles, graphs and files of options consist of these dicts.
+
+`fingerprint` is the hash of a normal form, in which axes are numbered, so that it depends neither
+on names of axes nor on other spellings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+import ast
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Unpack
 
 import numpy as np
 
-from ._utils.validation import as_int, check_choice
+from ._utils.validation import as_int, check_choice, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .layout.parsing import Layout, parse_layout
-from .layout.pattern import Pattern, Permutation, check_rank, parse_pattern
-from .normalize import CHANNEL, Normalization, make_normalization
+from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
+from .normalize import CHANNEL, Normalization, Traced, make_normalization, shorten
 from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
 from .planning.batch.samples import SampleAxes, axes_of_samples
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
-from .planning.keywords import check_sizes
+from .planning.keywords import CollateKeywords, ConvertKeywords, check_sizes
 from .planning.padding import Padding, fill_values, parse_padding
 from .planning.resize import MAX_SIDE, ResizeOptions, parse_resize
 from .spec import (
@@ -32,6 +44,48 @@ from .spec import (
 )
 
 MAX_THREADS = 256  # of a conversion
+VERSION = 1  # of the stored form
+NUMERICS = 1  # part of fingerprints: raised when the same options make other bits
+
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+_NUMBER = (int, float)
+# The types in JSON of the values by keyword.
+_SHARED_TYPES: dict[str, tuple[type, ...]] = {
+    "dtype": (str,),
+    "scale": _NUMBER,
+    "mean": (*_NUMBER, list, dict),
+    "std": (*_NUMBER, list, dict),
+    "clip": (list,),
+    "casting": (str,),
+    "device": (str,),
+    "memory": (str,),
+    "threads": (int,),
+    "pad_before": (dict,),
+    "fill": (*_NUMBER, str, list),
+    "center": (str,),
+    "channels": (list,),
+}
+_CONVERT_TYPES = {**_SHARED_TYPES, "copy": (bool,), "pad_to": (dict,)}
+_COLLATE_TYPES = {
+    **_SHARED_TYPES,
+    "offset": (dict,),
+    "flip": (dict,),
+    "crop": (dict,),
+    "seed": (int,),
+    "key": (int, str),
+    "resize": (str,),
+    "antialias": (bool,),
+    "fit": (str,),
+    "short_side": (int,),
+}
+_TYPE_NAMES = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
+    dict: "an object",
+}  # fmt: skip
+# The keywords of a Collator that are options of the conversion of stacked windows.
+_OF_CONVERSIONS = _SHARED_TYPES.keys() - {"pad_before", "fill", "center", "channels"}
+_PER_CHANNEL = {"mean", "std", "fill", "channels"}
+_BY_AXIS = {*_PER_CHANNEL, "sizes", "pad_to", "pad_before", "offset", "flip", "crop"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,21 +129,38 @@ class ConvertOptions:
             keywords |= self.padding.keywords()
         if self.channels is not None:
             keywords["channels"] = self.channels
-        return {**keywords, **self.sizes}
+        return keywords
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return these options as plain data of JSON; see the module."""
+        pattern = self.pattern
+        parsed = parse_pattern(pattern.text, self.sizes)
+        text = pattern.text if parsed == pattern else str(pattern)  # of a derived conversion
+        return _stored("converter", text, self.sizes, self.keywords())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ConvertOptions:
+        """Return the options of `to_dict`; raise ArgumentError that names the wrong key."""
+        pattern, sizes, keywords = _read(data, "converter", _CONVERT_TYPES)
+        return parse_options(pattern, sizes, **keywords)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of these options, equal in every process, for every spelling of them."""
+        return _hash(self.normal_form())
+
+    def normal_form(self) -> dict[str, Any]:
+        """Return data of JSON that is equal for equal fingerprints."""
+        return _normal_form(self, self.keywords(), _numbered_axes(self.pattern))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.as_key() == other.as_key()
+        return type(other) is type(self) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self.as_key())
+        return hash((self.pattern, self.formula, self.casting, self.channels))
 
-    def as_key(self) -> tuple[Any, ...]:
-        """Return a hashable tuple of all options, equal for equal options."""
-        # Wrapped in a tuple because in NumPy np.dtype("float64") == None is True.
-        dtype = None if self.dtype is None else (self.dtype,)
-        typed_sizes = [(name, type(size), size) for name, size in sorted(self.sizes.items())]
-        others = [getattr(self, f.name) for f in fields(self) if f.name not in ("dtype", "sizes")]
-        return (dtype, *typed_sizes, *others)
+    def _key(self) -> tuple[Any, ...]:
+        return self.pattern, self.sizes, self.keywords(), self.is_part
 
     @property
     def is_composed(self) -> bool:
@@ -193,49 +264,53 @@ class ConvertOptions:
 
 
 def parse_options(
-    pattern: str,
-    *,
-    dtype: Any = None,
-    scale: Any = None,
-    mean: Any = None,
-    std: Any = None,
-    clip: Any = None,
-    casting: str = "same_kind",
-    device: Any = None,
-    copy: Any = None,
-    memory: Any = None,
-    threads: Any = None,
-    pad_to: Any = None,
-    pad_before: Any = None,
-    fill: Any = None,
-    center: Any = DEFAULT_CENTERING,
-    channels: Any = None,
-    **sizes: int,
+    pattern: str, sizes: Mapping[str, int] = _NO_SIZES, **keywords: Unpack[ConvertKeywords]
 ) -> ConvertOptions:
     """Return the checked options of user arguments. Does not check that the device exists."""
+    casting = keywords.get("casting", "same_kind")
     check_casting(casting)
     parsed = parse_pattern(pattern, sizes)
-    target_dtype = None if dtype is None else as_result_dtype(dtype)
-    formula = make_normalization(scale, mean, std, clip)
-    canonical_device = None if device is None else normalize_device(device)
-    padding = parse_padding(pad_to, pad_before, fill, center)
-    if padding is not None and copy is False:
+    dtype, device = keywords.get("dtype"), keywords.get("device")
+    padding = parse_padding(
+        keywords.get("pad_to"),
+        keywords.get("pad_before"),
+        keywords.get("fill"),
+        keywords.get("center", DEFAULT_CENTERING),
+    )
+    if padding is not None and keywords.get("copy") is False:
         raise ArgumentError(
             "copy=False cannot be combined with pad_to=, which always allocates; remove one of them"
         )
     return ConvertOptions(
-        parsed,
-        target_dtype,
-        formula,
-        casting,
-        canonical_device,
-        _parse_copy(copy),
-        check_sizes("convert", parsed, sizes),
-        _parse_memory(memory, parsed),
-        _parse_threads(threads),
-        padding,
-        parse_channels(channels, parsed),
+        pattern=parsed,
+        dtype=None if dtype is None else as_result_dtype(dtype),
+        formula=make_normalization(
+            keywords.get("scale"), keywords.get("mean"), keywords.get("std"), keywords.get("clip")
+        ),
+        casting=casting,
+        device=None if device is None else normalize_device(device),
+        copy=_parse_copy(keywords.get("copy")),
+        sizes=_parse_sizes(parsed, check_sizes("convert", parsed, sizes)),
+        memory=_parse_memory(keywords.get("memory"), parsed),
+        threads=_parse_threads(keywords.get("threads")),
+        padding=padding,
+        channels=parse_channels(keywords.get("channels"), parsed),
     )
+
+
+def parse_call(pattern: str, arguments: Mapping[str, Any]) -> ConvertOptions:
+    """Return the checked options of keywords and sizes of axes in one mapping."""
+    keywords: Any = {n: value for n, value in arguments.items() if n in _CONVERT_TYPES}
+    sizes = {n: value for n, value in arguments.items() if n not in keywords}
+    return parse_options(pattern, sizes, **keywords)
+
+
+def _parse_sizes(pattern: Pattern, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes as ints, also if tracers have symbols; raise ShapeError for others."""
+    try:
+        return {name: as_size(name, size) for name, size in sizes.items()}
+    except ShapeError as error:
+        raise ShapeError(f'"{pattern.text}": {error}') from None
 
 
 def _parse_copy(copy: Any) -> bool | None:
@@ -309,18 +384,39 @@ class CollateOptions:
             keywords["center"] = self.center
         return keywords | self.crops.keywords() | self.convert.keywords()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return these options as plain data of JSON; see the module."""
+        convert = self.convert
+        return _stored("collator", convert.pattern.text, convert.sizes, self.keywords())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CollateOptions:
+        """Return the options of `to_dict`; raise ArgumentError that names the wrong key."""
+        pattern, sizes, keywords = _read(data, "collator", _COLLATE_TYPES)
+        return parse_collate_options(pattern, sizes, **keywords)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of these options, equal in every process, for every spelling of them."""
+        return _hash(self.normal_form())
+
+    def normal_form(self) -> dict[str, Any]:
+        """Return data of JSON that is equal for equal fingerprints."""
+        names = _numbered_axes(self.convert.pattern)
+        if self.crops.is_random:  # draws depend on the names of axes
+            names = {name: name for name in names}
+        form = _normal_form(self.convert, self.keywords(), names)
+        letter = self.convert.pattern.left.name(self.letter)
+        return {**form, "samples": names[letter], "whole": self.whole}
+
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.as_key() == other.as_key()
+        return type(other) is type(self) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self.as_key())
+        return hash((self.convert, self.fill, self.channels, self.resize, self.crops.seed))
 
-    def as_key(self) -> tuple[Any, ...]:
-        """Return a hashable tuple of all options, equal for equal options."""
-        return tuple(
-            self.convert.as_key() if f.name == "convert" else getattr(self, f.name)
-            for f in fields(self)
-        )
+    def _key(self) -> tuple[Any, ...]:
+        return self.convert, self.whole, self.keywords()
 
     def check_batch_rank(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError unless an array of all samples has the rank of the left side."""
@@ -351,31 +447,7 @@ class CollateOptions:
 
 
 def parse_collate_options(
-    pattern: str,
-    *,
-    fill: Any,
-    channels: Any,
-    resize: Any = None,
-    antialias: Any = True,
-    fit: Any = "stretch",
-    short_side: Any = None,
-    pad_before: Any = None,
-    offset: Any = None,
-    flip: Any = None,
-    crop: Any = None,
-    seed: Any = 0,
-    key: Any = None,
-    center: Any = DEFAULT_CENTERING,
-    dtype: Any = None,
-    scale: Any = None,
-    mean: Any = None,
-    std: Any = None,
-    clip: Any = None,
-    casting: str = "same_kind",
-    device: Any = None,
-    memory: Any = None,
-    threads: Any = None,
-    **sizes: int,
+    pattern: str, sizes: Mapping[str, int] = _NO_SIZES, **keywords: Unpack[CollateKeywords]
 ) -> CollateOptions:
     """Return the checked options of user arguments.
 
@@ -388,40 +460,46 @@ def parse_collate_options(
     """
     check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
     sizes = {name: _window_size(name, size) for name, size in sizes.items()}
-    convert = parse_options(
-        pattern,
-        dtype=dtype,
-        scale=scale,
-        mean=mean,
-        std=std,
-        clip=clip,
-        casting=casting,
-        device=device,
-        memory=memory,
-        threads=threads,
-        **sizes,
-    )
+    shared: Any = {name: value for name, value in keywords.items() if name in _OF_CONVERSIONS}
+    convert = parse_options(pattern, sizes, **shared)
     stacked, letter, is_whole = _stack_pattern(convert.pattern)
+    fill, key, center = (
+        keywords.get("fill"),
+        keywords.get("key"),
+        keywords.get("center", DEFAULT_CENTERING),
+    )
     if key is not None and not isinstance(key, int | str):
         raise ArgumentError(
             f'key={key!r}; give the name or number of one item, as in key="image", and make a '
             "second Collator for another one"
         )
     fill_numbers = None if fill is None else fill_values(fill)
-    channel_order = _parse_sample_channels(channels, stacked, convert)
-    resizing = parse_resize(resize, antialias, fit, short_side, pad_before)
+    channel_order = _parse_sample_channels(keywords.get("channels"), stacked, convert)
+    resizing = parse_resize(
+        keywords.get("resize"),
+        keywords.get("antialias", True),
+        keywords.get("fit", "stretch"),
+        keywords.get("short_side"),
+        keywords.get("pad_before"),
+    )
     if resizing is not None:
         _check_resized_axes(convert)
     _check_center(center, stacked, convert)
     options = CollateOptions(
-        replace(convert, pattern=stacked),
-        letter,
-        is_whole,
-        fill_numbers,
-        channel_order,
-        resizing,
+        convert=replace(convert, pattern=stacked),
+        letter=letter,
+        whole=is_whole,
+        fill=fill_numbers,
+        channels=channel_order,
+        resize=resizing,
         key=key,
         center=center,
+    )
+    offset, flip, crop, seed = (
+        keywords.get("offset"),
+        keywords.get("flip"),
+        keywords.get("crop"),
+        keywords.get("seed", 0),
     )
     if as_int(seed) == 0 and offset is flip is crop is None:
         return options
@@ -511,3 +589,151 @@ def _parse_sample_channels(
             f"channels={channels!r} and c={options.sizes[CHANNEL]} both select channels; remove c"
         )
     return numbers
+
+
+# ---- the stored form ---------------------------------------------------------------------
+
+
+def _stored(
+    kind: str, pattern: str, sizes: Mapping[str, int], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"kind": kind, "version": VERSION, "pattern": pattern}
+    if sizes:
+        data["sizes"] = dict(sizes)
+    return data | {name: _as_json(name, value) for name, value in keywords.items()}
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """Return the value of an option as JSON has it; raise ArgumentError for a traced constant."""
+    if isinstance(value, Traced):
+        raise ArgumentError(f"{name} is {value}, so it has no values to store; give numbers")
+    if isinstance(value, Mapping):
+        return {axis: _as_json(name, item) for axis, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_as_json(name, item) for item in value]
+    if isinstance(value, np.dtype):
+        return str(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read(
+    data: Mapping[str, Any], kind: str, types: Mapping[str, tuple[type, ...]]
+) -> tuple[str, dict[str, int], Any]:
+    """Return the pattern, the sizes and the keywords of stored options."""
+    if not isinstance(data, Mapping):
+        raise ArgumentError(f"options are {type_name(data)}; give the dict that to_dict() returns")
+    if data.get("kind") != kind:
+        raise ArgumentError(f'kind is {data.get("kind")!r}; a {kind} is made of the kind "{kind}"')
+    if type(data.get("version")) is not int or data["version"] != VERSION:
+        raise ArgumentError(
+            f"version is {data.get('version')!r}, but this layoutkit reads options of version "
+            f"{VERSION}; write them again, by to_dict() of the Converter or Collator"
+        )
+    known = {"kind": (str,), "version": (int,), "pattern": (str,), "sizes": (dict,), **types}
+    for key, value in data.items():
+        if key not in known:
+            raise ArgumentError(f"{key} is not an option; the options are {', '.join(known)}")
+        if type(value) not in known[key]:
+            kinds = " or ".join(_TYPE_NAMES[kind] for kind in known[key])
+            raise ArgumentError(f"{key} is {shorten(repr(value), 60)}; it must be {kinds}")
+    if "pattern" not in data:
+        raise ArgumentError('pattern is missing; give one, such as "bhwc->bchw"')
+    keywords = {name: value for name, value in data.items() if name in types}
+    if "dtype" in data:
+        keywords["dtype"] = _read_dtype(data["dtype"])
+    if "fill" in data:
+        keywords["fill"] = _read_fill(data["fill"])
+    return data["pattern"], data.get("sizes", {}), keywords
+
+
+def _read_dtype(text: str) -> Any:
+    """Return a dtype; the text of a structured one is a literal of NumPy's description."""
+    if text[:1] not in ("[", "{"):
+        return text
+    try:
+        return np.dtype(ast.literal_eval(text))
+    except (SyntaxError, TypeError, ValueError):
+        raise ArgumentError(f"dtype is {shorten(text, 60)}, which is not a dtype") from None
+
+
+def _read_fill(value: Any) -> Any:
+    """Return the numbers of a fill; NaN and infinity are text."""
+    if isinstance(value, list):
+        return [_read_fill(item) for item in value]
+    if isinstance(value, str):
+        if value not in ("nan", "inf", "-inf"):
+            raise ArgumentError(f'fill is {value!r}; give numbers, or "nan", "inf" or "-inf"')
+        return float(value)
+    return value
+
+
+def split_sizes(data: Mapping[str, Any]) -> tuple[str, list[str], list[int]]:
+    """Return stored options without sizes as JSON, and the names and sizes of axes.
+
+    Graphs hold them, in which sizes may be symbols. `join_sizes` is the inverse.
+    """
+    import json
+
+    sizes = data.get("sizes", {})
+    others = {key: value for key, value in data.items() if key != "sizes"}
+    return json.dumps(others), list(sizes), list(sizes.values())
+
+
+def join_sizes(options: str, names: Iterable[str], sizes: Iterable[int]) -> dict[str, Any]:
+    """Return the stored options that `split_sizes` has split."""
+    import json
+
+    return {**json.loads(options), "sizes": dict(zip(names, sizes, strict=True))}
+
+
+# ---- the fingerprint ---------------------------------------------------------------------
+
+
+def _numbered_axes(pattern: Pattern) -> dict[str, str]:
+    """Return numbers for the names of all axes, in the order of the source, then of the target."""
+    groups = (*pattern.source.named, *pattern.target.named)
+    names = dict.fromkeys(name for group in groups for name in group)
+    return {n: n if n in ("...", "1") else str(i) for i, n in enumerate(names)}
+
+
+def _normal_form(
+    options: ConvertOptions, keywords: dict[str, Any], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the pattern, the sizes and keywords as data of JSON, with `names` for axes."""
+    pattern = options.pattern
+    sides = [
+        [[names[name] for name in group] for group in side.named]
+        for side in (pattern.source, pattern.target)
+    ]
+    form: dict[str, Any] = {**keywords, "pattern": sides, "sizes": options.sizes}
+    if options.memory is not None:
+        form["memory"] = [[names.get(n, n) for n in group] for group in options.memory.named]
+    for name in _PER_CHANNEL & form.keys():
+        if isinstance(form[name], tuple):
+            form[name] = {CHANNEL: form[name]}
+    for name in _BY_AXIS & form.keys():
+        if isinstance(form[name], Mapping):
+            form[name] = {names.get(axis, axis): value for axis, value in form[name].items()}
+    return {name: _with_whole_numbers(_as_json(name, value)) for name, value in form.items()}
+
+
+def _hash(form: Mapping[str, Any]) -> str:
+    import json  # late: `import layoutkit` stays fast
+
+    text = json.dumps([NUMERICS, form], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return data with ints in place of equal floats, as 1 and 1.0 are one option."""
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def options_from_dict(data: Any) -> ConvertOptions | CollateOptions:
+    """Return the options of a Converter or of a Collator, whichever `to_dict` returned."""
+    is_batch = isinstance(data, Mapping) and data.get("kind") == "collator"
+    return CollateOptions.from_dict(data) if is_batch else ConvertOptions.from_dict(data)

@@ -17,7 +17,7 @@ from .._utils.validation import type_name
 from ..converter import make_plan_for_device
 from ..cuda.accumulate import DeviceSums
 from ..cuda.memory import DeviceArray, check_same_device
-from ..cuda.program import device_programs_of
+from ..cuda.program import DevicePrograms
 from ..cuda.transfers import DeferredArray, download, upload
 from ..errors import ArgumentError, DeviceError
 from ..memory import Array
@@ -159,6 +159,13 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     return _convert_on_cpu(converter, adapter, x, out)
 
 
+def _device_programs(converter: Converter) -> DevicePrograms:
+    """Return the GPU programs of a Converter, which the first call creates."""
+    if converter.cuda_programs is None:
+        converter.cuda_programs = DevicePrograms(converter.options)
+    return converter.cuda_programs
+
+
 def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     """Convert a padded copy of x."""
     padding = padded_source(converter.options, *adapter.facts(x, "x"))
@@ -191,7 +198,7 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
     if converter.device is not None:
         check_same_device(array, "x", converter.device, "device=")
     target = device_output(adapter, out, array, "x")
-    programs = device_programs_of(converter)
+    programs = _device_programs(converter)
     with adapter.kept_alive([array, target]):
         result = programs.run(array, target, adapter)
     programs.cache_fast_path(adapter.cache_key(x, out), array, target)
@@ -211,7 +218,7 @@ def convert_on_gpu(
         0, (), (), array.dtype, device_ordinal(converter.device or CPU), None
     )
     target = device_output(gpu_adapter, out, result_device, "the result")
-    result = upload(device_programs_of(converter), array, target, gpu_adapter)
+    result = upload(_device_programs(converter), array, target, gpu_adapter)
     return gpu_adapter.export(result, None) if target is None else gpu_adapter.written(out)
 
 
@@ -223,7 +230,7 @@ def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
         check_out_not_on_gpu(out, None)
         writer = output_adapter(writer, out)
         target = writer.target(out)
-    host = download(device_programs_of(converter), array, target, adapter)
+    host = download(_device_programs(converter), array, target, adapter)
     return writer.from_numpy(host, x) if target is None else writer.written(out)
 
 

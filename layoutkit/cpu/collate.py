@@ -140,7 +140,7 @@ class CollateProgram:
         ShapeError or DtypeError if samples are invalid.
         """
         offsets, flips = parse_offset_and_flip(
-            self._options, self._axis_indices, crops, self._count
+            self._axis_indices, self._options.channels is not None, crops, self._count
         )
         listed = self._positions if positions is None else self._positions | positions
         values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: listed}

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from ..planning.plan import (
 )
 from ..spec import CPU, DType, dtype_kind, integer_bounds
 from ..threads.pool import Job, register_threadpoolctl
-
-if TYPE_CHECKING:
-    from ..converter import Converter
 
 
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
@@ -276,6 +273,19 @@ def _describe(array: Array, start: int) -> Array:
     return np.array([*fields, *array.shape, *array.strides], np.int64)
 
 
+def make_program(
+    options: ConvertOptions, array: Array, out: Array | None
+) -> Program | TransposedViewProgram | PaddedProgram:
+    """Return the program for arrays of these shapes, strides and dtypes."""
+    if options.memory is not None:
+        return TransposedViewProgram(options, array, out)
+    if options.padding is not None:
+        return PaddedProgram(options, array, out)
+    facts = array.shape, array.strides, array.dtype
+    plan = make_single_plan(options, *facts, CPU, out, supports_float16)
+    return Program(plan, options.threads, options.is_part)
+
+
 # ---- conversions of several steps --------------------------------------------------------
 
 
@@ -313,16 +323,15 @@ def _copy_program(
 class TransposedViewProgram:
     """A program whose result is a view of new memory in another layout: `memory=`."""
 
-    nbytes = 0  # the program of the memory is cached by its own Converter
-
-    def __init__(self, converter: Converter, out: Array | None) -> None:
-        check_no_out(converter.options, out)
-        self._made = converter.with_options(options_in_memory_order)
-        self._options = converter.options
+    def __init__(self, options: ConvertOptions, array: Array, out: Array | None) -> None:
+        check_no_out(options, out)
+        self._program = make_program(options_in_memory_order(options), array, None)
+        self._options = options
+        self.nbytes: int = self._program.nbytes
 
     def __call__(self, x: Any, array: Array, out: Array | None) -> Array:
         """Convert `array` into new memory, and return a transposed view of it."""
-        converted: Array = self._made(x)
+        converted: Array = self._program(x, array, None)
         return converted.transpose(memory_permutation(self._options, converted.ndim))
 
 

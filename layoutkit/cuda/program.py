@@ -394,14 +394,6 @@ class DevicePrograms:
             return result if out is None else out.owner
 
 
-def device_programs_of(converter: Any) -> DevicePrograms:
-    """Return the GPU programs of a Converter, which the first call creates."""
-    if converter.cuda_programs is None:
-        converter.cuda_programs = DevicePrograms(converter.options)
-    programs: DevicePrograms = converter.cuda_programs
-    return programs
-
-
 class DeviceProgram:
     """The executable plan for arrays of one shape, strides and dtype on one GPU.
 

@@ -346,7 +346,7 @@ class Pattern:
         """
         try:
             # Checked before the cache, which does not distinguish True from 1.
-            items = sorted((axis_name(name), _as_size(name, size)) for name, size in sizes.items())
+            items = sorted((axis_name(name), as_size(name, size)) for name, size in sizes.items())
             checked = as_shape(shape)
             all_sizes = (*checked, *sizes.values())
             symbolic = {*map(type, all_sizes)} != {int} and any(map(is_symbolic_int, all_sizes))
@@ -391,7 +391,7 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
     plain = tuple([size for size in items if type(size) is int and size >= 0])
     if len(plain) == len(items):
         return plain
-    return tuple([_as_size(f"axis {axis}", size) for axis, size in enumerate(items)])
+    return tuple([as_size(f"axis {axis}", size) for axis, size in enumerate(items)])
 
 
 def check_rank(layout: Layout, shape: tuple[int, ...] | int) -> None:
@@ -494,7 +494,8 @@ def _move(
     )
 
 
-def _as_size(name: object, size: SupportsIndex) -> int:
+def as_size(name: object, size: SupportsIndex) -> int:
+    """Return a size as an int, a symbolic one unchanged; raise ShapeError for other values."""
     if (type(size) is int and size >= 0) or is_symbolic_int(size):
         return size  # type: ignore[return-value]  # it computes as an int does
     value = as_int(size)

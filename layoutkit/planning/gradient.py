@@ -1,9 +1,7 @@
 """The conversions that compute inverses and gradients (vector-Jacobian products).
 
 `inverse_arguments` converts a result back to x and undoes the formula. `gradient_arguments`
-converts the gradient of a result to the gradient of x, which only scales. `GradientConverters`
-caches the Converters of gradients; its caller passes the Converter class, because
-`layoutkit.converter` imports this module.
+converts the gradient of a result to the gradient of x, which only scales.
 """
 
 from __future__ import annotations
@@ -15,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._utils import fork
-from .._utils.cache import Cache, cache_put
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..layout.pattern import Permutation
 from ..normalize import CHANNEL, Bounds
-from ..spec import ArraySpec, DType, as_dtype, as_result_dtype, dtype_kind
+from ..spec import ArraySpec, DType, as_result_dtype, dtype_kind
 from .channels import ChannelSelection, inverse_permutation
 
 if TYPE_CHECKING:
-    from ..converter import Converter
     from ..options import ConvertOptions
 
 
@@ -108,69 +104,6 @@ def _sizes_of_source(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[
 
 ArrayInfo = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of an array
 
-_KEY_BYTES = 512  # of a cache key
-
-
-class GradientConverters:
-    """The Converters of the gradients of one conversion, cached by the gradient and x."""
-
-    def __init__(self, options: ConvertOptions, converter: type[Converter]) -> None:
-        self._options, self._converter = options, converter
-        self._made: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: Cache[Converter] = Cache()  # by the facts of gradient and x
-
-    def find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
-        """Return the Converter from a gradient like `grad` to an x like `source`.
-
-        `fresh`: the caller gives no output, whose dtype would decide the dtype of the result.
-
-        Raises
-        ------
-        DtypeError, ShapeError
-            `grad` does not match the result of the conversion for such an x.
-        """
-        key = (grad, source, fresh)
-        converter = self._found.get(key)
-        return converter or cache_put(self._found, key, self._find(*key), _KEY_BYTES)
-
-    def _find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
-        shape, dtype, device = grad
-        if dtype_kind(dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
-        options = self._options
-        if source is None:
-            if options.pattern.folds_ellipsis:
-                raise ArgumentError(
-                    f'"{options.pattern.text}" folds "...", any number of axes; pass x: '
-                    "backward(grad, like=x)"
-                )
-            converter = self._make(options, options.sizes, as_dtype(dtype) if fresh else None, None)
-            _check_folded_sizes(options, converter, shape)
-            return converter
-        options = without_folded_ellipsis(options, len(source[0]))
-        move = options.select_channels(source[0])[0]
-        _check_shape(options, shape, move.target_shape, source[0])
-        sizes = move.named_sizes
-        target_device = None if device == source[2] else source[2]
-        target_dtype = as_dtype(source[1] if dtype_kind(source[1]) in "fc" else dtype)
-        return self._make(options, sizes, target_dtype, target_device)
-
-    def _make(
-        self,
-        options: ConvertOptions,
-        sizes: Mapping[str, int],
-        dtype: DType | None,
-        device: str | None,
-    ) -> Converter:
-        """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
-        known = folded_sizes(options, sizes)
-        key = (tuple(known.items()), dtype, device)
-        back = self._made.get(key)
-        if back is None:
-            pattern, keywords = gradient_arguments(options, known, dtype, device)
-            back = cache_put(self._made, key, self._converter(pattern, **keywords))
-        return back
-
 
 def crop_gradient(
     options: ConvertOptions, grad: Any, facts: ArrayInfo, source: ArrayInfo | None
@@ -193,7 +126,7 @@ def crop_gradient(
         from .plan import resolve_padding  # late: `import layoutkit` stays fast
 
     region = resolve_padding(options, source[0])
-    _check_shape(options, facts[0], region.shape, source[0])
+    check_shape(options, facts[0], region.shape, source[0])
     return grad.reshape(region.full)[region.window]
 
 
@@ -244,23 +177,13 @@ def clip_bounds(options: ConvertOptions, like: Any) -> Bounds | None:
     return options.formula.clip
 
 
-def _check_folded_sizes(options: ConvertOptions, back: Converter, shape: tuple[int, ...]) -> None:
-    """Raise ShapeError, with a fix, if sizes of folded axes are unknown or do not fit."""
-    folds = any(len(group) > 1 for group in options.pattern.target.groups)
-    try:
-        back.target_shape(shape)
-    except ShapeError as error:
-        if not folds or len(shape) != options.pattern.target.ndim:
-            raise
-        raise ShapeError(f"{error} to the Converter, or pass backward(grad, like=x)") from None
-
-
-def _check_shape(
+def check_shape(
     options: ConvertOptions,
     shape: tuple[int, ...],
     target: tuple[int, ...],
     source: tuple[int, ...],
 ) -> None:
+    """Raise ShapeError unless a gradient has the shape of the result for x of shape `source`."""
     if shape != target:
         raise ShapeError(
             f'grad has shape {shape}, but "{options.pattern.text}" makes {target} of {source}; '

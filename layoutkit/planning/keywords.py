@@ -6,27 +6,60 @@ transformers: `_TOPICS` groups them, and the functions below say what a call has
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypedDict
 
 from .._utils.validation import as_int
 from ..errors import ShapeError
 from ..layout.pattern import Pattern, axis_name
 
-_CONVERT = (
-    "dtype", "scale", "mean", "std", "clip", "casting", "device", "copy", "memory", "threads",
-    "pad_to", "pad_before", "fill", "center", "channels",
-)  # fmt: skip
-_COLLATE = (
-    "offset", "flip", "crop", "fill", "channels", "resize", "antialias", "fit", "short_side",
-    "pad_before", "center", "dtype", "scale", "mean", "std", "clip", "casting", "device", "memory",
-    "threads",
-)  # fmt: skip
+
+class _SharedKeywords(TypedDict, total=False):
+    """The keywords that conversions and batches have in common."""
+
+    dtype: Any
+    scale: Any
+    mean: Any
+    std: Any
+    clip: Any
+    casting: str
+    device: str | None
+    memory: str | None
+    threads: int | None
+    pad_before: Mapping[str, int] | None
+    fill: Any
+    center: str
+    channels: Sequence[int] | None
+
+
+class ConvertKeywords(_SharedKeywords, total=False):
+    """The keywords of `convert` that are options of a Converter, besides sizes of axes."""
+
+    copy: bool | None
+    pad_to: Mapping[str, int] | None
+
+
+class CollateKeywords(_SharedKeywords, total=False):
+    """The keywords of a Collator, besides sizes of axes."""
+
+    offset: str | Mapping[str, Any] | None
+    flip: str | Mapping[str, Any] | None
+    crop: str | Mapping[str, Any] | None
+    seed: int
+    key: int | str | None
+    resize: str | None
+    antialias: bool
+    fit: str
+    short_side: int | None
+
+
+COLLATOR_ONLY = frozenset({"seed", "key"})  # keywords that `collate` does not have
+_COLLATE = [name for name in CollateKeywords.__annotations__ if name not in COLLATOR_ONLY]
 KEYWORDS: dict[str, tuple[str, ...]] = {
-    "convert": (*_CONVERT, "out"),
+    "convert": (*ConvertKeywords.__annotations__, "out"),
     "collate": (*_COLLATE, "indices", "out"),
-    "Collator": (*_COLLATE, "seed", "key"),
+    "Collator": tuple(CollateKeywords.__annotations__),
     "accumulate": ("dtype", "out"),
 }
 _NOUNS = {"convert": "a conversion", "accumulate": "a sum"}  # others: a collation

@@ -6,6 +6,7 @@ allocated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -212,7 +213,8 @@ def fill_values(fill: Any) -> tuple[float, ...]:
 
 def _fill_number(value: Any) -> float:
     """Return a number as an int if it is one, else as a float; both are within float64."""
-    number = float(value)
+    number = float(value) + 0.0  # no -0.0, which equals 0.0
+    number = math.nan if math.isnan(number) else number  # the object that equals itself in tuples
     return int(value) if isinstance(value, Integral | np.bool_) else number
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from .._compile import insert_convert
+from .. import _compile
 from .._utils.validation import check_bool
 from ..backends.inspection import ArrayInfo, inspect_array, slice_samples, take_samples
 from ..buffers import empty
@@ -242,4 +242,5 @@ def get(batch: Any, layout: Any, dtype: Any, device: Any, **options: Any) -> Any
     if layout is None and dtype is None and device is None and not options:
         return batch.input
     pattern = f"{base_layout}->{base_layout if layout is None else layout}"
-    return insert_convert(batch.input, pattern, None, {}, dtype=dtype, device=device, **options)
+    keywords = {"dtype": dtype, "device": device, **options}
+    return _compile.graph.insert_convert(batch.input, pattern, None, {}, keywords)

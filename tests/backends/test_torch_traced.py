@@ -24,6 +24,7 @@ from layoutkit import (
     convert,
 )
 from layoutkit.accumulation import Accumulator
+from layoutkit.options import split_sizes
 from tests.helpers.reference import reference_convert
 
 pytestmark = pytest.mark.budget(3)
@@ -260,20 +261,21 @@ def test_errors_of_a_graph_are_ours():
 # ---- operators ---------------------------------------------------------------------------
 
 CALLS = [
-    (torch.float64, "bhwc->bchw", '{"dtype": "float32", "scale": 2, "mean": [1, 2, 3]}', [], []),
-    (torch.float32, "bhwc->b(hwc)", "{}", [], []),
-    (torch.uint8, "bhwc->bhwc", "{}", [], []),
-    (torch.float32, "bh(wc)->cbhw", "{}", ["c"], [3]),
+    (torch.float64, Converter("bhwc->bchw", dtype="float32", scale=2, mean=(1, 2, 3))),
+    (torch.float32, Converter("bhwc->b(hwc)")),
+    (torch.uint8, Converter("bhwc->bhwc")),
+    (torch.float32, Converter("bh(wc)->cbhw", c=3)),
 ]
 
 
-@pytest.mark.parametrize(("dtype", "pattern", "keywords", "names", "sizes"), CALLS)
-def test_the_operator_is_sound(dtype, pattern, keywords, names, sizes):
+@pytest.mark.parametrize(("dtype", "converter"), CALLS)
+def test_the_operator_is_sound(dtype, converter):
     make_fx(TO)(photos())  # registers the operator
+    options, names, sizes = split_sizes(converter.to_dict())
     x = (photos() * 9).to(dtype)
     x = (x.flatten(2) if names else x).requires_grad_(dtype.is_floating_point)
     operator = torch.ops.layoutkit.convert.default
-    result = torch.library.opcheck(operator, (x, pattern, keywords, names, sizes))
+    result = torch.library.opcheck(operator, (x, options, names, sizes))
     assert set(result.values()) == {"SUCCESS"}
 
 

@@ -28,8 +28,8 @@ BY_NAME = {
     "kernels.cpu.compiler",
     "kernels.cpu.engine",
 }
-# torch.compile can trace an import, but not a function that imports by name under a lock.
-TRACED = ("_compile", "backends.torch.graph")
+# Types for which a second class would say the same.
+TYPE_ONLY = {("backends.base", "backends.cupy")}
 ONE_IMPORTER = 47  # modules with one importer, in the same folder
 MEDIAN_LINES, LONG_LINES = 10, 35  # median and 90th percentile of functions
 
@@ -61,12 +61,12 @@ def room(module):
 
 
 @cache
-def imports(module):
-    """Return the modules of the package that a module imports."""
-    return list(_imports(module))
+def imports(module, types=False):
+    """Return the modules of the package that a module imports, with `types` also for types."""
+    return list(_imports(module, types))
 
 
-def _imports(module):
+def _imports(module, types):
     path = MODULES[module]
     tree = ast.parse(path.read_text())
     package = ["layoutkit", *module.split(".")] if module else ["layoutkit"]
@@ -79,11 +79,11 @@ def _imports(module):
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in typing_only:
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        if is_import and (types or id(node) not in typing_only):
             for target in _targets(node, package):
                 target = target or API  # `from .. import convert`: what it needs is all of this
-                is_import = target in MODULES and module not in ("", target)
-                if is_import and (module, target) != TRACED:
+                if target in MODULES and module not in ("", target):
                     yield target
 
 
@@ -152,8 +152,11 @@ def test_modules_are_imported_by_made_up_names_in_few_places():
 
 
 def test_imports_form_no_cycle():
-    """Check imports between modules of the same and of other packages, including late imports."""
-    graph = {module: set(imports(module)) for module in MODULES}
+    """Check imports between modules, including late imports and imports of types."""
+    graph = {
+        module: {each for each in imports(module, types=True) if (module, each) not in TYPE_ONLY}
+        for module in MODULES
+    }
     done, path = set(), []
 
     def visit(module):

@@ -7,6 +7,7 @@ axes a shard needs data of other shards, which only XLA can exchange between dev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...converter import Converter
@@ -102,5 +103,6 @@ def _shard_converter(converter: Converter, mesh_axes: list[Any]) -> Converter:
     )
     if not sharded_names:
         return converter
-    keywords = {k: v for k, v in converter.options.keywords().items() if k not in sharded_names}
-    return Converter(converter.pattern, **keywords)
+    options = converter.options
+    sizes = {name: size for name, size in options.sizes.items() if name not in sharded_names}
+    return Converter.from_options(replace(options, sizes=sizes))

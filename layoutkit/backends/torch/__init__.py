@@ -4,7 +4,6 @@ tensors.py     tensors that hold data: their memory, dtypes and autograd state
 autograd.py    conversions as nodes of the autograd graph
 tracing.py     conversions of traced tensors
 ops.py         custom operators that run the kernels in traced graphs
-graph.py       the operations that torch.compile inserts in place of a conversion
 symbolic.py    operations in torch itself, which it can trace and differentiate
 """
 

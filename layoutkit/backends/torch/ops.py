@@ -1,11 +1,11 @@
 """Custom torch operators that run layoutkit's kernels in traced graphs.
 
-    layoutkit::convert(x, pattern, keywords, names, sizes)
+    layoutkit::convert(x, options, names, sizes)
     layoutkit::accumulate(parts, layouts, layout, dtype, names, sizes)
 
 Both allocate their result. They have gradients of any order, a fake implementation (also for
-symbolic sizes), and a vmap rule. `keywords` is JSON, because a graph holds only plain values.
-`names` and `sizes` are axes and their sizes, separate from `keywords` because torch may pass
+symbolic sizes), and a vmap rule. `options` is JSON, because a graph holds only plain values.
+`names` and `sizes` are axes and their sizes, separate from `options` because torch may pass
 symbols as sizes.
 
 This module is imported for the first traced tensor.
@@ -25,7 +25,7 @@ from ...accumulation import Accumulator
 from ...converter import Converter
 from ...layout.pattern import parse_pattern
 from ...normalize import Bounds
-from ...options import ConvertOptions, parse_options
+from ...options import ConvertOptions, join_sizes, parse_call, split_sizes
 from ...planning.gradient import (
     channel_scatter,
     folded_sizes,
@@ -35,7 +35,7 @@ from ...planning.gradient import (
 )
 from ...spec import DType, dtype_kind
 from ..gradients import mask_clipped_grad, scatter_channel_grad
-from .symbolic import library, options_from_json
+from .symbolic import library
 from .tensors import concrete_adapter
 
 _torch: Any = import_module("torch")
@@ -45,8 +45,8 @@ _namespace = library()
 # ---- one tensor --------------------------------------------------------------------------
 
 
-def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
-    converter = _converter(pattern, keywords, tuple(names), tuple(sizes))
+def _convert(x: Any, options: str, names: list[str], sizes: list[int]) -> Any:
+    converter = _converter(options, tuple(names), tuple(sizes))
     x = x.detach()
     if x.is_cpu and not converter.targets_gpu:
         adapter = concrete_adapter(x)
@@ -56,12 +56,12 @@ def _convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[
     return result.clone() if result.data_ptr() == x.data_ptr() else result
 
 
-def _fake_convert(x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]) -> Any:
-    options = _options_of(pattern, keywords, names, sizes)
-    move, target = options.check_and_infer_dtype(tuple(x.shape), _namespace.dtype(x))
-    if options.formula is not None:  # raises unless there is one constant per index
-        options.formula.coefficients(options.formula.indices(move))
-    return _empty(move.target_shape, target, options.device or x.device)
+def _fake_convert(x: Any, options: str, names: list[str], sizes: list[int]) -> Any:
+    checked = _options_of(options, names, sizes)
+    move, target = checked.check_and_infer_dtype(tuple(x.shape), _namespace.dtype(x))
+    if checked.formula is not None:  # raises unless there is one constant per index
+        checked.formula.coefficients(checked.formula.indices(move))
+    return _empty(move.target_shape, target, checked.device or x.device)
 
 
 def _remember_x(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -77,20 +77,20 @@ def _convert_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
     if ctx.clip is not None:
         (x,) = ctx.saved_tensors
         grad_x = mask_clipped_grad(grad_x, x, ctx.clip)
-    return grad_x, None, None, None, None
+    return grad_x, None, None, None
 
 
 def _map_convert(
-    info: Any, axes: Any, x: Any, pattern: str, keywords: str, names: list[str], sizes: list[int]
+    info: Any, axes: Any, x: Any, options: str, names: list[str], sizes: list[int]
 ) -> tuple[Any, int]:
-    source, target = (
-        str(side)
-        for side in (parse_pattern(pattern, names).source, parse_pattern(pattern, names).target)
-    )
+    data = json.loads(options)
+    pattern = parse_pattern(data["pattern"], names)
+    source, target = str(pattern.source), str(pattern.target)
     batch_pattern = (
         f"{_with_batch_axis(source, source + target)}->{_with_batch_axis(target, source + target)}"
     )
-    return convert(x.movedim(axes[0], 0), batch_pattern, keywords, names, sizes), 0
+    mapped = json.dumps({**data, "pattern": batch_pattern})
+    return convert(x.movedim(axes[0], 0), mapped, names, sizes), 0
 
 
 # ---- a sum -------------------------------------------------------------------------------
@@ -185,11 +185,8 @@ def _gradient(options: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     axis_sizes = folded_sizes(options, move.named_sizes)
     device = None if grad.device == x.device else str(x.device)
     pattern, keywords = gradient_arguments(options, axis_sizes, dtype, device)
-    others = {name: value for name, value in keywords.items() if name not in axis_sizes}
-    options_json = json.dumps({**others, "dtype": dtype.name})
-    grad_x = convert(
-        grad.contiguous(), pattern, options_json, list(axis_sizes), list(axis_sizes.values())
-    )
+    back = parse_call(pattern, {**keywords, "dtype": dtype})
+    grad_x = convert(grad.contiguous(), *split_sizes(back.to_dict()))
     return grad_x if selection is None else scatter_channel_grad(grad_x, *selection[1:], x.dtype)
 
 
@@ -202,17 +199,13 @@ def _empty(shape: tuple[Any, ...], dtype: DType, device: Any) -> Any:
     return _torch.empty(shape, dtype=getattr(_torch, dtype.name), device=device)
 
 
-def _options_of(
-    pattern: str, keywords: str, names: Sequence[str], sizes: Sequence[int]
-) -> ConvertOptions:
-    return parse_options(pattern, **options_from_json(keywords, names, sizes))
+def _options_of(options: str, names: Sequence[str], sizes: Sequence[int]) -> ConvertOptions:
+    return ConvertOptions.from_dict(join_sizes(options, names, sizes))
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _converter(
-    pattern: str, keywords: str, names: tuple[str, ...], sizes: tuple[int, ...]
-) -> Converter:
-    return Converter(pattern, **options_from_json(keywords, names, sizes))
+def _converter(options: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> Converter:
+    return Converter.from_dict(join_sizes(options, names, sizes))
 
 
 def _accumulator_of(
@@ -248,7 +241,7 @@ convert = _register_operator(
     _remember_x,
     _convert_back,
     _map_convert,
-    "(Tensor x, str pattern, str keywords, str[] names, SymInt[] sizes) -> Tensor",
+    "(Tensor x, str options, str[] names, SymInt[] sizes) -> Tensor",
 )
 accumulate = _register_operator(
     "accumulate",

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import DtypeError
 from ...layout.pattern import Permutation
 from ...memory import Array
 from ...spec import DType, as_dtype
 from ..symbolic import ArrayNamespace
-
-if TYPE_CHECKING:
-    from ...options import ConvertOptions
 
 
 class Torch(ArrayNamespace):
@@ -135,18 +130,6 @@ def pause_jit_trace() -> Iterator[None]:
 def library() -> Torch:
     """Return the namespace of torch; raise ImportError if torch is not installed."""
     return Torch()
-
-
-def options_json(options: ConvertOptions) -> str:
-    """Return the options of a conversion without sizes as JSON, as the operators expect them."""
-    return json.dumps(replace(options, sizes={}).keywords())
-
-
-def options_from_json(
-    options_json: str, names: Sequence[str], sizes: Sequence[int]
-) -> dict[str, Any]:
-    """Return the options of a conversion from the JSON and the sizes that an operator receives."""
-    return {**json.loads(options_json), **dict(zip(names, sizes, strict=True))}
 
 
 # Dtypes of torch for packed elements, such as uint4 and float4_e2m1fn_x2. NumPy's dtypes of these

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from ..._utils import fork
 from ...errors import ArgumentError, DeviceError, ShapeError
 from ...memory import as_numpy
+from ...options import split_sizes
 from ...spec import CPU
 from .. import symbolic
-from .symbolic import library, options_json, pause_jit_trace
+from .symbolic import library, pause_jit_trace
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -141,10 +142,7 @@ def _convert_to_new_memory(options: ConvertOptions, x: Any) -> Any:
     """Return the result in new memory, by a custom operator or in torch operations."""
     is_constant = options.formula is None or not options.formula.is_traced
     if is_constant and not _needs_torch_operations([x]):
-        sizes = list(options.sizes.values())
-        return _ops().convert(
-            x, str(options.pattern), options_json(options), list(options.sizes), sizes
-        )
+        return _ops().convert(x, *split_sizes(options.to_dict()))
     result = symbolic.convert_symbolic(options, x, library())
     device = _target_device(options, x)
     result = result.contiguous() if device is None else result.to(device).contiguous()

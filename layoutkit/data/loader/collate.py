@@ -127,8 +127,8 @@ class CollateStep(BatchStep, UncachedState):
         """The Collator for one array that contains all samples."""
         left, right = self.collator.pattern.split(ARROW)
         blank = " " if " " in left.strip() else ""
-        keywords = self.collator.windows.keywords()
-        return Collator(f"b{blank}{left.strip()}{ARROW}{right}", **keywords)
+        pattern = f"b{blank}{left.strip()}{ARROW}{right}"
+        return Collator.from_dict({**self.collator.to_dict(), "pattern": pattern})
 
     def _check_inside(self, name: str, size: int, window: int) -> None:
         begin = dict(self.collator.windows.crops.offset).get(name)

@@ -305,7 +305,8 @@ def _step_text(steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
 
 def _collator_text(collator: Any, steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     if collator is not None:
-        options = {**collator.windows.keywords(), **steps}
+        windows = collator.windows
+        options = {**windows.keywords(), **windows.convert.sizes, **steps}
         return _call_text("Collator", collator.pattern, options)
     height, width = call["size"] or (224, 224)
     resize = {"resize": "bilinear"} if "crop" in steps else {}

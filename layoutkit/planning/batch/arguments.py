@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from ...layout.pattern import axis_name
 from ...memory import Array
 from ...normalize import CHANNEL
 from ..keywords import sizes_dict, sizes_text
-
-if TYPE_CHECKING:
-    from ...options import CollateOptions
 
 FAR = 1 << 60  # elements; sums of two still fit 64 bits
 
@@ -74,9 +71,12 @@ def normalize_indices(indices: Any, count: int) -> Array:
 
 
 def parse_offset_and_flip(
-    options: CollateOptions, places: Mapping[str, int], args: CropArgs, count: int
+    places: Mapping[str, int], selects_channels: bool, args: CropArgs, count: int
 ) -> tuple[PerSampleArgs, PerSampleArgs]:
-    """Return `offset` and `flip` of one call; see `parse_per_sample`."""
+    """Return `offset` and `flip` of one call; see `parse_per_sample`.
+
+    A window has no offset along channels if `channels=` selects them.
+    """
     if args.crop is not None:
         raise ArgumentError(
             f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
@@ -85,7 +85,7 @@ def parse_offset_and_flip(
     if args.offset is args.flip is None:
         return {}, {}
     movable = places
-    if options.channels is not None:
+    if selects_channels:
         movable = {name: axis for name, axis in places.items() if name != CHANNEL}
     return (
         parse_per_sample("offset", args.offset, movable, count),

@@ -129,7 +129,7 @@ def resolve_crops(
     count: int,
 ) -> CropPlacement:
     """Return the start and flips of every window; axes without an offset are center-cropped."""
-    offsets, flips = parse_offset_and_flip(options, axes.places(), args, count)
+    offsets, flips = parse_offset_and_flip(axes.places(), axes.channels is not None, args, count)
     centered = centered_start(shapes - window, options.center)
     begins = np.array(np.broadcast_to(centered, (count, len(window))))
     flags = np.zeros((count, len(window)), bool)
