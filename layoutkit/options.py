@@ -20,7 +20,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ._utils.validation import as_int, check_choice, type_name
+from ._utils.validation import as_int, check_choice, check_int, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .layout.parsing import Layout, parse_layout
 from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
@@ -342,14 +342,8 @@ def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:
 
 
 def _parse_threads(threads: Any) -> int | None:
-    """Return `threads` as an int or None; raise ArgumentError for anything else."""
-    count = None if threads is None else as_int(threads)
-    if threads is not None and (count is None or not 1 <= count <= MAX_THREADS):
-        raise ArgumentError(
-            f"threads={threads!r}; give a whole number from 1 to {MAX_THREADS}, or None for the "
-            "number of set_num_threads"
-        )
-    return count
+    """Return `threads` as an int or None, which is the number of `set_num_threads`."""
+    return None if threads is None else check_int("threads", threads, 1, ArgumentError, MAX_THREADS)
 
 
 _SAMPLES = ("b", "batch")  # the names of the sample axis

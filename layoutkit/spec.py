@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ._utils.validation import check_choice
 from .errors import ArgumentError, DeviceError, DtypeError
 from .layout.parsing import Layout, parse_layout
 from .layout.pattern import as_shape, check_rank
@@ -298,9 +299,7 @@ def check_cast(source: DType, target: DType, casting: str) -> None:
 
 def check_casting(casting: str) -> None:
     """Raise ArgumentError unless `casting` is one of CASTINGS."""
-    if not isinstance(casting, str) or casting not in CASTINGS:
-        rules = ", ".join(f'"{rule}"' for rule in CASTINGS)
-        raise ArgumentError(f"casting is {casting!r}; it must be one of {rules}")
+    check_choice("casting", casting, CASTINGS, ArgumentError)
 
 
 def _is_safe(source: DType, target: DType) -> bool:

@@ -29,9 +29,13 @@ def is_symbolic_int(value: Any) -> bool:
 
 
 def check_int(
-    name: str, value: Any, minimum: int | None = 0, error: type[LayoutkitError] = DataError
+    name: str,
+    value: Any,
+    minimum: int | None = 0,
+    error: type[LayoutkitError] = DataError,
+    maximum: int | None = None,
 ) -> int:
-    """Return `value` as an int; raise `error` unless it is an integer >= `minimum` (if any).
+    """Return `value` as an int; raise `error` unless it is an integer within the limits (if any).
 
     >>> check_int("batch_size", 0, 1)
     Traceback (most recent call last):
@@ -39,9 +43,12 @@ def check_int(
     layoutkit.errors.DataError: batch_size=0; it must be a whole number of at least 1
     """
     number = as_int(value)
-    if number is None or (minimum is not None and number < minimum):
-        bound = "" if minimum is None else f" of at least {minimum}"
-        raise error(f"{name}={value!r}; it must be a whole number{bound}")
+    is_low = number is not None and minimum is not None and number < minimum
+    if number is None or is_low or (maximum is not None and number > maximum):
+        low = [] if minimum is None else [f"at least {minimum}"]
+        high = [] if maximum is None else [f"at most {maximum}"]
+        bounds = " and ".join(low + high)
+        raise error(f"{name}={value!r}; it must be a whole number{' of ' * bool(bounds)}{bounds}")
     return number
 
 

@@ -13,14 +13,6 @@ from ..memory import Array, as_numpy
 from ..spec import DType
 
 
-def check_batch_size(value: Any) -> int:
-    """Return a batch size as an int; raise ArgumentError if it is not an int of at least 1."""
-    size = as_int(value)
-    if size is None or size < 1:
-        raise ArgumentError(f"batch_size is {value!r}; give an int of at least 1")
-    return size
-
-
 def normalize_slice(start: Any, stop: Any, count: int) -> slice:
     """Return `start:stop` as a slice with bounds from 0 to `count`, as Python resolves it."""
     for name, value in (("start", start), ("stop", stop)):

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.validation import check_int
 from ..backends.symbolic import NUMPY
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError, SpaceError
 from ..layout.parsing import parse_layout, with_batch_axis
@@ -29,7 +30,7 @@ from ..spec import DType, dtype_kind
 from ..views import ClassView, DataView, ImageView, SequenceView
 from . import sparse, views
 from .base import ArraySpace, Space
-from .validation import Axis, Leaf, check_dtype, check_size, describe, shape_error
+from .validation import Axis, Leaf, check_dtype, describe, shape_error
 
 
 @dataclass(frozen=True, repr=False)
@@ -212,7 +213,7 @@ def _check_shape(shape: Any) -> tuple[int, int]:
         rows, columns = shape
     except (TypeError, ValueError):
         raise ShapeError(f"shape={shape!r}; it must be a pair (rows, columns)") from None
-    return check_size("rows", rows), check_size("columns", columns)
+    return check_int("rows", rows, 1, ShapeError), check_int("columns", columns, 1, ShapeError)
 
 
 def _parse_axes(axes: Any) -> tuple[str | int, ...]:

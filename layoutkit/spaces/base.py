@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.pickling import UncachedState
+from .._utils.validation import check_int
 from ..backends.registry import import_framework
 from ..backends.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError, SpaceError
@@ -27,7 +28,6 @@ from .validation import (
     Leaf,
     check_dtype,
     check_library,
-    check_size,
     common_library,
     common_size,
     shape_error,
@@ -137,7 +137,7 @@ class Space(UncachedState):
 
         Raises DtypeError if both are None.
         """
-        return self._origin_batch(check_size("n", n, least=0), dtype)
+        return self._origin_batch(check_int("n", n, 0, ShapeError), dtype)
 
     def make_symbolic_batch(
         self, batch_size: int = 1, *, dtype: Any = None, framework: str = "jax"
@@ -154,7 +154,7 @@ class Space(UncachedState):
         DtypeError
             Both the space's dtype and `dtype` are None, or the framework does not support it.
         """
-        n = check_size("batch_size", batch_size, least=0)
+        n = check_int("batch_size", batch_size, 0, ShapeError)
         return self.symbolic_batch(n, dtype, import_framework(framework))
 
     def with_dtype(self, dtype: Any) -> Any:
@@ -274,7 +274,7 @@ class ArraySpace(Space):
 
     def _set_sizes(self, *names: str) -> None:
         for name in names:
-            object.__setattr__(self, name, check_size(name, getattr(self, name)))
+            object.__setattr__(self, name, check_int(name, getattr(self, name), 1, ShapeError))
 
     def _set_dtype(self) -> None:
         if self.dtype is None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._utils.tree import path_text
-from .._utils.validation import as_int, type_name
+from .._utils.validation import type_name
 from ..backends.registry import library_of
 from ..backends.symbolic import Library
 from ..errors import DtypeError, ShapeError, SpaceError
@@ -32,21 +32,6 @@ class Leaf(NamedTuple):
     library: Library
     size: Any
     is_sequence: bool = False
-
-
-def check_size(name: str, size: Any, least: int = 1) -> int:
-    """Return the size as an int; raise ShapeError unless it is an integer of at least `least`.
-
-    >>> check_size("dim", 3)
-    3
-    >>> check_size("dim", True)
-    Traceback (most recent call last):
-    layoutkit.errors.ShapeError: dim=True; it must be an int >= 1
-    """
-    value = as_int(size)
-    if value is None or value < least:
-        raise ShapeError(f"{name}={size!r}; it must be an int >= {least}")
-    return value
 
 
 def check_library(space: Any, batch: Any) -> Library:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .._utils.validation import as_int
+from .._utils.validation import check_choice, check_int
 from ..errors import ArgumentError
 from ..options import MAX_THREADS
 from .openmp import libraries
@@ -171,13 +171,7 @@ def set_num_threads(n: int) -> None:
         `n` is not a whole number from 1 to 256.
     """
     global chosen_threads
-    count = as_int(n)
-    if count is None or not 1 <= count <= MAX_THREADS:
-        raise ArgumentError(
-            f"set_num_threads: {n!r} is not a number of threads; "
-            f"give a whole number from 1 to {MAX_THREADS}"
-        )
-    chosen_threads = count
+    chosen_threads = check_int("set_num_threads: n", n, 1, ArgumentError, MAX_THREADS)
 
 
 def get_num_threads() -> int:
@@ -205,10 +199,7 @@ def set_threading_layer(kind: str) -> None:
         `kind` is not one of the three, or it is `"openmp"` and no OpenMP library is loaded.
     """
     global threading_layer
-    if kind not in LAYERS:
-        raise ArgumentError(
-            f"set_threading_layer: {kind!r} is not one of {', '.join(map(repr, LAYERS))}"
-        )
+    check_choice("set_threading_layer: kind", kind, LAYERS, ArgumentError)
     if kind == "openmp" and not libraries():
         raise ArgumentError(
             "set_threading_layer: 'openmp' was requested, but no OpenMP library is loaded in this "

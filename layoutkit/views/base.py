@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import numpy as np
 
-from ..backends.indexing import check_batch_size
+from .._utils.validation import check_int
 from ..errors import ArgumentError
 from .plans import DEFAULT_OPTIONS, ConversionOptions
 
@@ -66,7 +66,7 @@ class View(ABC):
         writing to a window writes to the base. Raises ViewError, ArgumentError.
         """
         count = len(self)
-        size = check_batch_size(batch_size)
+        size = check_int("batch_size", batch_size, 1, ArgumentError)
         view = self.sub(0, count, copy=False)
         return (view.sub(start, start + size, copy=False) for start in range(0, count, size))
 

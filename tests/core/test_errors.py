@@ -147,7 +147,7 @@ def test_what_is_no_dtype(dtype):
 
 @pytest.mark.parametrize("casting", [None, "no", "", [], 3, "SAFE"])
 def test_casting_words(casting):
-    refused(ArgumentError, 'one of "safe", "same_kind", "unsafe", "saturate"', casting=casting)
+    refused(ArgumentError, "one of 'safe', 'same_kind', 'unsafe', 'saturate'", casting=casting)
 
 
 def test_casts_that_are_not_allowed():

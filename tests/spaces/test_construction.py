@@ -164,7 +164,7 @@ def test_sizes_are_ints_of_at_least_one(size):
         lambda n: Conv2DSpace((3, n), 3),
         lambda n: Conv2DSpace((3, 3), n),
     ):
-        with pytest.raises(ShapeError, match="int >= 1"):
+        with pytest.raises(ShapeError, match="whole number of at least 1"):
             make(size)
 
 

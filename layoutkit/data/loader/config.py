@@ -133,11 +133,8 @@ def make_pipeline(
 def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | None]:
     """Return the number of threads, and the timeout of a record in seconds (or None)."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = (
-        min(_MAX_WORKERS, cpus) if num_workers is None else check_int("num_workers", num_workers)
-    )
-    if workers > _MOST_WORKERS:
-        raise DataError(f"num_workers={workers}; give at most {_MOST_WORKERS} threads")
+    count = min(_MAX_WORKERS, cpus) if num_workers is None else num_workers
+    workers = check_int("num_workers", count, maximum=_MOST_WORKERS)
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:

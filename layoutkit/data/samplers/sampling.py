@@ -227,10 +227,7 @@ def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
 
 
 def _check_int64(name: str, value: Any, least: int) -> int:
-    number = check_int(name, value, least)
-    if number > _MAX_INT64:
-        raise DataError(f"{name} is {number}; it must be at most {_MAX_INT64}")
-    return number
+    return check_int(name, value, least, maximum=_MAX_INT64)
 
 
 def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledItems:
