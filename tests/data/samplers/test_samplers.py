@@ -145,11 +145,11 @@ def test_draws_are_those_of_the_slow_reference_and_unbiased():
 # ---- the permutation -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [*range(601), 1023, 1024, 1025, 4999])
-def test_a_permutation_takes_each_number_once_and_back(n):
-    moved = permute_index(n * 17, positions(n), n)
-    assert sorted(moved.tolist()) == list(range(n))
-    assert unpermute_index(n * 17, moved, n).tolist() == list(range(n))
+def test_a_permutation_takes_each_number_once_and_back():
+    for n in (*range(601), 1023, 1024, 1025, 4999):
+        moved = permute_index(n * 17, positions(n), n)
+        assert sorted(moved.tolist()) == list(range(n)), n
+        assert unpermute_index(n * 17, moved, n).tolist() == list(range(n)), n
 
 
 def test_one_number_and_an_array_of_them_agree():
