@@ -11,7 +11,14 @@ import pytest
 
 from layoutkit import Converter, accumulate
 from layoutkit._utils import cache as caching
-from layoutkit._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from layoutkit._utils.cache import (
+    MAX_KEPT,
+    PROGRAM_SIZE_ESTIMATE,
+    Cache,
+    cache_clear,
+    cache_put,
+    cache_replace,
+)
 from layoutkit.accumulation import Accumulator
 
 
@@ -107,6 +114,16 @@ def test_a_key_that_is_present_counts_nothing(second):
     assert cache_put(cache, "key", "first", 100) == "first"
     assert cache_put(cache, "key", second, 100) == "first"
     assert (caching.counted_bytes, len(caching.counted)) == (100, 1)
+
+
+@pytest.mark.usefixtures("room")
+def test_values_that_are_replaced_or_cleared_count_no_longer():
+    cache = Cache()
+    for nbytes in (100, 300):
+        cache_replace(cache, "key", "value", nbytes)
+        assert (caching.counted_bytes, len(caching.counted)) == (nbytes, 1)
+    cache_clear(cache)
+    assert (caching.counted_bytes, len(caching.counted), len(cache)) == (0, 0, 0)
 
 
 @pytest.mark.usefixtures("room")
