@@ -5,6 +5,7 @@
 `order_classes`     the order, and so the numbers, of classes
 `rank_classes`      the classes of labels; numbers that are not whole are targets instead
 `read_labels`       the labels of an array or list
+`label_columns`     the labels of a container, one or several per record
 
 Sources read values and call these functions; they decide nothing themselves.
 """
@@ -239,11 +240,20 @@ def fill_missing(
     return numbers, kept
 
 
+def fill_targets(present: Array, without: Array) -> Array:
+    """Return the targets of all records: `present` of those with a label, -1 of the others."""
+    targets = np.full((len(without), *present.shape[1:]), -1, present.dtype)
+    targets[~without] = present
+    return targets
+
+
 # ---- Classes ------------------------------------------------------------------------------------
 
 # Longer ones are names: Python refuses to read more than 4,300 digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,1000}(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# Of targets that are read from text, cells or containers; arrays keep their dtype.
+TARGET_DTYPE = np.dtype(np.float32)
 _NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
 
@@ -391,10 +401,194 @@ def _classes(distinct: list[Any], inverse: Any, without: Array, is_untyped: bool
     mask = without if without.any() else None
     ranked = rank_classes(distinct, is_untyped)
     if ranked is None:
-        targets = np.full(len(without), -1, np.float32)
-        targets[~without] = np.array([*map(float, distinct)], np.float32)[inverse]
-        return Labels([], None, targets, mask)
+        present = np.array([*map(float, distinct)], TARGET_DTYPE)[inverse]
+        return Labels([], None, fill_targets(present, without), mask)
     names, ranks = ranked
     codes = np.full(len(without), -1, np.int64)
     codes[~without] = ranks[inverse]
     return Labels(names, codes, None, mask)
+
+
+# ---- Labels of containers -----------------------------------------------------------------------
+
+
+def are_whole(values: Array) -> Any:
+    """Return a mask of the labels that are integers within int64."""
+    with np.errstate(invalid="ignore"):
+        return (np.abs(values) < 2.0**62) & (values == np.floor(values))
+
+
+class NumberLabels:
+    """The labels of n records as float32: 4 bytes a label if all records have equally many.
+
+    width : int or None     labels per record, ignoring records without labels; None if it varies
+    are_classes : bool      True if each record has at most one, integral label
+    """
+
+    def __init__(self, widths: Array, values: Array) -> None:
+        """Store labels: `widths` is the number per record; `values` has them record by record."""
+        positive = widths[widths > 0]
+        self._starts: Array | None = None
+        self.width: int | None = int(positive[0]) if len(positive) else 0
+        if (positive != self.width).any():
+            self.width = None
+            self._starts = np.concatenate(([0], np.cumsum(widths, dtype=np.int64)))
+        self.are_classes = self.width in (0, 1) and bool(are_whole(values).all())
+        self._without: frozenset[int] = frozenset()
+        if self.width and len(positive) < len(widths):  # a record without labels has a row of NaN
+            self._without = frozenset(np.flatnonzero(widths == 0).tolist())
+            rows = np.full((len(widths), self.width), np.nan, TARGET_DTYPE)
+            rows[widths > 0] = values.reshape(-1, self.width)
+            values = rows
+        self._values = np.ascontiguousarray(values, TARGET_DTYPE)
+        if self.width is not None:
+            self._values = self._values.reshape(len(widths), self.width)
+
+    def fill_missing(self, number: float) -> None:
+        """Set the label of records without labels."""
+        if self._without:
+            self._values[sorted(self._without)] = number
+
+    def chosen(self, rows: slice | Array) -> NumberLabels:
+        """Return the labels of some records, with the width and are_classes of all records."""
+        part = object.__new__(NumberLabels)
+        part.width = self.width
+        part.are_classes = self.are_classes
+        part._starts = None
+        part._without = frozenset()
+        if self._starts is None:
+            part._values = self._values[rows].copy()
+            if self._without:
+                places = enumerate(np.arange(len(self._values))[rows].tolist())
+                part._without = frozenset(n for n, place in places if place in self._without)
+            return part
+        starts = self._starts[:-1][rows]
+        widths = np.diff(self._starts)[rows]
+        part._starts = np.concatenate(([0], np.cumsum(widths)))
+        first: Array = np.repeat(starts - part._starts[:-1], widths)
+        part._values = self._values[first + np.arange(len(first))]
+        return part
+
+    def rows(self, numbers: Array) -> Array:
+        """Return float32 (n,), or (n, width) for more than one label; NaN for missing labels.
+
+        Raises DataError if the number of labels varies.
+        """
+        if self._starts is not None:
+            raise DataError(
+                "records differ in how many labels they have, so the labels are not an array"
+            )
+        rows: Array = self._values[numbers]
+        return rows[:, 0] if self.width == 1 else rows
+
+    def tuples(self, numbers: Array) -> list[tuple[float, ...]]:
+        """Return the labels of records as tuples."""
+        if self._starts is None:
+            tuples = [*map(tuple, self._values[numbers].tolist())]
+            if self._without:
+                pairs = zip(numbers.tolist(), tuples, strict=True)
+                return [() if number in self._without else row for number, row in pairs]
+            return tuples
+        ends = zip(self._starts[numbers].tolist(), self._starts[numbers + 1].tolist(), strict=True)
+        return [tuple(self._values[start:end].tolist()) for start, end in ends]
+
+    def classes(self) -> tuple[list[int], Array]:
+        """Return the sorted integral labels of records with one label, and each record's rank.
+
+        The rank is -1 for records with no label, several, or one that is not integral.
+        """
+        values = self._single()
+        integral = are_whole(values)
+        codes = np.full(len(values), -1, np.int32)
+        labels, codes[integral] = rank_whole_numbers(values[integral].astype(np.int64))
+        return labels, codes
+
+    def _single(self) -> Any:
+        """Return the label of each record that has one; NaN for other records."""
+        if self.width == 1:
+            return self._values[:, 0]
+        if self._starts is None:
+            return np.full(len(self._values), np.nan, TARGET_DTYPE)
+        values = np.full(len(self._starts) - 1, np.nan, TARGET_DTYPE)
+        single = np.flatnonzero(np.diff(self._starts) == 1)
+        values[single] = self._values[self._starts[single]]
+        return values
+
+
+def rank_whole_numbers(numbers: Array) -> tuple[list[int], Array]:
+    """Return the sorted unique numbers, and the rank of each number."""
+    low = int(numbers.min(initial=0))
+    high = int(numbers.max(initial=0))
+    if high - low > 4 * len(numbers):
+        labels, codes = np.unique(numbers, return_inverse=True)
+        return labels.tolist(), codes
+    # Several times faster than sorting.
+    present = np.zeros(high - low + 1, bool)
+    present[numbers - low] = True
+    return (np.flatnonzero(present) + low).tolist(), (np.cumsum(present) - 1)[numbers - low]
+
+
+_EXACT = 1 << 24  # float32 represents every integer up to this one
+
+
+class LabelColumns(NamedTuple):
+    """The label columns of `RecordColumns`."""
+
+    names: Sequence[Label] = ()
+    codes: Array | None = None
+    numbers: NumberLabels | None = None
+    unlabelled: Array | None = None
+
+
+def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColumns:
+    """Return the columns for labels: per record a number, text, a list of numbers, or None.
+
+    If there is none, records are without a label if the source `is_labelled`.
+
+    Raises ValueError with the position and text for the first value that is not a label, or a list
+    beside single labels.
+    """
+    missing = np.fromiter(map(is_missing, values), bool, len(values))
+    present = np.flatnonzero(~missing).tolist()
+    if not present:
+        codes = np.full(len(values), -1, np.int32)
+        return LabelColumns((), codes, None, missing) if is_labelled else LabelColumns()
+    are_lists = isinstance(values[present[0]], list)
+    for place in present:
+        value = values[place]
+        if isinstance(value, dict) or (isinstance(value, list) and not _are_numbers(value)):
+            raise ValueError(
+                place, f"{value!r} is not a label; it must be a number, a word or numbers"
+            )
+        if isinstance(value, list) is not are_lists:
+            noun = "list of numbers" if are_lists else "single label"
+            raise ValueError(place, f"{value!r} is not a {noun}, as the labels before it are")
+    if are_lists:
+        rows = [values[place] for place in present]
+        widths = np.zeros(len(values), np.int64)
+        widths[present] = [*map(len, rows)]
+        numbers = NumberLabels(widths, np.array([x for row in rows for x in row], TARGET_DTYPE))
+        return LabelColumns(*numbers.classes(), numbers, missing)
+    names, ranks, targets, _ = read_labels(values, "the labels")
+    if ranks is None:
+        flat = targets[present]
+    elif all(isinstance(name, int) and abs(name) <= _EXACT for name in names):
+        flat = np.array(names, TARGET_DTYPE)[ranks[present]]
+    else:
+        return LabelColumns(names, ranks.astype(np.int32), None, missing)
+    numbers = NumberLabels((~missing).astype(np.int64), flat)
+    return LabelColumns(*numbers.classes(), numbers, missing)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, int | float) for value in values)
+
+
+def remove_missing(widths: Array, values: Array) -> tuple[Array, Array, Array | None]:
+    """Return widths and values without the labels of records that have only NaN, and a mask."""
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return widths, values, None
+    row_of = np.repeat(np.arange(len(widths)), widths)
+    unlabelled = (widths > 0) & (np.bincount(row_of[gaps], minlength=len(widths)) == widths)
+    return np.where(unlabelled, 0, widths), values[~unlabelled[row_of]], unlabelled

@@ -2,13 +2,10 @@
 
 import datetime
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import layoutkit.data.labels
 from layoutkit import DataError
 from layoutkit.data import (
     ArrayProvider,
@@ -624,17 +621,3 @@ def test_a_member_that_no_sample_has_is_no_label(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar([("0.jpg", b"i"), ("0.cls", b"1")]))
     with pytest.raises(DataError, match=r"sample 0 has no label \(1 of 1"):
         open_index(tmp_path / "a.tar", columns={"label": "class"})
-
-
-def test_one_module_decides():
-    """Find other modules that know names of columns, order classes or look for missing labels."""
-    own = Path(layoutkit.data.labels.__file__)
-    signs = r'"file_?path"|startswith\("label|fullmatch\(.label|sorted\([^)]*label|label != label'
-    found = [
-        f"{path.name}: {line.strip()}"
-        for path in own.parent.parent.rglob("*.py")
-        if path != own
-        for line in path.read_text().splitlines()
-        if re.search(signs, line)
-    ]
-    assert found == []

@@ -145,6 +145,34 @@ def test_executors_of_batches_are_used_on_their_device_only():
     assert users == set()
 
 
+# Signs of a decision, by the one module below layoutkit/ that makes it. Folder, sign.
+DECISIONS = {
+    "data/labels.py": (
+        "data",
+        # Names of columns, missing labels, the order of classes, the dtype of targets.
+        r'"file_?path"|startswith\("label|fullmatch\(.label|label != label|isnan\(|'
+        r"sorted\([^)]*label|unique\([^)]*label|np\.full\([^)]*, -1, [^)]*float",
+    ),
+    "data/errors.py": ("data", r"has no records: "),
+    "images/decode.py": ("", r"\.getexif\(|SWAPPED"),  # the size of an upright image
+}
+
+
+@pytest.mark.parametrize("home", DECISIONS)
+def test_one_module_makes_each_decision_about_data(home):
+    folder, signs = DECISIONS[home]
+    product = HOME / "layoutkit"
+    assert re.search(signs, (product / home).read_text())
+    found = [
+        f"{path.relative_to(product)}: {line.strip()}"
+        for path in (product / folder).rglob("*.py")
+        if path != product / home
+        for line in path.read_text().splitlines()
+        if re.search(signs, line)
+    ]
+    assert found == []
+
+
 def test_modules_are_imported_by_made_up_names_in_few_places():
     made_up = re.compile(r"import_module\((?!\")")
     by_name = {name for name, path in MODULES.items() if made_up.search(path.read_text())}

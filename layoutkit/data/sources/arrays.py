@@ -22,7 +22,15 @@ from ..formats import (
 )
 from ..io.npy import StoredArray
 from ..io.zarr import ChunkedArray, read_zarr
-from ..labels import Labels, Missing, column_values, is_missing, read_labels, select_labelled
+from ..labels import (
+    Labels,
+    Missing,
+    column_values,
+    fill_targets,
+    is_missing,
+    read_labels,
+    select_labelled,
+)
 from ..records import Record, records_of
 from .base import Index, Partition
 
@@ -159,9 +167,7 @@ def _labels_of_rows(rows: list[Any], name: str) -> Labels:
     """Return targets of several numbers each, -1 for missing ones."""
     without = np.fromiter(map(is_missing, rows), bool, len(rows))
     present = _as_array([row for row, gap in zip(rows, without, strict=True) if not gap], name)
-    targets = np.full((len(rows), *present.shape[1:]), -1, present.dtype)
-    targets[~without] = present
-    return Labels([], None, targets, without)
+    return Labels([], None, fill_targets(present, without), without)
 
 
 _LABEL_KINDS = "biufcUSTOmM"  # of dtypes whose elements can be labels

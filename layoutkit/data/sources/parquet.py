@@ -17,16 +17,18 @@ from ..io.reader import Reader
 from ..labels import (
     FILE_COLUMNS,
     Columns,
+    LabelColumns,
     Missing,
     check_columns,
     find_columns,
     is_label_column,
     is_missing,
+    label_columns,
     rank_classes,
 )
 from ..records import Label, Record
 from .base import Partition
-from .ranged import LabelColumns, RangedIndex, RecordColumns, Versions, expand_shards, label_columns
+from .ranged import RangedIndex, RecordColumns, Versions, expand_shards
 
 
 def open_parquet(

@@ -1,8 +1,7 @@
 """RangedIndex, the base class of containers: records that are byte ranges in files, with labels.
 
 `RecordColumns` holds the locations and labels of all records; the module of each container format
-fills it. `NumberLabels` and `label_columns` store labels, which `data/labels.py` reads;
-`expand_shards` expands wildcards and braces in a path.
+fills it, with labels of `data/labels.py`. `expand_shards` expands wildcards and braces in a path.
 """
 
 from __future__ import annotations
@@ -30,130 +29,15 @@ from ..io.filesystem import (
 )
 from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
-from ..labels import Missing, is_missing, read_labels, select_labelled
+from ..labels import Missing, NumberLabels, select_labelled
 from ..records import Label, Record, records_of
 from .base import Index, Partition
-
-
-class NumberLabels:
-    """The labels of n records as float32: 4 bytes a label if all records have equally many.
-
-    width : int or None     labels per record, ignoring records without labels; None if it varies
-    are_classes : bool      True if each record has at most one, integral label
-    """
-
-    def __init__(self, widths: Array, values: Array) -> None:
-        """Store labels: `widths` is the number per record; `values` has them record by record."""
-        positive = widths[widths > 0]
-        self._starts: Array | None = None
-        self.width: int | None = int(positive[0]) if len(positive) else 0
-        if (positive != self.width).any():
-            self.width = None
-            self._starts = np.concatenate(([0], np.cumsum(widths, dtype=np.int64)))
-        self.are_classes = self.width in (0, 1) and bool(_is_integral(values).all())
-        self._without: frozenset[int] = frozenset()
-        if self.width and len(positive) < len(widths):  # a record without labels has a row of NaN
-            self._without = frozenset(np.flatnonzero(widths == 0).tolist())
-            rows = np.full((len(widths), self.width), np.nan, np.float32)
-            rows[widths > 0] = values.reshape(-1, self.width)
-            values = rows
-        self._values = np.ascontiguousarray(values, np.float32)
-        if self.width is not None:
-            self._values = self._values.reshape(len(widths), self.width)
-
-    def fill_missing(self, number: float) -> None:
-        """Set the label of records without labels."""
-        if self._without:
-            self._values[sorted(self._without)] = number
-
-    def chosen(self, rows: slice | Array) -> NumberLabels:
-        """Return the labels of some records, with the width and are_classes of all records."""
-        part = object.__new__(NumberLabels)
-        part.width = self.width
-        part.are_classes = self.are_classes
-        part._starts = None
-        part._without = frozenset()
-        if self._starts is None:
-            part._values = self._values[rows].copy()
-            if self._without:
-                places = enumerate(np.arange(len(self._values))[rows].tolist())
-                part._without = frozenset(n for n, place in places if place in self._without)
-            return part
-        starts = self._starts[:-1][rows]
-        widths = np.diff(self._starts)[rows]
-        part._starts = np.concatenate(([0], np.cumsum(widths)))
-        part._values = self._values[concatenated_ranges(starts, widths)]
-        return part
-
-    def rows(self, numbers: Array) -> Array:
-        """Return float32 (n,), or (n, width) for more than one label; NaN for missing labels.
-
-        Raises DataError if the number of labels varies.
-        """
-        if self._starts is not None:
-            raise DataError(
-                "records differ in how many labels they have, so the labels are not an array"
-            )
-        rows: Array = self._values[numbers]
-        return rows[:, 0] if self.width == 1 else rows
-
-    def tuples(self, numbers: Array) -> list[tuple[float, ...]]:
-        """Return the labels of records as tuples."""
-        if self._starts is None:
-            tuples = [*map(tuple, self._values[numbers].tolist())]
-            if self._without:
-                pairs = zip(numbers.tolist(), tuples, strict=True)
-                return [() if number in self._without else row for number, row in pairs]
-            return tuples
-        ends = zip(self._starts[numbers].tolist(), self._starts[numbers + 1].tolist(), strict=True)
-        return [tuple(self._values[start:end].tolist()) for start, end in ends]
-
-    def classes(self) -> tuple[list[int], Array]:
-        """Return the sorted integral labels of records with one label, and each record's rank.
-
-        The rank is -1 for records with no label, several, or one that is not integral.
-        """
-        values = self._single()
-        integral = _is_integral(values)
-        codes = np.full(len(values), -1, np.int32)
-        labels, codes[integral] = unique_ranks(values[integral].astype(np.int64))
-        return labels, codes
-
-    def _single(self) -> Any:
-        """Return the label of each record that has one; NaN for other records."""
-        if self.width == 1:
-            return self._values[:, 0]
-        if self._starts is None:
-            return np.full(len(self._values), np.nan, np.float32)
-        values = np.full(len(self._starts) - 1, np.nan, np.float32)
-        single = np.flatnonzero(np.diff(self._starts) == 1)
-        values[single] = self._values[self._starts[single]]
-        return values
-
-
-def unique_ranks(numbers: Array) -> tuple[list[int], Array]:
-    """Return the sorted unique numbers, and the rank of each number."""
-    low = int(numbers.min(initial=0))
-    high = int(numbers.max(initial=0))
-    if high - low > 4 * len(numbers):
-        labels, codes = np.unique(numbers, return_inverse=True)
-        return labels.tolist(), codes
-    # Several times faster than sorting.
-    present = np.zeros(high - low + 1, bool)
-    present[numbers - low] = True
-    return (np.flatnonzero(present) + low).tolist(), (np.cumsum(present) - 1)[numbers - low]
 
 
 def concatenated_ranges(starts: Array, widths: Array) -> Array:
     """Return the concatenation of `arange(start, start + width)` for all starts and widths."""
     first: Array = np.repeat(starts - (np.cumsum(widths) - widths), widths)
     return first + np.arange(len(first))
-
-
-def _is_integral(values: Array) -> Any:
-    """Return a mask of the labels that are integers within int64."""
-    with np.errstate(invalid="ignore"):
-        return (np.abs(values) < 2.0**62) & (values == np.floor(values))
 
 
 # Returns a record's content, from the bytes of its range, the URL and the offset.
@@ -385,62 +269,6 @@ class RangedIndex(Index):
             return [() if label is None else (label,) for label in classes]
         rows = zip(classes, values.tuples(numbers), strict=True)
         return [row if label is None else (label,) for label, row in rows]
-
-
-_EXACT = 1 << 24  # float32 represents every integer up to this one
-
-
-class LabelColumns(NamedTuple):
-    """The label columns of `RecordColumns`."""
-
-    names: Sequence[Label] = ()
-    codes: Array | None = None
-    numbers: NumberLabels | None = None
-    unlabelled: Array | None = None
-
-
-def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColumns:
-    """Return the columns for labels: per record a number, text, a list of numbers, or None.
-
-    If there is none, records are without a label if the source `is_labelled`.
-
-    Raises ValueError with the position and text for the first value that is not a label, or a list
-    beside single labels.
-    """
-    missing = np.fromiter(map(is_missing, values), bool, len(values))
-    present = np.flatnonzero(~missing).tolist()
-    if not present:
-        codes = np.full(len(values), -1, np.int32)
-        return LabelColumns((), codes, None, missing) if is_labelled else LabelColumns()
-    are_lists = isinstance(values[present[0]], list)
-    for place in present:
-        value = values[place]
-        if isinstance(value, dict) or (isinstance(value, list) and not _are_numbers(value)):
-            raise ValueError(
-                place, f"{value!r} is not a label; it must be a number, a word or numbers"
-            )
-        if isinstance(value, list) is not are_lists:
-            noun = "list of numbers" if are_lists else "single label"
-            raise ValueError(place, f"{value!r} is not a {noun}, as the labels before it are")
-    if are_lists:
-        rows = [values[place] for place in present]
-        widths = np.zeros(len(values), np.int64)
-        widths[present] = [*map(len, rows)]
-        numbers = NumberLabels(widths, np.array([x for row in rows for x in row], np.float32))
-        return LabelColumns(*numbers.classes(), numbers, missing)
-    names, ranks, targets, _ = read_labels(values, "the labels")
-    if ranks is None:
-        flat = targets[present]
-    elif all(isinstance(name, int) and abs(name) <= _EXACT for name in names):
-        flat = np.array(names, np.float32)[ranks[present]]
-    else:
-        return LabelColumns(names, ranks.astype(np.int32), None, missing)
-    numbers = NumberLabels((~missing).astype(np.int64), flat)
-    return LabelColumns(*numbers.classes(), numbers, missing)
-
-
-def _are_numbers(values: list[Any]) -> bool:
-    return bool(values) and all(isinstance(value, int | float) for value in values)
 
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -27,10 +27,9 @@ from ..io.recordio import (
     spans_at,
     unpack_frames,
 )
-from ..labels import Missing
+from ..labels import Missing, NumberLabels, remove_missing
 from .base import Partition
 from .ranged import (
-    NumberLabels,
     RangedIndex,
     RecordColumns,
     Versions,
@@ -203,7 +202,7 @@ def _columns(
         return RecordColumns(files, file, *spans, found=_NO_LINES)
     kept = np.concatenate([part.kept for part in parts])
     widths = np.concatenate([part.widths[part.kept] for part in parts])
-    widths, values, unlabelled = _without_nan(widths, np.concatenate([p.values for p in parts]))
+    widths, values, unlabelled = remove_missing(widths, np.concatenate([p.values for p in parts]))
     numbers = NumberLabels(widths, values)
     names, codes = numbers.classes()
     positions = None if kept.all() else np.flatnonzero(kept)
@@ -221,16 +220,6 @@ def _columns(
 def _describe_unlabelled(columns: RecordColumns, row: int) -> str:
     path = columns.files[0 if columns.file is None else columns.file[row]]
     return f"{path}: the record at byte {columns.offsets[row]} has no label: it is NaN"
-
-
-def _without_nan(widths: Array, values: Array) -> tuple[Array, Array, Array | None]:
-    """Return widths and values without the labels of records that have only NaN, and a mask."""
-    gaps = np.isnan(values)
-    if not gaps.any():
-        return widths, values, None
-    row_of = np.repeat(np.arange(len(widths)), widths)
-    unlabelled = (widths > 0) & (np.bincount(row_of[gaps], minlength=len(widths)) == widths)
-    return np.where(unlabelled, 0, widths), values[~unlabelled[row_of]], unlabelled
 
 
 class _Part(NamedTuple):

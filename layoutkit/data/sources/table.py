@@ -24,8 +24,10 @@ from ..formats import TABLE_DELIMITERS, is_dataframe
 from ..io.filesystem import describe_encoding, exists, join_path, open_binary, parent_folder
 from ..labels import (
     FILE_COLUMNS,
+    TARGET_DTYPE,
     Missing,
     column_values,
+    fill_targets,
     find_columns,
     is_missing,
     rank_classes,
@@ -261,7 +263,9 @@ class TableIndex(Index):
 
 def _targets(rows: TableRows, row_of: Array, label_of: Array) -> tuple[Array, Array]:
     """Return the row of each record, and the float32 targets: a number, or one per column."""
-    values = np.append(np.array([*map(float, rows.labels)], np.float32), np.float32(-1))[label_of]
+    without = label_of < 0
+    numbers = np.array([*map(float, rows.labels)], TARGET_DTYPE)
+    values = fill_targets(numbers[label_of[~without]], without)
     widths = np.bincount(row_of)
     width = int(widths.max(initial=1))
     if width == 1:

@@ -26,15 +26,13 @@ from ...errors import DataError
 from ...images.suffixes import IMAGE_SUFFIXES
 from ..io.filesystem import compression_of, local_path, parent_folder
 from ..io.reader import RangeFile
-from ..labels import Missing, check_columns, parse_label
+from ..labels import LabelColumns, Missing, check_columns, label_columns, parse_label
 from .base import Partition
 from .ranged import (
-    LabelColumns,
     RangedIndex,
     RecordColumns,
     Versions,
     expand_shards,
-    label_columns,
     open_part,
 )
 

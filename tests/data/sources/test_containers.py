@@ -18,11 +18,9 @@ from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io import crc32c as checksums
 from layoutkit.data.io import parquet as parquetfiles
 from layoutkit.data.io.reader import Reader
+from layoutkit.data.labels import NumberLabels, label_columns, rank_whole_numbers
 from layoutkit.data.sources.ranged import (
-    NumberLabels,
     RecordColumns,
-    label_columns,
-    unique_ranks,
 )
 from tests.helpers.loopback import serving
 from tests.helpers.record_files import crc32c, tar, tfrecords
@@ -264,7 +262,7 @@ def test_integer_labels_are_exact_at_the_bound_of_float32(bound, beside):
 
 @pytest.mark.parametrize("numbers", [[5, 3, 5], [-2, 4, -2, 1], [1 << 61, -(1 << 61), 7, 7]])
 def test_ranks_of_dense_and_of_sparse_numbers(numbers):
-    labels, ranks = unique_ranks(np.array(numbers))
+    labels, ranks = rank_whole_numbers(np.array(numbers))
     assert labels == sorted(set(numbers))
     assert [labels[rank] for rank in ranks] == numbers
 
