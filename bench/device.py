@@ -66,12 +66,10 @@ class Cuda(Device):
         self._after = cupy.cuda.Event()
 
     def using(self) -> AbstractContextManager[Any]:
-        """Return a context manager that makes the stream the current one."""
         stream: AbstractContextManager[Any] = self.stream
         return stream
 
     def about(self) -> dict[str, Any]:
-        """Return the GPU, its memory and second-level cache, driver, CUDA versions, conditions."""
         api = self.cupy.cuda.runtime
         properties = api.getDeviceProperties(api.getDevice())
         gpu = {
@@ -86,7 +84,6 @@ class Cuda(Device):
         return {"gpu": gpu}
 
     def array(self, values: Array) -> Array:
-        """Return a copy on the device."""
         array: Array = self.cupy.array(values)
         return array
 
@@ -96,7 +93,6 @@ class Cuda(Device):
         return array
 
     def on_host(self, result: Any) -> Any:
-        """Copy a result of CuPy or torch to the host, after all pending work is done."""
         if isinstance(result, self.cupy.ndarray):
             return self.cupy.asnumpy(result)
         return result.cpu() if hasattr(result, "cpu") else result
@@ -104,7 +100,6 @@ class Cuda(Device):
     def limits(
         self, row: Row, sources: Sequence[Sequence[Array]], outs: Sequence[Any]
     ) -> list[Call]:
-        """Return a copy between two separate buffers for each set of buffers."""
         return [self._limit(row, values[0]) for values in sources]
 
     def _limit(self, row: Row, values: Array) -> Call:
@@ -310,7 +305,6 @@ def option_rows() -> Iterator[Row]:
 def _option_row(
     kind: str, target: str, sizes: tuple[int, ...], to_dtype: str, *options: tuple[str, Any]
 ) -> Row:
-    """Return a row whose group is its main option."""
     group = next((name for name, _ in options if name in _OPTION_GROUPS), kind)
     group = _OPTION_GROUPS.get(group, group)
     return Row(group, kind, ("bhwc",), target, "bhwc", sizes, "uint8", to_dtype, options=options)
@@ -359,7 +353,6 @@ class CuPy(Peer):
         self.version = cupy.__version__
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call of one kernel that writes into `out`."""
         views = transposed_views(row, sources)
         if row.is_exact:
             return partial(self._cupy.copyto, out, views[0])
@@ -407,7 +400,6 @@ class CudaTorch(TorchPeer):
         torch.cuda.set_stream(torch.cuda.ExternalStream(device.stream.ptr))
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that allocates its result, or copies from host to device or back."""
         if row.kind == "upload":
             return self._upload(row, self._torch.from_numpy(sources[0]))
         if row.kind == "download":

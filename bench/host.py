@@ -64,7 +64,6 @@ class Device:
         return {}
 
     def array(self, values: Array) -> Array:
-        """Return a copy of `values` on the device."""
         return values.copy()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

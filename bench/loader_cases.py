@@ -254,7 +254,6 @@ def _image_dataset(folder: Path) -> MapDataset:
 
 
 def _webdataset_images(tars: list[str], batch: int, workers: int, stack: ExitStack) -> Epoch:
-    """Return an epoch of the tars, each read by one worker."""
     import webdataset
     from torch.utils.data import DataLoader
 

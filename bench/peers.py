@@ -99,14 +99,12 @@ class NumPy(Peer):
         """Accept the number of threads as other peers do; NumPy uses one."""
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call that copies, computes or sums into `out`."""
         views = transposed_views(row, sources)
         if row.kind == "fused":
             return self._fused(row, views[0], out)
         return partial(self._sum, views, out)  # of one view: a copy
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that allocates its result."""
         views = transposed_views(row, sources)
         if row.kind == "fused":
             factor, term = factor_and_term(row)
@@ -150,7 +148,6 @@ class TorchPeer(Peer):
         torch.set_num_threads(threads)
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call that copies, computes or sums into `out`."""
         views = self._views(row, sources)
         target = self._tensor(out)
         if row.kind == "fused":
@@ -158,7 +155,6 @@ class TorchPeer(Peer):
         return partial(self._sum, views, target)  # of one view: a copy
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that allocates its result."""
         views = self._views(row, sources)
         expression = self._expression(row)
         return lambda: expression(*views).contiguous()
@@ -223,7 +219,6 @@ class OpenCV(Peer):
         cv2.setNumThreads(threads)
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call for a matrix or a fused float32 row, else None."""
         source = sources[0]
         if row.kind == "move" and row.letters == "hw":
             return lambda: self._cv2.transpose(source, dst=out)
@@ -234,7 +229,6 @@ class OpenCV(Peer):
         return lambda: self._cv2.dnn.blobFromImagesWithParams(images, out, params)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call for a fused float32 row, else None."""
         if not self._has_blob(row):
             return None
         images = list(sources[0])
@@ -292,11 +286,9 @@ class Hptt(Peer):
             ) from error
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call that transposes into `out`, or None for an unsupported row."""
         return partial(self._transpose, row, sources[0], out) if self._supports(row) else None
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that transposes into a new array, or None for an unsupported row."""
         if not self._supports(row):
             return None
         shape = row.shape(row.target)
@@ -341,7 +333,6 @@ class XlaJit(Peer):
         self.version = jax.__version__
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call of the compiled function."""
         orders = [row.order(layout) for layout in row.sources]
         dtype = as_dtype(row.to_dtype)
         factor, term = factor_and_term(row) if row.formula else (None, None)
@@ -363,7 +354,6 @@ class TorchCompile(TorchPeer):
     name = "torch.compile"
 
     def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        """Return a call of a compiled function that writes the expression into `out`."""
         views = self._views(row, sources)
         target = self._tensor(out)
         expression = self._expression(row)
@@ -374,7 +364,6 @@ class TorchCompile(TorchPeer):
         return self._compiled(compute, target, *views)
 
     def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call of the compiled expression."""
         expression = self._expression(row)
 
         def compute(*views: Any) -> Any:

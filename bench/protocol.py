@@ -171,14 +171,12 @@ class _Measurement:
             self._next_calls(1)[0]()
 
     def sample(self, number: int) -> None:
-        """Measure the sample of one round."""
         calls = self._next_calls(self._repeats)
         elapsed = self._timer(calls)
         self.times.rounds[number] = elapsed / (len(calls) * self.variant.batch)
         self.spent += elapsed
 
     def _next_calls(self, count: int) -> list[Call]:
-        """Return the next `count` calls in rotation."""
         calls = self.variant.calls
         first = self._next
         self._next = (first + count) % len(calls)

@@ -68,7 +68,6 @@ class Row:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
         options = dict(self.options)
         sizes = dict(zip(self.letters, self.sizes, strict=True)) | dict(options.get("pad_to", ()))
         sizes |= {name: size for name, size in options.items() if name in sizes}

@@ -323,7 +323,6 @@ class Collator:
         positions: Any,
         epoch: int,
     ) -> Any:
-        """Return the batch of arrays, with the windows of the call or of this Collator."""
         if self._has_crops:
             arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
         if self._memory_collator is None:
@@ -336,7 +335,6 @@ class Collator:
         )
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any) -> Any:
-        """Return the batch of arrays of any library."""
         is_numpy = {*map(type, arrays)} == {np.ndarray}
         if self._targets_gpu or not is_numpy or not (out is None or type(out) is np.ndarray):
             return self._batch_of_any_library(arrays, indices, crops, out)
@@ -415,12 +413,10 @@ class Collator:
 
     @staticmethod
     def _stack_items(values: list[Any]) -> Any:
-        """Stack the items of samples that are not collated into one item of the batch."""
         return stack_values(values, lambda arrays: collate(arrays, "...->b..."))
 
     @property
     def _sample_layout(self) -> Layout:
-        """The layout of a sample."""
         left = self._options.convert.pattern.left
         groups = tuple(group for group in left.groups if group != self._options.letter)
         return Layout(groups, left.names)
@@ -507,8 +503,8 @@ class Collator:
             process = epoch if name == "MainProcess" else f"{epoch} {name}"
         if len(places.numbers) != len(shapes):
             raise ShapeError(
-                f"positions has {len(places.numbers)} values for {len(shapes)} samples; give one "
-                "for each"
+                f"positions has {len(places.numbers)} values "
+                f"for {len(shapes)} samples; give one for each"
             )
         crop_axes = self._crop_axes.get(ndim)
         if crop_axes is None:

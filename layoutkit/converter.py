@@ -517,7 +517,6 @@ class _GradientConverters:
         dtype: DType | None,
         device: str | None,
     ) -> Converter:
-        """Return the Converter of gradients to an x of these sizes and dtype, of any batch size."""
         known = folded_sizes(options, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)

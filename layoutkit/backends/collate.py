@@ -114,7 +114,6 @@ class _SymbolicWindows:
         self.convert = options.convert
 
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
-        """Return the windows of samples of these shapes."""
         options, axes = self.options, self.axes
         window = axes.window(shapes)
         sizes = axes.select_channels(shapes)
@@ -138,7 +137,6 @@ class _SymbolicWindows:
     def _window(
         self, x: Any, sizes: list[int], begins: Array, flips: Array, window: tuple[int, ...]
     ) -> Any:
-        """Return the window that begins at `begins` in the sample `x` of these sizes."""
         starts = begins.tolist()
         overlaps = [
             (min(size, max(0, start)), max(0, min(size, start + width)))
@@ -206,8 +204,8 @@ class _ResizedWindows(_SymbolicWindows):
         namespace = library_of(self.like)
         if not isinstance(namespace, ArrayNamespace):
             raise ArgumentError(
-                f"resize= does not record operations of {type_name(self.like)}; compute the "
-                "samples first"
+                f"resize= does not record operations of {type_name(self.like)}; "
+                "compute the samples first"
             )
         self.namespace = namespace
         self.resize = resize
@@ -216,7 +214,6 @@ class _ResizedWindows(_SymbolicWindows):
         self.computed = self.dtype if is_moved else summed_dtype(self.dtype)
 
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
-        """Return the resized windows of samples of these shapes."""
         options, axes = self.options, self.axes
         window = axes.window(shapes)
         shapes = axes.select_channels(shapes)

@@ -45,7 +45,6 @@ class Library:
         return not isinstance(x, np.ndarray)
 
     def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
-        """Return `function(batch, library)`."""
         return function(batch, self)
 
 

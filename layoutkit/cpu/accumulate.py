@@ -54,7 +54,6 @@ class SumProgram:
             self._stages = [_stage_function(stage) for stage in self._plan.stages]
 
     def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
-        """Sum the arrays into `out` or new memory."""
         final = empty(self._request.shape, self._request.result) if out is None else out
         if self._empty:
             return final

@@ -249,7 +249,6 @@ class CollateProgram:
     # -- execution -------------------------------------------------------------------------
 
     def _run(self, args: CollateArgs, plan_table: WindowPlanTable, dst: int) -> None:
-        """Convert the windows of a filled table."""
         table = args.table
         copy_count = args.head.item(t.COPY_COUNT)
         if copy_count:

@@ -290,7 +290,6 @@ def make_program(
 
 
 def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> Array:
-    """Return the selected channels in a new array."""
     opened = array.reshape(picks.whole(move).sizes)
     selected: Array = np.take(opened, picks.order, picks.axis(move))
     return selected.reshape(move.source_shape)

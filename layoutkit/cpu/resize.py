@@ -191,7 +191,6 @@ class ResizeProgram:
             _programs.add(self)
 
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
-        """Return the resized windows of a batch, in `out` or new memory."""
         if self._count == 0:
             return empty(self.layout.shape, self.layout.dtype) if out is None else out
         sources = with_addresses(sources)
@@ -223,7 +222,6 @@ class ResizeProgram:
     # -- samples ---------------------------------------------------------------------------
 
     def _placed(self, sources: SampleBatch, args: CropArgs) -> PlacedSamples:
-        """Return the checked samples with their placement."""
         places = sources.places
         if places is None:
             raise RuntimeError("samples without addresses")

@@ -218,7 +218,6 @@ class _Samples(NamedTuple):
 
     @classmethod
     def along(cls, array: DeviceArray, axis: int, numbers: Array) -> _Samples:
-        """Return the samples of one array at some indices of an axis."""
         rows = max(1, len(numbers)), 1
         shapes, strides = (
             np.tile(np.array(side[:axis] + side[axis + 1 :], np.int64), rows)
@@ -392,7 +391,6 @@ class _Table:
         self.add(bytes(_ALIGNMENT))
 
     def add(self, part: bytes) -> int:
-        """Add a part and return its offset."""
         offset = self._nbytes
         self._parts.append(part + bytes(-len(part) % _ALIGNMENT))
         self._nbytes += len(self._parts[-1])
@@ -400,11 +398,9 @@ class _Table:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next part."""
         return self._nbytes
 
     def array(self) -> Array:
-        """Return all parts."""
         return np.frombuffer(b"".join(self._parts), np.uint8)
 
 
@@ -597,7 +593,6 @@ class _TableUpload:
         self.program = launch
 
     def pieces(self, x: Array) -> Iterator[tuple[int, int, Fill]]:
-        """Yield the parts of a table."""
         for start in range(0, self.nbytes, STAGING_BYTES):
             part = x[start : start + STAGING_BYTES]
             yield start, start + part.nbytes, partial(np.copyto, src=part)
@@ -605,7 +600,6 @@ class _TableUpload:
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
     ) -> DeviceArray:
-        """Return the copied table."""
         return DeviceArray(address, shape, (1,), np.dtype(np.uint8), ordinal, owner)
 
 

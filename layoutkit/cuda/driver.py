@@ -59,8 +59,8 @@ def count_devices(cupy: Any) -> int:
 
 
 _NO_GPU = (
-    "the NVIDIA driver finds no GPU; run nvidia-smi, and check that CUDA_VISIBLE_DEVICES does not "
-    "hide the GPU"
+    "the NVIDIA driver finds no GPU; run nvidia-smi, "
+    "and check that CUDA_VISIBLE_DEVICES does not hide the GPU"
 )
 
 
@@ -73,8 +73,8 @@ def _explain_missing_gpu(api: Any, error: Exception) -> str:
         return "a GPU needs the NVIDIA driver, and none was found: install one for CUDA 12 or newer"
     if driver // 1000 < min(12, runtime // 1000):
         return (
-            f"the NVIDIA driver is for CUDA {version(driver)}, which is too old: install one for "
-            "CUDA 12 or newer"
+            f"the NVIDIA driver is for CUDA {version(driver)}, "
+            "which is too old: install one for CUDA 12 or newer"
         )
     if driver // 1000 < runtime // 1000:
         major = driver // 1000
@@ -93,8 +93,8 @@ def _explain_missing_gpu(api: Any, error: Exception) -> str:
     if error_name == "cudaErrorNoDevice":
         return _NO_GPU
     return (
-        f"the NVIDIA driver for CUDA {version(driver)} does not answer ({_line(error)}); run "
-        "nvidia-smi"
+        f"the NVIDIA driver for CUDA {version(driver)} "
+        f"does not answer ({_line(error)}); run nvidia-smi"
     )
 
 

@@ -467,7 +467,6 @@ class PaddedDeviceProgram(DeviceProgram):
         self._borders: list[tuple[Launches, _Pointer, int]] | None = None
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
-        """Convert into the inner region of `out` or of a new array, and fill the rest."""
         stream = adapter.stream(self._ordinal)
         if self._borders is None:
             check_first_call(stream, f'the conversion "{self.plan.pattern}"')

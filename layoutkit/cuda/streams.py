@@ -55,9 +55,9 @@ def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
 def refuse_capture(arg_name: str) -> None:
     """Raise DeviceError, because a capture cannot wait for the stream of another library."""
     raise DeviceError(
-        f"{arg_name} belongs to a library with a stream of its own, which a CUDA graph cannot wait "
-        "for during its capture; before the capture, copy the array to one of the library that "
-        "captures"
+        f"{arg_name} belongs to a library with a stream of its own, "
+        "which a CUDA graph cannot wait for during its capture; "
+        "before the capture, copy the array to one of the library that captures"
     )
 
 

@@ -98,7 +98,6 @@ class Epochs(ABC, Generic[T]):
         """Return the place after the last item of an epoch; None if it is unknown."""
 
     def _start(self) -> Any:
-        """Return the position at the start of an epoch."""
         return 0
 
     def _place(self, position: Any) -> int:

@@ -46,7 +46,6 @@ class SumRequest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the sum."""
         return self.moves[0].target_shape
 
 

@@ -113,7 +113,6 @@ def _selection(
 def _select_in_fold(
     move: Permutation, picks: ChannelSelection | None
 ) -> tuple[Permutation, ChannelSelection | None]:
-    """Return the move of the selected channels for an x that folds its channel axis."""
     if picks is None:
         return move, None
 

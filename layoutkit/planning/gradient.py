@@ -27,9 +27,9 @@ def inverse_arguments(options: ConvertOptions, dtype: Any) -> tuple[str, dict[st
     """Return pattern and keywords of the inverse, which saturates to `dtype` if that is given."""
     if options.padding is not None:
         raise ArgumentError(
-            f"pad_to={dict(options.padding.sizes)} makes one size of any size of x, so x cannot be "
-            "found in a result and there is no inverse; invert a Converter without pad_to=, and "
-            "crop its result"
+            f"pad_to={dict(options.padding.sizes)} makes one size of any size of x, "
+            "so x cannot be found in a result and there is no inverse; "
+            "invert a Converter without pad_to=, and crop its result"
         )
     if options.pattern.folds_ellipsis:
         raise ArgumentError(

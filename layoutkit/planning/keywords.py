@@ -72,9 +72,9 @@ _LONG_NAMES = {"height": "h", "width": "w", "depth": "d", "time": "t", "length":
 _TOPICS: dict[str, str] = {
     "memory": "memory_format channels_last contiguous_format",
     "layout": "axes axis channel_axis channel_dim channels_first data_format data_layout dim dims "
-    "expand_dims flatten input_data_format input_layout keepdims layout nchw nhwc order "
-    "out_layout output_layout perm permutation permute squeeze stack target_layout transpose "
-    "unsqueeze",
+    "expand_dims flatten input_data_format input_layout keepdims "
+    "layout nchw nhwc order out_layout output_layout perm permutation "
+    "permute squeeze stack target_layout transpose unsqueeze",
     "formula": "alpha beta bias div255 image_mean image_std max_pixel_value mu norm normalization "
     "normalize offset_value rescale rescale_factor scale_factor scalefactor shift sigma stddev "
     "to_float to_float32",

@@ -90,8 +90,8 @@ class Padding:
         for value in values:
             if not _can_represent(dtype, value):
                 raise DtypeError(
-                    f"fill={value} cannot be represented in {dtype}, the dtype of x; give a "
-                    "value that can"
+                    f"fill={value} cannot be represented in {dtype}, "
+                    "the dtype of x; give a value that can"
                 )
         kind = dtype_kind(dtype)
         if kind in "fc":

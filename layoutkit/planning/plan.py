@@ -243,7 +243,6 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
 
 
 def _in_loop_order(coefficients: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
-    """Return the coefficients in the order in which the loops visit them."""
     if coefficients is None or not loops.coefs_reversed:
         return coefficients
     return Coefficients(coefficients.factor[::-1], coefficients.term[::-1])

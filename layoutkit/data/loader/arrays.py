@@ -64,13 +64,11 @@ class ReadStep(BatchStep):
         """Return None: all records have one spec."""
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
-        """Return the batch of the records at these positions."""
         return self.read(positions.numbers)
 
     def batch_of_rows(
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Any:
-        """Return the batch of the records with these numbers."""
         return self.read(rows)
 
 
@@ -135,7 +133,6 @@ class ArrayLoop(BatchLoop[B]):
         """Return batches, with their end positions, of a PendingBatch that is ready."""
 
     def _config_of(self, epoch: int) -> LoaderConfig:
-        """Return the configuration of the loop over an epoch."""
         return self._config
 
     def _begin_pass(self, epoch: int, position: Position) -> EpochPass:

@@ -449,7 +449,6 @@ class BatchLoop(Epochs[B]):
         return batch  # type: ignore[no-any-return]
 
     def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
-        """Return the batches of an epoch from a position on."""
         place = position.place
         marks = {**self._resume_info(position), "position": place} if place else {}
         return EpochPass(self._config, self._worker_pool(), epoch, position, marks)

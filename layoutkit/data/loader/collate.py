@@ -64,11 +64,9 @@ class CollateStep(BatchStep, UncachedState):
 
     @property
     def is_deferred(self) -> bool:
-        """True if the consumer thread must make the batch: GPU streams are per thread."""
-        return self.collator.device not in (None, "cpu")
+        return self.collator.device not in (None, "cpu")  # GPU streams are per thread
 
     def spec_key(self, x: Array) -> tuple[DType, tuple[int, ...]]:
-        """Return what `sample_spec` depends on: samples with equal keys have equal specs."""
         axes = self._fixed_axes.get(x.ndim)
         if axes is None:
             windows = self.collator.windows
@@ -113,13 +111,11 @@ class CollateStep(BatchStep, UncachedState):
         return spec
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
-        """Return the batch of samples with equal specs."""
         return self.collator(samples, positions=positions, epoch=epoch)
 
     def batch_of_rows(
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Any:
-        """Return the batch of samples that are rows of one array."""
         return self._row_collator(array, indices=rows, positions=positions, epoch=epoch)
 
     @cached_property
@@ -150,11 +146,9 @@ class MultiCollateStep(BatchStep):
 
     @property
     def is_deferred(self) -> bool:
-        """True if the consumer thread must make one of the batches."""
         return any(step.is_deferred for step in self.steps)
 
     def spec_key(self, x: Array) -> Any:
-        """Return the keys of all steps."""
         return tuple([step.spec_key(x) for step in self.steps])
 
     def sample_spec(self, x: Array, common: Any) -> Any:
@@ -163,13 +157,11 @@ class MultiCollateStep(BatchStep):
         return tuple([step.sample_spec(x, s) for step, s in zip(self.steps, specs, strict=True)])
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
-        """Return the batch of each step."""
         return tuple([step.batch(samples, positions, epoch) for step in self.steps])
 
     def batch_of_rows(
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Any:
-        """Return the batch of each step, of samples that are rows of one array."""
         return tuple([step.batch_of_rows(array, rows, positions, epoch) for step in self.steps])
 
 
@@ -249,13 +241,11 @@ class RaggedStep(BatchStep):
         return spec
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Ragged:
-        """Return the samples as a Ragged."""
         return Ragged.of(samples)
 
     def batch_of_rows(
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Ragged:
-        """Return rows of one array as a Ragged."""
         return Ragged.of(list(array[rows]))
 
 

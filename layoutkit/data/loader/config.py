@@ -84,8 +84,8 @@ def _open_or_take(source: Any, missing: Any) -> Any:
         return open_index(source, missing=missing)
     if check_missing(missing) != "error":
         raise DataError(
-            f"missing={missing!r}, but the source is an Index, whose labels have been read; give "
-            "it to open_index"
+            f"missing={missing!r}, but the source is an Index, "
+            "whose labels have been read; give it to open_index"
         )
     return source
 

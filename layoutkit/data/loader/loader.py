@@ -329,7 +329,6 @@ def _layout_of_rows(call: Mapping[str, Any]) -> str:
 
 
 def _call_text(function: str, pattern: str, options: Mapping[str, Any]) -> str:
-    """Return Python code of a call."""
     shown = [f'"{pattern}"', *(f"{name}={_code(value)}" for name, value in options.items())]
     return f"{function}({', '.join(shown)})"
 

@@ -111,8 +111,8 @@ class WorkerPool:
         except RuntimeError as error:
             self.end()
             raise DataError(
-                f"the system cannot start {len(self._workers)} threads ({error}); give a smaller "
-                "num_workers"
+                f"the system cannot start {len(self._workers)} "
+                f"threads ({error}); give a smaller num_workers"
             ) from error
         except BaseException:  # Ctrl-C would leave the started threads waiting forever
             self.end()

@@ -43,7 +43,6 @@ class Field(UncachedState):
 
     @cached_property
     def _batch_axis(self) -> int:
-        """The batch axis of the converted rows."""
         return parse_layout(self.layout).groups.index("b")
 
     @property

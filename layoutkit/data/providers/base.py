@@ -103,7 +103,6 @@ class ProviderOrder(Order):
 
     @property
     def size(self) -> int:
-        """The number of positions: a multiple of the batch size, except with tail="pad"."""
         count, size = self.plan.count, self._cut.size
         if self._cut.tail == "pad":
             return count
@@ -311,7 +310,6 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         return order  # type: ignore[no-any-return]
 
     def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
-        """Return the batches of a step, with their end positions."""
         size, end = self._size, pending.start + pending.num_taken
         columns = zip(self._data + self._label, pending.input, strict=True)
         views = [_split_views(column, rows, size, pending.num_taken) for column, rows in columns]

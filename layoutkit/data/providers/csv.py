@@ -148,7 +148,6 @@ class _Column(UncachedState):
     converter: Converter | None
 
     def shape(self, rows: int) -> tuple[int, ...]:
-        """Return the shape of a batch with this number of rows."""
         shape = (rows, *self.row)
         return shape if self.converter is None else self.converter.target_shape(shape)
 
@@ -159,11 +158,9 @@ class _Column(UncachedState):
         return rows if self.converter is None else self.converter(rows)
 
     def view(self, rows: Array) -> DataView:
-        """Return the View of a batch of rows."""
         return self._view_factory(rows)
 
     def close(self) -> None:
-        """Close the file."""
         self.csv.close()
 
     @cached_property
@@ -231,6 +228,6 @@ def _label_shape(shape: Any) -> tuple[int, ...]:
 def _check_as_many(data: CSVRows, label: CSVRows) -> None:
     if len(data) != len(label):
         raise DataError(
-            f"{data.path} has {len(data)} rows, but {label.path} has {len(label)}; give as many of "
-            "each"
+            f"{data.path} has {len(data)} rows, "
+            f"but {label.path} has {len(label)}; give as many of each"
         )

@@ -400,7 +400,6 @@ class ImageRecordProvider(BaseProvider):
         return replace(self._config, pipeline=replace(self._config.pipeline, processor=process))
 
     def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
-        """Return the batch of a step, with its end position."""
         size, start, taken = self._size, pending.start, pending.num_taken
         rows = pending.kept_indices()
         num_valid = min(size, self._samples - start)  # the other rows repeat the first ones

@@ -148,7 +148,6 @@ class _ImageField(Field):
         return super().rows(numbers, total)
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,7 +163,6 @@ class _ImageField(Field):
 def _image_field(
     name: str, file: IdxFile, flat: bool, layout: str, dtype: Any, scale: float | None
 ) -> _ImageField:
-    """Return the field of images, with their conversion."""
     array, source = file.array, "b" if file.array.ndim == 1 else "bf"
     if check_bool("flat", flat) and layout not in (_LAYOUT, "bf"):
         raise DataError(f'flat=True and layout="{layout}" contradict each other; give one')
@@ -182,7 +180,6 @@ def _image_field(
 
 
 def _label_field(name: str, file: IdxFile, images: IdxFile) -> Field:
-    """Return the field of labels, in memory."""
     array, count = file.array, len(images.array)
     if array.ndim > 2:
         raise DataError(

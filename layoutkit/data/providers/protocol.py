@@ -120,7 +120,6 @@ def _check_rows(part: slice, size: int, name: str) -> slice:
 
 
 def _target_memory(array: Any, rows: Array, name: str) -> Array:
-    """Return the memory of a target, checked against the rows."""
     adapter, arg_name = get_adapter(array) or NUMPY, f"the target of {name}"
     memory = adapter.to_numpy(array, arg_name)
     if memory.shape != rows.shape:

@@ -213,7 +213,6 @@ def _sample_pattern(axes: SampleAxes, move: Permutation, letter: str, letters: A
 
 
 def _folded_sizes(axes: SampleAxes, move: Permutation) -> dict[str, int]:
-    """Return the sizes of the axes that samples fold, by name."""
     folded = "".join(group for group in axes.sample.groups if len(group) > 1)
     sizes = zip(move.axes, move.sizes, strict=True)
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}

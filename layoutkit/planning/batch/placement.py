@@ -278,9 +278,9 @@ def _check_crops(
     for number, axis in _first_true(outside):
         begin, extent = begins[number, axis], extents[number, axis]
         raise ShapeError(
-            f"sample {number} has size {sizes[number, axis]} along {names[axis]}, but its crop of "
-            f"{extent} goes from {begin} to {begin + extent}; give another crop or offset, or "
-            "fill=0 to pad"
+            f"sample {number} has size {sizes[number, axis]} along {names[axis]}, "
+            f"but its crop of {extent} goes from {begin} to {begin + extent}; "
+            "give another crop or offset, or fill=0 to pad"
         )
 
 

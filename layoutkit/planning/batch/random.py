@@ -274,8 +274,8 @@ def _parse_extent(name: str, value: Any) -> int:
     number = as_int(value)
     if number is None or number < 1:
         raise ArgumentError(
-            f"crop[{name!r}] is {value!r}; give a whole number of at least 1, or one per sample to "
-            "a call"
+            f"crop[{name!r}] is {value!r}; "
+            "give a whole number of at least 1, or one per sample to a call"
         )
     return number
 
@@ -340,7 +340,6 @@ def _no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> Argum
 
 
 def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
-    """Return the flip option by axis."""
     if isinstance(option, str) and option == RANDOM:
         option = {name: RANDOM for name in axes.places if name in _WIDTHS}
         if not option:
