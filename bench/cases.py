@@ -66,7 +66,7 @@ def prepare(
 def _add_variant(
     case: Case, entry: Entry, sets: Sequence[Buffers], checker: _ResultChecker, device: Device
 ) -> None:
-    calls = entry.make(sets)
+    calls = [call for buffers in sets if (call := entry.make(buffers)) is not None]
     if not calls:
         return
     replay = entry.writes and case.row.kind != "call"

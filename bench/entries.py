@@ -19,21 +19,18 @@ FRESH = "layoutkit, fresh"
 
 @dataclass(frozen=True)
 class Buffers:
-    """The arrays of one call. `out` is None for calls that allocate their result."""
+    """The arrays of one call."""
 
     sources: list[Array]
-    out: Array | None
-
-
-Calls = Callable[[Sequence[Buffers]], list[Call]]
+    out: Any  # an array; None for rows whose calls allocate their result
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A variant to build: `make` returns one call for each set of buffers, or no calls."""
+    """A variant to build."""
 
     name: str
-    make: Calls
+    make: Callable[[Buffers], Call | None]  # the call of a set of buffers; None: not supported
     writes: bool = False  # into the set's output
     spin_seconds: float = 0.0
 
@@ -41,52 +38,34 @@ class Entry:
 def entries(row: Row, peers: Sequence[Peer], fresh_peers: bool) -> Iterator[Entry]:
     """Yield all variants of a row, layoutkit first; no calls are made yet."""
     if row.kind in ("upload", "download"):
-        yield Entry(OURS, partial(_transfer_calls, row))
+        yield Entry(OURS, _transfer(row))
         for peer in peers:
-            yield Entry(
-                peer.name, _for_each_set(_peer_fresh, peer, row), spin_seconds=peer.spin_seconds
-            )
+            yield _fresh_entry(peer.name, row, peer)
         return
-    yield Entry(OURS, _for_each_set(_layoutkit_call, row), writes=True)
-    yield Entry(FRESH, _for_each_set(_layoutkit_fresh, row))
+    yield Entry(OURS, lambda buffers: _layoutkit(row, buffers.sources, buffers.out), writes=True)
+    yield Entry(FRESH, lambda buffers: _layoutkit(row, buffers.sources, None))
     if row.kind == "call":
-        yield Entry("Converter", _for_each_set(_converter, row), writes=True)
-        for name, make in _VIEW_CALLS.items():
-            yield Entry(name, _for_each_set(make, row))
+        yield Entry("Converter", partial(_converter, row), writes=True)
+        yield Entry("View, cached get", partial(_cached_get, row))
+        yield Entry("View, put and get", partial(_put_and_get, row))
+        yield Entry("View, two gradients summed", partial(_gradients_summed, row))
     for peer in () if row.options else peers:  # peers do not know options
-        yield Entry(peer.name, _for_each_set(_peer_into, peer, row), True, peer.spin_seconds)
+        yield Entry(peer.name, partial(_peer_into, row, peer), True, peer.spin_seconds)
         if fresh_peers:
-            fresh = _for_each_set(_peer_fresh, peer, row)
-            yield Entry(f"{peer.name}, fresh", fresh, spin_seconds=peer.spin_seconds)
+            yield _fresh_entry(f"{peer.name}, fresh", row, peer)
 
 
-def _for_each_set(make: Callable[..., Call | None], *arguments: Any) -> Calls:
-    """Return a function that makes one call for each set of buffers."""
-
-    def calls(sets: Sequence[Buffers]) -> list[Call]:
-        result = [make(*arguments, buffers) for buffers in sets]
-        return [call for call in result if call is not None]
-
-    return calls
+def _fresh_entry(name: str, row: Row, peer: Peer) -> Entry:
+    return Entry(
+        name, lambda buffers: peer.fresh(row, buffers.sources), spin_seconds=peer.spin_seconds
+    )
 
 
-def _peer_into(peer: Peer, row: Row, buffers: Buffers) -> Call | None:
-    return None if buffers.out is None else peer.into(row, buffers.sources, buffers.out)
+def _peer_into(row: Row, peer: Peer, buffers: Buffers) -> Call | None:
+    return peer.into(row, buffers.sources, buffers.out)
 
 
-def _peer_fresh(peer: Peer, row: Row, buffers: Buffers) -> Call | None:
-    return peer.fresh(row, buffers.sources)
-
-
-def _layoutkit_call(row: Row, buffers: Buffers) -> Call:
-    return _make_layoutkit_call(row, buffers.sources, buffers.out)
-
-
-def _layoutkit_fresh(row: Row, buffers: Buffers) -> Call:
-    return _make_layoutkit_call(row, buffers.sources, None)
-
-
-def _make_layoutkit_call(row: Row, sources: Sequence[Array], out: Array | None) -> Call:
+def _layoutkit(row: Row, sources: Sequence[Array], out: Array | None) -> Call:
     if row.kind == "accumulate":
         parts = list(zip(sources, row.sources, strict=True))
         return partial(layoutkit.accumulate, parts, row.target, out=out)
@@ -99,11 +78,11 @@ def _converter(row: Row, buffers: Buffers) -> Call:
     return lambda: converter(buffers.sources[0], out=buffers.out)
 
 
-def _transfer_calls(row: Row, sets: Sequence[Buffers]) -> list[Call]:
+def _transfer(row: Row) -> Callable[[Buffers], Call]:
     """Use one Converter for all batches, so that a copy overlaps with the previous conversion."""
     device = "cuda" if row.kind == "upload" else "cpu"
     converter = layoutkit.Converter(row.pattern, dtype=row.to_dtype, device=device, **row.formula)
-    return [partial(converter, buffers.sources[0]) for buffers in sets]
+    return lambda buffers: partial(converter, buffers.sources[0])
 
 
 def _cached_get(row: Row, buffers: Buffers) -> Call:
@@ -114,11 +93,9 @@ def _cached_get(row: Row, buffers: Buffers) -> Call:
 
 def _put_and_get(row: Row, buffers: Buffers) -> Call:
     view = layoutkit.ImageView()
-    (source,) = row.sources
-    array = buffers.sources[0]
 
     def call() -> object:
-        view.forward_put(source, array)
+        view.forward_put(row.sources[0], buffers.sources[0])
         return view.forward_get(row.target)
 
     return call
@@ -127,8 +104,7 @@ def _put_and_get(row: Row, buffers: Buffers) -> Call:
 def _gradients_summed(row: Row, buffers: Buffers) -> Call:
     """Sum two gradients: the returned result, and one in the base's layout."""
     view = layoutkit.ImageView()
-    (source,) = row.sources
-    array = buffers.sources[0]
+    source, array = row.sources[0], buffers.sources[0]
 
     def call() -> object:
         view.forward_put(source, array)
@@ -139,10 +115,3 @@ def _gradients_summed(row: Row, buffers: Buffers) -> Call:
         return result
 
     return call
-
-
-_VIEW_CALLS = {
-    "View, cached get": _cached_get,
-    "View, put and get": _put_and_get,
-    "View, two gradients summed": _gradients_summed,
-}
