@@ -88,10 +88,12 @@ class IdxFile:
         return array
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
+        return {"path": self.path, "shape": self.array.shape}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"])  # type: ignore[misc]
+        if self.array.shape != state["shape"]:
+            raise DataError(f"{self.path} has changed since it was opened")
 
 
 def _read_header(file: Any, path: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:

@@ -29,15 +29,21 @@ from .base import BaseProvider, pad_rows
 
 @dataclass(frozen=True)
 class Field(UncachedState):
-    """One array of a provider: its name, batch axis, conversion and padding.
+    """A named array of a provider: its source, conversion and padding.
 
-    `converter` converts its rows; `layout` and `filling` describe the result.
+    source       an array; in a subclass, the file that contains it
+    sizes        the shape of the source
+    axis         of samples in the source
+    layout       of batches, after the conversion
+    filling      the padding, in the dtype of batches
+    converter    converts rows; None: they are copied
     """
 
     name: str
-    layout: str
+    source: Any
+    sizes: tuple[int, ...]
     axis: int
-    array: Array
+    layout: str
     filling: Array
     converter: Converter | None = None
 
@@ -45,47 +51,61 @@ class Field(UncachedState):
     def _batch_axis(self) -> int:
         return parse_layout(self.layout).groups.index("b")
 
+    @cached_property
+    def _view_factory(self) -> ViewFactory:
+        return ViewFactory(self.layout, self.name)
+
     @property
     def samples(self) -> int:
         """The number of samples."""
-        return int(self.array.shape[self.axis])
+        return int(self.sizes[self.axis])
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of a batch with this number of rows."""
-        shape = self.array.shape[: self.axis] + (rows,) + self.array.shape[self.axis + 1 :]
+        shape = (*self.sizes[: self.axis], rows, *self.sizes[self.axis + 1 :])
         return shape if self.converter is None else self.converter.target_shape(shape)
 
     def rows(self, numbers: Array, total: int) -> Array:
-        """Return a copy of the rows with these numbers, padded to `total` rows."""
-        if self.converter is None:
-            rows = in_native_order(take(self.array, self.axis, numbers))
-        else:
-            rows = self.converter(self._select(numbers))
-            if np.may_share_memory(rows, self.array):  # the conversion was the identity
-                rows = rows.copy()
-        return pad_rows(rows, self._batch_axis, total, self.filling)
+        """Return the rows with these numbers, converted for a batch, padded to `total` rows."""
+        return pad_rows(self._read(numbers), self._batch_axis, total, self.filling)
 
     def view(self, rows: Array) -> DataView:
         """Return the View of a batch of rows."""
         return self._view_factory(rows)
 
-    def _select(self, numbers: Array) -> Array:
-        """Return the rows to convert: a strided view if evenly spaced, else a copy."""
-        if len(numbers) > 1:
-            steps = np.diff(numbers)
-            step = int(steps[0])
-            if step > 0 and (steps == step).all():
-                evenly = slice(int(numbers[0]), int(numbers[-1]) + 1, step)
-                view: Array = self.array[(slice(None),) * self.axis + (evenly,)]
-                return view
-        return take(self.array, self.axis, numbers)
-
-    @cached_property
-    def _view_factory(self) -> ViewFactory:
-        return ViewFactory(self.layout, self.name)
-
     def close(self) -> None:
-        """Do nothing: the caller owns the array."""
+        """Close the file of a subclass; the caller owns an array."""
+
+    def _array(self) -> Array:
+        """Return the array of the whole source."""
+        array: Array = self.source
+        return array
+
+    def _read(self, numbers: Array) -> Array:
+        """Return a converted copy of the rows with these numbers."""
+        array = self._array()
+        if self.converter is None:
+            return in_native_order(take(array, self.axis, numbers))
+        rows: Array = self.converter(_select(array, self.axis, numbers))
+        return rows.copy() if np.may_share_memory(rows, array) else rows
+
+
+def _select(array: Array, axis: int, numbers: Array) -> Array:
+    """Return rows of an array: a strided view if they are evenly spaced, else a copy."""
+    if len(numbers) > 1:
+        steps = np.diff(numbers)
+        step = int(steps[0])
+        if step > 0 and (steps == step).all():
+            evenly = slice(int(numbers[0]), int(numbers[-1]) + 1, step)
+            view: Array = array[(slice(None),) * axis + (evenly,)]
+            return view
+    return take(array, axis, numbers)
+
+
+def label_field(name: str, labels: Array) -> Field:
+    """Return the field of labels, one or several numbers per sample, which are padded with 0."""
+    layout = "b" if labels.ndim == 1 else "bf"
+    return Field(name, labels, labels.shape, 0, layout, np.zeros((), labels.dtype))
 
 
 def make_field(
@@ -117,7 +137,8 @@ def make_field(
         dtype = converter.resolve(converter.spec_of(memory)).dtype
         layout = result_layout(converter)
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
-    return Field(name, layout, axis, memory, _filling(number, dtype, name), converter)
+    filling = _filling(number, dtype, name)
+    return Field(name, memory, memory.shape, axis, layout, filling, converter)
 
 
 def _filling(number: Any, dtype: np.dtype[Any], name: str) -> Array:

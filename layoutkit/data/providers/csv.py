@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from os import fspath
 from typing import Any
 
 import numpy as np
 
-from ..._utils.pickling import UncachedState
 from ..._utils.validation import as_int, check_int
 from ...converter import Converter
 from ...errors import DataError, PatternError
@@ -20,13 +17,12 @@ from ...layout.pattern import parse_pattern
 from ...memory import Array
 from ...spaces.views import view_for_layout
 from ...spec import DType, as_result_dtype
-from ...views import DataView
 from ..io.csv import CSVRows, parsed_dtype
 from ..labels import check_missing, fill_missing
-from ..loader.batch import ViewFactory, default_layout, result_layout
+from ..loader.batch import default_layout, result_layout
 from .arguments import file_arguments, log_opened
-from .array import make_field
-from .base import BaseProvider, pad_rows
+from .array import Field, label_field
+from .base import BaseProvider
 
 
 class CSVProvider(BaseProvider):
@@ -116,56 +112,36 @@ class CSVProvider(BaseProvider):
             CSVProvider, others, (data_name, label_name), (part_index, num_parts),
             tail=tail, prefetch=prefetch,
         )  # fmt: skip
-        spec = _column_spec(
-            data_name, _shape("data_shape", data_shape), layout, as_result_dtype(dtype)
-        )
+        row, filling = _shape("data_shape", data_shape), np.zeros((), as_result_dtype(dtype))
+        layout, converter = _conversion(data_name, row, layout, filling.dtype)
         label = _label_shape(label_shape)
         rows = CSVRows(fspath(data_csv))
-        columns, labels = [_Column(rows, *spec)], []
+        data = _CSVField(data_name, rows, (len(rows), *row), 0, layout, filling, converter)
+        labels = []
         check_missing(missing)
         kept = None
         if label_csv is not None and label_name is not None:
             label_rows = CSVRows(fspath(label_csv))
             _check_as_many(rows, label_rows)
             values, kept = _read_labels(label_rows, label, missing)
-            labels = [make_field(label_name, values, {}, 0, None)]
+            labels = [label_field(label_name, values)]
         super().__init__(
-            columns, labels, len(rows), batch_size=batch_size, shuffle=shuffle, seed=seed,
+            [data], labels, len(rows), batch_size=batch_size, shuffle=shuffle, seed=seed,
             kept=kept, **arguments,
         )  # fmt: skip
         log_opened(verbose, "%s: %d rows, %d of them here", rows.path, len(rows), self._records())
 
 
-@dataclass(frozen=True)
-class _Column(UncachedState):
-    """The rows of a file, each of one shape; `converter` converts them."""
-
-    csv: CSVRows
-    name: str
-    row: tuple[int, ...]
-    dtype: DType
-    layout: str
-    converter: Converter | None
-
-    def shape(self, rows: int) -> tuple[int, ...]:
-        shape = (rows, *self.row)
-        return shape if self.converter is None else self.converter.target_shape(shape)
-
-    def rows(self, numbers: Array, total: int) -> Array:
-        """Return a copy of the rows with these numbers, followed by zeros up to `total` rows."""
-        rows = self.csv.read(numbers, prod(self.row), self.dtype).reshape(-1, *self.row)
-        rows = pad_rows(rows, 0, total, 0)
-        return rows if self.converter is None else self.converter(rows)
-
-    def view(self, rows: Array) -> DataView:
-        return self._view_factory(rows)
+class _CSVField(Field):
+    """The rows of a file, which are read per batch."""
 
     def close(self) -> None:
-        self.csv.close()
+        self.source.close()
 
-    @cached_property
-    def _view_factory(self) -> ViewFactory:
-        return ViewFactory(self.layout, self.name)
+    def _read(self, numbers: Array) -> Array:
+        row = self.sizes[1:]
+        rows: Array = self.source.read(numbers, prod(row), self.filling.dtype).reshape(-1, *row)
+        return rows if self.converter is None else self.converter(rows)
 
 
 _ROWS_AT_ONCE = 1 << 16  # rows of labels whose text is in memory at once
@@ -184,10 +160,10 @@ def _read_labels(rows: CSVRows, shape: tuple[int, ...], missing: Any) -> tuple[A
     return fill_missing(values, missing, lambda row: f"{rows.describe(row)} has no label")
 
 
-def _column_spec(
+def _conversion(
     name: str, row: tuple[int, ...], layout: str | None, dtype: DType
-) -> tuple[str, tuple[int, ...], DType, str, Converter | None]:
-    """Return the fields of a _Column except its file; the layout applies to batches."""
+) -> tuple[str, Converter | None]:
+    """Return the layout of batches of rows of this shape, and the Converter that they need."""
     if layout is None:
         layout = "bchw" if len(row) == 3 else default_layout(1 + len(row), name)
     arrow = isinstance(layout, str) and "->" in layout
@@ -202,7 +178,7 @@ def _column_spec(
     view_for_layout(
         source, np.broadcast_to(np.zeros((), read), (1, *row))
     )  # raises if they do not fit
-    return name, row, dtype, layout, converter
+    return layout, converter
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ from ..samplers import Sampler
 from ..sources import Index, open_index
 from ..sources.ranged import RangedIndex
 from .arguments import file_arguments, log_opened
-from .array import Field
+from .array import Field, label_field
 from .base import (
     BaseProvider,
     ProviderBatch,
@@ -158,21 +158,17 @@ def open_records(path: Any, index: Any, listed: Any, missing: str | int) -> Rang
     return index_
 
 
-def label_field(name: str, index: RangedIndex, width: Any, path: Any) -> Field:
+def record_labels(name: str, index: RangedIndex, width: Any, path: Any) -> Field:
     """Return the labels of all records; raise DataError if their number per record differs."""
     requested = check_int("label_width", width, 1)
     if not len(index):
-        return _field(name, np.zeros((0, requested)[: 1 + (requested > 1)], np.float32))
+        return label_field(name, np.zeros((0, requested)[: 1 + (requested > 1)], np.float32))
     width_ = index.label_width
     if width_ != requested:
         has = "differ in how many labels they have" if width_ is None else f"have {width_} labels"
         fix = f"give label_width={width_}" if width_ else "omit labels: label_name=None"
         raise DataError(f"label_width={requested}, but the records of {fspath(path)} {has}; {fix}")
-    return _field(name, index.label_values(np.arange(len(index))))
-
-
-def _field(name: str, array: Array) -> Field:
-    return Field(name, "b" if array.ndim == 1 else "bf", 0, array, np.zeros((), np.float32))
+    return label_field(name, index.label_values(np.arange(len(index))))
 
 
 # The time of several images. Handing over a chunk costs a tenth of an image's time, since decoders
@@ -359,7 +355,9 @@ class ImageRecordProvider(BaseProvider):
         if mean_img is not None:
             augment = Augmenter(data_shape, layout=row, dtype=dtype, mean_img=mean_img, **common)
         labels = (
-            [] if label_name is None else [label_field(label_name, index, label_width, path_imgrec)]
+            []
+            if label_name is None
+            else [record_labels(label_name, index, label_width, path_imgrec)]
         )
         rows: Any = ImageRows(data_name, layout, augment, index)
         self._rows: ImageRows = rows

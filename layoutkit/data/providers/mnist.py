@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from os import fspath
 from typing import Any
@@ -15,7 +14,7 @@ from ...errors import DataError
 from ...memory import Array
 from ..io.idx import IdxFile
 from .arguments import file_arguments, log_opened
-from .array import Field
+from .array import Field, label_field
 from .base import BaseProvider, TableOrder
 
 _LAYOUT = "bchw"
@@ -136,28 +135,16 @@ class MNISTProvider(BaseProvider):
         return max(1, _GROUP_BYTES // max(1, nbytes))
 
 
-@dataclass(frozen=True)
 class _ImageField(Field):
-    """The field of a file's array; its pickle stores only the path."""
-
-    file: IdxFile = None  # type: ignore[assignment]  # fields after defaults need one
-
-    def rows(self, numbers: Array, total: int) -> Array:
-        """Return the rows with these numbers; raise DataError if the file was truncated."""
-        self.file.check()
-        return super().rows(numbers, total)
+    """The images of a file."""
 
     def close(self) -> None:
-        self.file.close()
+        self.source.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "array": self.array.shape}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        array = state["file"].array
-        if array.size != prod(state["array"]):
-            raise DataError(f"{state['file'].path} has changed since it was opened")
-        self.__dict__.update(state, array=array.reshape(state["array"]))
+    def _array(self) -> Array:
+        self.source.check()
+        array: Array = self.source.array.reshape(self.sizes)
+        return array
 
 
 def _image_field(
@@ -176,7 +163,8 @@ def _image_field(
     target = layout if source == _LAYOUT else source
     converter = Converter(f"{source}->{target}", dtype=dtype, scale=scale)
     spec = converter.resolve(converter.spec_of(array))
-    return _ImageField(name, target, 0, array, np.zeros((), spec.dtype), converter, file)
+    filling = np.zeros((), spec.dtype)
+    return _ImageField(name, file, array.shape, 0, target, filling, converter)
 
 
 def _label_field(name: str, file: IdxFile, images: IdxFile) -> Field:
@@ -193,6 +181,4 @@ def _label_field(name: str, file: IdxFile, images: IdxFile) -> Field:
         )
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    layout = "b" if array.ndim == 1 else "bf"
-    memory = array.astype(np.float32)  # a small copy, so the file can be closed
-    return Field(name, layout, 0, memory, np.zeros((), np.float32))
+    return label_field(name, array.astype(np.float32))  # a small copy, so the file can be closed
