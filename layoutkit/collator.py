@@ -22,6 +22,7 @@ from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
 from .converter import Converter
 from .cpu.collate import CollateProgram
+from .cpu.program import supports_float16
 from .cpu.resize import ResizeProgram
 from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
 from .cuda.collate import DeviceCollateProgram
@@ -35,7 +36,7 @@ from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
 from .options import CollateOptions, parse_collate_options
 from .planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
-from .planning.batch.layout import Collation
+from .planning.batch.layout import Collation, make_batch_layout
 from .planning.batch.placement import Placement, place_resized
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
@@ -45,7 +46,7 @@ from .planning.plan import (
     options_in_memory_order,
     plan_of_permuted_view,
 )
-from .spec import CPU
+from .spec import CPU, DType
 
 if TYPE_CHECKING:
     from .backends.base import Adapter
@@ -198,7 +199,7 @@ class Collator:
         return html
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self)} - {"windows", *vars(self)})
+        return sorted({*object.__dir__(self)} - {"windows", "check_sample", *vars(self)})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collator):
@@ -362,6 +363,12 @@ class Collator:
             plan = plan_of_permuted_view(self._options.convert, layout.plan, ndim)
             layout = layout._replace(plan=plan)
         return Collation(layout, sources.count, tuple(plans), self._options.resize)
+
+    def check_sample(self, shape: tuple[int, ...], dtype: DType) -> None:
+        """Raise what a batch of one sample of this shape and dtype would raise for its layout."""
+        axes = self._options.completed(len(shape))
+        window = axes.window(np.array([shape], np.int64))
+        make_batch_layout(self._options, axes, 1, window, dtype, None, supports_float16)
 
     def placement(
         self, shape: Sequence[int], *, offset: Any = None, flip: Any = None, crop: Any = None

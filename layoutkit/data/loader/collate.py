@@ -12,12 +12,10 @@ import numpy as np
 from ... import buffers
 from ..._utils.pickling import UncachedState
 from ...collator import Collator
-from ...cpu.program import supports_float16
 from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
-from ...planning.batch.layout import make_batch_layout
 from ...planning.batch.random import SourcePositions
 from ...planning.centering import centered_start
 from ...spec import DType, as_dtype
@@ -107,7 +105,7 @@ class CollateStep(BatchStep, UncachedState):
             for name, axis in axes.places().items():
                 self._check_inside(name, sizes[axis], window[axis])
         if common is None:
-            make_batch_layout(options, axes, 1, window, x.dtype, None, supports_float16)
+            self.collator.check_sample(x.shape, x.dtype)
         return spec
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
