@@ -22,6 +22,7 @@ sweeps          `--random`, `--hptt57`, `--channels`, `--runs`, `--floor`: rows 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from ..errors import ArgumentError
 
@@ -61,28 +62,50 @@ def main(
     ArgumentError, before measuring, for files that cannot be written, an invalid HPTT library, and
     options that cannot be combined.
     """
+    filters = only is not None or limit is not None
+    _check(table, device, others, conversion is not None, filters)
     if table == LOADERS or table in SAMPLES:
-        if (plot, json, device, others, conversion, only, limit) != (
-            (None, None, "cpu", False, None, None, None)
-        ):  # fmt: skip
+        if (plot, json) != (None, None):
             raise ArgumentError(f"--{table}: can only be combined with --quick")
         return _print_own_table(table, quick)
+    from . import run
+
     if conversion is not None:
-        if table is not None or only is not None or limit is not None:
-            raise ArgumentError(
-                "PATTERN: measures one conversion; omit options that select other rows"
-            )
-        table = "own"
-    if others and (table is not None or device != "cpu"):
+        return _measure_conversion(conversion, quick, plot, json, device)
+    if table is None:
+        setup = partial(run.main_setup, device, quick, others)
+    else:
+        setup = partial(run.sweep_setup, device, quick, table, count, seed)
+    return run.run(setup, quick, plot, json, only, limit)
+
+
+def _check(table: str | None, device: str, others: bool, is_own: bool, filters: bool) -> None:
+    """Raise ArgumentError for options that cannot be combined."""
+    if is_own and (table is not None or filters):
+        raise ArgumentError("PATTERN: measures one conversion; omit options that select other rows")
+    if others and (table is not None or is_own or device != "cpu"):
         raise ArgumentError("--others: applies to the main table of the CPU; omit other options")
+    if (table == LOADERS or table in SAMPLES) and (device != "cpu" or filters):
+        raise ArgumentError(f"--{table}: can only be combined with --quick")
     if table == "floor" and device != "cpu":
         raise ArgumentError(f"--floor: its goals are for CPUs; omit --device {device}")
-    from .run import Sweep, run
+
+
+def _measure_conversion(
+    conversion: tuple[str, Sequence[int], str, str | None],
+    quick: bool,
+    plot: str | None,
+    json: str | None,
+    device: str,
+) -> int:
+    from . import run
     from .sweeps import own_row
 
-    own = None if conversion is None else own_row(*conversion)
-    sweep = None if table is None else Sweep(table, count, seed, own)
-    return run(quick, plot, json, device, others, sweep, only, limit)
+    row = own_row(*conversion)
+    code = run.run(partial(run.row_setup, device, quick, row), quick, plot, json)
+    if device == "cpu":
+        run.show_plan(row)
+    return code
 
 
 def _print_own_table(table: str, quick: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from .device import adapt_to_device, device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
 from .files import check_files
 from .host import Device, set_passive_wait_policy
-from .peers import Peer, available
+from .peers import Peer, available, optional_peers
 from .protocol import Budget, measure
 from .report import Report
 from .results import Result, as_json, environment
 from .rows import Row, all_rows
-from .sweeps import channel_rows, floor_rows, hptt_rows, random_rows, run_rows
+from .sweeps import sweep_rows
 
 FULL = Budget(seconds=2.5, warm_up=0.05)
 QUICK = Budget(seconds=0.6, warm_up=0.02, min_rounds=3)
@@ -45,48 +45,53 @@ ORIGINS = {
 
 
 @dataclass(frozen=True)
-class _Setup:
+class Setup:
     """The device, rows, peers and budget of a run."""
 
     device: Device
     rows: Sequence[Row]
     peers: Sequence[Peer]
     budget: Budget
-    fresh_peers: bool
+    fresh_peers: bool = False
+    has_goals: bool = True  # the summary is about goals; otherwise about the fastest library
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The rows of a sweep: its name (see sweeps.py), and number and seed of random rows.
+def main_setup(device: str, quick: bool, others: bool) -> Setup:
+    """Return the main table of "cpu" or "cuda"; `others` adds optional peers of the CPU."""
+    if device != "cpu":
+        gpu = open_cuda()
+        budget = DEVICE_QUICK if quick else DEVICE_FULL
+        return Setup(gpu, device_rows(quick), device_peers(gpu), budget, not quick)
+    threads = layoutkit.get_num_threads()
+    peers = available(threads) + (optional_peers(threads) if others else [])
+    return Setup(Device(), all_rows(quick), peers, QUICK if quick else FULL, not quick)
 
-    own     the only row of the sweep "own"
-    """
 
-    name: str
-    count: int = 0
-    seed: int = 0
-    own: Row | None = None
+def sweep_setup(device: str, quick: bool, sweep: str, count: int, seed: int) -> Setup:
+    """Return the rows of a sweep; "random" has `count` rows from `seed`."""
+    rows = sweep_rows(sweep, quick, count, seed)
+    if device != "cpu":
+        gpu = open_cuda()
+        rows = [*map(adapt_to_device, rows)]
+        return Setup(gpu, rows, device_peers(gpu), DEVICE_QUICK, has_goals=False)
+    peers = [] if sweep == "floor" else available(layoutkit.get_num_threads())
+    return Setup(Device(), rows, peers, QUICK if quick else SWEEP, has_goals=False)
 
-    def rows(self, quick: bool) -> list[Row]:
-        """Return the rows; `quick` keeps some of them."""
-        if self.own is not None:
-            return [self.own]
-        if self.name == "random":
-            return list(random_rows(self.count, self.seed))
-        if self.name == "hptt57":
-            return list(hptt_rows())[:: 5 if quick else 1]
-        if self.name == "floor":
-            return list(floor_rows())
-        return list((channel_rows if self.name == "channels" else run_rows)(quick))
+
+def row_setup(device: str, quick: bool, row: Row) -> Setup:
+    """Return one row, of arrays of the given sizes on any device."""
+    if device != "cpu":
+        gpu = open_cuda()
+        return Setup(gpu, [row], device_peers(gpu), DEVICE_QUICK)
+    peers = available(layoutkit.get_num_threads())
+    return Setup(Device(), [row], peers, QUICK if quick else SWEEP)
 
 
 def run(
+    make_setup: Callable[[], Setup],
     quick: bool,
     plot: str | None,
     json: str | None,
-    device: str,
-    with_others: bool = False,
-    sweep: Sweep | None = None,
     only: str | None = None,
     seconds: float | None = None,
 ) -> int:
@@ -99,15 +104,12 @@ def run(
     end = float("inf") if seconds is None else time.monotonic() + seconds
     check_files(plot, json)
     openmp = set_passive_wait_policy()  # before a library with OpenMP threads is imported
-    if sweep is not None:
-        setup = _sweep_setup(sweep, quick, device)
-    else:
-        setup = _cpu_setup(quick, with_others) if device == "cpu" else _cuda_setup(quick)
+    setup = make_setup()
     if only is not None:
         setup = replace(setup, rows=select_rows(setup.rows, only))
     names = [peer.name for peer in setup.peers]
     about = environment(setup.peers, quick) | setup.device.about() | {"openmp": openmp}
-    report = Report(names, is_sweep=sweep is not None and sweep.own is None)
+    report = Report(names, is_sweep=not setup.has_goals)
     report.begin(about)
     results: list[Result] = []
     try:
@@ -118,14 +120,11 @@ def run(
         _write(results, about, names, plot, json)
     report.end(results)
     if len(results) < len(setup.rows):
-        print(f"not measured in {seconds:g} s:")
-        for row in setup.rows[len(results) :]:
-            print(f"    {row.name}")
-    if sweep is not None and sweep.own is not None and device == "cpu":
-        show_plan(sweep.own)
-    not_measured = [name for result in results for name in (*result.wrong, *result.failed)]
-    below = sweep is not None and any(result.reached is False for result in results)
-    return int(OURS in not_measured or FRESH in not_measured or below)
+        rest = "\n    ".join(row.name for row in setup.rows[len(results) :])
+        print(f"not measured in {seconds:g} s:\n    {rest}")
+    excluded = {name for result in results for name in (*result.wrong, *result.failed)}
+    is_below = any(r.reached is False for r in results if r.row.group == "floor")
+    return int(not excluded.isdisjoint((OURS, FRESH)) or is_below)
 
 
 def show_plan(row: Row) -> None:
@@ -136,32 +135,6 @@ def show_plan(row: Row) -> None:
     for kernel in loaded():
         if str(kernel.spec) in used:
             print(f"  compiled  {ORIGINS[kernel.origin]}: {kernel.spec}")
-
-
-def _sweep_setup(sweep: Sweep, quick: bool, device: str) -> _Setup:
-    if device != "cpu":
-        rows = sweep.rows(quick)
-        rows = rows if sweep.own is not None else [*map(adapt_to_device, rows)]
-        gpu = open_cuda()
-        return _Setup(gpu, rows, device_peers(gpu), DEVICE_QUICK, False)
-    peers = [] if sweep.name == "floor" else available(layoutkit.get_num_threads())
-    return _Setup(Device(), sweep.rows(quick), peers, QUICK if quick else SWEEP, False)
-
-
-def _cpu_setup(quick: bool, with_others: bool) -> _Setup:
-    threads = layoutkit.get_num_threads()
-    peers = available(threads)
-    if with_others:
-        from .peers import optional_peers
-
-        peers += optional_peers(threads)
-    return _Setup(Device(), all_rows(quick), peers, QUICK if quick else FULL, not quick)
-
-
-def _cuda_setup(quick: bool) -> _Setup:
-    device = open_cuda()
-    budget = DEVICE_QUICK if quick else DEVICE_FULL
-    return _Setup(device, device_rows(quick), device_peers(device), budget, not quick)
 
 
 def select_rows(rows: Sequence[Row], only: str) -> list[Row]:
@@ -179,7 +152,7 @@ def select_rows(rows: Sequence[Row], only: str) -> list[Row]:
     return selected
 
 
-def measured(setup: _Setup, end: float = float("inf")) -> Iterator[Result]:
+def measured(setup: Setup, end: float = float("inf")) -> Iterator[Result]:
     """Yield the checked results row by row, of the rows that begin before the time `end`.
 
     Release the buffers of a row before the next row.
@@ -193,7 +166,7 @@ def measured(setup: _Setup, end: float = float("inf")) -> Iterator[Result]:
         setup.device.clear()
 
 
-def _measure_row(row: Row, setup: _Setup) -> Result:
+def _measure_row(row: Row, setup: Setup) -> Result:
     fresh_peers = setup.fresh_peers or row.kind == "fused"
     case = prepare(row, setup.peers, fresh_peers, setup.device)
     # The cost of a call is host time, on any device.

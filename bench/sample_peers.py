@@ -142,38 +142,15 @@ def collate_by_pillow(case: SampleCase, batch: Array) -> Collate | None:
 
 def collate_by_dali(case: SampleCase, batch: Array) -> Collate | None:
     """Return DALI's crop_mirror_normalize of windows, or after its resize of whole images."""
-    from nvidia.dali import Pipeline, fn, types
+    from nvidia.dali import types
 
-    is_resized = "resize" in case.keywords
-    is_cropped = "offset" in case.turns[0]
     dtype = {"float32": types.FLOAT, "uint8": types.UINT8}.get(str(batch.dtype))
+    is_cropped = "offset" in case.turns[0]
     if dtype is None or case.to not in ("bchw", "bhwc") or "fill" in case.keywords:
         return None
-    if is_cropped == is_resized or case.samples[0].dtype != np.uint8:
+    if is_cropped == ("resize" in case.keywords) or case.samples[0].dtype != np.uint8:
         return None
-    pipe = Pipeline(
-        batch_size=len(case.samples),
-        num_threads=layoutkit.get_num_threads(),
-        device_id=None,
-        prefetch_queue_depth=1,
-        exec_async=False,
-        exec_pipelined=False,
-    )
-    options: dict[str, Any] = {"dtype": dtype, "output_layout": case.to[1:].upper()}
-    if case.is_normalized:
-        options["mean"], options["std"] = (np.divide(v, SCALE).tolist() for v in (MEAN, STD))
-    with pipe:
-        images = fn.external_source(name="images", no_copy=True, layout="HWC")
-        if is_resized:
-            kinds = {"bilinear": types.INTERP_TRIANGULAR, "bicubic": types.INTERP_CUBIC}
-            sizes = dict(zip(("resize_y", "resize_x"), case.size, strict=True))
-            kind = kinds[case.keywords["resize"]]
-            images = fn.resize(images, **sizes, interp_type=kind, antialias=True)
-        else:
-            options |= {"crop": case.size, "mirror": fn.external_source(name="flip")}
-            options |= {f"crop_pos_{name}": fn.external_source(name=name) for name in "xy"}
-        pipe.set_outputs(fn.crop_mirror_normalize(images, **options))
-    pipe.build()
+    pipe = _dali_pipeline(case, dtype)
 
     def collate(turn: Turn) -> Any:
         pipe.feed_input("images", list(case.samples))
@@ -189,6 +166,33 @@ def collate_by_dali(case: SampleCase, batch: Array) -> Collate | None:
         (result,) = collate(case.turns[0])
         np.testing.assert_allclose(result.as_array().astype("f8"), batch.astype("f8"), atol=1e-5)
     return collate
+
+
+def _dali_pipeline(case: SampleCase, dtype: Any) -> Any:
+    """Build the pipeline, with the inputs "images" and, for windows, "x", "y" and "flip"."""
+    from nvidia.dali import Pipeline, fn, types
+
+    synchronous = {"prefetch_queue_depth": 1, "exec_async": False, "exec_pipelined": False}
+    threads = layoutkit.get_num_threads()
+    sizes = {"batch_size": len(case.samples), "num_threads": threads, "device_id": None}
+    pipe: Any = Pipeline(**sizes, **synchronous)
+    options: dict[str, Any] = {"dtype": dtype, "output_layout": case.to[1:].upper()}
+    if case.is_normalized:
+        options["mean"], options["std"] = (np.divide(v, SCALE).tolist() for v in (MEAN, STD))
+    with pipe:
+        images = fn.external_source(name="images", no_copy=True, layout="HWC")
+        if "resize" in case.keywords:
+            kinds = {"bilinear": types.INTERP_TRIANGULAR, "bicubic": types.INTERP_CUBIC}
+            height, width = case.size
+            shape = {"resize_y": height, "resize_x": width}
+            kind = kinds[case.keywords["resize"]]
+            images = fn.resize(images, **shape, interp_type=kind, antialias=True)
+        else:
+            options |= {"crop": case.size, "mirror": fn.external_source(name="flip")}
+            options |= {f"crop_pos_{name}": fn.external_source(name=name) for name in "xy"}
+        pipe.set_outputs(fn.crop_mirror_normalize(images, **options))
+    pipe.build()
+    return pipe
 
 
 def collate_by_kornia(case: SampleCase, batch: Array) -> Collate | None:

@@ -17,7 +17,7 @@ is the fastest.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from math import exp, log
 from string import ascii_lowercase
@@ -62,6 +62,18 @@ HPTT57 = """
 543210 32x15x15x15x15x32; 543210 112x5x15x15x15x32; 543210 32x5x15x15x15x112"""
 
 
+def sweep_rows(name: str, quick: bool, count: int = 0, seed: int = 0) -> list[Row]:
+    """Return the rows of a sweep; `quick` keeps some of them."""
+    rows: dict[str, Callable[[], Iterable[Row]]] = {
+        "random": lambda: random_rows(count, seed),
+        "hptt57": lambda: list(hptt_rows())[:: 5 if quick else 1],
+        "channels": lambda: channel_rows(quick),
+        "runs": lambda: run_rows(quick),
+        "floor": floor_rows,
+    }
+    return list(rows[name]())
+
+
 def random_rows(count: int, seed: int) -> Iterator[Row]:
     """Yield `count` random moves and casts; none is a view."""
     choose = random.Random(seed)
@@ -72,8 +84,8 @@ def random_rows(count: int, seed: int) -> Iterator[Row]:
         target = "".join(choose.sample(source, rank))
         dtype = choose.choice(MOVES)
         dtypes = choose.choice(CASTS) if choose.random() < 1 / 3 else (dtype, dtype)
-        wanted = exp(choose.uniform(log(SMALLEST), log(LARGEST)))
-        items = wanted / sum(as_dtype(name).itemsize for name in dtypes)
+        nbytes = exp(choose.uniform(log(SMALLEST), log(LARGEST)))
+        items = nbytes / sum(as_dtype(name).itemsize for name in dtypes)
         sizes = _random_sizes(choose, rank, items)
         row = Row("random", "move", (source,), target, source, sizes, *dtypes)
         within = SMALLEST <= row.traffic <= LARGEST and max(sizes) <= LONGEST

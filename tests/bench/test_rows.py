@@ -5,7 +5,6 @@ from math import prod
 import pytest
 
 from layoutkit.bench.rows import Row, all_rows
-from layoutkit.bench.run import Sweep
 from layoutkit.bench.sweeps import (
     LARGEST,
     LONGEST,
@@ -15,6 +14,7 @@ from layoutkit.bench.sweeps import (
     hptt_rows,
     random_rows,
     run_rows,
+    sweep_rows,
 )
 
 ROWS = all_rows()
@@ -106,6 +106,6 @@ def test_rows_of_channels_and_runs():
 
 @pytest.mark.parametrize("name", ["hptt57", "channels", "runs"])
 def test_quick_sweeps_are_parts_of_the_others(name):
-    quick, full = Sweep(name).rows(quick=True), Sweep(name).rows(quick=False)
+    quick, full = sweep_rows(name, quick=True), sweep_rows(name, quick=False)
     assert set(quick) <= set(full)
     assert 0 < len(quick) < len(full) / 3
