@@ -33,6 +33,8 @@ from tests.helpers.xla_frames import (
 if ffi.version() is None:
     pytest.skip("this version of JAX has no foreign functions", allow_module_level=True)
 
+pytestmark = pytest.mark.budget(8)
+
 RNG = np.random.default_rng(0)
 FORMULA = {"scale": 1.5, "mean": (0.1, 0.2, 0.3), "std": (0.5, 2.0, 4.0)}
 PATTERNS = [

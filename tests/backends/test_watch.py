@@ -380,17 +380,19 @@ for script in sys.argv[1:]:
 """
 
 
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("endings", [ENDINGS[1::4], ENDINGS], ids=len)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a forked child")
-def test_exit_codes_are_those_of_the_program(tmp_path):
+def test_exit_codes_are_those_of_the_program(tmp_path, endings):
     names = [b"train.py", b"\xff\xfe.py", b"a\x1b[2J\nb.py"]
     scripts = []
-    for number, (ending, _, _) in enumerate(ENDINGS):
+    for number, (ending, _, _) in enumerate(endings):
         folder = tmp_path / str(number) / "program"
         folder.mkdir(parents=True)
         scripts.append(folder / os.fsdecode(names[number % len(names)]))
         scripts[-1].write_text(f"import os, shutil, tempfile{SCRIPT}{ending}\n")
     codes = python(EACH, [*map(str, scripts)]).split()
-    for script, code, (ending, expected, can_print) in zip(scripts, codes, ENDINGS, strict=True):
+    for script, code, (ending, expected, can_print) in zip(scripts, codes, endings, strict=True):
         folder = script.parent.parent
         assert int(code) == expected, ending
         copies = json.loads((folder / "report.json").read_text())["copies"]

@@ -575,6 +575,7 @@ def held():
     return buffers.stats()["held"]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     "call", [{"crop": {"h": [9, 8]}}, {"flip": "w"}, {"crop": {"h": 9}, "offset": {"h": 0}}]
 )
