@@ -35,9 +35,9 @@ from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
 from .options import CollateOptions, parse_collate_options
-from .planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from .planning.batch.arguments import CropArgs, normalize_indices
 from .planning.batch.layout import Collation, make_batch_layout
-from .planning.batch.placement import Placement, place_resized
+from .planning.batch.placement import Placement, place
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
 from .planning.plan import (
@@ -410,11 +410,9 @@ class Collator:
                 f"a placement needs the sample's, as in {', '.join(cures)}"
             )
         args = args.completed(own.fixed())
-        placed = place_resized(options, axes, np.array([sizes], np.int64), args)[1]
-        flips = parse_per_sample("flip", args.flip, axes.places(), 1)
-        flags = [bool(np.any(flips.get(axes.places()[name], False))) for name in ("h", "w")]
-        window = [options.convert.sizes[name] for name in ("h", "w")]
-        return placed.placement(names.index("h"), names.index("w"), window, flags)
+        shapes = np.array([sizes], np.int64)
+        placements = place(options, axes, axes.window(shapes), shapes, args)
+        return placements.placement(*[axes.places()[name] for name in ("h", "w")])
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -488,10 +486,11 @@ class Collator:
         own = self._options.crops.without(args)
         if not (self._is_random if own is self._options.crops else own.is_random):
             return arrays, args.completed(own.fixed())
-        arrays = [
-            x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
-            for i, x in enumerate(arrays)
-        ]
+        if {*map(type, arrays)} != {np.ndarray}:
+            arrays = [
+                x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
+                for i, x in enumerate(arrays)
+            ]
         shapes = [tuple(x.shape) for x in arrays]
         ndim = len(shapes[0]) - self._options.whole
         places = None if positions is None else as_positions(positions)

@@ -17,9 +17,9 @@ from ..errors import ArgumentError
 from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from ..planning.batch.arguments import CropArgs, normalize_indices
 from ..planning.batch.layout import fill_array_of
-from ..planning.batch.placement import check_windows_inside, place_resized, resolve_crops
+from ..planning.batch.placement import place
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import converted_options, moves_items, nearest_positions, summed_dtype
 from ..planning.resize import ResizeOptions
@@ -116,13 +116,10 @@ class _SymbolicWindows:
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
         options, axes = self.options, self.axes
         window = axes.window(shapes)
-        sizes = axes.select_channels(shapes)
-        placement = resolve_crops(options, axes, sizes, np.array(window), args, len(samples))
-        is_outside = (placement.starts < 0) | (placement.starts + np.array(window) > sizes)
+        placements = place(options, axes, window, shapes, args)
         self.fill = fill_array_of(options, axes, window, self.dtype)
-        if options.fill is None:
-            check_windows_inside(axes, placement.starts, sizes, window, is_outside)
-        places = zip(sizes.tolist(), placement.starts, placement.flips, strict=True)
+        lengths = placements.lengths.tolist()
+        places = zip(lengths, placements.begins, placements.flips, strict=True)
         return [
             self._window(self._select_channels(sample), *place, window)
             for sample, place in zip(samples, places, strict=True)
@@ -216,44 +213,34 @@ class _ResizedWindows(_SymbolicWindows):
     def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
         options, axes = self.options, self.axes
         window = axes.window(shapes)
-        shapes = axes.select_channels(shapes)
-        resized, placements = place_resized(options, axes, shapes, args)
-        flips = np.zeros(shapes.shape, bool)
-        for axis, flags in parse_per_sample("flip", args.flip, axes.places(), len(shapes)).items():
-            flips[:, axis] = flags
+        placements = place(options, axes, window, shapes, args)
         fill = fill_array_of(options, axes, window, self.dtype)
         batch = list(window)
         batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
         self.convert = converted_options(options, tuple(batch), self.dtype, supports_float16)
         result = []
-        nearest = nearest_positions(window, resized, placements, shapes) if self.is_nearest else {}
+        nearest = nearest_positions(placements) if self.is_nearest else {}
         for number, sample in enumerate(samples):
             x = self.namespace.to(self._select_channels(sample), self.computed)
-            sizes = shapes[number].tolist()  # sizes of x itself may be tensors
+            sizes = placements.lengths[number].tolist()  # sizes of x itself may be tensors
             covered = np.ones((1,) * axes.sample.ndim)
-            for column, axis in enumerate(resized):
+            for axis in placements.resized:
                 if self.is_nearest:
                     places, weights = nearest[axis][number, :, None], None
                 else:
-                    along = [int(field[number, column]) for field in placements]
-                    places, weights = self._taps(window[axis], *along)
+                    places, weights = axis_taps(
+                        self.resize, placements, number, axis, self.computed
+                    )
                 x, share = self._resampled(x, sizes, axis, places, weights)
                 sizes[axis] = window[axis]
                 covered = covered * self._along(axis, share)
             x = self._filled(x, 1 - covered, self._along(self.channel, fill))
-            result.append(self._flipped(x, flips[number]))
+            result.append(self._flipped(x, placements.flips[number]))
         return result
 
     def _along(self, axis: int | None, values: Array) -> Array:
         """Return values along an axis of samples; axis=None: a single value."""
         return values.reshape([-1 if i == axis else 1 for i in range(self.axes.sample.ndim)])
-
-    def _taps(
-        self, count: int, begin: int, size: int, scaled: int, first: int
-    ) -> tuple[Array, Array]:
-        """Return the indices in a sample of the taps of `count` positions, and the weights."""
-        taps, weights = axis_taps(self.resize, count, size, scaled, first, self.computed)
-        return np.where(taps >= 0, begin + taps, -1), weights
 
     def _resampled(
         self, x: Any, sizes: list[int], axis: int, places: Array, weights: Array | None

@@ -204,9 +204,7 @@ class CollateProgram:
         if not errors & t.MISMATCH:
             starts = args.of_windows(t.WINDOW_OFFSETS)
             sizes = args.of_windows(t.SAMPLE_SIZES)
-            window = self.layout.window
-            outside = (starts < 0) | (starts + np.array(window) > sizes)
-            check_windows_inside(self._axes, starts, sizes, window, outside)
+            check_windows_inside(self._axes, self.layout.window, starts, sizes)
         if located is sources:
             raise RuntimeError("the table kernel rejected valid samples")
         return located

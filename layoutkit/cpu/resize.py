@@ -26,16 +26,16 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
-from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_per_sample
+from ..planning.batch.arguments import CropArgs, PerSampleArgs
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
-from ..planning.batch.placement import place_resized
+from ..planning.batch.placement import Placements, place
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats, summed_dtype
 from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import WORK, AxisPlacement, tap_tables
+from ..taps import WORK, tap_tables
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .collate import CollateProgram
@@ -49,16 +49,15 @@ COLUMN_SHARE = 4  # source columns are transposed into 1 / COLUMN_SHARE of the L
 SHARES = 16  # minimum chunks of a thread, so that threads end together
 
 
-class PlacedSamples(NamedTuple):
-    """The samples of a batch along each axis: arrays with a row per sample, a column per axis.
+class _Samples(NamedTuple):
+    """The samples of a batch: arrays with a row per sample, a column per axis of one letter.
 
     order       the axes in the order of memory
     channels    the number of channels of every sample
     selects     whether the selected channels are still to be selected
     starts      addresses of samples
     lengths, strides    of the samples
-    begins, sizes, scaled, firsts    the placement (planning/batch/placement.py)
-    reversed    flags of axes that are flipped
+    placements  of the samples in their windows
     turns_fill  flags of samples whose channels, and therefore fill values, are flipped
     copies      the copied samples, if any
     """
@@ -69,28 +68,24 @@ class PlacedSamples(NamedTuple):
     starts: Array
     lengths: Array
     strides: Array
-    begins: Array
-    sizes: Array
-    scaled: Array
-    firsts: Array
-    reversed: Array
+    placements: Placements
     turns_fill: Array
     copies: tuple[Array, ...] = ()
 
 
-class TapTables(NamedTuple):
-    """The tap tables of a batch.
+class _AxisOrder(NamedTuple):
+    """The consequences of an order of the axes in memory.
 
-    addresses       the table of each sample (a row) and slot (a column)
-    row_taps, column_taps   the largest number of taps of a row and of a column
-    outer_taps      the largest number of taps of all outer axes together
+    roles       of the axes
+    packed      the axes of a column and within it, the innermost one first
+    inner       the axes within a column
+    is_sorted   whether the resized axes are in the order of the pattern
     """
 
-    memory: Array
-    addresses: Array
-    row_taps: int
-    column_taps: int
-    outer_taps: int
+    roles: AxisRoles
+    packed: list[int]
+    inner: list[int]
+    is_sorted: bool
 
 
 class _Run(NamedTuple):
@@ -185,6 +180,13 @@ class ResizeProgram:
             x for x in self._sizes if move.source.name(x) == along
         )
         self._is_empty = 0 in self.layout.shape
+        self._letters = "".join(self._sizes)
+        self._resized_columns = tuple(map(self._letters.index, self._resized))
+        parts = [(axis, i) for axis, group in enumerate(self._groups) for i in range(len(group))]
+        self._columns = [axis for axis, _ in parts]  # the axis that each letter is a part of
+        inside = [prod(self._sizes[x] for x in self._groups[axis][i + 1 :]) for axis, i in parts]
+        self._inside = np.array(inside, np.int64)  # positions of the axis in one of the letter
+        self._orders: dict[str, _AxisOrder] = {}
         self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
         self.last_run: Cache[_Run] = Cache()
         with fork.init_lock:
@@ -221,129 +223,116 @@ class ResizeProgram:
 
     # -- samples ---------------------------------------------------------------------------
 
-    def _placed(self, sources: SampleBatch, args: CropArgs) -> PlacedSamples:
-        places = sources.places
-        if places is None:
+    def _placed(self, sources: SampleBatch, args: CropArgs) -> _Samples:
+        """Return the checked samples with their placements."""
+        if sources.places is None:
             raise RuntimeError("samples without addresses")
+        starts, lengths, strides = sources.places
+        if len(lengths) != self._count:
+            shape = (self._count, len(self._groups))
+            lengths, strides = (np.broadcast_to(rows, shape) for rows in (lengths, strides))
         options = self._options
-        shape = (self._count, len(self._groups))
-        lengths = np.broadcast_to(places.sizes, shape)
-        self._axes.window(lengths)
-        axes, placement = place_resized(options, self._axes, lengths, args)
-        fields = self._whole_samples(lengths, np.broadcast_to(places.strides, shape))
-        letters = "".join(self._sizes)
-        columns = [letters.index(self._groups[axis]) for axis in axes]
-        fields["lengths"][:, columns] = lengths[:, axes]
-        for name, values in placement._asdict().items():
-            fields[name][:, columns] = values
-        flips = parse_per_sample("flip", args.flip, self._axes.places(), self._count)
-        for axis, flags in flips.items():
-            fields["reversed"][:, letters.index(self._groups[axis])] = flags
-        channels = self._sizes.get(self._channel, 1)
-        if options.channels is not None:
-            column = letters.index(self._channel)
-            fields["lengths"][:, column] = lengths[:, self._axes.places()[CHANNEL]]
-            channels = int(fields["lengths"][0, column])
-        order = self._order(fields["strides"][0], fields["lengths"][0])
-        selects = options.channels is not None
-        channel = [letters.index(x) for x in self._channel]
-        turns_fill = np.any(fields["reversed"][:, channel], axis=1)
-        samples = PlacedSamples(
-            order,
-            channels,
-            selects,
-            starts=places.starts,
-            **fields,  # type: ignore[arg-type]  # all but copies
-            turns_fill=turns_fill,
+        placements = self._placements(lengths, args)
+        placements = placements.along(
+            self._columns, tuple(self._sizes.values()), self._resized_columns
         )
+        strides = strides[:, self._columns] * self._inside
+        sizes = placements.lengths
+        channels = self._sizes.get(self._channel, 1)
+        selects = options.channels is not None
+        if selects:
+            column = self._letters.index(self._channel)
+            sizes = sizes.copy()
+            sizes[:, column] = lengths[:, self._columns[column]]
+            channels = int(sizes[0, column])
+        order = self._order(strides[0], sizes[0])
+        channel = [*map(self._letters.index, self._channel)]
+        turns_fill = np.logical_or.reduce(placements.flips[:, channel], 1)
+        samples = _Samples(order, channels, selects, starts, sizes, strides, placements, turns_fill)
         return self._copied(samples) if self._must_copy(samples) else samples
+
+    def _placements(self, lengths: Array, args: CropArgs) -> Placements:
+        """Return the placements of samples of these sizes along their axes."""
+        self._axes.check(lengths, self.layout.window)
+        return place(self._options, self._axes, self.layout.window, lengths, args)
 
     @property
     def _may_fill(self) -> bool:
         return self._options.fill is not None or self._resize.fit == "pad"
 
-    def _whole_samples(self, lengths: Array, strides: Array) -> dict[str, Array]:
-        """Return the fields of samples that are neither cropped nor resized nor flipped."""
-        folded = [
-            (axis, prod(self._sizes[x] for x in group[i + 1 :]))
-            for axis, group in enumerate(self._groups)
-            for i in range(len(group))
-        ]
-        steps = strides[:, [axis for axis, _ in folded]] * [inside for _, inside in folded]
-        sizes = np.empty_like(steps)
-        sizes[:] = list(self._sizes.values())
-        return {
-            "lengths": sizes.copy(),
-            "strides": steps,
-            "begins": np.zeros_like(steps),
-            "sizes": sizes.copy(),
-            "scaled": sizes.copy(),
-            "firsts": np.zeros_like(steps),
-            "reversed": np.zeros(steps.shape, bool),
-        }
-
     def _order(self, strides: Array, lengths: Array) -> str:
         """Return the axes in the order of memory; axes of size 1 keep their place."""
-        pairs = zip(self._sizes, strides.tolist(), lengths.tolist(), strict=True)
-        steps = {x: 0 if length == 1 else abs(stride) for x, stride, length in pairs}
-        moving = sorted((x for x in self._sizes if steps[x]), key=lambda x: -steps[x])
-        return "".join(moving.pop(0) if steps[x] else x for x in self._sizes)
+        steps = np.abs(strides) * (lengths != 1)
+        (moving,) = steps.nonzero()
+        letters = [*self._letters]
+        longest_first = moving[(-steps[moving]).argsort(kind="stable")]
+        for index, axis in zip(moving, longest_first, strict=True):
+            letters[index] = self._letters[axis]
+        return "".join(letters)
 
-    def _roles(self, samples: PlacedSamples) -> AxisRoles:
-        return assign_roles(samples.order, self._resized, self._sizes, self._single, t.VECTOR)
+    def _axis_order(self, order: str) -> _AxisOrder:
+        """Return the cached consequences of an order of the axes."""
+        known = self._orders.get(order)
+        if known is None:
+            roles = assign_roles(order, self._resized, self._sizes, self._single, t.VECTOR)
+            packed = [self._letters.index(x) for x in reversed(roles.columns + roles.inner)]
+            is_sorted = "".join(x for x in order if x in self._resized) == self._resized
+            known = _AxisOrder(roles, packed, packed[: len(roles.inner)], is_sorted)
+            self._orders[order] = known
+        return known
 
-    def _must_copy(self, samples: PlacedSamples) -> bool:
+    def _must_copy(self, samples: _Samples) -> bool:
         """Return True if the kernels cannot read the samples where they are."""
         if self._is_empty:
             return False
-        if "".join(x for x in samples.order if x in self._resized) != self._resized:
+        order = self._axis_order(samples.order)
+        if not order.is_sorted or np.logical_or.reduce(samples.placements.outside, None):
             return True
-        begins, lengths = samples.begins, samples.lengths
-        cropped = ["".join(self._sizes).index(x) for x in self._resized]
-        outside = (begins < 0) | (begins + samples.sizes > lengths)
-        if outside[:, cropped].any():
+        lengths = samples.lengths[:, order.packed]
+        steps = np.empty(lengths.shape, np.int64)
+        steps[:, 0] = self._source.itemsize
+        steps[:, 1:] = self._source.itemsize * lengths[:, :-1].cumprod(1)
+        must_copy = (samples.strides[:, order.packed] != steps) & (lengths != 1)
+        must_copy[:, : len(order.inner)] |= samples.placements.flips[:, order.inner]
+        if np.logical_or.reduce(must_copy, None):
             return True
-        roles = self._roles(samples)
-        step = np.full(self._count, self._source.itemsize)
-        for x in reversed(roles.columns + roles.inner):
-            axis = list(self._sizes).index(x)
-            if ((samples.strides[:, axis] != step) & (lengths[:, axis] != 1)).any():
-                return True
-            if x in roles.inner and samples.reversed[:, axis].any():
-                return True
-            step = step * lengths[:, axis]
         if not samples.selects:
             return False
-        axis = list(self._sizes).index(self._channel)
-        is_inner = self._channel in roles.inner
-        return bool(not is_inner or (lengths[:, axis] != samples.channels).any())
+        axis = self._letters.index(self._channel)
+        is_inner = axis in order.inner
+        return bool(not is_inner or (samples.lengths[:, axis] != samples.channels).any())
 
-    def _copied(self, samples: PlacedSamples) -> PlacedSamples:
+    def _copied(self, samples: _Samples) -> _Samples:
         """Return the samples with copied crops, of the selected channels only."""
         copies = tuple(self._copy(samples, number) for number in range(self._count))
-        resized = np.array([x in self._resized for x in self._sizes])
+        placements = samples.placements
+        is_resized = np.array([x in self._resized for x in self._letters])
+        lengths = np.array([copy.shape for copy in copies], np.int64)
         return samples._replace(
-            order="".join(self._sizes),
+            order=self._letters,
             channels=self._sizes.get(self._channel, 1),
             selects=False,
             starts=np.array([data_pointer(copy) for copy in copies], np.int64),
-            lengths=np.array([copy.shape for copy in copies], np.int64),
+            lengths=lengths,
             strides=np.array([copy.strides for copy in copies], np.int64),
-            begins=np.zeros_like(samples.begins),
-            reversed=samples.reversed & resized,
+            placements=replace(
+                placements,
+                lengths=lengths,
+                begins=np.zeros_like(placements.begins),
+                flips=placements.flips & is_resized,
+            ),
             copies=copies,
         )
 
-    def _copy(self, samples: PlacedSamples, number: int) -> Array:
+    def _copy(self, samples: _Samples, number: int) -> Array:
         """Return a copy of a crop, filled outside of the sample, flipped along other axes."""
         channels = self._options.channels
-        address, *rows = (samples.starts, samples.lengths, samples.strides, samples.begins)
-        lengths, strides, begins = (row[number].tolist() for row in rows)
-        x = array_at(int(address[number]), lengths, strides, self._source)
-        letters = list(self._sizes)
+        placements = samples.placements
+        rows = samples.lengths, samples.strides, placements.begins, placements.sizes
+        lengths, strides, begins, sizes = (row[number].tolist() for row in rows)
+        x = array_at(int(samples.starts[number]), lengths, strides, self._source)
         if channels is not None:
-            x = x.take(list(channels), letters.index(self._channel))
-        sizes = samples.sizes[number].tolist()
+            x = x.take(list(channels), self._letters.index(self._channel))
         copy = empty(tuple(sizes), self._source)
         inside, part = [], []
         for begin, size, length in zip(begins, sizes, x.shape, strict=True):
@@ -353,8 +342,8 @@ class ResizeProgram:
             part.append(slice(begin + first, begin + last))
         if any(s != slice(0, size) for s, size in zip(inside, sizes, strict=True)):
             copy[...] = self._pixel(samples.turns_fill[number])
-        flips = samples.reversed[number].tolist()
-        axes = [a for a, y in enumerate(letters) if flips[a] and y not in self._resized]
+        flips = placements.flips[number].tolist()
+        axes = [a for a, y in enumerate(self._letters) if flips[a] and y not in self._resized]
         copy_array(np.flip(x[tuple(part)], tuple(axes)), copy[tuple(inside)])
         return copy
 
@@ -362,11 +351,8 @@ class ResizeProgram:
         """Return the index in each sample of the positions of its window, by resized axis."""
         if sources.places is None:
             raise RuntimeError("samples without addresses")
-        shape = (self._count, len(self._groups))
-        lengths = np.broadcast_to(sources.places.sizes, shape)
-        self._axes.window(lengths)
-        resized, placements = place_resized(self._options, self._axes, lengths, crops)
-        return nearest_positions(self.layout.window, resized, placements, lengths)
+        lengths = np.broadcast_to(sources.places.sizes, (self._count, len(self._groups)))
+        return nearest_positions(self._placements(lengths, crops))
 
     def _fill(self) -> Array:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""
@@ -380,7 +366,7 @@ class ResizeProgram:
 
     # -- execution -------------------------------------------------------------------------
 
-    def _launch(self, samples: PlacedSamples, alignment: int) -> BlockLaunch:
+    def _launch(self, samples: _Samples, alignment: int) -> BlockLaunch:
         """Return the cached launch for samples of an axis order and outputs of an alignment."""
         channels = self._options.channels if samples.selects else None
         key = samples.order, samples.channels, channels, alignment
@@ -393,7 +379,7 @@ class ResizeProgram:
                 launch = prepare_blocks(
                     self.layout,
                     self._sizes,
-                    self._roles(samples),
+                    self._axis_order(samples.order).roles,
                     channels,
                     samples.channels,
                     fill.astype(summed_dtype(self._source)),
@@ -427,61 +413,48 @@ class ResizeProgram:
             cache_replace(self.last_run, None, run, run.nbytes)
         return run
 
-    def _make_run(
-        self, launch: BlockLaunch, samples: PlacedSamples, key: Any, threads: int
-    ) -> _Run:
-        letters = "".join(self._sizes)
-        tables = self._tap_tables(launch.slots, samples)
-        crops = samples.sizes[:, [letters.index(x) for x in launch.slots[-1]]].prod(1)
+    def _make_run(self, launch: BlockLaunch, samples: _Samples, key: Any, threads: int) -> _Run:
+        columns = [self._letters.index(x) if x else None for x in launch.slots]
+        memory, addresses, longest = self._tap_tables(columns, samples)
+        *outer_taps, row_taps, column_taps = longest
+        sizes = samples.placements.sizes
+        crop = 1 if columns[-1] is None else int(np.maximum.reduce(sizes[:, columns[-1]]))
         limit = l2_cache_bytes() // COLUMN_SHARE // launch.line
-        taps = tables.column_taps * launch.inner
-        elements = max(taps, min(int(crops.max()) * launch.inner, limit), t.VECTOR)
+        elements = max(column_taps * launch.inner, min(crop * launch.inner, limit), t.VECTOR)
         area_bytes = elements * launch.line + launch.area_bytes
-        area_bytes += t.TAP * tables.outer_taps + launch.line // t.VECTOR * tables.row_taps
-        nbytes = int(samples.sizes.prod(1).sum()) * self._source.itemsize
+        area_bytes += t.TAP * prod(outer_taps) + launch.line // t.VECTOR * row_taps
+        nbytes = int(np.add.reduce(np.multiply.reduce(sizes, 1))) * self._source.itemsize
         nbytes += prod(self.layout.shape) * self.layout.dtype.itemsize
         units = launch.units * self._count
         threads = min(threads, units)
-        grain = max(1, units // (SHARES * threads))
-        table = np.zeros((self._count, t.SAMPLE + 2 * len(launch.slots)), np.int64)
+        head = [0, -(-area_bytes // LINE) * LINE, threads, *[0] * threads, elements]
+        call = np.zeros(len(head) + self._count * (t.SAMPLE + 2 * len(columns)), np.int64)
+        call[: len(head)] = head
+        table = call[len(head) :].reshape(self._count, -1)
         table[:, 1] = samples.turns_fill * launch.turned_fill
-        table[:, t.SAMPLE :: 2] = tables.addresses
-        for slot, letter in enumerate(launch.slots):
-            if letter:
-                column = t.SAMPLE + 2 * slot + 1
-                table[:, column] = samples.strides[:, letters.index(letter)]
+        for slot, column in enumerate(columns):
+            table[:, t.SAMPLE + 2 * slot] = addresses[slot]
+            if column is not None:
+                table[:, t.SAMPLE + 2 * slot + 1] = samples.strides[:, column]
         # A column of size 1 may have any stride.
         table[:, -1] = launch.inner * self._source.itemsize
-        head = [0, -(-area_bytes // LINE) * LINE, threads, *[0] * threads, elements]
+        grain = max(1, units // (SHARES * threads))
         return _Run(
             key,
             Job(launch.kernel, launch.params, units, grain, nbytes * WORK, threads),
-            np.concatenate([np.array(head, np.int64), table.ravel()]),
+            call,
             table.shape,
-            (samples.begins * samples.strides).sum(1),
+            np.add.reduce(samples.placements.begins * samples.strides, 1),
             samples.starts if samples.copies else None,
-            (launch, tables.memory, *samples.copies),
+            (launch, memory, *samples.copies),
         )
 
-    def _tap_tables(self, slots: tuple[str, ...], samples: PlacedSamples) -> TapTables:
-        """Return the tap tables of a batch; an absent axis has one position."""
-        letters = list(self._sizes)
-        absent = AxisPlacement(1, *np.ones((2, 1), np.int64))
-        placements = [
-            self._placement_along(letters.index(x), samples) if x else absent for x in slots
-        ]
-        summed = summed_dtype(self._source)
-        threads = self._options.convert.threads
-        memory, addresses, longest = tap_tables(self._resize, placements, summed, threads)
-        table = np.empty((self._count, len(slots)), np.int64)
-        for slot, rows in enumerate(addresses):
-            table[:, slot] = rows
-        return TapTables(memory, table, longest[-2], longest[-1], prod(longest[:-2]))
-
-    def _placement_along(self, axis: int, samples: PlacedSamples) -> AxisPlacement:
-        fields = (samples.sizes, samples.scaled, samples.firsts, samples.reversed)
-        size = [*self._sizes.values()][axis]
-        return AxisPlacement(size, *(field[:, axis] for field in fields))
+    def _tap_tables(
+        self, columns: list[int | None], samples: _Samples
+    ) -> tuple[Array, list[Array], list[int]]:
+        """Return the tap tables of a batch, their addresses and numbers of taps."""
+        summed, threads = summed_dtype(self._source), self._options.convert.threads
+        return tap_tables(self._resize, samples.placements, columns, summed, threads)
 
 
 _programs: WeakSet[ResizeProgram] = WeakSet()

@@ -244,18 +244,20 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
     if sources.places is not None:
         return sources
     dtype = sources.dtype
-    arrays = [
-        x.astype(dtype)
-        if x.dtype.isnative != dtype.isnative and x.dtype.newbyteorder() == dtype
-        else x
-        for x in sources.arrays
-    ]
     rank = len(sources.shape)
-    check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
-    shapes_and_strides = ([array.shape for array in arrays], [array.strides for array in arrays])
-    rows = (np.array(lists, np.int64).reshape(len(arrays), rank) for lists in shapes_and_strides)
-    places = SampleAddresses(np.array(addresses(arrays), np.int64), *rows)
-    return sources._replace(arrays=arrays, places=places)
+    arrays = sources.arrays
+    if {(x.ndim, x.dtype) for x in arrays} != {(rank, dtype)}:
+        arrays = [
+            x.astype(dtype)
+            if x.dtype.isnative != dtype.isnative and x.dtype.newbyteorder() == dtype
+            else x
+            for x in arrays
+        ]
+        check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
+    rows = np.array([(array.shape, array.strides) for array in arrays], np.int64)
+    shapes, strides = rows.reshape(len(arrays), 2, rank).swapaxes(0, 1).copy()
+    places = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
+    return SampleBatch(dtype, sources.shape, len(arrays), arrays, places)
 
 
 def samples_of_array(array: Array, axis: int, rows: Array) -> SampleBatch:

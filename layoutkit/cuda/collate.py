@@ -24,13 +24,11 @@ from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from ..planning.batch.arguments import CropArgs, normalize_indices
 from ..planning.batch.layout import check_same_rank_and_dtype, fill_array_of
 from ..planning.batch.placement import (
     Placements,
-    check_windows_inside,
-    place_resized,
-    resolve_crops,
+    place,
 )
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import converted_options, moves_items, nearest_positions, summed_dtype
@@ -40,7 +38,7 @@ from ..planning.loops import byte_strides
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import AxisPlacement, tap_tables
+from ..taps import tap_tables
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime
@@ -119,10 +117,10 @@ class DeviceCollateProgram:
         dtype = window_dtype(options.resize, first.dtype)
         shape = (*window[:sample_axis], count, *window[sample_axis:])
         fill = fill_array_of(options, axes, window, first.dtype)
-        placed = None
+        reads = None
         if options.resize is None or 0 not in shape:
             shapes = samples.shapes[:count]
-            placed = place_windows(options, axes, window, shapes, crops, count)
+            reads = _reads_of(options, axes, place(options, axes, window, shapes, crops))
         post = converted_options(options, shape, first.dtype, supports_float16)
         plan = self._plan(replace(post, device=None, copy=True), shape, dtype, first, out)
         is_aligned = out is None or out.is_aligned  # as kernels write
@@ -134,13 +132,13 @@ class DeviceCollateProgram:
             adapter.check(dtype)
             result = adapter.empty(shape, dtype, first.ordinal)
         remaining = None if is_converted else post
-        if placed is None or not result.size:
+        if reads is None or not result.size:
             return PreparedBatch(result, remaining)
         written = _written_by(plan, result, options.letter, is_converted)
         resize = options.resize
         is_float = resize is not None and not moves_items(resize, first.dtype, supports_float16)
         return PreparedBatch(
-            result, remaining, _prepare_launch(axes, samples, placed, fill, written, is_float)
+            result, remaining, _prepare_launch(axes, samples, reads, fill, written, is_float)
         )
 
     @staticmethod
@@ -253,82 +251,49 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 # ---- the placement of windows ------------------------------------------------------------
 
 
-class PlacedWindows(NamedTuple):
-    """The positions of samples that windows read: a row per sample, a column per axis.
+class _Reads(NamedTuple):
+    """The items of samples that windows read: a row per sample, a column per axis.
 
     Position p of a window reads index begins + p * steps of the sample. Resized axes: p is a
-    position of the crop, which taps (`placements`) refer to.
+    position of the crop, which taps refer to.
 
-    window      the sizes of windows
-    lengths     the sizes of the samples
     resized     the axes that are resized by weighted sums
     maps        for some axes, the index of each position of the window; -1: it is filled
     channels    the axis of channels that are selected in the same order from all samples, and the
                 order
     """
 
-    window: tuple[int, ...]
+    placements: Placements
+    resize: ResizeOptions | None
     begins: Array
     steps: Array
-    lengths: Array
-    flips: Array
-    resized: list[int]
-    placements: Placements | None
-    resize: ResizeOptions | None
+    resized: tuple[int, ...]
     maps: dict[int, Array]
-    channels: tuple[int, tuple[int, ...]] | None = None
+    channels: tuple[int, tuple[int, ...]] | None
 
     @property
     def is_inside(self) -> bool:
         """True if all positions are inside of samples."""
-        counts = np.tile(np.array(self.window), (len(self.lengths), 1))
-        if self.placements is not None and self.resized:
-            counts[:, self.resized] = self.placements.sizes
-        last = self.begins + (counts - 1) * self.steps
-        low, high = np.minimum(self.begins, last), np.maximum(self.begins, last)
-        is_inside = (low >= 0) & (high < self.lengths)
-        is_inside[:, [*self.maps]] = True
-        mapped = (
-            ((index >= 0) & (index < self.lengths[:, axis, None])).all()
-            for axis, index in self.maps.items()
-        )
-        return bool(is_inside.all()) and all(mapped)
+        outside = self.placements.outside
+        for axis, index in self.maps.items():
+            outside[:, axis] = (index < 0).any()
+        return not outside.any()
 
 
-def place_windows(
-    options: CollateOptions,
-    axes: SampleAxes,
-    window: tuple[int, ...],
-    shapes: Array,
-    crops: CropArgs,
-    count: int,
-) -> PlacedWindows:
-    """Return the placement of the windows of `count` samples; raise if one does not fit."""
-    lengths = axes.select_channels(shapes)
-    resized: list[int] = []
-    placements = None
+def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) -> _Reads:
+    """Return the items of samples that windows at these placements read."""
+    window, flips = np.array(placements.window), placements.flips
+    resized = placements.resized
     maps: dict[int, Array] = {}
-    if options.resize is None:
-        begins, flips = resolve_crops(options, axes, lengths, np.array(window), crops, count)
-        outside = (begins < 0) | (begins + np.array(window) > lengths)
-        if options.fill is None:
-            check_windows_inside(axes, begins, lengths, window, outside)
-    else:
-        resized, placements = place_resized(options, axes, lengths, crops)
-        begins = np.zeros_like(shapes)
-        begins[:, resized] = placements.begins
-        flips = np.zeros(shapes.shape, bool)
-        for axis, flags in parse_per_sample("flip", crops.flip, axes.places(), count).items():
-            flips[:, axis] = flags
-        if options.resize.filter == "nearest":
-            maps = nearest_positions(window, resized, placements, lengths)
-            for axis, index in maps.items():
-                maps[axis] = np.where(flips[:, axis, None], index[:, ::-1], index)
-            resized = []
+    if options.resize is not None and options.resize.filter == "nearest":
+        maps = nearest_positions(placements)
+        for axis, index in maps.items():
+            maps[axis] = np.where(flips[:, axis, None], index[:, ::-1], index)
+        resized = ()
     is_turned = flips.copy()
     is_turned[:, resized] = False
     steps = np.where(is_turned, -1, 1)
-    begins = begins + is_turned * (np.array(window) - 1)
+    begins = placements.begins + is_turned * (window - 1)
     channels = None
     if options.channels is not None:
         channel = axes.places()[CHANNEL]
@@ -341,9 +306,7 @@ def place_windows(
         else:
             order = np.array(options.channels, np.int64)
             maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
-    return PlacedWindows(
-        window, begins, steps, shapes, flips, resized, placements, options.resize, maps, channels
-    )
+    return _Reads(placements, options.resize, begins, steps, resized, maps, channels)
 
 
 # ---- the launch --------------------------------------------------------------------------
@@ -428,7 +391,7 @@ def _axis_extents(
 def _prepare_launch(
     axes: SampleAxes,
     samples: _Samples,
-    placed: PlacedWindows,
+    reads: _Reads,
     fill: Array,
     written: _Written,
     is_float: bool,
@@ -448,20 +411,20 @@ def _prepare_launch(
         epilogue = epilogue or Epilogue(name, name)
     item = f"m{source.itemsize}" if epilogue is None else epilogue.source
     table = _Table()
-    fills = _fill_of_samples(axes, placed, fill)
+    fills = _fill_of_samples(axes, reads.placements, fill)
     fill_offset = table.add(fills.tobytes())
     extents = _axis_extents(
-        axes, placed.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
+        axes, reads.placements.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
     base = int(samples.addresses.min())
-    starts, sides, heads = _sides(samples, placed, extents, table)
+    starts, sides, heads = _sides(samples, reads, extents, table)
     window = [
         WindowAxis(
             extent.size,
             written.steps.get(extent.name, 0),
             int(extent.name == written.coef),
             int(len(fill) > 1 and axes.sample.name(extent.name) == CHANNEL),
-            extent.axis in placed.resized,
+            extent.axis in reads.resized,
         )
         for extent in extents
     ]
@@ -478,8 +441,8 @@ def _prepare_launch(
             table.next_offset,
             fill_offset,
             samples.alignment(),
-            placed.is_inside,
-            _pixel_order(samples, placed, extents),
+            reads.is_inside,
+            _pixel_order(samples, reads, extents),
         ),
         kernel_dtype_name(source) if is_float else item,
         epilogue,
@@ -490,35 +453,36 @@ def _prepare_launch(
     return launch, table.array(), base
 
 
-def _fill_of_samples(axes: SampleAxes, placed: PlacedWindows, fill: Array) -> Array:
+def _fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
     """Return the fill values in the order of windows: common ones, or each sample's in turn."""
     channel = axes.places().get(CHANNEL)
-    if len(fill) == 1 or channel is None or not placed.flips[:, channel].any():
+    if len(fill) == 1 or channel is None or not placements.flips[:, channel].any():
         return fill
-    return np.where(placed.flips[:, channel, None], fill[::-1], fill).ravel()
+    return np.where(placements.flips[:, channel, None], fill[::-1], fill).ravel()
 
 
 def _sides(
-    samples: _Samples, placed: PlacedWindows, extents: list[_AxisExtent], table: _Table
+    samples: _Samples, reads: _Reads, extents: list[_AxisExtent], table: _Table
 ) -> tuple[Array, Array, dict[int, Array]]:
     """Return the starts, sides and heads of samples (see SampleTable).
 
     What they refer to is added to the table.
     """
     count = len(samples.addresses)
-    begins, steps, lengths = (np.array(field) for field in placed[1:4])
-    begins[:, [*placed.maps]], steps[:, [*placed.maps]] = 0, 1
+    window = reads.placements.window
+    begins, steps, lengths = reads.begins.copy(), reads.steps.copy(), samples.shapes
+    begins[:, [*reads.maps]], steps[:, [*reads.maps]] = 0, 1
     low = np.where(steps < 0, begins - lengths + 1, -begins)
     high = np.where(steps < 0, begins + 1, lengths - begins)
     is_spaced = np.abs(steps) != 1  # selected channels, which all exist
-    low, high = np.where(is_spaced, 0, low), np.where(is_spaced, np.array(placed.window), high)
+    low, high = np.where(is_spaced, 0, low), np.where(is_spaced, np.array(window), high)
     tables = np.zeros((3, *begins.shape), np.int64)  # of positions and taps, and bytes of taps
     heads: dict[int, Array] = {}
-    for axis, index in placed.maps.items():
+    for axis, index in reads.maps.items():
         rows = np.ascontiguousarray(np.broadcast_to(index, (count, index.shape[1])))
         offset = table.add(rows.tobytes())
         tables[0, :, axis] = offset + rows.strides[0] * np.arange(count)
-    for axis, rows in _tap_tables(placed, summed_dtype(samples.dtype)):
+    for axis, rows in _tap_tables(reads, summed_dtype(samples.dtype)):
         step = rows.strides[0] if len(rows) > 1 else 0
         tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(count)
         tables[2, :, axis] = rows.strides[1]
@@ -527,20 +491,18 @@ def _sides(
     fields = samples.strides * steps, low, high, *tables
     sides = np.stack(fields, -1)[:, [extent.axis for extent in extents]]
     for number, extent in enumerate(extents):
-        if extent.size != placed.window[extent.axis] or extent.inner > 1:
+        if extent.size != window[extent.axis] or extent.inner > 1:
             sides[:, number, 0] *= extent.inner
             sides[:, number, 2] = extent.size
     starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()
     return np.stack(starts, 1), sides, heads
 
 
-def _pixel_order(
-    samples: _Samples, placed: PlacedWindows, extents: list[_AxisExtent]
-) -> PixelOrder | None:
+def _pixel_order(samples: _Samples, reads: _Reads, extents: list[_AxisExtent]) -> PixelOrder | None:
     """Return selected channels of few in a pixel, which is as large in all samples."""
-    if placed.channels is None:
+    if reads.channels is None:
         return None
-    axis, order = placed.channels
+    axis, order = reads.channels
     items = {*samples.shapes[:, axis].tolist()}
     numbers = [n for n, extent in enumerate(extents) if extent.axis == axis]
     if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= _MOST_ITEMS:
@@ -551,31 +513,25 @@ def _pixel_order(
     if count > min(_MOST_ITEMS, 2 * len(order)) or order == tuple(range(count)):
         return None
     strides = samples.strides[:, axis]
-    shifts = 0 * strides if axis in placed.maps else placed.begins[:, axis] * strides
+    shifts = 0 * strides if axis in reads.maps else reads.begins[:, axis] * strides
     return PixelOrder(number, order, count, shifts, strides)
 
 
-def _tap_tables(placed: PlacedWindows, summed: DType) -> Iterator[tuple[int, Array]]:
+def _tap_tables(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
     """Yield the resized axes and the tap table of each sample, or one for all.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
     TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
     together.
     """
-    for column, axis in enumerate(placed.resized):
-        if placed.placements is None or placed.resize is None:
+    for axis in reads.resized:
+        if reads.resize is None:
             raise RuntimeError("samples are not resized")
-        along = AxisPlacement(
-            placed.window[axis],
-            placed.placements.sizes[:, column],
-            placed.placements.scaled[:, column],
-            placed.placements.firsts[:, column],
-            placed.flips[:, axis],
-        )
-        memory, (addresses,), _ = tap_tables(placed.resize, [along], summed)
+        count = reads.placements.window[axis]
+        memory, (addresses,), _ = tap_tables(reads.resize, reads.placements, [axis], summed)
         tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
-        heads, weights = np.split(tables, [8 * POSITION * along.length], 1)
-        weights = weights.view(summed).reshape(len(tables), along.length, -1)
+        heads, weights = np.split(tables, [8 * POSITION * count], 1)
+        weights = weights.view(summed).reshape(len(tables), count, -1)
         before = TAP_HEAD_BYTES // summed.itemsize
         taps = weights.shape[2]
         rows = np.zeros((*weights.shape[:2], before + -(-taps // 4) * 4), summed)

@@ -111,7 +111,8 @@ def fit(
         batch = collate([pixels], pattern, out=into, h=height, w=width, resize=resize, **options)
         resized: Array = batch[0]
         return resized if out is None else out
-    begins, sizes, scaled, firsts = (field[0].tolist() for field in placed)
+    fields = placed.begins, placed.sizes, placed.scaled, placed.firsts
+    begins, sizes, scaled, firsts = (field[0].tolist() for field in fields)
     resampled = _resample(pixels[_slices(begins, sizes)], scaled[0], scaled[1], library)
     result = buffers.empty(shape, pixels.dtype) if out is None else out
     result[...] = fill_values

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -99,6 +100,7 @@ class Job:
             pool.run(self, src, dst)
 
 
+@cache
 def _gil_holding(code: int) -> Any:
     """Return the kernel at an address as a function that keeps the GIL."""
     from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL

@@ -52,7 +52,12 @@ def test_a_new_shape_is_resolved_once():
 
 @pytest.mark.parametrize(
     ("options", "most"),
-    [({}, 28), ({"offset": "random", "flip": "random"}, 65), ({"resize": "bilinear"}, 43)],
+    [
+        ({}, 28),
+        ({"offset": "random", "flip": "random"}, 57),
+        ({"resize": "bilinear"}, 35),
+        ({"resize": "bilinear", "crop": "random", "flip": "random"}, 100),
+    ],
 )
 def test_a_warm_batch(options, most):
     samples = [np.zeros((8 + i, 9, 3), np.uint8) for i in range(4)]

@@ -13,7 +13,7 @@ import layoutkit
 from layoutkit import Collator, ImageView, collate, convert
 from layoutkit.options import parse_collate_options
 from layoutkit.planning.batch.arguments import CropArgs
-from layoutkit.planning.batch.placement import resolve_crops
+from layoutkit.planning.batch.placement import place
 from layoutkit.threads.pool import Job
 from tests.helpers.arrays_of import BF16, assert_same
 from tests.helpers.guarded import guarded, why_not
@@ -781,7 +781,7 @@ def test_windows_at_every_place(axis, size, fill):
 
 @pytest.mark.parametrize("rows", [None, [2, 0, 2]])
 def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
-    """Compare `resolve_crops`, which GPUs and traced functions use, with the compiled table."""
+    """Compare `place`, which GPUs and traced functions use, with the compiled table."""
     batch = photo((3, 9, 8, 3))
     samples = batch if rows is None else batch[rows]
     options = parse_collate_options("bhwc->bhwc", fill=None, channels=None, h=4, w=5)
@@ -791,11 +791,10 @@ def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
         offset = {"h": said.integers(0, 6, 3)} if number % 3 else {}
         offset |= {"w": int(said.integers(0, 4))} if number % 2 else {}
         flip = {"w": said.random(3) < 0.5, "h": bool(number % 5)} if number % 4 else None
-        placed = resolve_crops(
-            options, axes, np.array([[9, 8, 3]]), np.array([4, 5, 3]), CropArgs(offset, flip), 3
-        )
+        shapes = np.tile([9, 8, 3], (3, 1))
+        placed = place(options, axes, (4, 5, 3), shapes, CropArgs(offset, flip))
         windows = []
-        for x, (top, left, _), turned in zip(samples, placed.starts, placed.flips, strict=True):
+        for x, (top, left, _), turned in zip(samples, placed.begins, placed.flips, strict=True):
             window = x[top : top + 4, left : left + 5]
             windows.append(np.flip(window, np.flatnonzero(turned)))
         call = {"offset": offset or None, "flip": flip}

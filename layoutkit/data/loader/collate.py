@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -16,8 +16,11 @@ from ...errors import DtypeError, ShapeError
 from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
+from ...options import CollateOptions
+from ...planning.batch.arguments import CropArgs
+from ...planning.batch.placement import place
 from ...planning.batch.random import SourcePositions
-from ...planning.centering import centered_start
+from ...planning.batch.samples import SampleAxes
 from ...spec import DType, as_dtype
 from ..sources.base import normalize_index
 
@@ -102,8 +105,7 @@ class CollateStep(BatchStep, UncachedState):
         if common is not None and spec != common:
             raise _mismatch_error(spec, common, axes.sample.to_text(""))
         if options.fill is None and options.resize is None:
-            for name, axis in axes.places().items():
-                self._check_inside(name, sizes[axis], window[axis])
+            self._check_inside(options, axes, window, shapes)
         if common is None:
             self.collator.check_sample(x.shape, x.dtype)
         return spec
@@ -124,15 +126,21 @@ class CollateStep(BatchStep, UncachedState):
         pattern = f"b{blank}{left.strip()}{ARROW}{right}"
         return Collator.from_dict({**self.collator.to_dict(), "pattern": pattern})
 
-    def _check_inside(self, name: str, size: int, window: int) -> None:
-        begin = dict(self.collator.windows.crops.offset).get(name)
-        if not isinstance(begin, int):
-            begin = centered_start(size - window, self.collator.windows.center)
-        if begin < 0 or begin + window > size:
+    def _check_inside(
+        self, options: CollateOptions, axes: SampleAxes, window: tuple[int, ...], shapes: Array
+    ) -> None:
+        """Raise ShapeError if a window that is not random reaches outside of its sample."""
+        offsets = self.collator.windows.crops.offset
+        fixed = {name: begin for name, begin in offsets if isinstance(begin, int)}
+        filled = replace(options, fill=(0,))
+        placements = place(filled, axes, window, shapes, CropArgs(fixed))
+        for row, axis in zip(*placements.outside.nonzero(), strict=True):
+            begin, size = placements.begins[row, axis], placements.lengths[row, axis]
+            name = axes.sample.named[axis][0]
             raise ShapeError(
-                f"the result has size {size} along {name}, but its window of {window} goes from "
-                f"{begin} to {begin + window}; enlarge it in the processor, or give the Collator a "
-                "fill value for the outside: fill=0"
+                f"the result has size {size} along {name}, but its window of {window[axis]} goes "
+                f"from {begin} to {begin + window[axis]}; enlarge it in the processor, or give the "
+                "Collator a fill value for the outside: fill=0"
             )
 
 

@@ -15,12 +15,10 @@ from ...normalize import CHANNEL
 from ..keywords import sizes_dict, sizes_text
 
 FAR = 1 << 60  # elements; sums of two still fit 64 bits
-
-
 RANDOM = "random"  # marks a value that is drawn for each sample
 
 
-class DrawnByAxis(dict[str, Array]):
+class DrawnByAxis(dict[str, Any]):
     """Drawn values by axis, int64, one per sample or one for all, which are not checked again."""
 
 
@@ -111,7 +109,7 @@ def parse_per_sample(
     if value is None:
         return {}
     if type(value) is DrawnByAxis:
-        return {places[name]: values for name, values in value.items()}
+        return dict(zip(map(places.__getitem__, value), value.values(), strict=True))
     if isinstance(value, str) and value == RANDOM:
         raise ArgumentError(
             f'{arg_name}="random" is an option of a Collator: Collator(..., {arg_name}="random")'

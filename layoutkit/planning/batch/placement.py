@@ -1,14 +1,15 @@
 """The placement of samples in windows: where each window is read from, for every executor.
 
-A sample is placed along every resized axis by four integers: the first position and the size of its
-crop, the size to which the crop is scaled, and the scaled position at which the window begins.
-Positions of the window outside of the scaled crop are filled. All ways to fit a sample into a
-window are reduced to these integers.
+A sample is placed along an axis by four integers and a flag: the first position and the size of its
+crop, the size to which the crop is scaled, the scaled position at which the window begins, and
+whether the window is flipped. All ways to crop a sample, or to fit it into a window, are reduced to
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...errors import ArgumentError, ShapeError
 from ...memory import Array
 from ..centering import centered_start
 from ..resize import MAX_SIDE, ResizeOptions
-from .arguments import FAR, CropArgs, parse_offset_and_flip, parse_per_sample
+from .arguments import FAR, CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
 from .samples import SampleAxes
 
 if TYPE_CHECKING:
@@ -84,68 +85,125 @@ class Placement(NamedTuple):
         return array.astype(dtype), scale, offset
 
 
-class Placements(NamedTuple):
-    """The placement of samples: a row for each sample, a column for each resized axis.
+@dataclass(frozen=True, slots=True, eq=False)
+class Placements:
+    """Where windows are read from: a row for each sample, a column for each axis.
 
-    begins, sizes   the first position and the size of the crop in the sample
-    scaled          the size that the crop is scaled to
-    firsts          the position in the scaled crop of the first position of the window
+    Along an axis, the crop of a sample has `sizes` positions from `begins` on and is scaled to
+    `scaled` positions; the window has those from `firsts` on, and is then flipped. Positions
+    outside of the sample or of the scaled crop are filled. A window that is only cropped is a crop
+    of its own size, scaled to this size.
     """
 
-    begins: Array
-    sizes: Array
-    scaled: Array
-    firsts: Array
+    window: tuple[int, ...]  # its size along each axis
+    resized: tuple[int, ...]  # the axes along which crops are scaled
+    lengths: Array  # (samples, axes) int64: the sizes of the samples
+    begins: Array  # (samples, axes) int64; a crop may begin outside of its sample
+    sizes: Array  # (samples, axes) int64
+    scaled: Array  # (samples, axes) int64
+    firsts: Array  # (samples, axes) int64; negative if a window begins before the scaled crop
+    flips: Array  # (samples, axes) bool
 
-    def placement(
-        self, vertical: int, horizontal: int, window: Any = (0, 0), flips: Any = (False, False)
-    ) -> Placement:
-        """Return the placement of the first sample, whose axes have these indices.
+    @property
+    def outside(self) -> Array:
+        """Flags of the crops that reach outside of their samples."""
+        flags: Array = (self.begins < 0) | (self.begins + self.sizes > self.lengths)
+        return flags
 
-        window, flips    the size of the window along both axes, and whether it is flipped
+    def along(
+        self, columns: Sequence[int], window: tuple[int, ...], resized: tuple[int, ...]
+    ) -> Placements:
+        """Return the placements along other axes: `columns` has the axis each of them is a part of.
+
+        The parts of a folded axis, which have other sizes than the axis, are neither cropped nor
+        flipped. `window` has the sizes of the parts, `resized` the parts that are resized.
         """
-        begins, sizes, scaled, firsts = (field[0, [vertical, horizontal]] for field in self)
+        if window == self.window and len(columns) == len(window):  # nothing is folded
+            return self
+        parts = [
+            field[:, columns]
+            for field in (self.begins, self.sizes, self.scaled, self.firsts, self.flips)
+        ]
+        lengths = self.lengths[:, columns]
+        for part, column in enumerate(columns):
+            if window[part] != self.window[column]:
+                for field in (lengths, parts[1], parts[2]):
+                    field[:, part] = window[part]
+        return Placements(window, resized, lengths, *parts)
+
+    def rows(self, numbers: Any) -> Placements:
+        """Return the placements of some samples, in this order."""
+        fields = self.begins, self.sizes, self.scaled, self.firsts, self.flips
+        parts = [field[numbers] for field in fields]
+        return Placements(self.window, self.resized, self.lengths[numbers], *parts)
+
+    def placement(self, vertical: int, horizontal: int) -> Placement:
+        """Return the placement of the first sample along these axes."""
+        axes = [vertical, horizontal]
+        begins, sizes, scaled, firsts, flips = (
+            field[0, axes]
+            for field in (self.begins, self.sizes, self.scaled, self.firsts, self.flips)
+        )
         scale = scaled / sizes
         offset = -begins * scale - firsts
-        offset = np.where(flips, window - offset, offset)
+        offset = np.where(flips, np.array(self.window)[axes] - offset, offset)
         scale = np.where(flips, -scale, scale)
         top, left = (offset + 0.0).tolist()  # no -0.0
         return Placement((float(scale[0]), float(scale[1])), top, left)
 
 
-class CropPlacement(NamedTuple):
-    """The start of each window in its sample, and its reversed axes: one row per sample."""
-
-    starts: Array
-    flips: Array
-
-
-def resolve_crops(
+def place(
     options: CollateOptions,
     axes: SampleAxes,
+    window: tuple[int, ...],
     shapes: Array,
-    window: Array,
     args: CropArgs,
-    count: int,
-) -> CropPlacement:
-    """Return the start and flips of every window; axes without an offset are center-cropped."""
-    offsets, flips = parse_offset_and_flip(axes.places(), axes.channels is not None, args, count)
-    centered = centered_start(shapes - window, options.center)
-    begins = np.array(np.broadcast_to(centered, (count, len(window))))
-    flags = np.zeros((count, len(window)), bool)
+) -> Placements:
+    """Return the placements of samples of `shapes` (samples, axes), along each of their axes.
+
+    Raises ArgumentError or ShapeError if an argument is malformed, or if a window does not fit.
+    """
+    lengths = shapes if axes.channels is None else axes.select_channels(shapes)
+    if options.resize is None:
+        return _place_crops(options, axes, window, lengths, args)
+    return _place_resized(options, options.resize, axes, window, lengths, args)
+
+
+def _place_crops(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    lengths: Array,
+    args: CropArgs,
+) -> Placements:
+    selects = axes.channels is not None
+    offsets, flips = parse_offset_and_flip(axes.places(), selects, args, len(lengths))
+    sizes = np.empty(lengths.shape, np.int64)
+    sizes[:] = window
+    begins = centered_start(lengths - sizes, options.center)
     for axis, values in offsets.items():
         begins[:, axis] = np.clip(values, -FAR, FAR)
+    flags = _flags_by_axis(flips, lengths.shape)
+    placements = Placements(window, (), lengths, begins, sizes, sizes, 0 * sizes, flags)
+    if options.fill is None:
+        check_windows_inside(axes, window, begins, lengths)
+    return placements
+
+
+def _flags_by_axis(flips: PerSampleArgs, shape: tuple[int, ...]) -> Array:
+    flags = np.zeros(shape, bool)
     for axis, values in flips.items():
         flags[:, axis] = values
-    return CropPlacement(begins, flags)
+    return flags
 
 
 def check_windows_inside(
-    axes: SampleAxes, begins: Array, shapes: Array, window: tuple[int, ...], outside: Array
+    axes: SampleAxes, window: tuple[int, ...], begins: Array, lengths: Array
 ) -> None:
-    """Raise ShapeError if a window reaches outside of its sample, as `outside` marks."""
-    for number, axis in np.argwhere(outside).tolist():
-        begin, size = (a[number if len(a) > 1 else 0, axis] for a in (begins, shapes))
+    """Raise ShapeError if a window reaches outside of its sample."""
+    outside = (begins < 0) | (begins + np.array(window) > lengths)
+    for number, axis in _first_true(outside):
+        begin, size = begins[number, axis], lengths[number, axis]
         name = axes.sample.named[axis][0]
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {window[axis]} goes "
@@ -153,30 +211,35 @@ def check_windows_inside(
         )
 
 
-def place_resized(
-    options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
-) -> tuple[list[int], Placements]:
-    """Return the indices of the resized axes, and the placement of samples of `shapes` along them.
-
-    Raises ShapeError or ArgumentError if a crop does not fit its sample; see `place_samples`.
-    """
-    resize = options.resize
-    if resize is None:
-        raise RuntimeError("samples are not resized")
-    indices = [i for i, name in enumerate(axes.cropped_names) if name is not None]
-    names = tuple(name for name in axes.cropped_names if name is not None)
-    columns = {name: i for i, name in enumerate(names)}
-    count = len(shapes)
-    return indices, place_samples(
+def _place_resized(
+    options: CollateOptions,
+    resize: ResizeOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    lengths: Array,
+    args: CropArgs,
+) -> Placements:
+    names, resized = tuple(axes.cropped), tuple(axes.cropped.values())
+    columns = dict(zip(names, range(len(names)), strict=True))
+    count = len(lengths)
+    along = place_samples(
         resize,
         names,
-        shapes[:, indices],
-        tuple(options.convert.sizes[name] for name in names),
+        lengths[:, resized],
+        tuple(map(window.__getitem__, resized)),
         parse_per_sample("crop", args.crop, columns, count),
         parse_per_sample("offset", args.offset, columns, count),
         options.fill is not None or resize.fit == "pad",
         options.center,
     )
+    begins = np.zeros(lengths.shape, np.int64)
+    sizes = begins + np.array(window, np.int64)
+    scaled, firsts = sizes.copy(), begins.copy()
+    begins[:, resized], sizes[:, resized] = along.begins, along.sizes
+    scaled[:, resized], firsts[:, resized] = along.scaled, along.firsts
+    flips = parse_per_sample("flip", args.flip, axes.places(), count)
+    flags = _flags_by_axis(flips, lengths.shape)
+    return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flags)
 
 
 def place_samples(
@@ -189,11 +252,11 @@ def place_samples(
     may_fill: bool,
     center: str,
 ) -> Placements:
-    """Return the placement of samples in their windows.
+    """Return the placements of samples along their resized axes.
 
     Parameters
     ----------
-    names, window : the name of each resized axis, and the size of the window along it
+    names, window : the name of each of these axes, and the size of the window along it
     sizes : the sizes of the samples along these axes, a row for each sample
     crops, offsets : the sizes and first positions of crops, by index of the axis: one, or one
         per sample. Other axes: the whole sample, and centered crops
@@ -208,7 +271,9 @@ def place_samples(
     extents = sizes.copy()
     for axis, values in crops.items():
         extents[:, axis] = values
-    begins = centered_start(sizes - extents, center)
+    begins = np.zeros(sizes.shape, np.int64)
+    if len(offsets) < len(names):
+        begins = centered_start(sizes - extents, center)
     for axis, values in offsets.items():
         begins[:, axis] = values
     _check_crops(names, sizes, begins, extents, may_fill)
@@ -239,7 +304,9 @@ def place_samples(
                     f"{scaled[:, axis].max()} of {window[axis]} positions; give at most "
                     f"{window[axis] - scaled[:, axis].max()}"
                 )
-    return Placements(begins, extents, scaled, firsts)
+    resized = tuple(range(len(window)))
+    flips = np.zeros(sizes.shape, bool)
+    return Placements(window, resized, sizes, begins, extents, scaled, firsts, flips)
 
 
 def _axis_index(name: str, names: tuple[str, ...]) -> int:
@@ -248,10 +315,9 @@ def _axis_index(name: str, names: tuple[str, ...]) -> int:
     return names.index(name)
 
 
-def _first_true(flags: Array) -> list[list[int]]:
+def _first_true(flags: Array) -> list[tuple[int, ...]]:
     """Return a list of the indices of the first True, empty if there is none."""
-    indices: list[list[int]] = np.argwhere(flags)[:1].tolist() if flags.any() else []
-    return indices
+    return list(zip(*flags.nonzero(), strict=True))[:1]
 
 
 def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:

@@ -62,21 +62,26 @@ class RandomCrop(NamedTuple):
         draws : float (samples, TRIES, DRAWS_PER_TRY)    uniform in [0, 1)
         """
         low, high = self.scale
-        area = sizes.prod(1)[:, None] * (low + (high - low) * draws[..., 0])
+        area = sizes[:, :1] * sizes[:, 1:] * (low + (high - low) * draws[..., 0])
         low, high = map(math.log, self.ratio) if self.is_log else self.ratio
         ratio = low + (high - low) * draws[..., 1]
         ratio = np.exp(ratio) if self.is_log else ratio
-        sides = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], 2)))  # (samples, tries, 2)
+        sides = np.empty((*area.shape, 2))  # (samples, tries, 2)
+        sides[..., 0], sides[..., 1] = area / ratio, area * ratio
+        sides = np.rint(np.sqrt(sides))
         if self.exchanges:
             sides = np.where(draws[..., 2:3] >= 0.5, sides[..., ::-1], sides)
-        fits = ((sides > 0) & (sides <= sizes[:, None])).all(2)
+        fits = (sides > 0) & (sides <= sizes[:, None])
+        fits = fits[..., 0] & fits[..., 1]
         rows, first = np.arange(len(sizes)), fits.argmax(1)  # 0 if no try fits
-        is_drawn = fits[rows, first][:, None]
-        extents = np.where(is_drawn, sides[rows, first], self._central_sizes(sizes))
-        extents = extents.astype(np.int64)
-        spare = sizes - extents
-        offsets = (draws[rows, first, 3:] * (spare + 1)).astype(np.int64)
-        return np.where(is_drawn, offsets, centered_start(spare, "floor")), extents
+        extents = sides[rows, first].astype(np.int64)
+        offsets = (draws[rows, first, 3:] * (sizes - extents + 1)).astype(np.int64)
+        is_central = ~fits[rows, first]
+        if is_central.any():
+            extents[is_central] = self._central_sizes(sizes[is_central])
+            spare = sizes[is_central] - extents[is_central]
+            offsets[is_central] = centered_start(spare, "floor")
+        return offsets, extents
 
     def _central_sizes(self, sizes: Array) -> Array:
         low, high = self.fallback_ratio or self.ratio
@@ -164,30 +169,29 @@ class CropOptions(NamedTuple):
         draws = _Draws((self.seed, epoch), positions.numbers.astype(np.uint64), positions.files)
         if isinstance(self.crop, RandomCrop):
             names = sorted(sizes, key=_WIDTHS.__contains__)  # height before width
-            fields = self.crop.draw(shapes[:, [places[n] for n in names]], draws.crop_draws())
-            offset, crop = (dict(zip(names, field.T.copy(), strict=True)) for field in fields)
+            sides = shapes[:, [*map(places.__getitem__, names)]]
+            begins, extents = self.crop.draw(sides, draws.crop_draws())
+            offset = DrawnByAxis(zip(names, begins.T.copy(), strict=True))
+            crop = DrawnByAxis(zip(names, extents.T.copy(), strict=True))
         else:
-            crop, offset = dict(self.crop), dict(self.offset)
+            crop, offset = DrawnByAxis(self.crop), DrawnByAxis(self.offset)
         for name, value in offset.items():
             if isinstance(value, str):
                 spare = shapes[:, places[name]] - crop.get(name, sizes[name])
                 offsets = draws.below("offset", name, np.abs(spare) + 1)
                 offset[name] = offsets + np.minimum(spare, 0)
-        flip = dict(self.flip)
+        flip = DrawnByAxis(self.flip)
         for name, value in flip.items():
             if value == RANDOM:
                 flip[name] = draws.below("flip", name, np.uint64(2))
-        return CropArgs(*map(_drawn, (offset, flip, crop)))
+        for by_axis in (offset, flip, crop):
+            for name, value in by_axis.items():
+                if not isinstance(value, np.ndarray):  # a fixed value
+                    by_axis[name] = np.array(value, np.int64)
+        return CropArgs(offset or None, flip or None, crop or None)
 
 
 NO_CROPS = CropOptions()
-
-
-def _drawn(by_axis: Mapping[str, Any]) -> DrawnByAxis | None:
-    """Return drawn and fixed values as arrays; None if there are none."""
-    if not by_axis:
-        return None
-    return DrawnByAxis({name: np.asarray(value, np.int64) for name, value in by_axis.items()})
 
 
 def as_positions(positions: Any) -> SourcePositions:

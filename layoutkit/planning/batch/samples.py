@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -18,7 +18,7 @@ from ...normalize import CHANNEL
 MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SampleAxes:
     """The axes of samples of one rank, and their conversion to the batch."""
 
@@ -27,13 +27,23 @@ class SampleAxes:
     sizes: Mapping[str, int] = field(hash=False)  # of windows, by the name of the axis
     channels: tuple[int, ...] | None  # of samples, in result order; None: all
 
-    @property
+    @cached_property
     def cropped_names(self) -> tuple[str | None, ...]:
         """The name of each axis of a sample that has a window size, else None."""
         return tuple(
             names[0] if len(names) == 1 and names[0] in self.sizes else None
             for names in self.sample.named
         )
+
+    @cached_property
+    def cropped(self) -> dict[str, int]:
+        """The index in a sample of each axis that has a window size, by name."""
+        return {name: axis for axis, name in enumerate(self.cropped_names) if name is not None}
+
+    @cached_property
+    def _is_free(self) -> Array:
+        """Flags of the axes of a sample without a window size."""
+        return np.array([name is None for name in self.cropped_names], bool)
 
     def window(self, shapes: Array) -> tuple[int, ...]:
         """Return the window size of every sample; `shapes` has a row for each sample.
@@ -44,8 +54,7 @@ class SampleAxes:
         shapes = self.select_channels(shapes)
         first = shapes[0].tolist()
         if len(shapes) > 1:
-            free = np.array([name is None for name in self.cropped_names], bool)
-            differs = (shapes != shapes[0]) & free
+            differs = (shapes != shapes[0]) & self._is_free
             if differs.any():
                 number, axis = map(int, np.argwhere(differs)[0])
                 name = "".join(self.sample.named[axis])
@@ -54,16 +63,19 @@ class SampleAxes:
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
                 )
-        window = tuple(
-            size if name is None else self.sizes[name]
-            for name, size in zip(self.cropped_names, first, strict=True)
-        )
+        named = zip(self.cropped_names, first, strict=True)
+        window = tuple([size if name is None else self.sizes[name] for name, size in named])
         if prod(window) >= MAX_ELEMENTS:
             raise ShapeError(
                 f'"{self.pattern.text}" has windows of shape {window}, which no memory '
                 "holds; give smaller sizes"
             )
         return window
+
+    def check(self, shapes: Array, window: tuple[int, ...]) -> None:
+        """Raise ShapeError unless samples have the sizes of their window along uncropped axes."""
+        if self.channels is not None or ((shapes != np.array(window)) & self._is_free).any():
+            self.window(shapes)
 
     def select_channels(self, shapes: Array) -> Array:
         """Return the shapes after the channel selection; raise ShapeError if a sample lacks any."""
@@ -83,6 +95,10 @@ class SampleAxes:
 
     def places(self) -> dict[str, int]:
         """Return the index in a sample of each axis that windows can be cropped along, by name."""
+        return self._places.copy()
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
         named = enumerate(self.sample.named)
         return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,11 +24,24 @@ if TYPE_CHECKING:
 
 EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
 AVERAGED = (EXACT - {"b1"}) | {"f8"}
+# Positions from the center of a filter to its end.
+RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
 
 
 def summed_dtype(source: DType) -> DType:
     """Return the dtype in which samples are averaged: float64 if they are, else float32."""
     return source if source == np.float64 else np.dtype(np.float32)
+
+
+def tap_counts(resize: ResizeOptions, scales: Array) -> Array:
+    """Return the largest number of taps of a position for each row of scales.
+
+    scales : float64 (axes, samples)    source positions in one position of the result
+    """
+    widens = resize.antialias or resize.filter == "area"
+    width = np.maximum.reduce(scales, 1, initial=1) if widens else np.ones(len(scales))
+    counts: Array = 2 * np.ceil(RADIUS[resize.filter] * width).astype(np.int64) + 1
+    return counts
 
 
 def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
@@ -67,20 +79,20 @@ def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
     return replace(options, dtype=target, casting=casting)
 
 
-def nearest_positions(
-    window: Sequence[int], resized: Sequence[int], placements: Placements, lengths: Array
-) -> dict[int, Array]:
+def nearest_positions(placements: Placements) -> dict[int, Array]:
     """Return the nearest index in each sample of the positions of its window, by resized axis.
 
-    Indices are int64, a row for each sample; -1: the position is outside of the sample, whose
-    size is in `lengths`.
+    Indices are int64, a row for each sample; -1: the position is outside of the sample. Windows are
+    not flipped yet.
     """
     positions = {}
-    for column, axis in enumerate(resized):
-        begins, sizes, scaled, firsts = (field[:, column, None] for field in placements)
-        place = firsts + np.arange(window[axis])
-        nearest = begins + (2 * place + 1) * sizes // (2 * scaled)
+    for axis in placements.resized:
+        column = np.s_[:, axis, None]
+        scaled = placements.scaled[column]
+        place = placements.firsts[column] + np.arange(placements.window[axis])
+        nearest = (2 * place + 1) * placements.sizes[column] // (2 * scaled)
+        nearest += placements.begins[column]
         is_inside = (place >= 0) & (place < scaled) & (nearest >= 0)
-        is_inside &= nearest < lengths[:, axis, None]
+        is_inside &= nearest < placements.lengths[column]
         positions[axis] = np.where(is_inside, nearest, -1)
     return positions
