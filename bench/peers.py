@@ -237,7 +237,6 @@ class OpenCV(Peer):
 
     @staticmethod
     def _has_blob(row: Row) -> bool:
-        """Return True for the rows that OpenCV's function for images supports."""
         images = row.kind == "fused" and row.sources == ("bhwc",) and row.shape("c") == (3,)
         return images and (row.dtype, row.to_dtype, row.target) == ("uint8", "float32", "bchw")
 

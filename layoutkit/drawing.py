@@ -99,7 +99,6 @@ class _Example:
         return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
 
     def axis_names(self, axes: str) -> list[str]:
-        """Return the names of these axes in the caller's pattern."""
         return [self.named_layout.name(axis) for axis in axes]
 
     def __str__(self) -> str:

@@ -502,7 +502,6 @@ def parse_collate_options(
 
 
 def _single_axes(pattern: Pattern) -> list[str]:
-    """Return the names of the axes of samples that are not folded."""
     return [names[0] for names in pattern.source.named if len(names) == 1]
 
 

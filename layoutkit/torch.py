@@ -252,7 +252,6 @@ def _check_alike(samples: Sequence[Any]) -> None:
 
 
 def _shared_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an uninitialized tensor in shared memory."""
     first = _as_tensor(np.empty(0, dtype))
     storage = first._typed_storage()._new_shared(math.prod(shape))
     return first.new(storage).view(shape)

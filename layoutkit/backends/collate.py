@@ -86,7 +86,6 @@ def stack_windows(
 
 
 def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
-    """Return a sample as an array of the library of `like`."""
     if type(adapter_for_any(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
     array = adapter_for_any(sample).to_numpy(sample, f"sample {number}")

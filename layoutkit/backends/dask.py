@@ -203,7 +203,6 @@ class Dask(Adapter):
         return tuple(tuple(1 if isnan(size) else size for size in sizes) for sizes in x.chunks)
 
     def _lazy(self, part: Any, arg_name: str) -> Any:
-        """Return a part of a sum as a dask array."""
         if adapter_for(part) is None:
             return _dask().from_array(as_array(part, arg_name))
         self.facts(part, arg_name)

@@ -167,7 +167,6 @@ def _device_programs(converter: Converter) -> DevicePrograms:
 
 
 def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    """Convert a padded copy of x."""
     padding = padded_source(converter.options, *adapter.facts(x, "x"))
     padded = adapter.padded(x, padding)
     return converter.with_options(options_for_padded_source)(padded, out)

@@ -153,7 +153,6 @@ def join_items(sample: Any, items: dict[Any, Any]) -> Any:
 
 
 def _is_image(item: Any) -> bool:
-    """Return True for an image of Pillow."""
     return hasattr(item, "getbands")
 
 

@@ -166,7 +166,6 @@ class _OutputPart:
         self.count += 1
 
     def write_lists(self) -> None:
-        """Write the list and the index of all appended images."""
         if self._records is not None:
             self._records.write_index(self._index)
         if self._list is not None:

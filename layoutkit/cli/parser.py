@@ -375,39 +375,18 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
-    add(
-        "--sampler", default="linear", metavar="KIND", help="order of the records (default: linear)"
-    )
+    order_help = "order of the records (default: linear)"
+    add("--sampler", default="linear", metavar="KIND", help=order_help)
     add("--batch-size", type=positive_int, default=32, metavar="N", help="default: 32")
-    add(
-        "--to",
-        default="bhwc",
-        metavar="LAYOUT",
-        help="layout of the batches, such as bchw (default: bhwc)",
-    )
+    layout_help = "layout of the batches, such as bchw (default: bhwc)"
+    add("--to", default="bhwc", metavar="LAYOUT", help=layout_help)
     add("--dtype", help=f"dtype of the batches: {_DTYPES}")
     _add_formula(parser)
     _add_image_options(parser, "cover", "--size", (224, 224))
-    add(
-        "--seed",
-        type=nonnegative_int,
-        default=0,
-        metavar="N",
-        help="seed of a random order (default: 0)",
-    )
-    add(
-        "--epoch",
-        type=nonnegative_int,
-        default=0,
-        metavar="N",
-        help="number of the epoch (default: 0)",
-    )
-    add(
-        "--workers",
-        type=nonnegative_int,
-        metavar="N",
-        help="threads that decode (default: up to 4)",
-    )
+    for option, text in (("--seed", "seed of a random order"), ("--epoch", "number of the epoch")):
+        add(option, type=nonnegative_int, default=0, metavar="N", help=f"{text} (default: 0)")
+    workers_help = "threads that decode (default: up to 4)"
+    add("--workers", type=nonnegative_int, metavar="N", help=workers_help)
     part_help = "read one of P parts, such as 0/4; p counts from 0"
     add("--partition", type=partition, default=(0, 1), metavar="p/P", help=part_help)
     columns_help = "columns of images and labels, as in image=photo,label=class (label= for none)"

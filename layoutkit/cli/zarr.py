@@ -310,5 +310,4 @@ def _open_target(target: _StoreId) -> Any:
 
 @lru_cache(maxsize=8)
 def _open_source_store(source: str, run: str) -> Any:
-    """Open the store to read from; cached for one run."""
     return open_store(source)

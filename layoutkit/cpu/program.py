@@ -313,7 +313,6 @@ def _axes_by_stride(array: Array) -> list[int]:
 def _copy_program(
     shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, target: tuple[int, ...]
 ) -> Program:
-    """Return the program that copies an array to one with the strides `target`."""
     options = parse_options(identity_pattern(len(shape)), copy=True)
     out = Part(shape, target, dtype)
     return Program(make_single_plan(options, shape, strides, dtype, CPU, out, supports_float16))

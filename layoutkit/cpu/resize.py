@@ -461,7 +461,6 @@ _programs: WeakSet[ResizeProgram] = WeakSet()
 
 
 def _forget_runs() -> None:
-    """Free the tap tables of all programs."""
     with fork.init_lock:
         for program in _programs:
             cache_clear(program.last_run)

@@ -210,7 +210,6 @@ class _Samples(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Sequence[DeviceArray]) -> _Samples:
-        """Return separate arrays as samples."""
         fields = zip(*((x.address, x.shape, x.strides) for x in arrays), strict=True)
         return cls(arrays[0].dtype, *(np.array(field, np.int64) for field in fields))
 

@@ -373,7 +373,6 @@ def _cast_program(
 
 @lru_cache(maxsize=64)
 def _copy_program(nbytes: int) -> Program:
-    """Return a program that copies `nbytes` bytes with all threads."""
     return _cast_program((nbytes,), (1,), _BYTES, None, "same_kind")
 
 

@@ -142,7 +142,6 @@ def placement(
 def _place(
     shape: Sequence[int], size: tuple[int, int], how: str, short_side: int | None, center: str
 ) -> Placements:
-    """Return the placement of an image of (height, width) in a result of `size`."""
     options = _resize_options(how, short_side, center)
     sizes = np.array([shape], np.int64)
     return place_samples(options, ("h", "w"), sizes, size, {}, {}, how == "pad", center)

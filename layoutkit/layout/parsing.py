@@ -229,7 +229,6 @@ def _parse_layout(text: str) -> Layout:
 
 
 def _words(side: str) -> set[str]:
-    """Split a side at blanks and parentheses."""
     return set(re.split(r"[\s()]+", side.strip(" \t\n()")))
 
 

@@ -142,14 +142,12 @@ def _part_plan(
 
 
 def _can_add(dtype: DType, computed: DType, has_half: Callable[[], bool]) -> bool:
-    """Return whether a kernel adds parts of this dtype."""
     if dtype_kind(computed) == "c":
         return dtype == computed and dtype.isnative
     return is_supported_dtype(dtype, has_half)
 
 
 def _can_write(computed: DType, result: DType, has_half: Callable[[], bool]) -> bool:
-    """Return whether a kernel writes the computed sum as `result`."""
     if computed == result:
         return result.isnative
     same_kind = (dtype_kind(computed) == "f") == (dtype_kind(result) == "f")

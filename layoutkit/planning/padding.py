@@ -219,7 +219,6 @@ def _fill_number(value: Any) -> float:
 
 
 def _can_represent(dtype: DType, value: float) -> bool:
-    """Return True if a dtype can represent a value (floats: approximately)."""
     kind = dtype_kind(dtype)
     if kind in "fc":
         return True

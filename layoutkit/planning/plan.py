@@ -173,7 +173,6 @@ class Plan:
         return details
 
     def _formula(self, formula: Normalization) -> str:
-        """Return a description of the formula and of the dtype it is computed in."""
         dtypes = self.before or self.source.dtype, self.after or self.target.dtype
         x = "x" if formula.clip is None else "clip(x, {}, {})".format(*formula.clip)
         if formula.preserves_dtype(*dtypes):

@@ -102,7 +102,6 @@ class Job:
 
 @cache
 def _gil_holding(code: int) -> Any:
-    """Return the kernel at an address as a function that keeps the GIL."""
     from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL
 
     return PROTOTYPE_WITH_GIL(code)

@@ -28,7 +28,6 @@ def summary_line(batch: BatchState | None, note: str) -> str:
 
 
 def _where(batch: BatchState) -> str:
-    """Return " on" and the device if it is a GPU, else ""."""
     return "" if batch.plans.device == CPU else f" on {batch.plans.device}"
 
 

@@ -271,7 +271,6 @@ class ListView(View):
         return self._with_leaves(iter(views)) if out is None else out
 
     def _with_leaves(self, leaves: Iterator[DataView]) -> Self:
-        """Return a ListView of other leaves, nested as these are."""
         view = type(self).__new__(type(self))
         view._compose(
             tuple(

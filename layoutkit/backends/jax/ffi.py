@@ -141,11 +141,9 @@ class KernelPrimitive:
         ad.primitive_transposes[primitive] = self._transpose
 
     def __call__(self, converter: Converter, x: Any) -> Any:
-        """Return the conversion of a traced array."""
         return self._bind(x, converter=converter)
 
     def _operations(self, x: Any, *, converter: Converter) -> Any:
-        """Return the conversion in operations of jax.numpy."""
         return convert_symbolic(converter.options, x, self._namespace)
 
     def infer_type(self, x: Any, *, converter: Converter) -> Any:

@@ -117,7 +117,6 @@ class Blocks(_AnyBlocks):
         return self.store.is_same(other.store) and np.array_equal(self.order, other.order)
 
     def _block(self, key: Any) -> Store:
-        """Return the mini-batch at an index of the order."""
         (part,) = expand(key, (len(self.order),))
         number = int(self.order[normalize_index(part, len(self.order))])  # type: ignore[arg-type]
         return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]

@@ -651,7 +651,6 @@ class Sample(FieldContainer):
         return self._layout_option  # type: ignore[no-any-return]
 
     def _meta(self) -> dict[str, Any]:
-        """Return the metadata, such as `classes`."""
         owner = self._data_owner()
         first = self._first_element_field() if owner is self and self._meta_option else None
         if owner is self and first is None:

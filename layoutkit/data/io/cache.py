@@ -279,7 +279,6 @@ class DiskCache:
             self._disable(error)
 
     def _reserve(self, nbytes: int) -> None:
-        """Make room for bytes that are about to be written."""
         with self._lock:
             while self._total + nbytes > self._limit:
                 if not self._sizes:

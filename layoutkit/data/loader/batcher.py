@@ -82,7 +82,6 @@ class EpochPass:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Cancel the pending batches."""
         self._is_over = True
         for pending in tuple(self._pending):
             pending.cancelled = True

@@ -120,7 +120,6 @@ class CollateStep(BatchStep, UncachedState):
 
     @cached_property
     def _row_collator(self) -> Collator:
-        """The Collator for one array that contains all samples."""
         left, right = self.collator.pattern.split(ARROW)
         blank = " " if " " in left.strip() else ""
         pattern = f"b{blank}{left.strip()}{ARROW}{right}"

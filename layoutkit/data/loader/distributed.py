@@ -87,7 +87,6 @@ def check_shardable(indexes: Sequence[Index], samplers: Sequence[Sampler], refil
 
 
 def _detect_shard() -> Shard:
-    """Detect the shard from torch.distributed, JAX or the environment, and DataLoader workers."""
     rank, world = _rank_from_torch() or _rank_from_jax() or _rank_from_environment() or (0, 1)
     data = sys.modules.get("torch.utils.data")
     worker = data and data.get_worker_info()

@@ -138,7 +138,6 @@ class PendingBatch:
         return True
 
     def _begin(self, first: int, numbers: Sequence[Numbers]) -> None:
-        """Start a round of records."""
         self._first = first
         self._numbers = numbers
         self._num_left = count = len(numbers[0])

@@ -232,7 +232,6 @@ class WorkerPool:
             return worker.assignment
 
     def _update_cost(self, chunk: RecordChunk, seconds: float) -> None:
-        """Update the estimated time per record."""
         latest = max(1e-7, seconds / chunk.count)
         self._record_seconds = (self._record_seconds + latest) / 2
         if self._estimate is not None and self._estimate.is_expensive(latest):

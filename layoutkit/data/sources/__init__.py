@@ -135,9 +135,10 @@ def open_index(
     options: dict[str, Any] = {
         "index": _check_path("index", index),
         "list": _check_path("list", list),
+        "columns": columns,
+        "schemes": allowed or None,
+        "missing": check_missing(missing),
     }
-    options |= {"columns": columns, "schemes": allowed or None}
-    options["missing"] = check_missing(missing)
     is_list = isinstance(source, builtins.list | tuple)
     if isinstance(source, Index):
         raise DataError(f"{source!r} is an Index already; use it as it is")
@@ -151,14 +152,20 @@ def open_index(
     name = _check_kind(kind) or _guess_kind(source, path, columns)
     if path is None and name not in ("tensor", "files", "items"):
         raise DataError(f"kind={kind!r} needs a path or URL, not a {type_name(source)}")
-    opener, keywords = _OPENERS[name]
-    kwargs = {key: value for key, value in options.items() if key in keywords}
-    for key in options.keys() - kwargs.keys():
-        if options[key] is not None and str(options[key]) != "error":  # the default of missing
-            kinds = ", ".join(kind for kind, row in _OPENERS.items() if key in row.keywords)
-            named = path or f"the {type_name(source)}"
-            raise DataError(f"{key}= is for an index of kind {kinds}; {named} is {name}")
-    return opener(source if path is None else path, name, Partition(part, number), **kwargs)
+    kwargs = _keywords_of(name, options, path or f"the {type_name(source)}")
+    place = Partition(part, number)
+    return _OPENERS[name].opener(source if path is None else path, name, place, **kwargs)
+
+
+def _keywords_of(kind: str, options: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return the options of a kind of index; raise DataError if others are given."""
+    keywords = _OPENERS[kind].keywords
+    for key, value in options.items():
+        is_given = value is not None and str(value) != "error"  # the default of missing
+        if is_given and key not in keywords:
+            kinds = ", ".join(name for name, row in _OPENERS.items() if key in row.keywords)
+            raise DataError(f"{key}= is for an index of kind {kinds}; {source} is {kind}")
+    return {key: value for key, value in options.items() if key in keywords}
 
 
 class _Opener(NamedTuple):

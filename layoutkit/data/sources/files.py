@@ -90,7 +90,6 @@ def _paths_and_labels(source: Any) -> tuple[list[str], Labels]:
 
 
 def _expand(pattern: str) -> list[str]:
-    """Return the files that match a pattern, sorted."""
     paths = [path for path in expand_pattern(pattern) if os.path.isfile(path)]  # noqa: PTH113
     if not paths:
         raise DataError(f"{pattern} names no file; correct it, or give a folder")

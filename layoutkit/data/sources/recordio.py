@@ -333,7 +333,6 @@ def _by_list(url: str, spans: Spans, ids: Array, kept: Any, has_id: Any, image_l
 
 
 def _unwrap_image(data: bytes, url: str, offset: int) -> bytes:
-    """Return the encoded image in the frames of an image record."""
     payload = unpack_frames(data, url, offset)
     try:
         return unpack_image(payload)[1]

@@ -311,7 +311,6 @@ def _add(
 
 
 def _row_error(path: str, error: Exception, line: int) -> DataError:
-    """Return the error for a file that is not text, or else for a line."""
     with open_binary(path) as file:
         reason = describe_encoding(file.read(8))
     if reason:

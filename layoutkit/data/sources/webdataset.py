@@ -81,7 +81,6 @@ class _ColumnSpec:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The suffixes of members that are read for labels."""
         return ("cls", "txt") if self.label is None else (self.label,)
 
     def value(self, suffix: str, data: bytes) -> Any:

@@ -103,7 +103,6 @@ def add_pca_noise(pixels: Array, weights: Sequence[float]) -> Array:
 
 
 def _apply_tables(pixels: Array, tables: Sequence[Array]) -> Array:
-    """Map the values of each channel by its lookup table."""
     result = np.empty_like(pixels)
     for channel, table in enumerate(tables):
         result[..., channel] = table[pixels[..., channel]]
