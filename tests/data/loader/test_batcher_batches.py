@@ -472,6 +472,7 @@ def test_the_progress_bar_counts_records_and_drops(capfd):
         ({"retries": -1}, DataError, "retries"),
         ({"prefetch": None}, DataError, "prefetch"),
         ({"num_workers": -1}, DataError, "num_workers"),
+        ({"cache_dir": 3}, DataError, "cache_dir=3"),
         ({"cache_size": "1G"}, DataError, "cache_size"),
         ({"cache_size": 5}, DataError, "cache_size=5 limits the folder cache_dir="),
         ({"layout": "bf", "collate": "ragged"}, DataError, "layout='bf' has no effect"),

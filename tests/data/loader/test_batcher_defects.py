@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from layoutkit import DataError
-from layoutkit.data import open_index, sampled_batcher
+from layoutkit.data import sampled_batcher
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.loader import pending, worker_pool
-from tests.helpers.batches_of import our_threads, plain, plain_all
+from tests.helpers.batches_of import our_threads
 from tests.helpers.loopback import Site, serving
 
 X = np.arange(24.0).reshape(12, 2)
@@ -232,9 +232,9 @@ def test_a_fork_can_close(begun):
 
 def test_a_fork_begins_loops_of_its_own(begun):
     batches, _ = begun
-    assert forked(lambda: (len(list(batches)), batches.close(), len(our_threads()))) == str(
-        (6, None, 0)
-    )
+    pairs = [[2 * i, 2 * i + 1] for i in range(6)]
+    work = lambda: ([b.index.tolist() for b in batches], batches.close(), len(our_threads()))  # noqa: E731
+    assert forked(work) == str((pairs, None, 0))
 
 
 def test_a_fork_reads_by_connections_of_its_own():
@@ -395,46 +395,9 @@ def test_the_work_of_refill_grows_with_the_records_alone(monkeypatch):
 # ---- arguments and states --------------------------------------------------------------------
 
 
-def test_sources_of_other_lengths_are_named():
-    with pytest.raises(DataError, match="source 1 needs a sampler that draws"):
-        sampled_batcher([X, X[:5]], batch_size=2, processor=lambda a, b, out: a)
-
-
 def test_a_numpy_integer_is_a_shape():
     with sampled_batcher(X, batch_size=2, input_dims=np.int64(2)) as batches:
         assert next(iter(batches)).input.input.shape == (2, 2)
-
-
-def test_a_cache_dir_that_is_no_path():
-    with pytest.raises(DataError, match="cache_dir=3"):
-        sampled_batcher(X, batch_size=2, cache_dir=3)
-
-
-def test_a_state_that_was_loaded_is_the_state_until_the_next_batch(tmp_path):
-    for number in range(5):
-        lines = [f"{number} {line}\n" for line in range(3 + number)]
-        (tmp_path / f"part-{number}").write_text("".join(lines))
-    index = open_index(tmp_path, kind="parts")
-    options = {
-        "batch_size": 3,
-        "sampler": "part-permutation-permutation",
-        "processor": lambda data, out: np.frombuffer(data, np.uint8),
-    }
-    with sampled_batcher(index, **options) as batches:
-        loop = iter(batches)
-        for _ in range(6):
-            next(loop)
-        state, rest = batches.state_dict(), plain_all(loop)
-        for epoch in range(1, 4):
-            batches.set_epoch(epoch)
-            plain_all(batches)  # in other epochs, files have other positions
-            batches.load_state_dict(state)
-            assert batches.state_dict() == state
-            loop = iter(batches)
-            assert batches.state_dict() == state
-            assert [plain(batch) for batch in loop] == rest
-        batches.load_state_dict(state)
-    assert batches.state_dict() == state
 
 
 # ---- redirects -------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Batches of results of any size: `collate=`, and random windows and flips."""
 
-import json
 import threading
 import time
 from collections import Counter
@@ -13,7 +12,6 @@ from layoutkit import Collator, DataError, collate
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.loader import processing
 from layoutkit.data.loader.collate import CollateStep
-from tests.helpers.batches_of import plain_all
 
 N = 23
 WINDOW = {"pattern": "hwc->bchw", "h": 5, "w": 6}
@@ -97,15 +95,6 @@ def test_windows_lie_inside_and_are_those_of_collate():
             np.testing.assert_array_equal(batch.input.input, wanted)
 
 
-@pytest.mark.parametrize("sampler", ["linear", "shuffle"])
-def test_any_number_of_threads_draws_the_same(sampler):
-    found = []
-    for num_workers in (0, 1, 3):
-        with batcher(num_workers=num_workers, sampler=sampler, seed=3) as batches:
-            found.append([plain_all(batches), plain_all(batches)])  # two epochs
-    assert found[0] == found[1] == found[2]
-
-
 def test_neither_batches_nor_orders_nor_partitions_make_a_difference():
     whole = epoch_of(seed=5)
     assert len(whole) == N
@@ -129,24 +118,6 @@ def test_seeds_and_epochs_draw_anew():
     assert len({str(each) for each in (first, second, epoch_of(seed=2))}) == 3
     with batcher(seed=1, epoch=1) as batches:
         assert drawn(batches) == second
-
-
-@pytest.mark.parametrize("refill", [False, True])
-def test_a_loop_goes_on_to_the_bit(refill):
-    words = {"sampler": "shuffle", "seed": 9, "num_workers": 2, "refill": refill}
-    with batcher(**words) as batches:
-        batches.set_epoch(2)
-        whole = plain_all(batches)
-    for at in range(len(whole)):
-        with batcher(**words) as batches:
-            batches.set_epoch(2)
-            loop = iter(batches)
-            for _ in range(at):
-                next(loop)
-            state = json.loads(json.dumps(batches.state_dict()))
-        with batcher(**words) as batches:
-            batches.load_state_dict(state)
-            assert plain_all(batches) == whole[at:]
 
 
 def test_every_window_comes_equally_often_and_so_does_every_flip():

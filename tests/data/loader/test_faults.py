@@ -395,19 +395,3 @@ def test_a_function_of_the_shape_that_fails():
         with pytest.raises(ZeroDivisionError):
             next(loop)
         assert batches.state_dict()["position"] == 4
-
-
-def test_a_fork_gets_threads_of_its_own():
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-    with sampled_batcher(INDEX, batch_size=4, num_workers=2) as batches:
-        wanted = plain_all(batches)
-        batches.reset()
-        batches.set_epoch(0)
-        queue = context.Queue()
-        child = context.Process(target=lambda: queue.put(plain_all(batches)))
-        child.start()
-        assert queue.get(timeout=20) == wanted
-        child.join(10)
-        assert child.exitcode == 0

@@ -1,22 +1,25 @@
-"""Loops, states and epochs: one harness for all kinds of samplers and their aliases."""
+"""Loops, states and epochs: one harness for samplers of all kinds, their batches, and Batchers."""
 
 import copy
 import itertools
 import json
 import pickle
+import re
 from itertools import product
 
 import numpy as np
 import pytest
 
-from layoutkit import CompositeSpace, DataError, VectorSpace
-from layoutkit.data import ArrayProvider, Dataset, open_index, sampled_batcher, sampler
+from layoutkit import Collator, CompositeSpace, DataError, VectorSpace
+from layoutkit.data import ArrayProvider, Batch, Dataset, open_index, sampled_batcher, sampler
 from layoutkit.data.iteration import Epochs
 from layoutkit.data.samplers.sampling import ALIASES, KINDS
+from tests.helpers.batches_of import plain as plain_batch
 
 NAMES = [*KINDS, *ALIASES]
 N = 11
 Y = ["a"] * 2 + ["b"] * 5 + ["c"] * 4
+PHOTOS = np.random.default_rng(0).integers(0, 256, (N, 9, 8, 3)).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +50,86 @@ def made(parts_folder):
     return make
 
 
+def lossy(x, out):
+    """Return None for record 2, and raise for records 0 and 5."""
+    number = int(np.ravel(x)[0])
+    if number % 5 == 0:
+        raise ValueError(number)
+    return None if number == 2 else np.atleast_1d(x)
+
+
+def part_row(data, out):
+    return np.frombuffer(data, np.uint8) if data != b"2" else None
+
+
+CROPS = Collator("hwc->bchw", h=4, w=5, offset="random", flip="random")
+# The keywords of Batchers, which read arange(N) and its labels if they name no sources.
+BATCHERS = {
+    f"{kind}{', refill' * refill}": {"sampler": kind, "refill": refill, "processor": lossy}
+    for kind in KINDS
+    if kind not in ("even-sequences", "label-distribution") and not re.match("part|.*chunk", kind)
+    for refill in (False, True)
+} | {
+    "one of two shards": {"sampler": "shuffle", "shard": (1, 2), "processor": lossy},
+    "two sources": {
+        "sources": [np.arange(N), -np.arange(N)],
+        "sampler": ["linear", "shuffle"],
+        "processor": lambda x, y, out: (x, int(y)),
+    },
+    "random crops": {"sources": PHOTOS, "sampler": "shuffle", "collate": CROPS},
+    "two random crops": {"sources": PHOTOS, "collate": [CROPS, CROPS]},
+    "parts": {"sources": "parts", "sampler": "part-permutation-permutation"},
+    "parts, refill": {"sources": "parts", "sampler": "part-linear-permutation", "refill": True},
+    "no records": {"processor": lambda x, out: None},
+}
+CASES = [
+    *product(["sampler", "batches"], NAMES),
+    *product(["batcher", "batcher with threads"], BATCHERS),
+]
+
+
+class Case:
+    """One way to iterate: makes equal owners of a state, and the loops over them."""
+
+    def __init__(self, way, name, made, folder):
+        self.way, self.name, self.made, self.folder = way, name, made, folder
+        self.owners = []
+
+    def make(self, epoch=0, is_twin=False):
+        """Return a new owner; the Batcher of a twin has another number of threads."""
+        if self.way in ("sampler", "batches"):
+            return self.made(self.name, epoch=epoch)
+        words = {"batch_size": 3, "seed": 7, **BATCHERS[self.name]}
+        source = words.pop("sources", {"x": np.arange(N), "y": Y})
+        if isinstance(source, str):
+            source = open_index(self.folder, kind="parts")
+            words["processor"] = part_row
+        workers = 2 * ((self.way == "batcher") is is_twin)
+        owner = sampled_batcher(source, num_workers=workers, epoch=epoch, **words)
+        self.owners.append(owner)
+        return owner
+
+    def over(self, owner):
+        return owner.batches() if self.way == "batches" else owner
+
+    def items(self, owner):
+        return [plain(item) for item in self.over(owner)]
+
+
+@pytest.fixture(params=CASES, ids=" of ".join)
+def case(request, made, parts_folder):
+    case = Case(*request.param, made, parts_folder)
+    yield case
+    for owner in case.owners:
+        owner.close()
+
+
 def plain(item):
     """Return an item, or the items of a batch, in a form that can be compared."""
+    if isinstance(item, Batch):
+        inputs = item.input if isinstance(item.input, tuple) else (item.input,)
+        item.input = inputs[0]
+        return [plain_batch(item), [x if x is None else x.input.tolist() for x in inputs]]
     if isinstance(item, list | np.ndarray):
         return [plain(each) for each in item]
     return (item.url, item.position, item.label) if hasattr(item, "position") else int(item)
@@ -58,39 +139,78 @@ def items(loop):
     return [plain(item) for item in loop]
 
 
-def over(made_sampler, batches):
-    return made_sampler.batches() if batches else made_sampler
-
-
 every_name = pytest.mark.parametrize("name", NAMES)
 both = pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
 
 
-@every_name
-@both
-def test_resume_from_every_position_over_three_epochs(made, name, batches):
-    whole = made(name)
-    loops = over(whole, batches)
-    epochs = [items(loops) for _ in range(4)]
+def test_resume_from_every_position_over_three_epochs(case):
+    whole = case.make()
+    epochs = [case.items(whole) for _ in range(4)]
     assert whole.epoch == 4
-    for epoch, at in itertools.product(range(3), range(len(epochs[0]) + 1)):
-        first = made(name, epoch=epoch)
-        loop = iter(over(first, batches))
-        taken = items(itertools.islice(loop, at))
-        state = json.loads(json.dumps(first.state_dict()))
-        assert taken == epochs[epoch][:at]
-        second = made(name)
-        second.load_state_dict(state)
-        assert second.state_dict() == state
-        assert items(over(second, batches)) == epochs[epoch][at:]
-        assert items(over(second, batches)) == epochs[epoch + 1]
+    second = case.make(is_twin=True)
+    for epoch in range(3):
+        first = case.make(epoch=epoch)
+        for at in range(len(epochs[epoch]) + 1):
+            first.set_epoch(epoch)
+            loop = iter(case.over(first))
+            taken = items(itertools.islice(loop, at))
+            state = json.loads(json.dumps(first.state_dict()))
+            assert taken == epochs[epoch][:at]
+            second.load_state_dict(state)
+            assert second.state_dict() == state
+            loop = iter(case.over(second))
+            assert second.state_dict() == state
+            assert items(loop) == epochs[epoch][at:]
+            assert second.epoch == epoch + 1
+            assert case.items(second) == epochs[epoch + 1]
+
+
+def test_a_loop_broken_off_costs_nothing(case):
+    owner = case.make()
+    loops = case.over(owner)
+    first, second = (case.items(case.make(epoch=epoch)) for epoch in (0, 1))
+    for _ in range(3):
+        assert plain(next(iter(loops))) == first[0]
+    for count, item in enumerate(loops):
+        assert plain(item) == first[count]
+        if count == 1:
+            break
+    assert (owner.epoch, items(loops)) == (0, first)
+    assert (owner.epoch, items(loops)) == (1, second)
+    owner.set_epoch(0)
+    assert items(loops) == first
+
+
+@pytest.mark.parametrize("by", ["loop", "reset", "set_epoch", "load_state_dict"])
+def test_something_newer_ends_the_older_loop(case, by):
+    owner = case.make()
+    loop = iter(case.over(owner))
+    next(loop)
+    newer = None
+    if by == "loop":
+        newer = iter(owner)
+    elif by == "load_state_dict":
+        owner.load_state_dict(owner.state_dict())
+    elif by == "reset" and hasattr(owner, "reset"):
+        owner.reset()
+        assert (owner.epoch, owner.state_dict()["position"]) == (0, 0)
+    else:
+        owner.set_epoch(5)
+    state = owner.state_dict()
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"this loop over a \w+ is over"):
+            next(loop)
+    assert owner.state_dict() == state
+    if newer is not None:
+        next(newer)  # the newer loop goes on
+        assert owner.state_dict()["position"] > 0
 
 
 @every_name
 @both
 def test_a_state_counts_what_was_handed_out(made, name, batches):
     order = made(name)
-    loop, count = iter(over(order, batches)), 0
+    loop, count = iter(order.batches() if batches else order), 0
     assert order.state_dict()["position"] == 0
     for item in loop:
         count += len(item) if batches else 1
@@ -112,48 +232,6 @@ def test_a_state_of_single_items_gives_the_rest_of_its_batch(made, name):
         rest = items(again.batches())
         assert list(itertools.chain(*rest)) == whole[at:]
         assert rest[1:] == (cuts[len(cuts) - len(rest) + 1 :])
-
-
-@every_name
-@both
-def test_a_loop_broken_off_costs_nothing(made, name, batches):
-    order = made(name)
-    loops = over(order, batches)
-    first, second = (items(over(made(name, epoch=epoch), batches)) for epoch in (0, 1))
-    for _ in range(3):
-        assert plain(next(iter(loops))) == first[0]
-    for count, item in enumerate(loops):
-        assert plain(item) == first[count]
-        if count == 1:
-            break
-    assert (order.epoch, items(loops)) == (0, first)
-    assert (order.epoch, items(loops)) == (1, second)
-    order.set_epoch(0)
-    assert items(loops) == first
-
-
-@every_name
-@pytest.mark.parametrize("by", ["loop", "batches", "set_epoch", "load_state_dict"])
-def test_something_newer_ends_the_older_loop(made, name, by):
-    order = made(name)
-    loop = iter(order)
-    next(loop)
-    if by == "loop":
-        newer = iter(order)
-    elif by == "batches":
-        newer = iter(order.batches())
-    elif by == "set_epoch":
-        order.set_epoch(5)
-    else:
-        order.load_state_dict(order.state_dict())
-    state = order.state_dict()
-    for _ in range(2):
-        with pytest.raises(DataError, match="this loop over a Sampler is over"):
-            next(loop)
-    assert order.state_dict() == state
-    if by in ("loop", "batches"):
-        next(newer)  # the newer loop goes on
-        assert order.state_dict()["position"] > 0
 
 
 def test_a_loop_that_came_to_its_end_stays_there(made):

@@ -86,23 +86,6 @@ def test_rows_of_an_array_and_random_crops():
     assert not np.array_equal(first.input, second.input)
 
 
-def test_threads_resuming_and_repeating_make_no_difference():
-    options = {"collate": PAIR, "sampler": "shuffle", "seed": 2}
-    with batcher(**options) as batches:
-        whole = [[view.input.tolist() for view in batch.input] for batch in batches]
-    with batcher(num_workers=3, **options) as batches:
-        loop = iter(batches)
-        first = [view.input.tolist() for view in next(loop).input]
-        state = batches.state_dict()
-    with batcher(num_workers=1, **options) as batches:
-        batches.load_state_dict(state)
-        rest = [[view.input.tolist() for view in batch.input] for batch in batches]
-        batches.set_epoch(0)
-        repeated = [batch.input[1].input.tolist() for batch in batches.repeated(2)]
-    assert [first, *rest] == whole
-    assert repeated == [whole[0][1]] * 2
-
-
 def test_a_record_that_one_collator_refuses_is_dropped_from_all():
     tall = Collator("hwc->bchw", h=25, w=20)  # records 0 to 4 are less than 25 high
     with batcher(collate=[SMALL, tall]) as batches:
