@@ -22,7 +22,7 @@ from tests.helpers.cuda_shim import needs_compiler
 from tests.helpers.fake_cuda import FakeArray, values_of
 from tests.helpers.fake_gpus import PINNED
 
-pytestmark = [pytest.mark.budget(4), needs_compiler]
+pytestmark = [pytest.mark.budget(2), needs_compiler]
 
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 RNG = np.random.default_rng(0)

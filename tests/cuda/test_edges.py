@@ -14,7 +14,7 @@ from tests.helpers.arrays_of import assert_same, random_array
 from tests.helpers.cuda_moves import copied, placed, planned, prepared, summed
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(5), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
 SIZES = {"p": 3, "q": 12, "r": 5, "s": 8}  # short, so that an axis of a tile fuses two axes

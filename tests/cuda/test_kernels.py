@@ -502,6 +502,7 @@ def test_any_move(move, dtype, laying, how):
     assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
 
 
+@pytest.mark.budget(0)
 @quick
 @given(moves(), st.sampled_from(["u1", "u2", "u4"]), st.sampled_from(LAYINGS), HOW)
 def test_any_move_in_tiles_of_large_arrays(move, dtype, laying, how):

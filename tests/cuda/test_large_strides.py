@@ -13,7 +13,7 @@ from tests.helpers.arrays_of import assert_same, random_array
 from tests.helpers.cuda_moves import address, by_boxes, planned, planned_in_place, planned_sum
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(8), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
 FAR = 2**32 + 192  # a stride in bytes that does not fit 32 bits

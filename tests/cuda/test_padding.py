@@ -12,7 +12,7 @@ from tests.helpers.arrays_of import UNALIGNED, laid
 from tests.helpers.cuda_shim import needs_compiler
 from tests.helpers.fake_cuda import values_of
 
-pytestmark = [pytest.mark.budget(6), needs_compiler]
+pytestmark = [pytest.mark.budget(3), needs_compiler]
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.integers(0, 256, (2, 5, 7, 3), np.uint8)

@@ -18,7 +18,7 @@ from tests.helpers.cuda_moves import by_boxes, copied, planned, prepared
 from tests.helpers.cuda_shim import ORDERS
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)
 
 

@@ -10,7 +10,7 @@ from tests.helpers.cuda_shim import needs_compiler
 from tests.helpers.fake_cuda import FakeArray, values_of
 from tests.helpers.resizing import Case, photo
 
-pytestmark = [pytest.mark.budget(4), needs_compiler]
+pytestmark = [pytest.mark.budget(2), needs_compiler]
 
 PHOTOS = [photo((40, 50, 3)), photo((33, 61, 3)), photo((24, 30, 3))]
 SIZES = {"h": 16, "w": 20}

@@ -15,7 +15,7 @@ from tests.helpers.cuda_moves import by_boxes, copied, planned, prepared
 from tests.helpers.cuda_trace import traced
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)
 
 

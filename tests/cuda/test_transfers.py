@@ -34,7 +34,7 @@ from tests.helpers.fake_cuda import FakeArray, values_of
 from tests.helpers.fake_gpus import PINNED, Mark
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(4), needs_compiler]
+pytestmark = [pytest.mark.budget(2), needs_compiler]
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}

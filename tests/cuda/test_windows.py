@@ -10,7 +10,7 @@ from tests.helpers.cuda_moves import collated, placed, planned_collate, planned_
 from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import window as resized_window
 
-pytestmark = [pytest.mark.budget(6), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
 
