@@ -103,9 +103,11 @@ def parse_constant(name: str, value: Any) -> float | AxisConstants | Traced:
     if isinstance(array, Traced):
         return array
     if isinstance(array, np.ndarray):
-        items, shape = list(array.flat), array.shape
+        items = list(array.flat)
+        shape = array.shape
     elif isinstance(array, Sequence) and not isinstance(array, str | bytes):
-        items, shape = list(array), (len(array),)
+        items = list(array)
+        shape = (len(array),)
     else:
         return parse_number(name, array)
     if shape == ():

@@ -91,7 +91,8 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         """Store the shape and dtype of X; raise if X cannot be converted."""
         array = self._checked(X, reset=True)
         self._converter().plan(array)
-        self.shape_, self.dtype_ = array.shape, array.dtype
+        self.shape_ = array.shape
+        self.dtype_ = array.dtype
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803

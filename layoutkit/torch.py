@@ -417,7 +417,8 @@ def watch(min_bytes: int = MIN_BYTES) -> Iterator[Report]:
         `to_json()` and `to_html()` are texts.
     """
     min_bytes = check_int("min_bytes", min_bytes, 0, error=ArgumentError)
-    report, recorder = Report(min_bytes), Recorder(min_bytes)
+    report = Report(min_bytes)
+    recorder = Recorder(min_bytes)
     try:
         with recorder:
             yield report

@@ -50,7 +50,8 @@ class Pandas(Container):
             is_common = kinds <= {*"iuf"} or len(kinds) == 1
             values = np.stack(columns, axis=1) if is_common else np.array(None)
         else:
-            values, kinds = x.to_numpy(), {dtype.kind for dtype in x.dtypes}
+            values = x.to_numpy()
+            kinds = {dtype.kind for dtype in x.dtypes}
         # The common dtype of int64 and uint64 is float64.
         is_rounded = values.dtype.kind == "f" and kinds and kinds <= {*"iu"}
         if values.dtype == object or is_rounded:

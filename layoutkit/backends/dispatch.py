@@ -140,7 +140,8 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
         pads = stays_on_gpu and not adapter.is_recorded(x)
         selected = take_channels(options, adapter, x, pads=pads)
         if selected is not None:
-            converter, x = converter.with_options(options_after_take), selected
+            converter = converter.with_options(options_after_take)
+            x = selected
         if options.padding is not None and not pads:
             return _convert_padded(converter, adapter, x, out)
         if selected is not None:

@@ -54,7 +54,8 @@ def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Ima
     """
     from PIL import ImageDraw
 
-    images, captions = images[:MAX_IMAGES], captions[:MAX_IMAGES]
+    images = images[:MAX_IMAGES]
+    captions = captions[:MAX_IMAGES]
     cell = _cell(*images.shape[1:3])
     width = max(cell[0], _MIN_COLUMN_WIDTH)
     columns = min(len(images), math.ceil(math.sqrt(1.5 * len(images))))

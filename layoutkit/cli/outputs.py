@@ -187,7 +187,8 @@ class NpyFile:
         """Return the file as (outer, length of the axis, inner); a slab is `outer` runs."""
         if axis is None:
             return 1, 1, math.prod(self.shape)
-        shape, axis = self._stored_shape(), self._stored_axis(axis)
+        shape = self._stored_shape()
+        axis = self._stored_axis(axis)
         return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
     def _windows(self, axis: int | None) -> Iterator[tuple[int, int]]:

@@ -64,7 +64,8 @@ class Epochs(ABC, Generic[T]):
 
     def state_dict(self) -> dict[str, int | str]:
         """Return the position after the latest loop's last item, as a few integers and strings."""
-        epoch, position = self._epoch, self._position
+        epoch = self._epoch
+        position = self._position
         place = {"epoch": epoch, "position": self._place(position)}
         records = {"records": self._records()}
         return {**self._identity(), **records, **place, **self._resume_info(position)}
@@ -128,7 +129,10 @@ class Epochs(ABC, Generic[T]):
         """End the active loop and go to a position."""
         loop = self._latest and self._latest()
         # One statement: see the module's docstring.
-        self._latest, self._loaded, self._epoch, self._position = None, loaded, epoch, position
+        self._latest = None
+        self._loaded = loaded
+        self._epoch = epoch
+        self._position = position
         if loop:
             loop.close()
 

@@ -450,7 +450,8 @@ def _decode_upright_jpeg(
     header = read_jpeg_header(data)
     if header is None:
         return None
-    height, width = header.height, header.width
+    height = header.height
+    width = header.width
     check_pixel_count(height, width, max_pixels)
     if header.may_be_rotated and _is_rotated(data, max_pixels):
         return None

@@ -202,9 +202,11 @@ def _parse_sides(text: str, arrow: int, in_names: bool) -> tuple[Layout, Layout]
     fold = next((group for group in left.groups if DOTS in group and group != DOTS), None)
     if fold is not None or left.has_ellipsis != right.has_ellipsis:
         pos = re.search(r"\.\.\.|…", text).start()  # type: ignore[union-attr]
-        fact, fix = '"..." is on one side only', "write it on both sides, or name the axes to fold"
+        fact = '"..." is on one side only'
+        fix = "write it on both sides, or name the axes to fold"
         if fold is not None:
-            fact, fix = '"..." inside a fold on the left', "fold it on the right only"
+            fact = '"..." inside a fold on the left'
+            fix = "fold it on the right only"
         raise _parse_error(text, pos, fact, f'"..." are axes that stay in order: {fix}')
     return left, right
 

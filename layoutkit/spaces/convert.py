@@ -319,7 +319,8 @@ class Split:
     """
 
     def __init__(self, nest: Any) -> None:
-        self._leaf_spaces, self._parts = nest, leaves(nest)
+        self._leaf_spaces = nest
+        self._parts = leaves(nest)
 
     def check_dtype(self, x: Any, library: Library) -> None:
         """Check the conversion of every component."""

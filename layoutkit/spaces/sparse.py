@@ -51,7 +51,8 @@ def _check_compressed(matrix: Any) -> None:
     rows, columns = matrix.shape
     if matrix.format == "bsr":
         height, width = matrix.data.shape[1:]
-        rows, columns = rows // height, columns // width
+        rows = rows // height
+        columns = columns // width
     major, minor = (columns, rows) if matrix.format == "csc" else (rows, columns)
     starts = matrix.indptr
     indices = matrix.indices

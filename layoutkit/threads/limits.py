@@ -24,7 +24,8 @@ from ..errors import ArgumentError
 from ..options import MAX_THREADS
 from .openmp import libraries
 
-THREADS, OTHERS_THREADS = "LAYOUTKIT_NUM_THREADS", "OMP_NUM_THREADS"
+THREADS = "LAYOUTKIT_NUM_THREADS"
+OTHERS_THREADS = "OMP_NUM_THREADS"
 IDLE_BYTES = "LAYOUTKIT_BUFFERS_LIMIT"
 URL_BYTES = "LAYOUTKIT_URL_LIMIT"
 # Idle memory: at most 2 GiB and at most an eighth of the machine's memory.

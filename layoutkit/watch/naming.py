@@ -38,7 +38,8 @@ class Conversion:
 
     def undoes(self, other: Conversion) -> bool:
         """Return True if this conversion restores what `other` had."""
-        mine, theirs = _moved_axes(self), _moved_axes(other)
+        mine = _moved_axes(self)
+        theirs = _moved_axes(other)
         inverse = [theirs.index(number) for number in range(len(theirs))]
         return len(mine) == len(theirs) and mine == inverse != list(range(len(mine)))
 
@@ -86,7 +87,8 @@ def name_conversion(
     letters = [""] * len(order)
     place = 0
     free = _unused_letters(base_letters)
-    left, known = "", []
+    left = ""
+    known = []
     for letter, count in zip(base_letters, groups, strict=True):
         members = order[place : place + count]
         place += count
@@ -114,7 +116,8 @@ def _grouped(sizes: Sequence[int], wholes: Sequence[int]) -> list[int] | None:
     groups = []
     place = 0
     for number, whole in enumerate(wholes):
-        start, product = place, 1
+        start = place
+        product = 1
         last = number == len(wholes) - 1
         while place < len(sizes) and (place == start or product < whole or last):
             product *= sizes[place]
@@ -126,7 +129,8 @@ def _grouped(sizes: Sequence[int], wholes: Sequence[int]) -> list[int] | None:
 
 
 def _folded(letters: Sequence[str], groups: Sequence[int]) -> str:
-    text, place = "", 0
+    text = ""
+    place = 0
     for count in groups:
         names = "".join(letters[place : place + count])
         text += names if count == 1 else f"({names})"

@@ -228,7 +228,8 @@ def register(converter: Converter, plan: Plan) -> ForeignFunction:
         name = f"layoutkit_{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
         if name in _registered:
             return _registered[name]
-        block, error = _make_block(program, jobs, threads), _make_error(plan)
+        block = _make_block(program, jobs, threads)
+        error = _make_error(plan)
         block[words.ERROR] = data_pointer(error[0])
         address = link_bound(name, load(KernelSpec("xla", ())).address, data_pointer(block))
         jax = import_module("jax")
@@ -240,7 +241,8 @@ def register(converter: Converter, plan: Plan) -> ForeignFunction:
 
 def _make_block(program: Program, jobs: Sequence[Job], threads: int) -> Array:
     """Return the block of the kernel "xla"; it refers to the words of both jobs, which follow."""
-    source, target = program.plan.source, program.plan.target
+    source = program.plan.source
+    target = program.plan.target
     job_words = np.frombuffer(b"".join(job.words for job in jobs), np.int64)
     block = np.concatenate([np.zeros(words.WORDS, np.int64), job_words])
     major, minor = version() or (0, 0)

@@ -85,7 +85,8 @@ def _map_convert(
 ) -> tuple[Any, int]:
     data = json.loads(options)
     pattern = parse_pattern(data["pattern"], names)
-    source, target = str(pattern.source), str(pattern.target)
+    source = str(pattern.source)
+    target = str(pattern.target)
     batch_pattern = (
         f"{_with_batch_axis(source, source + target)}->{_with_batch_axis(target, source + target)}"
     )

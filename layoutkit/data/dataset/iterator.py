@@ -80,7 +80,8 @@ class FieldInSpace:
     """A field whose rows become batches of a space."""
 
     def __init__(self, dataset: Sample, source: str, space: Space) -> None:
-        self.source, self._space = source, space
+        self.source = source
+        self._space = space
         self._field = _find_field(dataset, source)
         length = self._field._length()
         if not isinstance(length, int):

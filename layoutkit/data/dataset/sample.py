@@ -340,7 +340,8 @@ def make_mapping_state(
     if cls._is_dataset:
         _check_pairs(fields)
     if kept is not None:
-        count, rows = store_of(fields[next(iter(fields))]).num_samples(), kept.tolist()
+        count = store_of(fields[next(iter(fields))]).num_samples()
+        rows = kept.tolist()
         fields = {
             name: field[rows] if store_of(field).num_samples() == count else field
             for name, field in fields.items()

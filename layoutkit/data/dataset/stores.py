@@ -98,7 +98,8 @@ class ArraySource:
         """Return True if both use the same memory with the same shape, strides and dtype."""
         if not isinstance(other, ArraySource):
             return False
-        a, b = self.array, other.array
+        a = self.array
+        b = other.array
         return a is b or a.__array_interface__ == b.__array_interface__
 
     def _view_and_key(self, selectors: Sequence[Selector]) -> tuple[Array, Any]:

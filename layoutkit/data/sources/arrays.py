@@ -61,7 +61,8 @@ class TensorIndex(Index):
             self.skipped = _count(x) - len(kept)
             labels = labels.chosen(kept)
             if isinstance(x, np.ndarray):
-                x, kept = x[kept], None
+                x = x[kept]
+                kept = None
         self._kept = kept
         self._partition = partition
         self._x = x

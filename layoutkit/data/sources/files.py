@@ -30,7 +30,8 @@ class FilesIndex(Index):
         kept = select_labelled(labels.without, missing, lambda row: f"{paths[row]} has no label")
         if kept is not None:
             self.skipped = len(paths) - len(kept)
-            paths, labels = [paths[row] for row in kept.tolist()], labels.chosen(kept)
+            paths = [paths[row] for row in kept.tolist()]
+            labels = labels.chosen(kept)
         self._partition = partition
         self._targets = None if labels.targets is None else read_array(labels.targets)
         self._paths = paths[partition.rows]
@@ -77,12 +78,14 @@ def is_file_list(source: Any) -> bool:
 
 def _paths_and_labels(source: Any) -> tuple[list[str], Labels]:
     """Return the paths, and their labels or targets; DataError if they do not match."""
-    x_name, labels = "the list", Labels([])
+    x_name = "the list"
+    labels = Labels([])
     if isinstance(source, str):
         paths: Any = _expand(source) if has_wildcards(source) else [source]
     elif isinstance(source, Mapping):
         x_name, y_name = field_pair(source, "the source")
-        paths, labels = source[x_name], labels_of(source.get(y_name), y_name)
+        paths = source[x_name]
+        labels = labels_of(source.get(y_name), y_name)
         check_lengths(x_name, len(paths), y_name, labels)
     else:
         paths = source

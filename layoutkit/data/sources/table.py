@@ -165,19 +165,23 @@ class TableIndex(Index):
         row_of = np.array(rows.row_of, np.int64)
         label_of = np.array(rows.label_of, np.int64)
         kept = self._select(rows, row_of, label_of, missing)
-        filenames, offsets, lengths = rows.filenames, rows.offsets, rows.lengths
+        filenames = rows.filenames
+        offsets = rows.offsets
+        lengths = rows.lengths
         if kept is not None:
             self.skipped = len(filenames) - len(kept)
             filenames = [filenames[row] for row in kept.tolist()]
             offsets = [offsets[row] for row in kept.tolist()]
             lengths = [lengths[row] for row in kept.tolist()]
-            row_of, label_of = row_of[label_of >= 0], label_of[label_of >= 0]
+            row_of = row_of[label_of >= 0]
+            label_of = label_of[label_of >= 0]
             row_of = np.cumsum(np.diff(row_of, prepend=row_of[:1]) > 0)
         ranked = rank_classes([*rows.labels], rows.is_text)
         self._targets: Array | None = None
         if ranked is None:
             row_of, self._targets = _targets(rows, row_of, label_of)
-            ranked, label_of = ([], np.zeros(0, np.int64)), np.full(len(row_of), -1)
+            ranked = ([], np.zeros(0, np.int64))
+            label_of = np.full(len(row_of), -1)
         labels, ranks = ranked
         codes = np.append(ranks, -1)[label_of]
         self._partition = partition
@@ -316,7 +320,8 @@ def _row_error(path: str, error: Exception, line: int) -> DataError:
     if reason:
         return DataError(f"{path} {reason}")
     if isinstance(error, UnicodeDecodeError):  # in a block of many lines
-        line, error = _first_invalid_line(path), ValueError("it is not UTF-8 text")
+        line = _first_invalid_line(path)
+        error = ValueError("it is not UTF-8 text")
     return DataError(f"{path}, line {line}: {error}")
 
 
