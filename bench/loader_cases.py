@@ -125,7 +125,10 @@ def torch_batched_epoch(dataset: Any, batch: int, workers: int, stack: ExitStack
 
 
 class MapDataset:
-    """A dataset of torch, or a source of grain: a function of the number of a record."""
+    """A dataset of torch, or a source of grain: a function of the number of a record.
+
+    The function must be picklable for worker processes.
+    """
 
     def __init__(self, count: int, get: Callable[[Any], Any]) -> None:
         self.count = count
@@ -241,16 +244,23 @@ def _make_transform() -> Callable[[bytes], Any]:
 
     steps: list[Any] = [v2.RandomResizedCrop(CROP, antialias=True), v2.RandomHorizontalFlip()]
     steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    compose: Any = v2.Compose(steps)
-    return lambda data: compose(torch.from_numpy(decode_pixels(data).array).permute(2, 0, 1))
+    return partial(_transform, v2.Compose(steps))
+
+
+def _transform(steps: Any, data: bytes) -> Any:
+    import torch
+
+    return steps(torch.from_numpy(decode_pixels(data).array).permute(2, 0, 1))
 
 
 def _image_dataset(folder: Path) -> MapDataset:
     paths = sorted(folder.glob("*/*.jpg"))
-    transform = _make_transform()
-    return MapDataset(
-        len(paths), lambda n: (transform(paths[n].read_bytes()), int(paths[n].parent.name))
-    )
+    return MapDataset(len(paths), partial(_read_image, paths, _make_transform()))
+
+
+def _read_image(paths: Sequence[Path], transform: Any, number: int) -> tuple[Any, int]:
+    path = paths[number]
+    return transform(path.read_bytes()), int(path.parent.name)
 
 
 def _webdataset_images(tars: list[str], batch: int, workers: int, stack: ExitStack) -> Epoch:
@@ -436,7 +446,7 @@ def float_case(kind: str, count: int, folder: Path, batch: int = 256) -> LoaderC
     if kind == "table":
         source = index = open_index(write_table(rows, folder))
         options |= {"get": read, "processor": decode}
-        dataset = MapDataset(count, lambda number: decode(read(index[number])))
+        dataset = MapDataset(count, partial(_read_row, index))
         loaders["torch"] = partial(torch_epoch, dataset, batch)
     else:
         loaders["torch"] = partial(torch_epoch, rows, batch)
@@ -474,6 +484,10 @@ def decode(data: bytes, out: Any = None) -> Array:
     return np.frombuffer(data, np.float32)
 
 
+def _read_row(index: Any, number: int) -> Array:
+    return decode(read(index[number]))
+
+
 # ---- images of MNIST's size ----------------------------------------------------------------
 
 
@@ -488,12 +502,7 @@ def mnist_case(count: int, folder: Path, batch: int = 128) -> LoaderCase:
     target = converter(pixels)
     check = partial(check_records, target.copy())  # the limit writes to target
 
-    def normalize(numbers: Any) -> Any:
-        import torch
-
-        return torch.from_numpy(pixels[numbers]).float().mul_(SCALE)
-
-    dataset = MapDataset(count, normalize)
+    dataset = MapDataset(count, partial(_normalize, pixels))
     loaders: dict[str, Loader] = {
         "torch": partial(torch_epoch, dataset, batch),
         "torch, by batches": partial(torch_batched_epoch, dataset, batch),
@@ -512,6 +521,12 @@ def mnist_case(count: int, folder: Path, batch: int = 128) -> LoaderCase:
         ("limit",),
         lambda workers, stack: {"limit": limit, "convert": partial(converter, pixels, target)},
     )
+
+
+def _normalize(pixels: Array, numbers: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(pixels[numbers]).float().mul_(SCALE)
 
 
 def _provider_epoch(provider: MNISTProvider, workers: int, stack: ExitStack) -> Epoch:
