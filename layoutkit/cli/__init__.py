@@ -7,6 +7,7 @@ contactsheet  the preview image of a batch
 crop          the option --crop: a window of every image
 explain       `layoutkit explain`: a plan as text, and both memory orders as text or SVG
 inputs        open a source: an array file, or image files as one batch
+options       files of options: `convert --options`, `explain --compare`
 outputs       write `.npy` files, local or at an fsspec URL
 pack          `layoutkit pack` and `layoutkit index`: RecordIO files and their indexes
 parser        the command-line arguments, their types and the help texts
@@ -138,14 +139,9 @@ def _convert(arguments: argparse.Namespace) -> int:
     from ..data.io.zarr import is_store
     from .inputs import open_source, sources_label
     from .outputs import check_destination, parse_destination, staging_folder
-    from .streaming import FileJob, convert_to_file
+    from .streaming import convert_to_file
 
-    options = {"dtype": arguments.dtype, **_formula_options(arguments)}
-    if arguments.casting is not None:
-        options["casting"] = arguments.casting
-    if arguments.channels is not None:
-        options["channels"] = arguments.channels
-    job = FileJob(arguments.pattern, options, arguments.size, arguments.chunk, arguments.quiet)
+    job = _file_job(arguments)
     # Reject an invalid pattern or formula before a file is opened.
     job.converter()
     if is_store(arguments.dst):
@@ -165,6 +161,24 @@ def _convert(arguments: argparse.Namespace) -> int:
     with open_source(arguments.src, job, image_options, staging_folder(destination)) as source:
         convert_to_file(source, sources_label(arguments.src), destination, job)
     return 0
+
+
+def _file_job(arguments: argparse.Namespace) -> Any:
+    """Return the conversion of the command line, or of the file of `--options`."""
+    from .streaming import FileJob
+
+    names = ("dtype", "scale", "mean", "std", "casting", "channels")
+    options = {name: getattr(arguments, name) for name in names}
+    options = {name: value for name, value in options.items() if value is not None}
+    pattern, sizes = arguments.pattern, arguments.size
+    if arguments.options is not None:
+        from .options import read_conversion
+
+        for name in [*options, *(["size"] if sizes else [])]:
+            raise ArgumentError(f"--{name}: --options has all options of the conversion; omit one")
+        checked = read_conversion(arguments.options)
+        pattern, options, sizes = checked.pattern.text, checked.keywords(), checked.sizes
+    return FileJob(pattern, options, sizes, arguments.chunk, arguments.quiet)
 
 
 def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
@@ -237,8 +251,18 @@ def _index(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from .explain import explain
+    from .explain import compare, explain
 
+    if arguments.compare is not None:
+        others = ("pattern", "shape", "from_dtype", "dtype", "scale", "mean", "std", "size", "svg")
+        if any(getattr(arguments, name) for name in others):
+            raise ArgumentError("--compare compares two files of options; omit all other arguments")
+        compare(*arguments.compare)
+        return 0
+    if arguments.pattern is None:
+        raise ArgumentError(
+            "give a PATTERN, or --compare with two files; see layoutkit explain --help"
+        )
     options = {
         "from_dtype": arguments.from_dtype,
         "dtype": arguments.dtype,

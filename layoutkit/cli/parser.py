@@ -227,6 +227,7 @@ _EXAMPLES = {
         "explain 'bhwc->bchw'",
         "explain 'bhwc->bchw' --shape 64,224,224,3 "
         "--from-dtype uint8 --dtype float32 --scale 1/255",
+        "explain --compare training.json serving.json",
     ],
     "bench": ["bench --quick", "bench --json results.json --plot results.png"],
     "watch": ["watch train.py --epochs 1", "watch --html copies.html train.py"],
@@ -288,13 +289,20 @@ def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[
     words = arguments.positionals + rest
     if numbers := [word for word in words if _is_number(word) and not Path(word).exists()]:
         return numbers
-    missing = ("SRC", "DST", "PATTERN")[len(words) :]
+    names = ("SRC", "DST") if arguments.options is not None else ("SRC", "DST", "PATTERN")
+    missing = names[len(words) :]
     if missing:
         raise ArgumentError(
             "the following arguments are required: "
             f"{', '.join(missing)}; see layoutkit convert --help"
         )
+    if arguments.options is not None:
+        if "->" in words[-1]:
+            raise ArgumentError("--options has the pattern; omit PATTERN")
+        words.append("")
     *arguments.src, arguments.dst, arguments.pattern = words
+    if not words[-1]:
+        return []
     if "->" not in words[-1] and any("->" in word for word in words):
         raise ArgumentError("PATTERN comes last: layoutkit convert SRC DST PATTERN")
     try:
@@ -363,6 +371,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_formula(parser)
     _add_sizes(parser)
     _add_windows(parser)
+    options_help = "the pattern and all options of the conversion: Converter.to_dict() as JSON"
+    add("--options", type=Path, metavar="FILE.json", help=options_help)
     skip = _add_image_options(parser, "stretch", "--resize").add_argument
     skip("--skip-bad", action="store_true", help="skip images that cannot be read, with a message")
     casting_help = "which casts are allowed (default: same_kind, but no change of sign)"
@@ -427,7 +437,7 @@ def _add_image_options(
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("pattern", metavar="PATTERN", type=pattern, help="such as 'bhwc->bchw'")
+    add("pattern", metavar="PATTERN", type=pattern, nargs="?", help="such as 'bhwc->bchw'")
     shape_help = "shape of the source; without it only a small example is shown"
     add("--shape", type=shape, metavar="N,N,..", help=shape_help)
     add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
@@ -438,6 +448,8 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_formula(parser)
     _add_sizes(parser)
     add("--svg", type=Path, metavar="FILE.svg", help="also draw both memory orders into this file")
+    compare_help = "list the differences of two files of options, as to_dict() returns them"
+    add("--compare", type=Path, nargs=2, metavar=("A.json", "B.json"), help=compare_help)
 
 
 _TABLES = {

@@ -333,8 +333,7 @@ def _with_seed_and_threads(collator: Collator, seed: int, workers: int) -> Colla
         changes["seed"] = seed
     if workers and options.convert.threads is None:
         changes["threads"] = max(1, get_num_threads() - workers)
-    keywords = {**options.convert.sizes, **options.keywords(), **changes}
-    return Collator(collator.pattern, **keywords) if changes else collator
+    return Collator.from_dict({**collator.to_dict(), **changes}) if changes else collator
 
 
 # ---- Arguments ------------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+"""Files of options, as `to_dict` returns them."""
+
+import json
+from pathlib import Path
+
+from .._utils.errors import prefix_errors
+from ..errors import ArgumentError, LayoutkitError
+from ..options import CollateOptions, ConvertOptions, options_from_dict
+
+# The keywords that apply to a part of an array as to the whole array.
+_OF_FILES = frozenset({"dtype", "scale", "mean", "std", "clip", "casting", "channels", "threads"})
+
+
+def read_options(path: Path) -> ConvertOptions | CollateOptions:
+    """Return the options in a JSON file; raise ArgumentError, with its name, for other content."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(
+            f"{path} is not JSON: {error}; write to_dict() of a Converter"
+        ) from None
+    with prefix_errors(f"{path}: ", LayoutkitError):
+        return options_from_dict(data)
+
+
+def read_conversion(path: Path) -> ConvertOptions:
+    """Return the options of `convert --options`; raise ArgumentError if files do not have one."""
+    options = read_options(path)
+    if isinstance(options, CollateOptions):
+        raise ArgumentError(f"{path} has the options of a Collator; give those of a Converter")
+    for name, value in options.keywords().items():
+        if name not in _OF_FILES or isinstance(value, dict):
+            raise ArgumentError(
+                f"{path} has {name}={value!r}, which does not apply to files; remove it"
+            )
+    return options
