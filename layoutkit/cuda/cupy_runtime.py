@@ -121,7 +121,7 @@ class CupyRuntime:
             return self.cupy.cuda.Stream(non_blocking=True)
 
     def is_capturing(self, stream: Any) -> bool:
-        """Return whether a CUDA graph is being captured on a stream."""
+        """Return True if a CUDA graph is being captured on a stream."""
         # The default stream never captures, and must not be queried while another one does.
         return stream.ptr not in DEFAULT_STREAMS and bool(stream.is_capturing())
 
@@ -131,7 +131,7 @@ class CupyRuntime:
             return self.cupy.cuda.Event(disable_timing=True)
 
     def is_done(self, event: Any) -> bool:
-        """Return whether the GPU has reached an event; allowed while a graph is captured."""
+        """Return True if the GPU has reached an event; allowed while a graph is captured."""
         with relaxed_capture_mode():
             return bool(event.done)
 
@@ -194,7 +194,7 @@ class CupyRuntime:
     # -- kernels ---------------------------------------------------------------------------
 
     def is_loaded(self, launch: CudaLaunch, ordinal: int) -> bool:
-        """Return whether `load` needs to compile, allocate and copy nothing."""
+        """Return True if `load` needs to compile, allocate and copy nothing."""
         constants = (launch.coefficients, ordinal)
         known = not launch.coefficients or constants in self._kept
         return known and (launch.family, launch.defines, ordinal) in self.functions

@@ -155,7 +155,7 @@ def _can_write(computed: DType, result: DType, has_half: Callable[[], bool]) -> 
 
 
 def _writes_runs(request: SumRequest) -> bool:
-    """Return whether the caller's output can be written in contiguous runs."""
+    """Return True if the caller's output can be written in contiguous runs."""
     if request.out_strides is None:
         return True
     pairs = zip(request.out_strides, request.shape, strict=True)

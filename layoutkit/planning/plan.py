@@ -248,7 +248,7 @@ def _in_loop_order(coefficients: Coefficients | None, loops: CanonicalLoops) -> 
 
 
 def _is_contiguous(request: Request) -> bool:
-    """Return whether the memory of x already holds the result."""
+    """Return True if the memory of x already holds the result."""
     move = request.move
     if request.source != request.target or request.formula is not None:
         return False
@@ -286,7 +286,7 @@ def _stages(
 
 
 def _writes_runs(request: Request) -> bool:
-    """Return whether the caller's output can be written in contiguous runs."""
+    """Return True if the caller's output can be written in contiguous runs."""
     move = request.move
     strides = request.target_strides or ()
     steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
@@ -295,7 +295,7 @@ def _writes_runs(request: Request) -> bool:
 
 
 def _can_cast(source: DType, target: DType, request: Request, has_half: Callable[[], bool]) -> bool:
-    """Return whether a kernel computes NumPy's values (or the saturated ones) for this cast."""
+    """Return True if a kernel computes NumPy's values (or the saturated ones) for this cast."""
     if not is_supported_dtype(target, has_half) or dtype_kind(source) == "c":
         return False
     to_integer = dtype_kind(source) == "f" and dtype_kind(target) in "ui"

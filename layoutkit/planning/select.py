@@ -115,7 +115,7 @@ class LoopNest:
         return max(contiguous_loops, key=lambda loop: loop.count) if contiguous_loops else None
 
     def is_small_pixel(self, channels: Loop, pixels: Loop) -> bool:
-        """Return whether `channels` visits all items of small pixels that the nest visits."""
+        """Return True if `channels` visits all items of small pixels that the nest visits."""
         inside = [loop for loop in self.loops if loop.offsets or 0 < abs(loop.src) < pixels.src]
         if channels.count not in SMALL_CHANNEL_COUNTS or inside != [channels]:
             return False
@@ -272,7 +272,7 @@ def _shorter_side(rows: tuple[Loop, ...], run: tuple[Loop, ...]) -> int:
 
 
 def _is_short(loop: Loop, item: int) -> bool:
-    """Return whether a loop is short and not a whole number of cache lines long."""
+    """Return True if a loop is short and not a whole number of cache lines long."""
     return loop.count < SHORT_AXIS and loop.count * item % 64 != 0
 
 

@@ -1,4 +1,4 @@
-"""Adapters of JAX arrays: concrete on the CPU, on a GPU or in shards, and traced.
+"""Adapters of JAX arrays: concrete on the CPU, on a GPU or in shards (`sharding.py`), and traced.
 
 A traced array has no memory yet: its conversion is validated by the plan of its shape and dtype,
 and expressed as a foreign function that XLA calls on the CPU (`ffi.py`), or in JAX operations.

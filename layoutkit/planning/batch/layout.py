@@ -145,7 +145,7 @@ def make_batch_layout(
 def _needs_post_conversion(
     options: CollateOptions, move: Permutation, plan: Plan, steps: dict[str, int]
 ) -> bool:
-    """Return whether converting windows one by one is impossible or slow."""
+    """Return True if converting windows one by one is impossible or slow."""
     formula = options.convert.formula
     letter = options.letter
     if (
