@@ -110,13 +110,6 @@ def test_all_records_refused_in_a_batch_of_images(photos):
     assert second.input.shape == (2, 8, 8, 3)
 
 
-def test_layouts_and_formulas_are_a_get_away(photos):
-    with sampled_batcher(photos, batch_size=5, size=(8, 8), layout="bhwc") as batches:
-        (batch,) = batches
-    planes = batch.input.forward_get("bchw", "float32")
-    np.testing.assert_array_equal(planes, batch.input.forward_get("bhwc").transpose(0, 3, 1, 2))
-
-
 def test_a_table_of_images(photos, tmp_path):
     (tmp_path / "list.csv").write_text("filename,label\nphotos/a/0.png,x\nphotos/b/1.png,y\n")
     with sampled_batcher(tmp_path / "list.csv", batch_size=2, size=(8, 8)) as batches:

@@ -83,18 +83,6 @@ def test_any_worlds_go_on_from_the_state_of_others(n, worlds, data):
     assert seen == order[: len(seen)]
 
 
-def test_two_ranks_become_four_in_mid_epoch_and_nothing_is_lost_or_twice():
-    two = ranks(50, 2, 3)
-    before = flat(steps(two, 3))
-    four = ranks(50, 4, 3)
-    for each in four:
-        each.load_state_dict(two[1].state_dict())
-    after = flat(steps(four))
-    assert len(before) == 18
-    assert sorted(before + after) == list(range(50))
-    assert all(each.epoch == 1 for each in four)
-
-
 def test_one_process_goes_on_from_the_state_of_many_and_back():
     three = ranks(20, 3, 2)
     before = flat(steps(three, 2))

@@ -15,6 +15,7 @@ from layoutkit.data import ArrayProvider, Batch, Dataset, open_index, sampled_ba
 from layoutkit.data.iteration import Epochs
 from layoutkit.data.samplers.sampling import ALIASES, KINDS
 from tests.helpers.batches_of import plain as plain_batch
+from tests.helpers.record_files import image, tar, tfrecords, write_rec
 
 NAMES = [*KINDS, *ALIASES]
 N = 11
@@ -62,26 +63,72 @@ def part_row(data, out):
     return np.frombuffer(data, np.uint8) if data != b"2" else None
 
 
+def write_sources(folder):
+    """Write one byte per record, its number, in files of all kinds; return sources by name."""
+    contents = [bytes([number]) for number in range(N)]
+    files = [folder / "files" / f"{number:02}" for number in range(N)]
+    files[0].parent.mkdir()
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    (folder / "a.csv").write_text("".join(["filename\n", *(f"{file}\n" for file in files)]))
+    members = [(f"{file.name}.jpg", content) for file, content in zip(files, contents, strict=True)]
+    (folder / "a.tar").write_bytes(tar(members))
+    write_rec(folder / "a.rec", [image(content, 0) for content in contents])
+    (folder / "a.tfrecord").write_bytes(tfrecords(contents))
+    numbers = np.arange(N, dtype=np.uint8)[:, None]
+    np.save(folder / "a.npy", numbers)
+    names = {name: folder / f"a.{name}" for name in ("csv", "tar", "rec", "tfrecord", "npy")}
+    more = {"array": numbers, "folder": files[0].parent, "list": [*map(str, files)]}
+    return {**names, **more, "dict": {"x": numbers, "y": Y}, "Dataset": Dataset({"input": numbers})}
+
+
+SOURCES = ["csv", "tar", "rec", "tfrecord", "npy", "array", "folder", "list", "dict", "Dataset"]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    return write_sources(tmp_path_factory.mktemp("sources"))
+
+
+def as_row(data, out):
+    return np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+
+
 CROPS = Collator("hwc->bchw", h=4, w=5, offset="random", flip="random")
+PARTS = {"sources": "parts", "processor": part_row}
 # The keywords of Batchers, which read arange(N) and its labels if they name no sources.
-BATCHERS = {
-    f"{kind}{', refill' * refill}": {"sampler": kind, "refill": refill, "processor": lossy}
-    for kind in KINDS
-    if kind not in ("even-sequences", "label-distribution") and not re.match("part|.*chunk", kind)
-    for refill in (False, True)
-} | {
-    "one of two shards": {"sampler": "shuffle", "shard": (1, 2), "processor": lossy},
-    "two sources": {
-        "sources": [np.arange(N), -np.arange(N)],
-        "sampler": ["linear", "shuffle"],
-        "processor": lambda x, y, out: (x, int(y)),
-    },
-    "random crops": {"sources": PHOTOS, "sampler": "shuffle", "collate": CROPS},
-    "two random crops": {"sources": PHOTOS, "collate": [CROPS, CROPS]},
-    "parts": {"sources": "parts", "sampler": "part-permutation-permutation"},
-    "parts, refill": {"sources": "parts", "sampler": "part-linear-permutation", "refill": True},
-    "no records": {"processor": lambda x, out: None},
-}
+BATCHERS = (
+    {
+        f"{kind}{', refill' * refill}": {"sampler": kind, "refill": refill, "processor": lossy}
+        for kind in KINDS
+        if kind not in ("even-sequences", "label-distribution")
+        and not re.match("part|.*chunk", kind)
+        for refill in (False, True)
+    }
+    | {
+        "one of two shards": {"sampler": "shuffle", "shard": (1, 2), "processor": lossy},
+        "two sources": {
+            "sources": [np.arange(N), -np.arange(N)],
+            "sampler": ["linear", "shuffle"],
+            "processor": lambda x, y, out: (x, int(y)),
+        },
+        "random crops": {"sources": PHOTOS, "sampler": "shuffle", "collate": CROPS},
+        "two random crops": {"sources": PHOTOS, "collate": [CROPS, CROPS]},
+        "parts": {
+            "sources": "parts",
+            "sampler": "part-permutation-permutation",
+            "processor": part_row,
+        },
+        "parts, refill": {
+            "sources": "parts",
+            "sampler": "part-linear-permutation",
+            "refill": True,
+            "processor": part_row,
+        },
+        "no records": {"processor": lambda x, out: None},
+    }
+    | {name: {"sources": name, "sampler": "shuffle", "processor": as_row} for name in SOURCES}
+)
 CASES = [
     *product(["sampler", "batches"], NAMES),
     *product(["batcher", "batcher with threads"], BATCHERS),
@@ -91,8 +138,8 @@ CASES = [
 class Case:
     """One way to iterate: makes equal owners of a state, and the loops over them."""
 
-    def __init__(self, way, name, made, folder):
-        self.way, self.name, self.made, self.folder = way, name, made, folder
+    def __init__(self, way, name, made, sources):
+        self.way, self.name, self.made, self.sources = way, name, made, sources
         self.owners = []
 
     def make(self, epoch=0, is_twin=False):
@@ -102,8 +149,7 @@ class Case:
         words = {"batch_size": 3, "seed": 7, **BATCHERS[self.name]}
         source = words.pop("sources", {"x": np.arange(N), "y": Y})
         if isinstance(source, str):
-            source = open_index(self.folder, kind="parts")
-            words["processor"] = part_row
+            source = self.sources[source]()
         workers = 2 * ((self.way == "batcher") is is_twin)
         owner = sampled_batcher(source, num_workers=workers, epoch=epoch, **words)
         self.owners.append(owner)
@@ -117,8 +163,10 @@ class Case:
 
 
 @pytest.fixture(params=CASES, ids=" of ".join)
-def case(request, made, parts_folder):
-    case = Case(*request.param, made, parts_folder)
+def case(request, made, parts_folder, sources):
+    opened = {name: lambda source=source: source for name, source in sources.items()}
+    opened["parts"] = lambda: open_index(parts_folder, kind="parts")
+    case = Case(*request.param, made, opened)
     yield case
     for owner in case.owners:
         owner.close()
@@ -204,6 +252,17 @@ def test_something_newer_ends_the_older_loop(case, by):
     if newer is not None:
         next(newer)  # the newer loop goes on
         assert owner.state_dict()["position"] > 0
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_gives_each_record_in_the_order_of_the_sampler(sources, name, workers):
+    order = [*sampler("shuffle", N, seed=7)]
+    options = {"batch_size": 3, "sampler": "shuffle", "seed": 7, "processor": as_row}
+    with sampled_batcher(sources[name], num_workers=workers, **options) as batches:
+        found = list(batches)
+    assert [record.position for batch in found for record in batch.item] == order
+    assert np.concatenate([batch.input.input for batch in found]).tolist() == [[n] for n in order]
 
 
 @every_name

@@ -1,6 +1,5 @@
 """RecordIO files as indexes: records, labels, and the remaining records of damaged files."""
 
-import itertools
 import pickle
 import uuid
 
@@ -15,7 +14,6 @@ from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.views import ClassView
-from tests.helpers.batches_of import plain_all, same
 from tests.helpers.loopback import serving
 from tests.helpers.record_files import MAGIC, frames, image, write_rec
 
@@ -309,24 +307,6 @@ def test_small_records_are_read_in_blocks(tmp_path, monkeypatch, read_lengths, w
     assert [record.offset for record in open_index(path)] == offsets
     assert len(read_lengths) <= 25  # ten blocks, and their records' headers
     assert sum(read_lengths) <= 3 * path.stat().st_size
-
-
-@pytest.mark.parametrize("kind", ["shuffle", "label-uniform"])
-def test_a_loop_goes_on_where_it_stopped(tmp_path, kind):
-    write_rec(tmp_path / "a.rec", images(n % 3 for n in range(20)))
-    options = {
-        "sampler": kind,
-        "seed": 4,
-        "processor": lambda data, out: np.frombuffer(data, np.uint8),
-        "batch_size": 3,
-    }
-    whole = plain_all(sampled_batcher(tmp_path / "a.rec", num_workers=0, **options))
-    with sampled_batcher(tmp_path / "a.rec", num_workers=2, **options) as batcher:
-        first = plain_all(itertools.islice(batcher, 3))
-        state = batcher.state_dict()
-    with sampled_batcher(tmp_path / "a.rec", num_workers=1, **options) as other:
-        other.load_state_dict(state)
-        assert same(first + plain_all(other), whole)
 
 
 # ---- Damage ----------------------------------------------------------------------------------
