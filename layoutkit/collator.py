@@ -643,7 +643,7 @@ class Collator:
 
     def _post_converter(self, options: ConvertOptions) -> Converter:
         """Return the cached Converter of options, which is applied to the stacked windows."""
-        key = options.pattern, options.dtype, options.casting
+        key = options.pattern, options.dtype, options.casting, options.channels
         converter = self._converters.get(key)
         return converter or self._converters.setdefault(key, Converter.from_options(options))
 

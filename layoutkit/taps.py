@@ -7,9 +7,9 @@ A sample that is resized along an axis has, for each position of its window, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,6 +80,122 @@ def _taps_kernel() -> Any:
         return load(KernelSpec("resize", ("taps",)))
 
 
+class _Taps(NamedTuple):
+    """The contents of tap tables.
+
+    firsts, counts    (tables, positions)
+    weights           (tables, positions, taps)
+    """
+
+    firsts: Array
+    counts: Array
+    weights: Array
+
+    @classmethod
+    def read(cls, tables: Array, count: int, summed: DType) -> _Taps:
+        """Return the contents of the memory of tables of `count` positions."""
+        ends = np.cumsum([8 * t.HEAD, 8 * t.POSITION * count])
+        _, heads, weights = np.split(tables, ends, 1)
+        heads = np.ascontiguousarray(heads).view(np.int64).reshape(-1, count, t.POSITION)
+        weights = np.ascontiguousarray(weights).view(summed).reshape(len(tables), count, -1)
+        return cls(heads[..., 0], heads[..., 1], weights)
+
+    def written(self) -> Array:
+        """Return the memory of the tables, a row of bytes for each."""
+        tables, count, taps = self.weights.shape
+        item = self.weights.itemsize
+        pitch = -(-taps * item // 8) * 8
+        weights = np.zeros((tables, count, pitch // item), self.weights.dtype)
+        weights[..., :taps] = self.weights
+        heads = np.stack([self.firsts, self.counts], -1).reshape(tables, -1)
+        parts = np.full((tables, t.HEAD), pitch), heads, weights.reshape(tables, -1).view(np.int64)
+        return np.concatenate(parts, 1).view(np.uint8)
+
+    def positions(self) -> tuple[Array, Array]:
+        """Return the source position of each tap, and whether it exists."""
+        numbers = np.arange(self.weights.shape[2])
+        return self.firsts[..., None] + numbers, numbers < self.counts[..., None]
+
+    def transposed(self, begins: Array, length: int, part: int | None) -> _Taps:
+        """Return the taps by source position: the positions that it contributes to.
+
+        The source begins `begins` positions before the first position that taps refer to, and has
+        `length` positions. There is a table for each of `begins`. Weights of 0 fill gaps; part k
+        has only the positions after k gaps.
+        """
+        places, is_tap = (np.broadcast_to(x, (len(begins), *x.shape[1:])) for x in self.positions())
+        places = places + begins[:, None, None]
+        table, position, tap = np.nonzero(is_tap & (places >= 0) & (places < length))
+        row = table * length + places[table, position, tap]
+        if part is not None:
+            chosen = _runs(row, position) == part
+            table, position, tap, row = (x[chosen] for x in (table, position, tap, row))
+        firsts, lasts = np.zeros((2, len(begins) * length), np.int64)
+        lasts[:] = -1
+        # Positions ascend, and the last assignment to an element remains.
+        lasts[row], firsts[row[::-1]] = position, position[::-1]
+        counts = lasts - firsts + 1
+        weights = np.zeros((len(counts), counts.max(initial=1)), self.weights.dtype)
+        weights[row, position - firsts[row]] = self.weights[
+            table % len(self.weights), position, tap
+        ]
+        shape = len(begins), length
+        return _Taps(firsts.reshape(shape), counts.reshape(shape), weights.reshape(*shape, -1))
+
+
+def _runs(rows: Array, positions: Array) -> Array:
+    """Return for each pair the number of gaps before it in the ascending positions of its row."""
+    order = np.lexsort((positions, rows))
+    rows, positions = rows[order], positions[order]
+    is_first = np.diff(rows, prepend=-1) != 0
+    gaps = np.cumsum((np.diff(positions, prepend=0) > 1) & ~is_first)
+    starts = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
+    result = np.empty_like(order)
+    result[order] = gaps - gaps[starts]
+    return result
+
+
+def transposed_tap_tables(
+    resize: ResizeOptions,
+    placements: Placements,
+    axes: Sequence[int | None],
+    summed: DType,
+    parts: Mapping[int, int],
+    threads: int | None = None,
+) -> tuple[Array, list[Array], list[int]]:
+    """Return the tap tables of gradients along axes, as `tap_tables` does.
+
+    They have the positions of samples of one shape, whose taps are the positions of the window that
+    depend on them. `parts` has the part (see `count_parts`) by axis; other axes have whole tables.
+    """
+    begins = placements.begins
+    tables = []
+    for axis in axes:
+        memory, (addresses,), _ = tap_tables(resize, placements, [axis], summed, threads)
+        count = 1 if axis is None else placements.window[axis]
+        taps = _Taps.read(memory.reshape(len(addresses), -1), count, summed)
+        along = np.zeros(len(begins), np.int64) if axis is None else begins[:, axis]
+        along = along[:1] if len(addresses) == 1 and (along == along[0]).all() else along
+        length = 1 if axis is None else int(placements.lengths[0, axis])
+        tables.append(taps.transposed(along, length, None if axis is None else parts.get(axis)))
+    written = [taps.written() for taps in tables]
+    memory = np.concatenate([rows.ravel().view(np.int64) for rows in written]).view(np.uint8)
+    address = data_pointer(memory)
+    starts = []
+    for rows in written:
+        starts.append(address + np.arange(len(rows)) * rows.shape[1])
+        address += rows.nbytes
+    return memory, starts, [taps.weights.shape[2] for taps in tables]
+
+
+def count_parts(resize: ResizeOptions) -> int:
+    """Return the number of parts of transposed tap tables whose taps have no gaps.
+
+    A filter that is 0 at some distances from its center is not a tap of positions there.
+    """
+    return {"bicubic": 3, "lanczos": 5}.get(resize.filter, 1)
+
+
 def axis_taps(
     resize: ResizeOptions, placements: Placements, number: int, axis: int, summed: DType
 ) -> tuple[Array, Array]:
@@ -93,10 +209,8 @@ def axis_taps(
     row = placements.rows([number])
     row.flips[:] = False
     memory = tap_tables(resize, row, [axis], summed)[0]
-    heads = memory[8 * t.HEAD :][: 8 * t.POSITION * count].view(np.int64)
-    firsts, taps = heads.reshape(count, t.POSITION).T
-    weights = memory[8 * (t.HEAD + t.POSITION * count) :].view(summed).reshape(count, -1)
-    numbers = np.arange(max(1, taps.max(initial=0)))
-    is_tap = numbers < taps[:, None]
-    positions = np.where(is_tap, row.begins[0, axis] + firsts[:, None] + numbers, -1)
-    return positions, np.where(is_tap, weights[:, : len(numbers)], 0)
+    taps = _Taps.read(memory[None], count, summed)
+    (positions,), (is_tap,) = taps.positions()
+    longest = max(1, taps.counts.max(initial=0))
+    positions = np.where(is_tap, row.begins[0, axis] + positions, -1)[:, :longest]
+    return positions, np.where(is_tap, taps.weights[0], 0)[:, :longest]

@@ -8,6 +8,7 @@ inspection.py  shape, dtype, device and samples of any array, for views
 indexing.py    validation of indices, slices and batch sizes; one-hot rows
 items.py       samples of several items: the item that is collated, and the others
 collate.py     collation in the operations of a library that records or traces
+windows.py     the windows of a batch as a map that kernels execute, and its transpose
 gradients.py   gradients of selected channels and of clipping
 symbolic.py    conversions and sums in the operations of a library (JAX, PyTorch)
 containers.py  objects that contain an array: images, buffers, columns, lists

@@ -69,6 +69,10 @@ class Adapter:
         """Return copies of the samples at validated positions, in an array of the same library."""
         return self.from_numpy(take(self.to_numpy(x, "x"), axis, positions), x)
 
+    def samples_of(self, x: Any, axis: int, numbers: Array) -> list[Any]:
+        """Return the parts of one array at validated indices of an axis."""
+        return [x[(slice(None),) * axis + (number,)] for number in numbers.tolist()]
+
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         """Return a copy of x with unfolded axes, padded to a larger shape."""
         result = np.empty(padding.full, padding.fill.dtype)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,15 @@ import numpy as np
 from .._utils.validation import type_name
 from ..cpu.program import supports_float16
 from ..errors import ArgumentError
+from ..layout.parsing import Layout
+from ..layout.pattern import Pattern
 from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.batch.arguments import CropArgs, normalize_indices
-from ..planning.batch.layout import fill_array_of
-from ..planning.batch.placement import place
+from ..planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from ..planning.batch.layout import check_same_rank_and_dtype
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import converted_options, moves_items, nearest_positions, summed_dtype
+from ..planning.batch.weights import converted_options
 from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import axis_taps
@@ -29,6 +31,7 @@ from .base import Adapter
 from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of
 from .symbolic import ArrayNamespace
+from .windows import Windows
 
 
 def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
@@ -59,187 +62,139 @@ def stack_windows(
     Also return the options of the conversion of that array to the batch.
     """
     adapter = adapter_for_any(like)
-    batch_axis = 0
     if options.whole:
         shape = adapter.facts(like, "x")[0]
         options.check_batch_rank(shape)
         axes = options.completed(len(shape) - 1)
         batch_axis = axes.pattern.source.groups.index(options.letter)
-        count = shape[batch_axis]
-        samples = [
-            samples[0][(slice(None),) * batch_axis + (int(index),)]
-            for index in normalize_indices(indices, count)
-        ]
-        if not samples:
+        numbers = normalize_indices(indices, shape[batch_axis])
+        if not len(numbers):
             raise ArgumentError(
                 "indices is empty, but a recorded batch needs a sample; give an index"
             )
+        samples = adapter.samples_of(samples[0], batch_axis, numbers)
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = options.completed(len(samples[0].shape), tuple(samples[0].shape))
-    shapes = np.array([adapter.facts(sample, "a sample")[0] for sample in samples], np.int64)
-    dtype = adapter.facts(like, "sample 0")[1]
-    builder = _SymbolicWindows(options, axes, adapter, like, dtype)
-    if options.resize is not None:
-        builder = _ResizedWindows(options, options.resize, axes, adapter, like, dtype)
-    windows = builder.windows(samples, shapes, crops)
-    return builder.xp.stack(windows, batch_axis), builder.convert
+    facts = [adapter.facts(sample, f"sample {n}") for n, sample in enumerate(samples)]
+    check_same_rank_and_dtype(facts)
+    dtype = facts[0][1]
+    shapes = np.array([shape for shape, _ in facts], np.int64)
+    if options.channels is not None and _must_select_first(options, axes, shapes, crops):
+        samples = [_select_channels(x, axes.places()[CHANNEL], options.channels) for x in samples]
+        shapes = axes.select_channels(shapes)
+        options = _without_channels(options)
+    windows = Windows.of(options, shapes, dtype, crops)
+    run = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
+    stack = None if run is None else run(windows, samples)
+    if stack is None:
+        stack = SymbolicWindows(windows, dtype, adapter, like).stack(samples)
+    return stack, _conversion_of_stack(options, windows.shape, dtype)
+
+
+def _must_select_first(
+    options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
+) -> bool:
+    """Return True if channels cannot be selected from the stack of windows."""
+    channel = axes.places()[CHANNEL]
+    flips = parse_per_sample("flip", args.flip, axes.places(), len(shapes))
+    return bool((shapes[:, channel] != shapes[0, channel]).any() or np.any(flips.get(channel, 0)))
+
+
+def _select_channels(x: Any, axis: int, channels: tuple[int, ...]) -> Any:
+    return x[(slice(None),) * axis + (np.array(channels),)]
+
+
+def _without_channels(options: CollateOptions) -> CollateOptions:
+    """Return the options of samples that have only the selected channels."""
+    fill, channels = options.fill, options.channels or ()
+    if fill is not None and len(fill) > 1:
+        fill = tuple(fill[channel] for channel in channels)
+    return replace(options, channels=None, fill=fill)
+
+
+def _conversion_of_stack(
+    options: CollateOptions, shape: tuple[int, ...], source: DType
+) -> ConvertOptions:
+    """Return the conversion of stacked windows whose channels are still to be selected."""
+    left = options.convert.pattern.left
+    groups = (group for group in left.groups if group != options.letter)
+    stack = Layout((options.letter, *groups), left.names)
+    pattern = Pattern(stack, options.convert.pattern.right, options.convert.pattern.text)
+    convert = replace(options.convert, pattern=pattern, channels=options.channels)
+    return converted_options(replace(options, convert=convert), shape, source, supports_float16)
 
 
 def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
+    """Return a sample as an array of the library of `like`."""
     if type(adapter_for_any(sample)) is type(adapter) or library_of(sample) is library_of(like):
         return sample
     array = adapter_for_any(sample).to_numpy(sample, f"sample {number}")
     return adapter.from_numpy(in_native_order(array), like)
 
 
-class _SymbolicWindows:
-    """A builder of windows with the operations of a library that slices arrays like NumPy.
+class SymbolicWindows:
+    """The windows of a batch in the operations of a library that slices arrays like NumPy.
 
-    convert    the conversion of the stacked windows
+    Along each axis, the taps of every position are gathered and added with the weights of the
+    kernels. A product with a matrix of weights would spread a NaN over its rows, and its gradient
+    over its columns: 0 * NaN is NaN.
     """
 
-    def __init__(
-        self, options: CollateOptions, axes: SampleAxes, adapter: Adapter, like: Any, dtype: DType
-    ) -> None:
+    def __init__(self, windows: Windows, dtype: DType, adapter: Adapter, like: Any) -> None:
         package = type(like).__module__.partition(".")[0]
-        xp = getattr(library_of(like), "xp", None) or call_backend_hook("array_namespace", like)
+        namespace = library_of(like)
+        self.namespace = namespace if isinstance(namespace, ArrayNamespace) else None
+        if windows.resize is not None and self.namespace is None:
+            raise ArgumentError(
+                f"resize= does not record operations of {type_name(like)}; compute the "
+                "samples first"
+            )
+        xp = getattr(namespace, "xp", None) or call_backend_hook("array_namespace", like)
         self.xp: Any = xp or sys.modules[package]
         self.adapter = adapter
         self.like = like
-        self.options = options
-        self.axes = axes
-        self.dtype = dtype
-        self.channel = axes.places().get(CHANNEL)
-        self.convert = options.convert
+        self.windows = windows
+        self.dtype = windows.window_dtype if windows.is_averaged else dtype
 
-    def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
-        options, axes = self.options, self.axes
-        window = axes.window(shapes)
-        placements = place(options, axes, window, shapes, args)
-        self.fill = fill_array_of(options, axes, window, self.dtype)
-        lengths = placements.lengths.tolist()
-        places = zip(lengths, placements.begins, placements.flips, strict=True)
-        return [
-            self._window(self._select_channels(sample), *place, window)
-            for sample, place in zip(samples, places, strict=True)
-        ]
+    def stack(self, samples: Sequence[Any]) -> Any:
+        """Return the stacked windows of samples."""
+        return self.xp.stack([self._window(x, number) for number, x in enumerate(samples)], 0)
 
-    def _select_channels(self, x: Any) -> Any:
-        channels = self.options.channels
-        if channels is None or self.channel is None:
-            return x
-        return x[(slice(None),) * self.channel + (np.array(channels),)]
-
-    def _window(
-        self, x: Any, sizes: list[int], begins: Array, flips: Array, window: tuple[int, ...]
-    ) -> Any:
-        starts = begins.tolist()
-        overlaps = [
-            (min(size, max(0, start)), max(0, min(size, start + width)))
-            for start, width, size in zip(starts, window, sizes, strict=True)
-        ]
-        x = x[tuple(slice(*overlap) for overlap in overlaps)]
-        shape = [stop - start for start, stop in overlaps]
-        pads_before = [
-            min(width, max(0, -start)) for start, width in zip(starts, window, strict=True)
-        ]
-        for axis in sorted(range(len(window)), key=lambda axis: axis == self.channel):
-            before = pads_before[axis]
-            after = window[axis] - before - shape[axis]
-            channel_offset = 0 if self.channel is None else pads_before[self.channel]
-            if axis == self.channel:
-                parts = [(0, before), x, (window[axis] - after, after)]
-            else:
-                parts = [(channel_offset, before), x, (channel_offset, after)]
-            if before or after:
-                x = self._padded(parts, axis, shape)
-            shape[axis] = window[axis]
-        return self._flipped(x, flips)
-
-    def _flipped(self, x: Any, flips: Array) -> Any:
-        axes = tuple(np.flatnonzero(flips).tolist())
-        return self.xp.flip(x, axes) if axes else x
-
-    def _constant(self, values: Array) -> Any:
-        """Return a small NumPy array as an array of the library, on the device of the samples."""
-        library = library_of(self.like)
-        if isinstance(library, ArrayNamespace):
-            return library.constant(values, self.like)
-        return self.adapter.from_numpy(values, self.like)
-
-    def _padded(self, parts: list[Any], axis: int, sizes: list[int]) -> Any:
-        """Return an array of `sizes`, padded before and after along `axis`.
-
-        `parts` is [padding before, array, padding after]; a padding is (first channel, size).
-        """
-        for side in (0, 2):
-            channel, count = parts[side]
-            shape = [*sizes[:axis], count, *sizes[axis + 1 :]]
-            fill = self.fill
-            if len(fill) > 1 and self.channel is not None:
-                fill = fill[channel : channel + shape[self.channel]]
-            broadcast_shape = [1] * len(shape)
-            if self.channel is not None:
-                broadcast_shape[self.channel] = len(fill)
-            constant = self._constant(fill.reshape(broadcast_shape))
-            parts[side] = self.xp.broadcast_to(constant, shape)
-        return self.xp.concatenate(parts, axis)
-
-
-class _ResizedWindows(_SymbolicWindows):
-    """A builder of resized windows.
-
-    Along each resized axis, the taps of every position are gathered and added with the weights of
-    the kernels, in float32, or in float64 if samples are. `resize="nearest"` selects positions. A
-    product with a matrix of weights would spread a NaN over its rows, and its gradient over its
-    columns: 0 * NaN is NaN.
-    """
-
-    def __init__(self, options: CollateOptions, resize: ResizeOptions, *args: Any) -> None:
-        super().__init__(options, *args)
-        namespace = library_of(self.like)
-        if not isinstance(namespace, ArrayNamespace):
-            raise ArgumentError(
-                f"resize= does not record operations of {type_name(self.like)}; "
-                "compute the samples first"
-            )
-        self.namespace = namespace
-        self.resize = resize
-        self.is_nearest = resize.filter == "nearest"
-        is_moved = moves_items(resize, self.dtype, supports_float16)
-        self.computed = self.dtype if is_moved else summed_dtype(self.dtype)
-
-    def windows(self, samples: list[Any], shapes: Array, args: CropArgs) -> list[Any]:
-        options, axes = self.options, self.axes
-        window = axes.window(shapes)
-        placements = place(options, axes, window, shapes, args)
-        fill = fill_array_of(options, axes, window, self.dtype)
-        batch = list(window)
-        batch.insert(axes.pattern.source.groups.index(options.letter), len(shapes))
-        self.convert = converted_options(options, tuple(batch), self.dtype, supports_float16)
-        result = []
-        nearest = nearest_positions(placements) if self.is_nearest else {}
-        for number, sample in enumerate(samples):
-            x = self.namespace.to(self._select_channels(sample), self.computed)
-            sizes = placements.lengths[number].tolist()  # sizes of x itself may be tensors
-            covered = np.ones((1,) * axes.sample.ndim)
-            for axis in placements.resized:
-                if self.is_nearest:
-                    places, weights = nearest[axis][number, :, None], None
-                else:
-                    places, weights = axis_taps(
-                        self.resize, placements, number, axis, self.computed
-                    )
-                x, share = self._resampled(x, sizes, axis, places, weights)
-                sizes[axis] = window[axis]
-                covered = covered * self._along(axis, share)
-            x = self._filled(x, 1 - covered, self._along(self.channel, fill))
-            result.append(self._flipped(x, placements.flips[number]))
-        return result
+    def _window(self, x: Any, number: int) -> Any:
+        sizes = list(self.windows.shapes[number])  # sizes of x itself may be tensors
+        covered = np.ones((1,) * len(sizes))
+        if self.windows.is_averaged and self.namespace is not None:
+            x = self.namespace.to(x, self.dtype)
+        for axis in self.windows.placed_axes:
+            x, share = self._resampled(x, sizes, axis, *self._taps(axis, number))
+            sizes[axis] = self.windows.placements.window[axis]
+            covered = covered * self._along(axis, share)
+        return self._filled(x, 1 - covered, number)
 
     def _along(self, axis: int | None, values: Array) -> Array:
         """Return values along an axis of samples; axis=None: a single value."""
-        return values.reshape([-1 if i == axis else 1 for i in range(self.axes.sample.ndim)])
+        ndim = len(self.windows.shape) - 1
+        return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
+
+    def _taps(self, axis: int, number: int) -> tuple[Array, Array | None]:
+        """Return the indices in a sample of the taps of each position, and their weights.
+
+        An index is -1 where a position has fewer taps. Weights of None are 1.
+        """
+        placements = self.windows.placements
+        if not placements.window[axis]:
+            return np.empty((0, 1), np.int64), None
+        resize = self.windows.resize or ResizeOptions("nearest")
+        dtype = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+        places, weights = axis_taps(resize, placements, number, axis, dtype)
+        order = slice(None, None, -1 if placements.flips[number, axis] else 1)
+        return places[order], None if resize.filter == "nearest" else weights[order]
+
+    def _constant(self, values: Array) -> Any:
+        """Return a small NumPy array as an array of the library, on the device of the samples."""
+        if self.namespace is not None:
+            return self.namespace.constant(values, self.like)
+        return self.adapter.from_numpy(values, self.like)
 
     def _resampled(
         self, x: Any, sizes: list[int], axis: int, places: Array, weights: Array | None
@@ -254,29 +209,47 @@ class _ResizedWindows(_SymbolicWindows):
         outer, inner = sizes[:axis], sizes[axis + 1 :]
         if not is_inside.any():  # an empty slice keeps the result a function of x
             empty = x[(slice(None),) * axis + (slice(0, 0),)]
-            zero = self._constant(np.zeros((1,) * len(sizes), self.computed))
+            zero = self._constant(np.zeros((1,) * len(sizes), self.dtype))
             zeros = self.xp.broadcast_to(zero, (*outer, len(places), *inner))
             return self.xp.concatenate([empty, zeros], axis), shares
         indices = places.clip(0, sizes[axis] - 1)
-        gathered = self.namespace.gather(x, axis, indices.ravel())
         if weights is None:
-            return gathered, shares
+            return self._taken(x, axis, indices[:, 0], bool(is_inside.all())), shares
+        gathered = self._gathered(x, axis, indices.ravel())
         along = *places.shape, *(1 for _ in inner)
         terms = self.xp.reshape(gathered, (*outer, *places.shape, *inner))
         terms = terms * self._constant(weights.reshape(along))
         if not is_inside.all():  # omitted terms may be NaN
-            zero = self._constant(np.zeros((), self.computed))
+            zero = self._constant(np.zeros((), self.dtype))
             terms = self.xp.where(self._constant(is_inside.reshape(along)), terms, zero)
         return self.xp.sum(terms, axis + 1), shares
 
-    def _filled(self, x: Any, share: Array, fill: Array) -> Any:
+    def _taken(self, x: Any, axis: int, indices: Array, is_inside: bool) -> Any:
+        """Return the elements at indices of an axis; neighbors as a slice, which libraries fuse."""
+        steps = np.diff(indices)
+        if not is_inside or not (
+            abs(steps[:1]).sum() == len(steps[:1]) and (steps == steps[:1]).all()
+        ):
+            return self._gathered(x, axis, indices)
+        low, high = int(indices.min()), int(indices.max()) + 1
+        part = x[(slice(None),) * axis + (slice(low, high),)]
+        return part if indices[0] == low else self.xp.flip(part, (axis,))
+
+    def _gathered(self, x: Any, axis: int, indices: Array) -> Any:
+        if self.namespace is not None:
+            return self.namespace.gather(x, axis, indices)
+        return self.xp.take(x, indices, axis)
+
+    def _filled(self, x: Any, share: Array, number: int) -> Any:
         """Return x with `share` of its values, from 0 to 1, replaced by fill values."""
         is_kept = np.abs(share) < 1e-5  # with negative weights, a sum may be more than 1
         if is_kept.all():
             return x
-        fill = fill.astype(self.computed)
-        if self.is_nearest:
-            filled = self._constant(fill)
-        else:
-            filled = x + self._constant(share.astype(self.computed)) * self._constant(fill)
+        fill, channel = self.windows.fill, self.windows.channel
+        if channel is not None and self.windows.placements.flips[number, channel]:
+            fill = fill[::-1]
+        fill = self._along(channel if len(fill) > 1 else None, fill.astype(self.dtype))
+        filled = self._constant(fill)
+        if self.windows.resize is not None and self.windows.resize.filter != "nearest":
+            filled = x + self._constant(share.astype(self.dtype)) * filled
         return self.xp.where(self._constant(is_kept), x, filled)

@@ -60,6 +60,7 @@ class _Samples(NamedTuple):
     placements  of the samples in their windows
     turns_fill  flags of samples whose channels, and therefore fill values, are flipped
     copies      the copied samples, if any
+    windows     whose gradients the samples are (windows.py)
     """
 
     order: str
@@ -71,6 +72,7 @@ class _Samples(NamedTuple):
     placements: Placements
     turns_fill: Array
     copies: tuple[Array, ...] = ()
+    windows: Any = None
 
 
 class _AxisOrder(NamedTuple):
@@ -399,9 +401,9 @@ class ResizeProgram:
         alignment = bits & -bits
         threads = self._options.convert.threads or get_num_threads()
         places = sources.places
-        key = None
-        if places is not None and crops.offset is crops.flip is crops.crop is None:
-            key = places.sizes.tobytes(), places.strides.tobytes(), alignment, threads
+        key = self._crop_key(crops)
+        if places is not None and key is not None:
+            key = places.sizes.tobytes(), places.strides.tobytes(), alignment, threads, key
             last = self.last_run.get(None)
             if last is not None and last.key == key:
                 return last
@@ -412,6 +414,10 @@ class ResizeProgram:
         if key is not None and not samples.copies:
             cache_replace(self.last_run, None, run, run.nbytes)
         return run
+
+    def _crop_key(self, crops: CropArgs) -> Any:
+        """Return a key of the arguments of a call, or None if other calls do not have them."""
+        return () if crops.offset is crops.flip is crops.crop is None else None
 
     def _make_run(self, launch: BlockLaunch, samples: _Samples, key: Any, threads: int) -> _Run:
         columns = [self._letters.index(x) if x else None for x in launch.slots]

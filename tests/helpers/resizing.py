@@ -333,6 +333,22 @@ class Case:
         windows = self.windows()
         return reference_convert(windows, "b" + self.letters, **self.folds, **self.formula), windows
 
+    def check_gradients(self, direction, gradients):
+        """Compare gradients of a batch with the definition, which is linear but for a constant."""
+        samples = self.samples
+        changes = [self.rng.standard_normal(x.shape).astype(x.dtype) for x in samples]
+        self.samples = [np.zeros_like(x) for x in samples]
+        start = self.expected()[0]
+        self.samples = changes
+        change = self.expected()[0] - start
+        self.samples = samples
+        pairs = zip(changes, gradients, strict=True)
+        found = sum(np.vdot(np.float64(x), np.asarray(grad, np.float64)) for x, grad in pairs)
+        direction = np.asarray(direction, np.float64)
+        digits = 1e-2 if self.dtype.itemsize == 2 else 1e-5
+        allowed = digits * (1 + np.linalg.norm(change) * np.linalg.norm(direction))
+        np.testing.assert_allclose(found, np.vdot(change, direction), rtol=0, atol=allowed)
+
     def compare(self, made, expected, windows):
         """Compare a batch with the expected one."""
         assert made.dtype == self.target

@@ -23,13 +23,21 @@ from ..base import Adapter
 from ..cupy import convert_cached, sum_cached
 from .symbolic import Torch, library
 from .tensors import TensorMixin, check_no_out, concrete_adapter, cuda_adapter
-from .tracing import convert_traced, has_active_dispatch_mode, is_traced, sizes_of, sum_traced
+from .tracing import (
+    convert_traced,
+    has_active_dispatch_mode,
+    is_traced,
+    sizes_of,
+    stack_traced,
+    sum_traced,
+)
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...converter import Converter
     from ...planning.plan import PaddedSource
     from ...spec import DType
+    from ..windows import Windows
 
 _torch: Any = import_module("torch")
 
@@ -92,6 +100,11 @@ def adapter_for(x: Any) -> Adapter | None:
 def library_of(x: Any) -> Torch | None:
     """Return the namespace of torch for tensors, or None for other objects."""
     return library() if isinstance(x, _torch.Tensor) else None
+
+
+def stack_recorded(windows: Windows, samples: Sequence[Any]) -> Any:
+    """Return the stacked windows by a custom operator, or None if torch operations are needed."""
+    return stack_traced(windows, samples)
 
 
 @lru_cache(maxsize=1)

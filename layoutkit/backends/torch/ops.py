@@ -2,11 +2,13 @@
 
     layoutkit::convert(x, options, names, sizes)
     layoutkit::accumulate(parts, layouts, layout, dtype, names, sizes)
+    layoutkit::stack_windows(samples, windows)
+    layoutkit::stack_windows_transposed(grad, windows)
 
-Both allocate their result. They have gradients of any order, a fake implementation (also for
-symbolic sizes), and a vmap rule. `options` is JSON, because a graph holds only plain values.
-`names` and `sizes` are axes and their sizes, separate from `options` because torch may pass
-symbols as sizes.
+All allocate their results, and have gradients of any order and a fake implementation. The first
+two accept symbolic sizes and have a vmap rule. `options` and `windows` (backends/windows.py) are
+JSON, because a graph holds only plain values. `names` and `sizes` are axes and their sizes,
+separate from `options` because torch may pass symbols as sizes.
 
 This module is imported for the first traced tensor.
 """
@@ -33,8 +35,11 @@ from ...planning.gradient import (
     without_channels,
     without_folded_ellipsis,
 )
-from ...spec import DType, dtype_kind
+from ...spec import DType, as_dtype, dtype_kind
+from ..collate import SymbolicWindows
+from ..dispatch import adapter_for_any
 from ..gradients import mask_clipped_grad, scatter_channel_grad
+from ..windows import Windows
 from .symbolic import library
 from .tensors import concrete_adapter
 
@@ -157,6 +162,85 @@ def _map_accumulate(
     return accumulate(moved, batch_layouts, batch_layout, *rest), 0
 
 
+# ---- windows of samples ------------------------------------------------------------------
+
+
+def _stack_windows(samples: list[Any], windows: str) -> Any:
+    detached = [x.detach() for x in samples]
+    adapter = concrete_adapter(detached[0])
+    arrays = [adapter.to_numpy(x, f"sample {n}") for n, x in enumerate(detached)]
+    return adapter.from_numpy(_windows(windows).stack(arrays), detached[0])
+
+
+def _fake_stack_windows(samples: list[Any], windows: str) -> Any:
+    result = _windows(windows)
+    return _empty(result.shape, result.window_dtype, samples[0].device)
+
+
+def _remember_windows(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    samples, ctx.windows = inputs
+    ctx.is_differentiable = [x.is_floating_point() for x in samples]
+
+
+def _stack_windows_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    windows = _windows(ctx.windows)
+    if _namespace.is_batched_gradient(grad):
+        parts = _symbolic_gradients(windows, grad)
+    else:
+        parts = windows.split(stack_windows_transposed(grad, ctx.windows))
+    needed = zip(ctx.is_differentiable, parts, strict=True)
+    return [part if is_differentiable else None for is_differentiable, part in needed], None
+
+
+def _transpose_windows(grad: Any, windows: str) -> list[Any]:
+    adapter = concrete_adapter(grad)
+    stacks = _windows(windows).transposed(adapter.to_numpy(grad.detach(), "grad"))
+    return [adapter.from_numpy(stack, grad) for stack in stacks]
+
+
+def _fake_transpose_windows(grad: Any, windows: str) -> list[Any]:
+    groups, dtype = _windows(windows).groups, as_dtype(_windows(windows).dtype)
+    shapes = [(len(numbers), *shape) for shape, numbers in groups.items()]
+    return [_empty(shape, dtype, grad.device) for shape in shapes]
+
+
+def _remember_transposed(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _, ctx.windows = inputs
+
+
+def _transpose_windows_back(ctx: Any, grads: list[Any]) -> tuple[Any, ...]:
+    windows = _windows(ctx.windows).without_fill()
+    samples = windows.split(grads)
+    if any(map(_namespace.is_batched_gradient, samples)):
+        return _symbolic_windows(windows, samples), None
+    return stack_windows(samples, windows.text), None
+
+
+def _symbolic_windows(windows: Windows, samples: list[Any]) -> Any:
+    """Return the stacked windows in torch operations, which accept batched gradients."""
+    adapter = adapter_for_any(samples[0])
+    return SymbolicWindows(windows, as_dtype(windows.dtype), adapter, samples[0]).stack(samples)
+
+
+def _symbolic_gradients(windows: Windows, grad: Any) -> Sequence[Any]:
+    """Return the gradients of samples in torch operations."""
+    keeps_graph = _torch.is_grad_enabled()
+    dtype = getattr(_torch, windows.dtype)
+    samples = [
+        _torch.zeros(shape, dtype=dtype, device=grad.device, requires_grad=True)
+        for shape in windows.shapes
+    ]
+    with _torch.enable_grad():
+        stack = _symbolic_windows(windows, samples)
+    gradients: Sequence[Any] = _torch.autograd.grad(stack, samples, grad, create_graph=keeps_graph)
+    return gradients
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _windows(text: str) -> Windows:
+    return Windows.from_text(text)
+
+
 # ---- common to both ----------------------------------------------------------------------
 
 
@@ -231,7 +315,8 @@ def _register_operator(
     operator = _torch.library.custom_op(f"layoutkit::{name}", run, mutates_args=(), schema=schema)
     operator.register_fake(fake)
     operator.register_autograd(back, setup_context=setup)
-    operator.register_vmap(mapped)
+    if mapped is not None:
+        operator.register_vmap(mapped)
     return operator
 
 
@@ -252,4 +337,22 @@ accumulate = _register_operator(
     _accumulate_back,
     _map_accumulate,
     "(Tensor[] parts, str[] layouts, str layout, str dtype, str[] names, SymInt[] sizes) -> Tensor",
+)
+stack_windows = _register_operator(
+    "stack_windows",
+    _stack_windows,
+    _fake_stack_windows,
+    _remember_windows,
+    _stack_windows_back,
+    None,
+    "(Tensor[] samples, str windows) -> Tensor",
+)
+stack_windows_transposed = _register_operator(
+    "stack_windows_transposed",
+    _transpose_windows,
+    _fake_transpose_windows,
+    _remember_transposed,
+    _transpose_windows_back,
+    None,
+    "(Tensor grad, str windows) -> Tensor[]",
 )

@@ -63,7 +63,7 @@ class Torch(ArrayNamespace):
 
     def unfold(self, x: Any, move: Permutation, given_sizes: Collection[str] = ()) -> Any:
         """Return x unfolded by group; torch infers the first size not in `given_sizes`."""
-        if self._is_batched_gradient(x):
+        if self.is_batched_gradient(x):
             return super().unfold(x, move)
         # Then a graph does not hold a size that may differ in the next batch.
         sizes = dict(zip(move.axes, move.sizes, strict=True))
@@ -79,7 +79,7 @@ class Torch(ArrayNamespace):
         return x
 
     def fold(self, x: Any, move: Permutation) -> Any:
-        if self._is_batched_gradient(x):
+        if self.is_batched_gradient(x):
             return super().fold(x, move)
         if move.permutation != tuple(range(len(move.axes))):
             x = x.permute(move.permutation)
@@ -93,7 +93,7 @@ class Torch(ArrayNamespace):
                 x = x.flatten(position, position + len(group) - 1)
         return x
 
-    def _is_batched_gradient(self, x: Any) -> bool:
+    def is_batched_gradient(self, x: Any) -> bool:
         """Return True for a gradient of is_grads_batched=True, which can be reshaped only."""
         return bool(self.xp._C._functorch.is_legacy_batchedtensor(x))
 

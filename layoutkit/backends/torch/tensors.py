@@ -96,6 +96,11 @@ class TensorMixin:
         check_no_out(out, f"part {first}")
         return _autograd().sum_with_gradient(accumulator, parts)
 
+    def samples_of(self, x: Any, axis: int, numbers: Array) -> list[Any]:
+        """Return the parts of one array at validated indices of an axis."""
+        parts = x.unbind(axis)  # has one gradient for all parts
+        return [parts[number] for number in numbers.tolist()]
+
     def check_plain(self, x: Any, arg_name: str) -> None:
         """Raise ArgumentError unless the memory of a tensor holds its values."""
         if x.layout is not self.torch.strided:

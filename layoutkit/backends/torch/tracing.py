@@ -26,6 +26,7 @@ from .symbolic import library, pause_jit_trace
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
     from ...options import ConvertOptions
+    from ..windows import Windows
 
 _torch: Any = import_module("torch")
 _functorch: Any = _torch._C._functorch
@@ -128,6 +129,13 @@ def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
     else:
         total = _ops().accumulate(tensors, *accumulator.graph_args)
     return total if out is None else _write_out(out, total)
+
+
+def stack_traced(windows: Windows, samples: Sequence[Any]) -> Any:
+    """Return the stacked windows of samples by a custom operator; None: it does not work."""
+    if any(x.is_cuda for x in samples) or _needs_torch_operations(samples):
+        return None
+    return _ops().stack_windows(list(samples), windows.text)
 
 
 def _as_tensor(part: Any, like: Any) -> Any:

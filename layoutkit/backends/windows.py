@@ -1,0 +1,223 @@
+"""The windows of a batch as a linear map that kernels execute, with its transpose.
+
+A library that records operations needs the gradient of a batch. Kernels stack the windows, cropped
+as they are or resized as floats; the conversion of the stack follows, which has a gradient of its
+own. The transposed map resizes the gradients of windows, by transposed taps. Graphs contain the map
+as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..cpu.program import supports_float16
+from ..cpu.windows import gradients_of_samples, stack_windows
+from ..memory import Array
+from ..normalize import CHANNEL
+from ..options import CollateOptions, parse_collate_options
+from ..planning.batch.arguments import CropArgs, parse_offset_and_flip, parse_per_sample
+from ..planning.batch.layout import fill_array_of
+from ..planning.batch.placement import Placements, place
+from ..planning.batch.samples import SampleAxes
+from ..planning.batch.weights import moves_items, summed_dtype
+from ..planning.centering import DEFAULT_CENTERING
+from ..planning.epilogue import is_supported_dtype
+from ..planning.resize import ResizeOptions
+from ..spec import DType, as_dtype, dtype_kind
+
+_LETTERS = "hwadegijklmnopqrstuvxyz"  # of axes, in order; b is the batch, c channels
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The map from samples to their stacked windows, in values that JSON contains."""
+
+    dtype: str  # of samples
+    shapes: list[list[int]]  # of each sample
+    channel: int | None  # the axis of channels in a sample
+    sizes: dict[str, int]  # of windows, whose axes have letters of their own
+    keywords: dict[str, Any]  # of a Collator of windows
+    crops: dict[str, dict[str, Any]]  # the arguments offset, flip and crop of its call
+
+    @classmethod
+    def of(cls, options: CollateOptions, shapes: Array, dtype: DType, args: CropArgs) -> Windows:
+        """Return the windows of samples of these shapes, with all of their channels.
+
+        Raises the errors of their batch.
+        """
+        axes = options.completed(shapes.shape[1])
+        place(options, axes, axes.window(shapes), shapes, args)
+        channel = axes.places().get(CHANNEL)
+        letters = _letters(shapes.shape[1], channel)
+        crops = {
+            arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
+            for arg_name, by_axis in _crops_by_axis(options, axes, args, len(shapes)).items()
+        }
+        sizes = {
+            letters[axis]: axes.sizes[name]
+            for axis, name in enumerate(axes.cropped_names)
+            if name is not None
+        }
+        keywords = _keywords(options, axes, letters, shapes, dtype)
+        return cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
+
+    @classmethod
+    def from_text(cls, text: str) -> Windows:
+        """Return the windows that `text` describes."""
+        return cls(**json.loads(text))
+
+    @property
+    def text(self) -> str:
+        """The description as JSON."""
+        return json.dumps(asdict(self))
+
+    def without_fill(self) -> Windows:
+        """Return the map with zeros outside of samples, which is linear."""
+        if "fill" not in self.keywords:
+            return self
+        return replace(self, keywords={**self.keywords, "fill": 0})
+
+    @cached_property
+    def _args(self) -> CropArgs:
+        flip = {axis: np.array(flags, bool) for axis, flags in self.crops["flip"].items()}
+        return CropArgs(self.crops["offset"] or None, flip or None, self.crops["crop"] or None)
+
+    @cached_property
+    def options(self) -> CollateOptions:
+        """The options of the Collator of windows."""
+        letters = _letters(len(self.shapes[0]), self.channel)
+        return parse_collate_options(f"{letters}->b{letters}", self.sizes, **self.keywords)
+
+    @property
+    def resize(self) -> ResizeOptions | None:
+        """The options of resizing; None: samples are only cropped."""
+        return self.options.resize
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the stacked windows."""
+        axes = self.options.completed(len(self.shapes[0]))
+        return len(self.shapes), *axes.window(np.array(self.shapes, np.int64))
+
+    @cached_property
+    def fill(self) -> Array:
+        """The fill values in the dtype of samples: one, or one for each channel of a window."""
+        axes = self.options.completed(len(self.shapes[0]))
+        return fill_array_of(self.options, axes, self.shape[1:], as_dtype(self.dtype))
+
+    @cached_property
+    def placements(self) -> Placements:
+        """The placements of the samples in their windows."""
+        shapes = np.array(self.shapes, np.int64)
+        axes = self.options.completed(shapes.shape[1])
+        return place(self.options, axes, self.shape[1:], shapes, self._args)
+
+    @cached_property
+    def placed_axes(self) -> list[int]:
+        """The axes along which windows differ from samples."""
+        places = self.placements
+        is_placed = (places.begins != 0) | places.flips | (places.lengths != places.window)
+        for axis in places.resized:
+            is_placed[:, axis] = True
+        axes: list[int] = np.flatnonzero(is_placed.any(0)).tolist()
+        return axes
+
+    @property
+    def window_dtype(self) -> DType:
+        """The dtype of the stacked windows."""
+        return as_dtype(self.keywords.get("dtype", self.dtype))
+
+    @property
+    def is_averaged(self) -> bool:
+        """True if windows are floats, which differ from the dtype of samples."""
+        return "dtype" in self.keywords
+
+    @property
+    def has_kernels(self) -> bool:
+        """True if kernels execute the map, and its transpose if samples are floats."""
+        dtype = as_dtype(self.dtype)
+        is_float = dtype_kind(dtype) == "f" and dtype.itemsize > 1
+        has_gradient = is_float and is_supported_dtype(dtype, supports_float16)
+        return dtype_kind(dtype) in "iub" or has_gradient
+
+    @cached_property
+    def groups(self) -> dict[tuple[int, ...], list[int]]:
+        """The numbers of the samples of each shape."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for number, shape in enumerate(self.shapes):
+            groups.setdefault(tuple(shape), []).append(number)
+        return groups
+
+    def split(self, stacks: list[Any]) -> list[Any]:
+        """Return the arrays of samples, of one stack for each group."""
+        parts: dict[int, Any] = {}
+        for numbers, stack in zip(self.groups.values(), stacks, strict=True):
+            parts |= {number: stack[row] for row, number in enumerate(numbers)}
+        return [parts[number] for number in range(len(parts))]
+
+    def stack(self, samples: list[Array]) -> Array:
+        """Return the stacked windows of samples."""
+        return stack_windows(self.options, samples, self._args)
+
+    def transposed(self, grad: Array) -> list[Array]:
+        """Return the gradients of samples, a stack for each group, from the one of windows."""
+        target, threads = as_dtype(self.dtype), self.keywords.get("threads")
+        return [
+            gradients_of_samples(
+                grad, numbers, target, self.resize, self.placements, self.placed_axes, threads
+            )
+            for numbers in self.groups.values()
+        ]
+
+
+def _crops_by_axis(
+    options: CollateOptions, axes: SampleAxes, args: CropArgs, count: int
+) -> dict[str, Mapping[int, Array]]:
+    """Return the checked arguments of a call by axis of samples."""
+    places = axes.places()
+    if options.resize is None:
+        offset, flip = parse_offset_and_flip(places, axes.channels is not None, args, count)
+        return {"offset": offset, "flip": flip, "crop": {}}
+    resized = {name: places[name] for name in axes.cropped_names if name is not None}
+    return {
+        "offset": parse_per_sample("offset", args.offset, resized, count),
+        "flip": parse_per_sample("flip", args.flip, places, count),
+        "crop": parse_per_sample("crop", args.crop, resized, count),
+    }
+
+
+def _keywords(
+    options: CollateOptions, axes: SampleAxes, letters: str, shapes: Array, dtype: DType
+) -> dict[str, Any]:
+    """Return the keywords of the Collator of windows, without defaults."""
+    keywords: dict[str, Any] = {}
+    fill = options.fill
+    if fill is not None and options.channels is not None and len(fill) > 1:
+        count = int(shapes[0, letters.index("c")])  # fill may have values for fewer or more
+        fill = (*fill, *[0] * count)[:count]
+    if fill is not None:
+        keywords["fill"] = fill if len(fill) > 1 else fill[0]
+    if options.center != DEFAULT_CENTERING:
+        keywords["center"] = options.center
+    if options.convert.threads is not None:
+        keywords["threads"] = options.convert.threads
+    resize = options.resize
+    if resize is None:
+        return keywords
+    keywords |= resize.keywords()
+    if resize.pad_before:
+        before = {letters[axes.places()[name]]: n for name, n in resize.pad_before}
+        keywords["pad_before"] = before
+    if not moves_items(resize, dtype, supports_float16):
+        keywords["dtype"] = summed_dtype(dtype).name
+    return keywords
+
+
+def _letters(ndim: int, channel: int | None) -> str:
+    return "".join("c" if axis == channel else _LETTERS[axis] for axis in range(ndim))

@@ -1,0 +1,150 @@
+"""The stacked windows of samples, and the gradients of samples from the gradients of windows.
+
+Gradients are resized by the kernels of `resize.py`, with transposed taps. A window that is only
+cropped is a part of its sample that is scaled to its own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, reduce
+from string import ascii_lowercase
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils.cache import MAX_KEPT
+from ..memory import Array
+from ..options import CollateOptions, parse_collate_options
+from ..planning.batch.arguments import CropArgs
+from ..planning.batch.placement import Placements
+from ..planning.batch.weights import summed_dtype
+from ..planning.resize import ResizeOptions
+from ..spec import DType
+from ..taps import count_parts, transposed_tap_tables
+from .collate import CollateProgram
+from .resize import ResizeProgram
+from .window_table import SampleBatch, samples_of_array, samples_of_arrays
+
+_IDENTITY = ResizeOptions("nearest")
+
+
+def stack_windows(options: CollateOptions, samples: Sequence[Array], args: CropArgs) -> Array:
+    """Return the windows of samples; the options convert nothing but the dtype."""
+    shapes = np.array([x.shape for x in samples], np.int64)
+    window = options.completed(shapes.shape[1]).window(shapes)
+    program = _stacking_program(options, len(samples), window, samples[0].dtype)
+    return program(samples_of_arrays(samples), args, None)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _stacking_program(
+    options: CollateOptions, count: int, window: tuple[int, ...], source: DType
+) -> CollateProgram | ResizeProgram:
+    batch = options.completed(len(window)), count, window, source, None
+    if options.resize is None:
+        return CollateProgram(options, *batch)
+    return ResizeProgram(options, options.resize, *batch)
+
+
+class Windows(NamedTuple):
+    """The windows whose gradients are resized back to samples of one shape."""
+
+    resize: ResizeOptions
+    placements: Placements
+    parts: Mapping[int, int]  # of transposed tap tables, by axis; other axes have whole tables
+
+    def as_key(self) -> tuple[Any, ...]:
+        """Return a hashable tuple, equal for equal windows."""
+        x = self.placements
+        fields = x.lengths, x.begins, x.sizes, x.scaled, x.firsts, x.flips
+        numbers = tuple(field.tobytes() for field in fields)
+        return self.resize, x.window, numbers, tuple(self.parts.items())
+
+
+class GradientProgram(ResizeProgram):
+    """The gradients of samples of one shape; a call has Windows in place of CropArgs."""
+
+    def _crop_key(self, crops: Any) -> Any:
+        return crops.as_key()
+
+    def _placed(self, sources: SampleBatch, args: Any) -> Any:
+        return super()._placed(sources, CropArgs())._replace(windows=args)
+
+    def _tap_tables(self, columns: list[int | None], samples: Any) -> Any:
+        resize, placements, parts = samples.windows
+        summed, threads = summed_dtype(self._source), self._options.convert.threads
+        return transposed_tap_tables(resize, placements, columns, summed, parts, threads)
+
+
+def gradients_of_samples(
+    grad: Array,
+    numbers: Sequence[int],
+    target: DType,
+    resize: ResizeOptions | None,
+    placements: Placements,
+    axes: Sequence[int],
+    threads: int | None = None,
+) -> Array:
+    """Return the stacked gradients of the samples of some numbers, which have one shape.
+
+    Parameters
+    ----------
+    grad : the gradient of the stacked windows of all samples
+    target : the dtype of samples
+    resize, placements, axes : the filter and the placements of all windows, and the axes along
+        which they differ from samples
+    """
+    rows = np.array(numbers)
+    placed = placements.rows(rows)
+    shape = tuple(placed.lengths[0].tolist())
+    if 0 in grad.shape or 0 in shape:
+        return np.zeros((len(rows), *shape), target)
+    if not axes:
+        return grad.take(rows, 0).astype(target)
+    filters = resize or _IDENTITY
+    facts = shape, grad.shape[1:], len(rows), grad.dtype, target, threads
+    program = _program(tuple(axes), *facts)
+    samples = samples_of_array(grad, 0, rows)
+    results = []
+    for parts in _parts_without_gaps(filters, axes, grad):
+        windows: Any = Windows(filters, placed, parts)
+        results.append(program(samples, windows, None))
+    return reduce(np.add, results)
+
+
+def _parts_without_gaps(
+    resize: ResizeOptions, axes: Sequence[int], grad: Array
+) -> list[dict[int, int]]:
+    """Return the parts of tables to execute; their sum has no taps of weight 0, as 0 * NaN is NaN.
+
+    Whole tables have gaps only for some filters, which matters only for gradients with NaN.
+    """
+    count = count_parts(resize)
+    if count == 1 or np.isfinite(np.sum(grad)):
+        return [{}]
+    return [dict(zip(axes, parts, strict=True)) for parts in np.ndindex(*(count for _ in axes))]
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _program(
+    placed: tuple[int, ...],
+    shape: tuple[int, ...],
+    window: tuple[int, ...],
+    count: int,
+    source: DType,
+    target: DType,
+    threads: int | None,
+) -> GradientProgram:
+    """Return the program of the gradients of samples of one shape."""
+    letters = [letter for letter in ascii_lowercase if letter not in "bcf"][: len(shape)]
+    options = parse_collate_options(
+        f"b{''.join(letters)}->b{''.join(letters)}",
+        {letters[axis]: shape[axis] for axis in placed},
+        fill=0,
+        resize="bilinear",
+        dtype=target,
+        threads=threads,
+    )
+    axes = options.completed(len(shape))
+    return GradientProgram(options, options.resize or _IDENTITY, axes, count, shape, source, None)
