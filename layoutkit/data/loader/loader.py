@@ -271,8 +271,9 @@ def _unknown_keyword(
     if name in steps:
         cure = "give " + _step_text(steps, call)
     elif name == "batch_dims":
-        function = getattr(value, "__name__", "function")
-        cure = f"give input_dims={function}, which is called with the number of a batch"
+        function = getattr(value, "__name__", "")
+        shown = function if function.isidentifier() else "..."  # not the name of a lambda
+        cure = f"give input_dims={shown}, which is called with the number of a batch"
     elif name in _ARGUMENT_HINTS:
         cure = f"give {_ARGUMENT_HINTS[name]}"
     elif close:
@@ -297,20 +298,22 @@ def _step_text(steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
         return f"collate=[{texts}]"
     if collate is not None or any(name in _DRAWN for name in steps):
         return f"collate={_collator_text(collate, steps, call)}"
-    if convert is not None:
+    if isinstance(convert, Converter):
         return f"convert={_call_text('Converter', convert.pattern, {**convert.keywords, **steps})}"
     layout = _layout_of_rows(call)
     return f"convert={_call_text('Converter', f'{layout}->{layout}', steps)}"
 
 
 def _collator_text(collator: Any, steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
-    if collator is not None:
+    if isinstance(collator, Collator):
         windows = collator.windows
         options = {**windows.keywords(), **windows.convert.sizes, **steps}
         return _call_text("Collator", collator.pattern, options)
-    height, width = call["size"] or (224, 224)
+    size = call["size"]
+    is_pair = isinstance(size, list | tuple) and len(size) == 2
+    sizes = dict(zip("hw", size if is_pair else (224, 224), strict=True))
     resize = {"resize": "bilinear"} if "crop" in steps else {}
-    return _call_text("Collator", "hwc->bchw", {"h": height, "w": width, **resize, **steps})
+    return _call_text("Collator", "hwc->bchw", {**sizes, **resize, **steps})
 
 
 def _layout_of_rows(call: Mapping[str, Any]) -> str:

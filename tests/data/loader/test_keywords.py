@@ -143,6 +143,13 @@ def test_a_function_of_the_shape_of_rows_is_the_shape():
     assert shapes == [(2, 1), (2, 2), (2, 3)]
 
 
+@pytest.mark.parametrize("wrong", [{"collate": print}, {"size": 8}, {"convert": 3}])
+def test_other_arguments_may_be_wrong_too(wrong):
+    assert cure_of(PHOTOS, wrong, {"crop": "random"}).startswith('collate=Collator("hwc->bchw", h=')
+    with pytest.raises(DataError, match=r"has no batch_dims=; give input_dims=\.\.\., which"):
+        sampled_batcher(ROWS, batch_size=2, batch_dims=lambda number: (2,))
+
+
 def test_ragged_results_are_converted_by_the_processor():
     assert re.match("a processor that converts", cure_of(ROWS, {"collate": "ragged"}, {"scale": 2}))
 
