@@ -87,7 +87,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placements:
-    """Where windows are read from: a row for each sample, a column for each axis.
+    """The source regions of windows: a row for each sample, a column for each axis.
 
     Along an axis, the crop of a sample has `sizes` positions from `begins` on and is scaled to
     `scaled` positions; the window has those from `firsts` on, and is then flipped. Positions
