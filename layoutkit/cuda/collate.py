@@ -280,7 +280,7 @@ class _Reads(NamedTuple):
 
 
 def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) -> _Reads:
-    """Return the items of samples that windows at these placements read."""
+    """Return the regions of samples that windows at these placements read."""
     window, flips = np.array(placements.window), placements.flips
     resized = placements.resized
     maps: dict[int, Array] = {}
