@@ -20,7 +20,8 @@ from pathlib import Path
 from .host import set_passive_wait_policy
 from .loader_cases import Epoch, LoaderCase, loader_cases
 from .protocol import Budget, Times, Variant, measure, paired_ratio
-from .report import Column, Table
+from .report import Column, Table, describe_run
+from .results import environment
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class _Line:
 
 def run_loaders(quick: bool) -> int:
     """Measure and print all tables; return 0, or exit with an error if records are missing."""
-    print(set_passive_wait_policy())
-    for case in loader_cases(quick):
+    print(describe_run(environment([], quick) | {"openmp": set_passive_wait_policy()}))
+    for make_case in loader_cases(quick):
         with tempfile.TemporaryDirectory() as folder:
-            print_case(case(Path(folder)), rounds=1 if quick else 5)
+            print_case(make_case(Path(folder)), rounds=1 if quick else 5)
     return 0
 
 

@@ -21,7 +21,8 @@ from ..buffers import empty
 from ..memory import Array
 from .host import Call, limit_pass, set_passive_wait_policy, streaming_is_faster
 from .protocol import Budget, Times, Variant, measure, paired_ratio, percentile
-from .report import Column, Table
+from .report import Column, Table, describe_run
+from .results import environment
 from .rows import MEAN, SCALE, STD
 from .sample_cases import FORMULA, SampleCase, Turn, collate_cases, resize_cases
 from .sample_peers import PEERS, WITHOUT_ANTIALIAS, interpolate
@@ -154,8 +155,9 @@ def _p99(times: Times) -> float:
 def run_samples(table: str, quick: bool) -> int:
     """Measure all lines and print them; return 1 if a batch of layoutkit is wrong."""
     printer = Table(74, COLUMNS)
-    printer.line(set_passive_wait_policy())
-    printer.line(f"{layoutkit.get_num_threads()} threads, medians; ratios are paired\n")
+    printer.line(describe_run(environment([], quick) | {"openmp": set_passive_wait_policy()}))
+    printer.line("Medians; ratios are paired.")
+    printer.line()
     printer.headings("samples -> batch; right: times faster than")
     exit_code = 0
     for case in collate_cases() if table == "collate" else resize_cases():
