@@ -17,7 +17,7 @@ from layoutkit import (
     ShapeError,
     buffers,
 )
-from layoutkit.data import Batch, Batcher, LoaderStats, open_index, sampled_batcher
+from layoutkit.data import LoaderStats, open_index, sampled_batcher
 from tests.helpers.batches_of import our_threads, plain
 
 X = np.arange(7 * 2 * 3, dtype=np.int16).reshape(7, 2, 3)
@@ -239,18 +239,6 @@ def test_labels_are_ranks_and_unlabelled_records_minus_one(tmp_path):
     assert batch.index.dtype == np.int64
 
 
-def test_labels_that_are_numbers():
-    batch = first({"x": X[:, 0], "y": np.array([20, 10, 10, 20, 20, 10, 10])})
-    assert batch.label == [20, 10, 10, 20]
-    assert batch.target.input.tolist() == [1, 0, 0, 1]
-    assert batch.target.classes == [10, 20]
-
-
-def test_no_labels_no_target():
-    batch = first(X[:, 0])
-    assert (batch.target, batch.label) == (None, [None] * 4)
-
-
 def test_y_that_is_no_labels_is_the_target():
     y = np.arange(14, dtype=np.float32).reshape(7, 2)
     batch = first({"x": X[:, 0], "y": y}, processor=lambda x, out: x if x[0] != 6 else None)
@@ -353,16 +341,6 @@ def test_plans_of_views_are_kept_from_batch_to_batch():
         views = [batch.input for batch in batches]
     assert len({id(view.converter("bcw", "float32")) for view in views}) == 1
     assert [view.forward_get("bcw").shape for view in views] == [(2, 3, 2)] * 3 + [(1, 3, 2)]
-
-
-def test_stats_and_names():
-    with sampled_batcher(X[:, 0], batch_size=4) as batches:
-        batch = next(iter(batches))
-    assert isinstance(batches, Batcher)
-    assert isinstance(batch, Batch)
-    assert set(batch.stats) == {"get", "process", "collate", "wait"}
-    assert all(seconds >= 0 for seconds in batch.stats.values())
-    assert "4" in repr(batch)
 
 
 def test_stats_tell_the_stages_apart():

@@ -194,13 +194,6 @@ def test_a_column_of_arrays_is_a_batch_of_them():
     assert (index[1].array.tolist(), index[1].label) == ([[4, 5], [6, 7]], "b")
 
 
-def test_missing_labels_and_numbers_are_refused():
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    for column in (pandas.Series(["a", None, "b"]), pandas.array([1, None, 3], dtype="Int64")):
-        with pytest.raises(DataError):
-            open_index({"x": np.zeros((3, 2)), "y": pandas.Series(column)})
-
-
 def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
     turned = frame[::-1]  # a DataFrame with the labels 9, 8, .. 0
     dataset = Dataset({"input": turned[["a", "b"]], "target": turned["n"]})

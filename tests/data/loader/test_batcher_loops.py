@@ -8,7 +8,7 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data import open_index, sampled_batcher, sampler
 from layoutkit.data.loader import pending
-from tests.helpers.batches_of import expected, our_threads, plain, plain_all
+from tests.helpers.batches_of import expected, plain, plain_all
 
 N = 23
 X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
@@ -71,19 +71,6 @@ def test_batches_are_those_of_the_reference(kind, refill, workers):
         assert [error for *_, error in batch["dropped"]] == names
 
 
-@pytest.mark.parametrize("refill", [False, True])
-@pytest.mark.parametrize("kind", FINITE + DRAWING)
-@pytest.mark.parametrize("dims", [None, (3,)])
-def test_threads_and_prefetch_make_no_difference(kind, refill, dims):
-    results = []
-    for workers, prefetch in THREADS:
-        with made(kind, workers, prefetch, refill=refill, input_dims=dims) as batches:
-            results.append([plain_all(batches), plain_all(batches)])
-    assert all(result == results[0] for result in results)
-    assert results[0][0] != results[0][1] or kind in ("linear", "even_sequential")
-    assert our_threads() == []
-
-
 @pytest.mark.parametrize(
     "kind", ["part-linear", "part-linear-permutation", "part-permutation-permutation"]
 )
@@ -115,15 +102,6 @@ def test_a_state_of_another_batcher_is_refused(change):
         with pytest.raises(DataError, match="another"):
             other.load_state_dict(state)
         assert other.state_dict() == before
-
-
-def test_another_number_of_partitions_at_an_epochs_start():
-    with made("permutation", index=open_index(X, partition=1, partitions=2)) as batches:
-        list(batches)
-        state = batches.state_dict()
-    with made("permutation", index=open_index(X, partition=2, partitions=3)) as other:
-        other.load_state_dict(state)
-        assert other.epoch == 1
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 5])

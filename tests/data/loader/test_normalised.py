@@ -1,7 +1,5 @@
 """Batchers and providers that convert their rows by a Converter or a formula."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -33,19 +31,6 @@ def test_a_batcher_hands_out_what_a_converter_makes(num_workers):
             )
 
 
-def test_a_formula_keeps_the_layout_of_rows():
-    for constants in (FORMULA, {"mean": {"w": list(range(6))}}, {"clip": (10, 99)}):
-        keeps = Converter("bhwc->bhwc", **constants)
-        with sampled_batcher(SOURCE, batch_size=4, layout="nhwc", convert=keeps) as batches:
-            found = list(batches)
-        wanted = convert(PHOTOS, "bhwc->bhwc", **constants)
-        assert found[0].input.layout == "bhwc"
-        assert found[0].input.dtype == wanted.dtype
-        np.testing.assert_array_equal(
-            np.concatenate([batch.input.input for batch in found]), wanted
-        )
-
-
 def test_the_batch_may_stand_anywhere_in_what_comes_out():
     with sampled_batcher(SOURCE, batch_size=5, convert=Converter("bhwc->chwb")) as batches:
         shapes = [batch.input.shape for batch in batches]
@@ -54,25 +39,32 @@ def test_the_batch_may_stand_anywhere_in_what_comes_out():
     assert rows == [5, 5]
 
 
-BAD = [
-    ({"convert": 3}, DataError, "convert is 3; give a Converter"),
-    (
-        {"convert": Converter("bhwc->bchw"), "mean": 3},
-        DataError,
-        "convert or mean, not both",
-    ),
-    ({"convert": Converter("bhwc->bchw"), "layout": "bchw"}, DataError, "but convert needs bhwc"),
-    ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),
-    ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "which contain no number"),
-]
+PLANAR = Converter("bhwc->bchw")
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), BAD)
-def test_refused_at_once(arguments, error, words):
-    if arguments.keys() <= {"convert", "layout"}:
-        with pytest.raises(error, match=re.escape(words)):
-            sampled_batcher(SOURCE, batch_size=4, **arguments)
-    with pytest.raises(error, match=re.escape(words)):
+@pytest.mark.parametrize("make", [sampled_batcher, ArrayProvider])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"convert": 3}, "convert is 3; give a Converter"),
+        ({"convert": PLANAR, "layout": "bchw"}, "but convert needs bhwc"),
+    ],
+)
+def test_a_converter_that_does_not_fit(make, arguments, words):
+    with pytest.raises(DataError, match=words):
+        make(PHOTOS, batch_size=4, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"convert": PLANAR, "mean": 3}, DataError, "convert or mean, not both"),
+        ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),
+        ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "which contain no number"),
+    ],
+)
+def test_constants_of_a_provider_that_are_none(arguments, error, words):
+    with pytest.raises(error, match=words):
         ArrayProvider(PHOTOS, batch_size=4, **arguments)
 
 

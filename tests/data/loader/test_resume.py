@@ -125,6 +125,8 @@ BATCHERS = (
             "refill": True,
             "processor": part_row,
         },
+        "rows of a shape": {"input_dims": (1,), "processor": lossy, "sampler": "shuffle"},
+        "rows of a shape, refill": {"input_dims": (1,), "processor": lossy, "refill": True},
         "no records": {"processor": lambda x, out: None},
     }
     | {name: {"sources": name, "sampler": "shuffle", "processor": as_row} for name in SOURCES}
@@ -143,10 +145,10 @@ class Case:
         self.owners = []
 
     def make(self, epoch=0, is_twin=False):
-        """Return a new owner; the Batcher of a twin has another number of threads."""
+        """Return a new owner; the Batcher of a twin has other threads and prefetch."""
         if self.way in ("sampler", "batches"):
             return self.made(self.name, epoch=epoch)
-        words = {"batch_size": 3, "seed": 7, **BATCHERS[self.name]}
+        words = {"batch_size": 3, "seed": 7, "prefetch": 1 + 2 * is_twin, **BATCHERS[self.name]}
         source = words.pop("sources", {"x": np.arange(N), "y": Y})
         if isinstance(source, str):
             source = self.sources[source]()
