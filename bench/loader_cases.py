@@ -33,6 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -105,22 +106,19 @@ def layoutkit_epoch(
     return lambda: map(read, batches)
 
 
-def torch_epoch(dataset: Any, batch: int, workers: int, stack: ExitStack) -> Epoch:
-    """Return an epoch of a DataLoader in random order."""
-    from torch.utils.data import DataLoader
-
-    options = {"num_workers": workers, "persistent_workers": workers > 0}
-    loader = DataLoader(dataset, batch_size=batch, shuffle=True, **options)
-    return lambda: loader
-
-
-def torch_batched_epoch(dataset: Any, batch: int, workers: int, stack: ExitStack) -> Epoch:
-    """Return an epoch of a DataLoader whose dataset accepts lists of indices."""
+def torch_epoch(
+    dataset: Any, batch: int, workers: int, stack: ExitStack, by_batches: bool = False
+) -> Epoch:
+    """Return an epoch of a DataLoader in random order; `by_batches` requests lists of indices."""
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-    options = {"num_workers": workers, "persistent_workers": workers > 0}
-    order = BatchSampler(RandomSampler(dataset), batch, drop_last=False)
-    loader = DataLoader(dataset, sampler=order, batch_size=None, **options)
+    options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+    if by_batches:
+        order = BatchSampler(RandomSampler(dataset), batch, drop_last=False)
+        options |= {"sampler": order, "batch_size": None}
+    else:
+        options |= {"batch_size": batch, "shuffle": True}
+    loader = DataLoader(dataset, **options)
     return lambda: loader
 
 
@@ -339,10 +337,9 @@ def record_case(count: int, folder: Path, batch: int = 256) -> LoaderCase:
     with RecordWriter(folder / "records.rec") as writer:
         for record in records:
             writer.write(record)
+    mapped = np.load(folder / "records.npy", mmap_mode="r")
     loaders: dict[str, Loader] = {
-        "torch, .npy": partial(
-            torch_batched_epoch, np.load(folder / "records.npy", mmap_mode="r"), batch
-        ),
+        "torch, .npy": partial(torch_epoch, mapped, batch, by_batches=True),
         "ArrayRecord": partial(_array_record_epoch, records, folder, batch, False),
         "ArrayRecord, by record": partial(_array_record_epoch, records, folder, batch, True),
         "WebDataset": partial(_webdataset_records, records, folder, batch),
@@ -361,19 +358,11 @@ def record_case(count: int, folder: Path, batch: int = 256) -> LoaderCase:
         index = open_index(str(folder / f"records.{suffix}"), kind=kind)
         is_ragged = "collate" in keywords
         loaders[f"layoutkit, {name}"] = partial(
-            layoutkit_epoch, index, keywords, _input if is_ragged else _input_of_view
+            layoutkit_epoch, index, keywords, attrgetter("input" if is_ragged else "input.input")
         )
     title = f"{count:,} records of {RECORD_BYTES} bytes, batches of {batch}"
     check = partial(check_records, records)
     return LoaderCase(title, "records", count, (0, 1, 2), loaders, check)
-
-
-def _input(batch: Any) -> Any:
-    return batch.input
-
-
-def _input_of_view(batch: Any) -> Any:
-    return batch.input.input
 
 
 def _write_tfrecord(records: Sequence[bytes], path: Path) -> bool:
@@ -450,7 +439,7 @@ def float_case(kind: str, count: int, folder: Path, batch: int = 256) -> LoaderC
         loaders["torch"] = partial(torch_epoch, dataset, batch)
     else:
         loaders["torch"] = partial(torch_epoch, rows, batch)
-        loaders["torch, by batches"] = partial(torch_batched_epoch, rows, batch)
+        loaders["torch, by batches"] = partial(torch_epoch, rows, batch, by_batches=True)
     loaders["layoutkit"] = partial(
         layoutkit_epoch, source, options, lambda x: x.input.forward_get("bf")
     )
@@ -505,7 +494,7 @@ def mnist_case(count: int, folder: Path, batch: int = 128) -> LoaderCase:
     dataset = MapDataset(count, partial(_normalize, pixels))
     loaders: dict[str, Loader] = {
         "torch": partial(torch_epoch, dataset, batch),
-        "torch, by batches": partial(torch_batched_epoch, dataset, batch),
+        "torch, by batches": partial(torch_epoch, dataset, batch, by_batches=True),
     }
     for name, shuffle in (("layoutkit, in order", False), ("layoutkit, shuffled", True)):
         provider = MNISTProvider(*paths, batch_size=batch, shuffle=shuffle, scale=SCALE)
