@@ -16,7 +16,6 @@ from ._utils.validation import type_name
 from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
-from .options import ConvertOptions
 
 
 class Columns:
@@ -70,12 +69,7 @@ class Columns:
 
     def __hash__(self) -> int:
         # Equal in every process, unlike the hash of a str.
-        lines = [
-            f"{name}: {options.pattern.left} {options.pattern.right} {options.dtype}"
-            for name, options in (
-                (name, _options_of(way)) for name, way in self._converters.items()
-            )
-        ]
+        lines = [f"{name}: {way.fingerprint}" for name, way in self._converters.items()]
         return zlib.crc32("; ".join(lines).encode(errors="surrogatepass"))
 
     def __reduce__(self) -> Any:
@@ -99,10 +93,6 @@ def columns(**ways: Converter | Collator) -> Columns:
 # The name is in pickles.
 def _rebuilt(arguments: list[tuple[str, Any]]) -> Columns:
     return Columns(**dict(arguments))
-
-
-def _options_of(way: Converter | Collator) -> ConvertOptions:
-    return way.windows.convert if isinstance(way, Collator) else way.options
 
 
 def _convert(way: Converter | Collator, column: Any) -> Any:
