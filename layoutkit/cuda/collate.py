@@ -251,7 +251,7 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 
 
 class _Reads(NamedTuple):
-    """The items of samples that windows read: a row per sample, a column per axis.
+    """The reading of samples by windows: a row per sample, a column per axis.
 
     Position p of a window reads index begins + p * steps of the sample. Resized axes: p is a
     position of the crop, which taps refer to.

@@ -173,6 +173,37 @@ def test_one_module_makes_each_decision_about_data(home):
     assert found == []
 
 
+# The functions that compute positions, sizes and weights of windows, and the modules that use them.
+# A kernel compiles the rule of centers, and images are fitted into results without a batch.
+DECISIONS = {
+    "centered_start": {
+        "images.augment.geometry",
+        "kernels.cpu.collate",
+        "planning.batch.placement",
+        "planning.batch.random",
+        "planning.padding",
+    },
+    "halve_room": {"kernels.cpu.collate", "planning.centering"},
+    "Placements": {"planning.batch.placement"},
+    "place_samples": {"images.resize", "planning.batch.placement"},
+    "tap_counts": {"taps"},
+}
+
+
+def calls_by_name(module):
+    """Return the names of the functions and classes that a module calls or passes on."""
+    tree = ast.parse(MODULES[module].read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = [each for node in calls for each in (node.func, *node.args)]
+    return {node.id for node in called if isinstance(node, ast.Name)}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_windows_are_placed_by_one_module(name):
+    """Executors read placements and tables of weights, and decide nothing."""
+    assert {module for module in MODULES if name in calls_by_name(module)} == DECISIONS[name]
+
+
 def test_modules_are_imported_by_made_up_names_in_few_places():
     made_up = re.compile(r"import_module\((?!\")")
     by_name = {name for name, path in MODULES.items() if made_up.search(path.read_text())}
