@@ -298,7 +298,8 @@ class Collator:
             if self._is_random:
                 raise _random_in_graph()
             return _compile.graph.insert_batch(self, samples, indices, offset, flip, crop, out)
-        epoch = check_int("epoch", epoch, error=ArgumentError)
+        if type(epoch) is not int or epoch < 0:
+            epoch = check_int("epoch", epoch, error=ArgumentError)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
