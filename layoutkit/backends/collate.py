@@ -62,6 +62,7 @@ def stack_windows(
     Also return the options of the conversion of that array to the batch.
     """
     adapter = adapter_for_any(like)
+    one, batch_axis = None, None  # the array that has all samples
     if options.whole:
         shape = adapter.facts(like, "x")[0]
         options.check_batch_rank(shape)
@@ -72,6 +73,10 @@ def stack_windows(
             raise ArgumentError(
                 "indices is empty, but a recorded batch needs a sample; give an index"
             )
+        if indices is None:
+            one = samples[0]
+        elif not adapter.is_traced:
+            one = adapter.take(samples[0], batch_axis, numbers)
         samples = adapter.samples_of(samples[0], batch_axis, numbers)
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = options.completed(len(samples[0].shape), tuple(samples[0].shape))
@@ -82,10 +87,14 @@ def stack_windows(
     if options.channels is not None and _must_select_first(options, axes, shapes, crops):
         samples = [_select_channels(x, axes.places()[CHANNEL], options.channels) for x in samples]
         shapes = axes.select_channels(shapes)
-        options = _without_channels(options)
+        options, one = _without_channels(options), None
     windows = Windows.of(options, shapes, dtype, crops)
     run = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
-    stack = None if run is None else run(windows, samples)
+    stack = None
+    if run is not None and one is not None:
+        stack = run(replace(windows, axis=batch_axis), [one])
+    elif run is not None:
+        stack = run(windows, samples)
     if stack is None:
         stack = SymbolicWindows(windows, dtype, adapter, like).stack(samples)
     return stack, _conversion_of_stack(options, windows.shape, dtype)
@@ -158,6 +167,9 @@ class SymbolicWindows:
 
     def stack(self, samples: Sequence[Any]) -> Any:
         """Return the stacked windows of samples."""
+        if self.windows.axis is not None:
+            numbers = np.arange(len(self.windows.shapes))
+            samples = self.adapter.samples_of(samples[0], self.windows.axis, numbers)
         return self.xp.stack([self._window(x, number) for number, x in enumerate(samples)], 0)
 
     def _window(self, x: Any, number: int) -> Any:

@@ -44,6 +44,7 @@ class Windows:
     sizes: dict[str, int]  # of windows, whose axes have letters of their own
     keywords: dict[str, Any]  # of a Collator of windows
     crops: dict[str, dict[str, Any]]  # the arguments offset, flip and crop of its call
+    axis: int | None = None  # of samples, if they are one array
 
     @classmethod
     def of(cls, options: CollateOptions, shapes: Array, dtype: DType, args: CropArgs) -> Windows:
@@ -154,26 +155,36 @@ class Windows:
             groups.setdefault(tuple(shape), []).append(number)
         return groups
 
+    @property
+    def stack_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the gradients of samples: a stack for each group, or the one array."""
+        at = self.axis or 0
+        groups = self.groups.items()
+        return [(*shape[:at], len(numbers), *shape[at:]) for shape, numbers in groups]
+
     def split(self, stacks: list[Any]) -> list[Any]:
         """Return the arrays of samples, of one stack for each group."""
+        if self.axis is not None:
+            return list(stacks)
         parts: dict[int, Any] = {}
         for numbers, stack in zip(self.groups.values(), stacks, strict=True):
             parts |= {number: stack[row] for row, number in enumerate(numbers)}
         return [parts[number] for number in range(len(parts))]
 
     def stack(self, samples: list[Array]) -> Array:
-        """Return the stacked windows of samples."""
-        return stack_windows(self.options, samples, self._args)
+        """Return the stacked windows of samples, a list of arrays or of the one array."""
+        return stack_windows(self.options, samples, self.axis, self.shape, self._args)
 
     def transposed(self, grad: Array) -> list[Array]:
         """Return the gradients of samples, a stack for each group, from the one of windows."""
         target, threads = as_dtype(self.dtype), self.keywords.get("threads")
-        return [
+        stacks = (
             gradients_of_samples(
                 grad, numbers, target, self.resize, self.placements, self.placed_axes, threads
             )
             for numbers in self.groups.values()
-        ]
+        )
+        return [np.moveaxis(stack, 0, self.axis or 0) for stack in stacks]
 
 
 def _crops_by_axis(

@@ -29,12 +29,22 @@ from .window_table import SampleBatch, samples_of_array, samples_of_arrays
 _IDENTITY = ResizeOptions("nearest")
 
 
-def stack_windows(options: CollateOptions, samples: Sequence[Array], args: CropArgs) -> Array:
-    """Return the windows of samples; the options convert nothing but the dtype."""
-    shapes = np.array([x.shape for x in samples], np.int64)
-    window = options.completed(shapes.shape[1]).window(shapes)
-    program = _stacking_program(options, len(samples), window, samples[0].dtype)
-    return program(samples_of_arrays(samples), args, None)
+def stack_windows(
+    options: CollateOptions,
+    samples: Sequence[Array],
+    axis: int | None,
+    shape: tuple[int, ...],
+    args: CropArgs,
+) -> Array:
+    """Return the windows of samples, an array of `shape`.
+
+    Samples are arrays, or parts of one array along `axis`. Options convert nothing but the dtype.
+    """
+    if axis is None:
+        sources = samples_of_arrays(samples)
+    else:
+        sources = samples_of_array(samples[0], axis, np.arange(shape[0]))
+    return _stacking_program(options, shape[0], shape[1:], sources.dtype)(sources, args, None)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -83,6 +83,32 @@ def test_compiled_gradients_and_out(torch):
     assert torch.equal(out, both(*tensors))
 
 
+@pytest.mark.parametrize("indices", [None, [2, 0, 2]])
+@pytest.mark.parametrize("options", [{"fill": 0, "w": 14}, {"w": 5, "resize": "bicubic"}])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_gradients_of_parts_of_one_array(torch, dtype, options, indices):
+    """Compare them with the gradients of separate samples, eager and compiled, and of both."""
+    images = torch.from_numpy(RNG.random((3, 9, 11, 3))).to(getattr(torch, dtype))
+    parts = [image.clone().requires_grad_() for image in images]
+    single = Collator("hwc->bchw", h=6, **options)
+    expected = single([parts[i] for i in indices or range(3)], flip="w")
+    direction = torch.from_numpy(RNG.random(expected.shape)).to(expected.dtype).requires_grad_()
+    gradients = torch.autograd.grad(expected, parts, direction.detach(), allow_unused=True)
+    zeros = torch.zeros_like(images[0])
+    gradients = torch.stack([zeros if grad is None else grad for grad in gradients])
+    whole = Collator("hbwc->bchw", h=6, **options)
+    x = images.movedim(0, 1).clone().requires_grad_()
+    for run in (whole, followed(torch, lambda x, **crops: whole(x, **crops))):
+        made = run(x, indices=indices, flip="w")
+        assert torch.equal(made, expected)
+        is_eager = run is whole
+        (gradient,) = torch.autograd.grad(made, x, direction, create_graph=is_eager)
+        torch.testing.assert_close(gradient.detach().movedim(1, 0), gradients)
+        if is_eager:  # the gradient is linear, and its transpose the batch itself
+            (back,) = torch.autograd.grad(gradient, direction, x.detach())
+            torch.testing.assert_close(back, made.detach())
+
+
 def test_compiled_in_an_order_of_memory(torch):
     def laid(a, b):
         return collate([a, b], "hwc->bchw", h=6, w=8, memory="bhwc")

@@ -199,9 +199,8 @@ def _transpose_windows(grad: Any, windows: str) -> list[Any]:
 
 
 def _fake_transpose_windows(grad: Any, windows: str) -> list[Any]:
-    groups, dtype = _windows(windows).groups, as_dtype(_windows(windows).dtype)
-    shapes = [(len(numbers), *shape) for shape, numbers in groups.items()]
-    return [_empty(shape, dtype, grad.device) for shape in shapes]
+    dtype = as_dtype(_windows(windows).dtype)
+    return [_empty(shape, dtype, grad.device) for shape in _windows(windows).stack_shapes]
 
 
 def _remember_transposed(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -228,7 +227,7 @@ def _symbolic_gradients(windows: Windows, grad: Any) -> Sequence[Any]:
     dtype = getattr(_torch, windows.dtype)
     samples = [
         _torch.zeros(shape, dtype=dtype, device=grad.device, requires_grad=True)
-        for shape in windows.shapes
+        for shape in (windows.shapes if windows.axis is None else windows.stack_shapes)
     ]
     with _torch.enable_grad():
         stack = _symbolic_windows(windows, samples)
