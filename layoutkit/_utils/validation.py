@@ -43,12 +43,11 @@ def check_int(
     layoutkit.errors.DataError: batch_size=0; it must be a whole number of at least 1
     """
     number = as_int(value)
-    is_low = number is not None and minimum is not None and number < minimum
-    if number is None or is_low or (maximum is not None and number > maximum):
-        low = [] if minimum is None else [f"at least {minimum}"]
-        high = [] if maximum is None else [f"at most {maximum}"]
-        bounds = " and ".join(low + high)
-        raise error(f"{name}={value!r}; it must be a whole number{' of ' * bool(bounds)}{bounds}")
+    if number is None or (minimum is not None and number < minimum):
+        bound = "" if minimum is None else f" of at least {minimum}"
+        raise error(f"{name}={value!r}; it must be a whole number{bound}")
+    if maximum is not None and number > maximum:
+        raise error(f"{name}={value!r}; it must be a whole number of at most {maximum}")
     return number
 
 
