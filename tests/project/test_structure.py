@@ -146,7 +146,7 @@ def test_executors_of_batches_are_used_on_their_device_only():
 
 
 # Signs of a decision, by the one module below layoutkit/ that makes it. Folder, sign.
-DECISIONS = {
+DATA_DECISIONS = {
     "data/labels.py": (
         "data",
         # Names of columns, missing labels, the order of classes, the dtype of targets.
@@ -158,9 +158,9 @@ DECISIONS = {
 }
 
 
-@pytest.mark.parametrize("home", DECISIONS)
+@pytest.mark.parametrize("home", DATA_DECISIONS)
 def test_one_module_makes_each_decision_about_data(home):
-    folder, signs = DECISIONS[home]
+    folder, signs = DATA_DECISIONS[home]
     product = HOME / "layoutkit"
     assert re.search(signs, (product / home).read_text())
     found = [
