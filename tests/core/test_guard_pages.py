@@ -33,6 +33,7 @@ print(fuzz.hunt({seed}, 0, {moves}, {kernels}, {kind!r}) or "right")
 # Adds an error to one word of the parameter block of every kernel.
 PLANT = """
 import dataclasses, struct
+from layoutkit.cpu import program
 from layoutkit.kernels.cpu import accumulate_launch, launch, params as words
 prepare = launch.prepare
 
@@ -42,7 +43,7 @@ def planted(*args, **keywords):
     struct.pack_into("q", params, at, struct.unpack_from("q", params, at)[0] + {error})
     return dataclasses.replace(made, params=bytes(params))
 
-launch.prepare = accumulate_launch.prepare = planted
+launch.prepare = accumulate_launch.prepare = program.prepare = planted
 """
 
 
