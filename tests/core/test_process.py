@@ -113,7 +113,7 @@ print(set(codes))
 def test_a_child_does_not_wait_for_a_lock_that_nobody_holds_there():
     held = """
 assert right()
-with workers.pool._lock:
+with workers.pool.start_lock:
     child = in_child(lambda: right() and workers.pool.workers == 1)
     print(wait(child))
 """
