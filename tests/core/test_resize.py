@@ -24,11 +24,12 @@ from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
 @pytest.mark.budget(2)
+@pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 2000, 20))
-def test_random_collations(first):
+def test_random_collations(first, resizes):
     for seed in range(first, first + 20):
         try:
-            Case(seed).check()
+            Case(seed, resizes=resizes).check()
         except Exception as error:
             raise AssertionError(f"Case({seed}) differs from the definition") from error
 

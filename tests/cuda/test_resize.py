@@ -17,11 +17,12 @@ SIZES = {"h": 16, "w": 20}
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 
 
+@pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 200, 10))
-def test_random_collations(gpu, first):
+def test_random_collations(gpu, first, resizes):
     """Compare batches with the definition, for samples with any strides."""
     for seed in range(first, first + 10):
-        case = Case(seed)
+        case = Case(seed, resizes=resizes)
         samples = [gpu.array(x) for x in case.samples]
         try:
             made = case.made(samples)

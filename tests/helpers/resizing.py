@@ -167,10 +167,11 @@ def spell(pattern, names):
 
 
 class Case:
-    """A random collation, and the same one by the definition."""
+    """A random collation, and the same one by the definition; a crop is the nearest items."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, *, resizes=True):
         self.rng = rng = np.random.default_rng(seed)
+        self.resizes = resizes
         self.letters, self.dropped = draw_pattern(rng)
         self.names = {} if rng.integers(4) else NAMES
         self.pattern = spell(self.letters, self.names) if self.names else self.letters
@@ -180,7 +181,7 @@ class Case:
         able = [name for name in names if name in "hwlt" and name not in folded]
         count = int(rng.integers(1, min(3, len(able)) + 1))
         self.resized = sorted(rng.choice(able, count, replace=False).tolist())
-        self.filter = str(rng.choice(FILTERS))
+        self.filter = str(rng.choice(FILTERS)) if resizes else "nearest"
         self.antialias = self.filter == "lanczos" or bool(rng.integers(2))
         moved = self.filter == "nearest" and bool(rng.integers(2))
         dtypes = MOVED if moved else AVERAGED
@@ -220,6 +221,8 @@ class Case:
         rng = self.rng
         self.fill = int(rng.integers(2)) if rng.integers(3) == 0 else None
         self.fitting = {} if rng.integers(2) else {"center": "floor"}
+        if not self.resizes:
+            return
         if len(self.resized) > 1 and rng.integers(3) == 0:
             self.fitting["fit"] = str(rng.choice(["cover", "pad"]))
         elif self.fill is not None and rng.integers(3) == 0:
@@ -227,8 +230,11 @@ class Case:
 
     def draw_sample(self):
         rng = self.rng
+        least = dict.fromkeys(self.resized, 1)
+        if not self.resizes and self.fill is None:
+            least = {name: self.sizes[name] for name in self.resized}
         shape = [
-            int(rng.integers(1, 60)) if group in self.resized else n
+            int(rng.integers(least[group], 60)) if group in least else n
             for group, n in zip(self.axes, self.free, strict=True)
         ]
         x = photo(shape, self.dtype, rng)
@@ -246,11 +252,12 @@ class Case:
             for x in self.samples:
                 n = x.shape[axis]
                 margin = 0 if self.fill is None else 4
-                crop = int(rng.integers(1, n + 1 + margin))
+                crop = int(rng.integers(1, n + 1 + margin)) if self.resizes else self.sizes[name]
                 low, high = (0, n - crop) if self.fill is None else (1 - crop, n - 1)
                 crops.append(crop)
                 offsets.append(int(rng.integers(max(low, -margin), max(low, high) + 1)))
-            self.drawn.setdefault("crop", {})[name] = crops
+            if self.resizes:
+                self.drawn.setdefault("crop", {})[name] = crops
             self.drawn.setdefault("offset", {})[name] = offsets
         flips = [name for name in self.axes if name.isalpha() and len(name) == 1]
         flips = [name for name in flips if rng.integers(3) == 0]
@@ -275,7 +282,7 @@ class Case:
     @property
     def keywords(self):
         """The arguments of the Collator."""
-        named = {"resize": self.filter, "antialias": self.antialias}
+        named = {"resize": self.filter, "antialias": self.antialias} if self.resizes else {}
         options = self.options | self.fitting | self.formula
         return named | self._spelled(self.sizes | self.folds) | options
 
@@ -309,6 +316,7 @@ class Case:
             }
             flips = [axis for axis, value in own.pop("flip", {}).items() if value]
             sizes = {self.axes.index(name): size for name, size in self.sizes.items()}
+            own |= {} if self.resizes else {"crop": sizes}
             placed_window = window(
                 x, sizes, self.filter, antialias=self.antialias, **self.fitting, **own,
                 fill=self.fill_of_sample(),
