@@ -323,7 +323,7 @@ def test_unknown_casting_lists_the_four(check, word):
     with pytest.raises(ArgumentError) as error:
         check(np.dtype("f4"), np.dtype("f4"), word)
     assert repr(word) in str(error.value)
-    assert '"safe", "same_kind", "unsafe", "saturate"' in str(error.value)
+    assert "'safe', 'same_kind', 'unsafe', 'saturate'" in str(error.value)
 
 
 FLOATS = [np.dtype("f2"), np.dtype("f4"), *ML_FLOATS]

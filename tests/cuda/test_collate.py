@@ -333,8 +333,8 @@ def test_a_graph_cannot_capture_the_upload_of_the_table(gpu):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_of_a_loop_are_made_on_the_gpu(gpu, num_workers):
-    words = {"batch_size": 3, "offset": "random", "flip": "random", "num_workers": num_workers}
-    asked = {"h": 6, "w": 8, **FORMULA}
+    words = {"batch_size": 3, "num_workers": num_workers}
+    asked = {"h": 6, "w": 8, "offset": "random", "flip": "random", **FORMULA}
     with sampled_batcher(IMAGES, collate=Collator("hwc->bchw", **asked), **words) as batches:
         wanted = [batch.input.input for batch in batches]
     there = Collator("hwc->bchw", device="cuda:1", **asked)

@@ -302,7 +302,7 @@ def test_batches_are_of_the_base_of_the_call():
 @pytest.mark.parametrize("size", [0, -1, 1.0, "2", None, True, [1]])
 def test_batch_sizes_that_are_refused_at_once(size):
     view = ImageView("bhwc", X)
-    with refused(ArgumentError, "batch_size is", view):
+    with refused(ArgumentError, "batch_size=", view):
         view.batches(size)
 
 
