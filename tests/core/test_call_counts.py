@@ -8,6 +8,7 @@ import pytest
 
 from layoutkit import Collator, Converter, convert
 from layoutkit.converter import FEWEST_CALLS
+from layoutkit.data import ArrayProvider
 from layoutkit.memory import HAS_KNOWN_HEADER
 
 
@@ -68,6 +69,16 @@ def test_a_warm_batch(options, most):
     assert calls.total() <= most, calls
     # What has been drawn is not parsed.
     assert not {"_parse_positions", "_parse_flags", "_crop_axis"} & calls.keys()
+
+
+def test_a_batch_of_a_provider():
+    arrays = {"data": np.zeros((64, 8, 9, 3), np.uint8)}
+    provider = ArrayProvider(arrays, {"label": np.arange(64)}, batch_size=8, layout="bhwc")
+    batches = iter(provider)
+    for _ in range(3):
+        next(batches)
+    calls = calls_of(lambda: next(batches))
+    assert calls.total() <= 75, calls
 
 
 def test_a_warm_torch_tensor_with_a_gradient_is_not_planned():

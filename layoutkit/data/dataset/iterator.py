@@ -19,7 +19,6 @@ from ..errors import check_has_records
 from ..loader.arrays import ArrayLoop, array_config
 from ..loader.batch import Batch
 from ..loader.config import LoaderConfig
-from ..loader.pending import PendingBatch
 from ..samplers import sampler
 from .sample import Sample, store_of
 
@@ -63,7 +62,7 @@ class DatasetIterator(ArrayLoop[Any]):
         read = partial(_read_fields, self._fields)
         return array_config(self._sampler, read, self._sampler.batch_size or 1)
 
-    def _split(self, pending: PendingBatch) -> list[tuple[Batch, int]]:
+    def _split(self, pending: Any) -> list[tuple[Batch, int]]:
         index = np.arange(pending.start, pending.start + pending.num_taken)
         batch = Batch(pending.input, None, index, list, [], pending.stats)
         return [(batch, pending.start + len(index))]

@@ -320,6 +320,7 @@ def checked_batches(run: EpochPass, from_start: bool) -> Iterator[tuple[Batch, i
         yield from waiting
         waiting.clear()
         yield item
+        del item, batch  # the next batch may then use their memory
     if from_start:
         lost += run.dropped_at_end
         if lost and all(error is not None for _, _, error in lost):
@@ -428,7 +429,8 @@ class BatchLoop(Epochs[B]):
             for batch, end in checked_batches(run, from_start=not position.place):
                 before, position = position, position.advance(batch, end, run.orders[0], run.run)
                 # Interruptible calls come first: until the yield, the state excludes this batch.
-                log_dropped(batch.dropped)
+                if batch.dropped:
+                    log_dropped(batch.dropped)
                 if bar is not None:
                     bar.update(position.place - before.place)
                     bar.set_postfix(dropped=position.dropped, refresh=False)
@@ -437,6 +439,7 @@ class BatchLoop(Epochs[B]):
                 stats.elapsed = ready - began
                 if batch.count or self._yields_empty:
                     yield self._item(batch), position
+                del batch  # as above
                 resumed = perf_counter()
                 stats.consumer += resumed - ready
                 stats.elapsed = resumed - began

@@ -22,7 +22,6 @@ from ..errors import check_has_records
 from ..loader.arrays import ArrayLoop, array_config
 from ..loader.batcher import Position
 from ..loader.config import LoaderConfig
-from ..loader.pending import PendingBatch
 from ..samplers import Sampler
 from ..samplers.orders import Order, SamplingPlan, ceil_div
 from ..samplers.sampling import Kind
@@ -118,6 +117,8 @@ class ProviderOrder(Order):
             positions = positions % np.uint64(self.plan.count)
         if self.plan.kind == "permutation":
             positions = self._permute(positions)
+        if self._cut.partition == _UNPARTITIONED:
+            return positions
         numbers: Array = self._cut.partition.place(positions)
         return numbers
 
@@ -309,7 +310,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         order: Any = self._config.sources[0].order(self._epoch)
         return order  # type: ignore[no-any-return]
 
-    def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
+    def _split(self, pending: Any) -> list[tuple[ProviderBatch, int]]:
         size, end = self._size, pending.start + pending.num_taken
         columns = zip(self._data + self._label, pending.input, strict=True)
         views = [_split_views(column, rows, size, pending.num_taken) for column, rows in columns]

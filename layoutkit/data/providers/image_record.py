@@ -34,7 +34,6 @@ from ..loader.collate import SampleSpec
 from ..loader.config import LoaderConfig, parse_workers
 from ..loader.epochs import EpochLength
 from ..loader.loader import sampled_batcher
-from ..loader.pending import PendingBatch
 from ..loader.signature import RunSpec
 from ..records import Record
 from ..samplers import Sampler
@@ -397,7 +396,7 @@ class ImageRecordProvider(BaseProvider):
         process = partial(self._rows.process, epoch)
         return replace(self._config, pipeline=replace(self._config.pipeline, processor=process))
 
-    def _split(self, pending: PendingBatch) -> list[tuple[ProviderBatch, int]]:
+    def _split(self, pending: Any) -> list[tuple[ProviderBatch, int]]:
         size, start, taken = self._size, pending.start, pending.num_taken
         rows = pending.kept_indices()
         num_valid = min(size, self._samples - start)  # the other rows repeat the first ones
