@@ -363,6 +363,11 @@ class CollateOptions:
     key: int | str | None = None  # the item that is collated; None: the first that fits
     center: str = DEFAULT_CENTERING  # one of CENTERINGS, for windows without an offset
 
+    @property
+    def may_fill(self) -> bool:
+        """True if there are values for positions outside of samples: `fill=`, or 0 with "pad"."""
+        return self.fill is not None or (self.resize is not None and self.resize.fit == "pad")
+
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
         keywords: dict[str, Any] = {}

@@ -149,7 +149,7 @@ class ResizeProgram:
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._moved: CollateProgram | None = None
         if is_moved:
-            fill = options.fill or ((0,) if resize.fit == "pad" else None)
+            fill = options.fill or ((0,) if options.may_fill else None)
             plain = replace(options, resize=None, fill=fill)
             batch = plain, axes, count, window, source, out
             self._moved = CollateProgram(*batch, lists_positions=True)
@@ -257,10 +257,6 @@ class ResizeProgram:
         """Return the placements of samples of these sizes along their axes."""
         self._axes.check(lengths, self.layout.window)
         return place(self._options, self._axes, self.layout.window, lengths, args)
-
-    @property
-    def _may_fill(self) -> bool:
-        return self._options.fill is not None or self._resize.fit == "pad"
 
     def _order(self, strides: Array, lengths: Array) -> str:
         """Return the axes in the order of memory; axes of size 1 keep their place."""
@@ -374,7 +370,7 @@ class ResizeProgram:
         key = samples.order, samples.channels, channels, alignment
         launch = self._launches.get(key)
         if launch is None:
-            fill = self._fill() if self._may_fill else np.zeros(1, self._source)
+            fill = self._fill() if self._options.may_fill else np.zeros(1, self._source)
             with fork.init_lock:
                 from ..kernels.cpu.resize_launch import prepare_blocks
 

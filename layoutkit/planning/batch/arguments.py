@@ -19,18 +19,18 @@ RANDOM = "random"  # marks a value that is drawn for each sample
 
 
 class DrawnByAxis(dict[str, Any]):
-    """Drawn values by axis, int64, one per sample or one for all, which are not checked again."""
+    """Drawn values by axis: int64 arrays of one value, or one per sample; not checked again."""
 
 
 class CropArgs(NamedTuple):
-    """The arguments of one call that place windows; `crop` is of resized samples.
+    """The arguments of one call that place windows.
 
-    A user's values are unchecked; the values that a Collator draws are DrawnByAxis.
+    Values of the caller are unchecked; values that a Collator draws are DrawnByAxis.
     """
 
     offset: Any = None
     flip: Any = None
-    crop: Any = None
+    crop: Any = None  # of samples that are resized
 
     def completed(self, others: CropArgs) -> CropArgs:
         """Return these arguments, with the values of `others` in place of None."""
@@ -40,11 +40,11 @@ class CropArgs(NamedTuple):
         return CropArgs(*(other if own is None else own for own, other in pairs))
 
 
-PerSampleArgs: TypeAlias = dict[int, Array]
+PerSampleArgs: TypeAlias = dict[int, Array]  # by index of the axis: one value, or one per sample
 
 
 def normalize_indices(indices: Any, count: int) -> Array:
-    """Return `indices` along the sample axis counted from 0; None selects all.
+    """Return the non-negative `indices` along the sample axis; None selects all.
 
     Raises
     ------
@@ -96,8 +96,8 @@ def parse_per_sample(
 ) -> PerSampleArgs:
     """Return the argument `crop`, `offset` or `flip` of one call as int64 arrays by axis.
 
-    An array has one value, or one per sample. Axes that are not named are omitted. `places` are the
-    axes that may be named.
+    An array has one value, or one per sample. Axes that the argument does not name are omitted.
+    `places` has the index of each axis that it may name.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _parse_positions(arg_name: str, value: Any, count: int) -> Array:
     if type(value) is np.ndarray and value.dtype == np.int64 and value.shape == (count,):
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
-    if number is None or abs(number) <= FAR:
+    if number is None or abs(number) <= FAR:  # larger ones are errors
         numbers = _as_int_array(value) if number is None else np.array(number, np.int64)
         if numbers is not None and numbers.ndim <= 1:
             _check_count(arg_name, numbers, count)
@@ -187,8 +187,8 @@ def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
         return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
         f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on "
-        "another device, or is abstract while a function is compiled. Give numbers or lists of "
-        "them, and make batches outside of compiled functions if the numbers change between calls"
+        "another device, or is abstract while a function is compiled; give numbers or lists of them, "
+        "and make batches outside of compiled functions if the numbers change between calls"
     )
 
 

@@ -65,7 +65,7 @@ class Placement(NamedTuple):
         return self._with_ordered_corners((values - offset) / scale)
 
     def _with_ordered_corners(self, values: Array) -> Array:
-        """Return points or boxes; exchange the corners of boxes along flipped axes."""
+        """Return points unchanged, and boxes with x1 <= x2 and y1 <= y2 along flipped axes."""
         corners = np.arange(values.shape[-1])
         for axis, is_flipped in enumerate(reversed(self.flip)):
             if is_flipped and len(corners) == 4:
@@ -89,10 +89,10 @@ class Placement(NamedTuple):
 class Placements:
     """The source regions of windows: a row for each sample, a column for each axis.
 
-    Along an axis, the crop of a sample has `sizes` positions from `begins` on and is scaled to
-    `scaled` positions; the window has those from `firsts` on, and is then flipped. Positions
-    outside of the sample or of the scaled crop are filled. A window that is only cropped is a crop
-    of its own size, scaled to this size.
+    Along an axis, the crop of a sample begins at `begins`, has `sizes` positions and is scaled to
+    `scaled` positions. The window begins at position `firsts` of the scaled crop, and is flipped
+    last. Positions outside of the sample or of the scaled crop are filled. Without resizing, the
+    crop has the size of the window, and is scaled to the same size.
     """
 
     window: tuple[int, ...]  # its size along each axis
@@ -105,45 +105,46 @@ class Placements:
     flips: Array  # (samples, axes) bool
 
     @property
-    def outside(self) -> Array:
-        """Flags of the crops that reach outside of their samples."""
+    def _fields(self) -> tuple[Array, ...]:
+        """The arrays, in the order of the fields."""
+        return self.lengths, self.begins, self.sizes, self.scaled, self.firsts, self.flips
+
+    @property
+    def outside(self) -> Array:  # (samples, axes) bool
+        """True for crops that reach outside of their samples."""
         flags: Array = (self.begins < 0) | (self.begins + self.sizes > self.lengths)
         return flags
 
     def along(
         self, columns: Sequence[int], window: tuple[int, ...], resized: tuple[int, ...]
     ) -> Placements:
-        """Return the placements along other axes: `columns` has the axis each of them is a part of.
+        """Return the placements along the parts of folded axes.
 
-        The parts of a folded axis, which have other sizes than the axis, are neither cropped nor
-        flipped. `window` has the sizes of the parts, `resized` the parts that are resized.
+        Parts whose sizes differ from the size of their axis are neither cropped nor flipped.
+
+        columns    the index of the axis that each part belongs to
+        window     the size of the window along each part
+        resized    the parts along which crops are scaled
         """
         if window == self.window and len(columns) == len(window):  # nothing is folded
             return self
-        parts = [
-            field[:, columns]
-            for field in (self.begins, self.sizes, self.scaled, self.firsts, self.flips)
-        ]
-        lengths = self.lengths[:, columns]
+        lengths, begins, sizes, scaled, firsts, flips = (
+            field[:, columns] for field in self._fields
+        )
         for part, column in enumerate(columns):
             if window[part] != self.window[column]:
-                for field in (lengths, parts[1], parts[2]):
+                for field in (lengths, sizes, scaled):
                     field[:, part] = window[part]
-        return Placements(window, resized, lengths, *parts)
+        return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flips)
 
     def rows(self, numbers: Any) -> Placements:
         """Return the placements of some samples, in this order."""
-        fields = self.begins, self.sizes, self.scaled, self.firsts, self.flips
-        parts = [field[numbers] for field in fields]
-        return Placements(self.window, self.resized, self.lengths[numbers], *parts)
+        return Placements(self.window, self.resized, *(field[numbers] for field in self._fields))
 
     def placement(self, vertical: int, horizontal: int) -> Placement:
-        """Return the placement of the first sample along these axes."""
+        """Return the placement of the first sample along two axes, given by their indices."""
         axes = [vertical, horizontal]
-        begins, sizes, scaled, firsts, flips = (
-            field[0, axes]
-            for field in (self.begins, self.sizes, self.scaled, self.firsts, self.flips)
-        )
+        _, begins, sizes, scaled, firsts, flips = (field[0, axes] for field in self._fields)
         scale = scaled / sizes
         offset = -begins * scale - firsts
         offset = np.where(flips, np.array(self.window)[axes] - offset, offset)
@@ -220,32 +221,32 @@ def _place_resized(
     args: CropArgs,
 ) -> Placements:
     names, resized = tuple(axes.cropped), tuple(axes.cropped.values())
-    columns = dict(zip(names, range(len(names)), strict=True))
+    columns = {name: column for column, name in enumerate(names)}
     count = len(lengths)
-    along = place_samples(
+    placed = place_samples(
         resize,
         names,
         lengths[:, resized],
-        tuple(map(window.__getitem__, resized)),
+        tuple(window[axis] for axis in resized),
         parse_per_sample("crop", args.crop, columns, count),
         parse_per_sample("offset", args.offset, columns, count),
-        options.fill is not None or resize.fit == "pad",
+        options.may_fill,
         options.center,
     )
     begins = np.zeros(lengths.shape, np.int64)
     sizes = begins + np.array(window, np.int64)
     scaled, firsts = sizes.copy(), begins.copy()
-    begins[:, resized], sizes[:, resized] = along.begins, along.sizes
-    scaled[:, resized], firsts[:, resized] = along.scaled, along.firsts
+    begins[:, resized], sizes[:, resized] = placed.begins, placed.sizes
+    scaled[:, resized], firsts[:, resized] = placed.scaled, placed.firsts
     flips = parse_per_sample("flip", args.flip, axes.places(), count)
     flags = _flags_by_axis(flips, lengths.shape)
     return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flags)
 
 
 def place_samples(
-    options: ResizeOptions,
+    resize: ResizeOptions,
     names: tuple[str, ...],
-    sizes: Array,
+    lengths: Array,
     window: tuple[int, ...],
     crops: Mapping[int, Array],
     offsets: Mapping[int, Array],
@@ -257,66 +258,67 @@ def place_samples(
     Parameters
     ----------
     names, window : the name of each of these axes, and the size of the window along it
-    sizes : the sizes of the samples along these axes, a row for each sample
-    crops, offsets : the sizes and first positions of crops, by index of the axis: one, or one
-        per sample. Other axes: the whole sample, and centered crops
-    may_fill : whether there are values for positions outside of samples
-    center : the rule of centering.py
+    lengths : (samples, axes) int64, the sizes of the samples
+    crops, offsets : the sizes and first positions of crops, by index of the axis: one number, or
+        one per sample. Along an axis that is omitted, the crop is the whole sample, or is centered
+    may_fill : True if there are values for positions outside of samples
+    center : one of CENTERINGS
 
     Raises
     ------
     ShapeError
-        A crop is empty, too large or outside of its sample, or a window is not covered.
+        A crop is empty, too large or outside of its sample, or a window is larger than the scaled
+        crop and cannot be filled.
     """
-    extents = sizes.copy()
+    extents = lengths.copy()
     for axis, values in crops.items():
         extents[:, axis] = values
-    begins = np.zeros(sizes.shape, np.int64)
+    begins = np.zeros(lengths.shape, np.int64)
     if len(offsets) < len(names):
-        begins = centered_start(sizes - extents, center)
+        begins = centered_start(lengths - extents, center)
     for axis, values in offsets.items():
         begins[:, axis] = values
-    _check_crops(names, sizes, begins, extents, may_fill)
+    _check_crops(names, lengths, begins, extents, may_fill)
     target = np.array(window, np.int64)
-    firsts = np.zeros(sizes.shape, np.int64)
+    firsts = np.zeros(lengths.shape, np.int64)
     scaled = firsts + target
-    if options.short_side is not None:
+    if resize.short_side is not None:
         shorter = extents.min(1, keepdims=True)
-        scaled = extents * options.short_side // shorter
-        _check_scaled(names, scaled, options.short_side)
-        _check_covered(names, scaled, target, options.short_side, may_fill)
+        scaled = extents * resize.short_side // shorter
+        _check_scaled(names, scaled, resize.short_side)
+        _check_covered(names, scaled, target, resize.short_side, may_fill)
         firsts = centered_start(scaled - target, center)
-    elif options.fit == "cover":
+    elif resize.fit == "cover":
         scale = (target / extents).max(1, keepdims=True)
         parts = np.clip(np.rint(target / scale).astype(np.int64), 1, extents)
         begins = begins + centered_start(extents - parts, center)
         extents = parts
-    elif options.fit == "pad":
+    elif resize.fit == "pad":
         scale = (target / extents).min(1, keepdims=True)
         scaled = np.clip(np.rint(extents * scale).astype(np.int64), 1, target)
         firsts = centered_start(scaled - target, center)
-        for name, before in options.pad_before:
-            axis = _axis_index(name, names)
+        for name, before in resize.pad_before:
+            axis = _find_axis(name, names)
             firsts[:, axis] = -before
-            if before + int(scaled[:, axis].max()) > window[axis]:
+            largest = int(scaled[:, axis].max())
+            if before + largest > window[axis]:
                 raise ShapeError(
-                    f"pad_before has {name}={before}, but a sample is scaled to "
-                    f"{scaled[:, axis].max()} of {window[axis]} positions; give at most "
-                    f"{window[axis] - scaled[:, axis].max()}"
+                    f"pad_before has {name}={before}, but a sample is scaled to {largest} of "
+                    f"{window[axis]} positions; give at most {window[axis] - largest}"
                 )
     resized = tuple(range(len(window)))
-    flips = np.zeros(sizes.shape, bool)
-    return Placements(window, resized, sizes, begins, extents, scaled, firsts, flips)
+    flips = np.zeros(lengths.shape, bool)
+    return Placements(window, resized, lengths, begins, extents, scaled, firsts, flips)
 
 
-def _axis_index(name: str, names: tuple[str, ...]) -> int:
+def _find_axis(name: str, names: tuple[str, ...]) -> int:
     if name not in names:
         raise ArgumentError(f"pad_before has {name!r}, but the resized axes are {', '.join(names)}")
     return names.index(name)
 
 
 def _first_true(flags: Array) -> list[tuple[int, ...]]:
-    """Return a list of the indices of the first True, empty if there is none."""
+    """Return the indices of the first True as a list of one tuple, empty if there is no True."""
     return list(zip(*flags.nonzero(), strict=True))[:1]
 
 
@@ -324,15 +326,15 @@ def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
     for number, axis in _first_true(scaled > MAX_SIDE):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
-            f"short_side={side}, and at most {MAX_SIDE} is possible; give a smaller short_side"
+            f"short_side={side}; the maximum is {MAX_SIDE}; give a smaller short_side"
         )
 
 
 def _check_crops(
-    names: tuple[str, ...], sizes: Array, begins: Array, extents: Array, may_fill: bool
+    names: tuple[str, ...], lengths: Array, begins: Array, extents: Array, may_fill: bool
 ) -> None:
     for number, axis in _first_true((extents < 1) | (extents > MAX_SIDE)):
-        is_sample = sizes[number, axis] == extents[number, axis]
+        is_sample = lengths[number, axis] == extents[number, axis]
         raise ShapeError(
             f"sample {number} has {'size' if is_sample else 'a crop of'} "
             f"{extents[number, axis]} along {names[axis]}; a resized part has from 1 to "
@@ -340,11 +342,11 @@ def _check_crops(
         )
     if may_fill:
         return
-    outside = (begins < 0) | (begins + extents > sizes)
+    outside = (begins < 0) | (begins + extents > lengths)
     for number, axis in _first_true(outside):
         begin, extent = begins[number, axis], extents[number, axis]
         raise ShapeError(
-            f"sample {number} has size {sizes[number, axis]} along {names[axis]}, "
+            f"sample {number} has size {lengths[number, axis]} along {names[axis]}, "
             f"but its crop of {extent} goes from {begin} to {begin + extent}; "
             "give another crop or offset, or fill=0 to pad"
         )
@@ -353,7 +355,9 @@ def _check_crops(
 def _check_covered(
     names: tuple[str, ...], scaled: Array, target: Array, side: int, may_fill: bool
 ) -> None:
-    for number, axis in () if may_fill else _first_true(scaled < target):
+    if may_fill:
+        return
+    for number, axis in _first_true(scaled < target):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "

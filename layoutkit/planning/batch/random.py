@@ -1,7 +1,7 @@
-"""Options that place windows in samples: fixed ones, and ones drawn at random for each sample.
+"""The options that place windows in samples: fixed values, and values drawn for each sample.
 
-Random values are a function of the seed, the epoch and the position of a sample in its whole source
-only: threads, partitions, batches and resuming make no difference.
+A random value depends only on the seed, the epoch and the position of the sample in its whole
+source: threads, partitions, batches and resuming make no difference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..centering import centered_start
 from ..keywords import sizes_dict, sizes_text
 from .arguments import RANDOM, CropArgs, DrawnByAxis
 
-TRIES = 10  # crops that are drawn for a sample before the central one is taken
+TRIES = 10  # crops that are drawn for a sample before the central one is used
 DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides, top, left
 _WIDTHS = ("w", "width")  # the axes that flip="random" flips
 
@@ -40,9 +40,9 @@ class RandomCrop(NamedTuple):
 
     scale            bounds of the crop's share of the area, which is drawn uniformly
     ratio            bounds of its aspect ratio (width / height)
-    is_log           the logarithm of the ratio is uniform; if False, the ratio is (MXNet)
-    exchanges        the sides of half of the crops are exchanged (MXNet)
-    fallback_ratio   the bounds of the ratio of the central crop; None: as `ratio`
+    is_log           True: the logarithm of the ratio is uniform; False: the ratio is, as in MXNet
+    exchanges        True: the sides of half of the crops are exchanged, as in MXNet
+    fallback_ratio   bounds of the ratio of the central crop; None: `ratio`
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -55,8 +55,8 @@ class RandomCrop(NamedTuple):
         """Return the first positions and the sizes of crops, both int64 (samples, 2).
 
         The first of TRIES crops that is inside the sample is used; if none is, the largest
-        central crop whose aspect ratio is within the bounds. As in torchvision, an odd rest of its
-        centering is at the end.
+        central crop whose aspect ratio is within the bounds. As in torchvision, the margin after a
+        central crop is the larger one if the margins differ.
 
         sizes : int64 (samples, 2)    heights and widths
         draws : float (samples, TRIES, DRAWS_PER_TRY)    uniform in [0, 1)
@@ -93,18 +93,12 @@ class RandomCrop(NamedTuple):
 
 
 class CropAxes(NamedTuple):
-    """The axes of samples along which windows can be placed.
+    """The axes of samples along which windows can be placed."""
 
-    text       the pattern, for errors
-    places     the index in a sample of each axis, by name
-    sizes      the sizes of windows by axis, of those that have one
-    resized    whether samples are resized to these sizes
-    """
-
-    text: str
-    places: Mapping[str, int]
-    sizes: Mapping[str, int]
-    resized: bool
+    text: str  # the pattern, for errors
+    places: Mapping[str, int]  # the index in a sample of each axis, by name
+    sizes: Mapping[str, int]  # of windows, by name; other axes have no window
+    resized: bool  # True if samples are resized to these sizes
 
 
 class CropOptions(NamedTuple):
@@ -117,7 +111,7 @@ class CropOptions(NamedTuple):
 
     @property
     def random_args(self) -> list[str]:
-        """Return the names of the arguments that are drawn."""
+        """The names of the arguments that are drawn."""
         is_drawn = {
             "offset": any(value == RANDOM for _, value in self.offset),
             "flip": any(value == RANDOM for _, value in self.flip),
@@ -127,7 +121,7 @@ class CropOptions(NamedTuple):
 
     @property
     def is_random(self) -> bool:
-        """Return True if anything is drawn."""
+        """True if an argument is drawn."""
         return bool(self.random_args)
 
     def keywords(self) -> dict[str, Any]:
@@ -143,7 +137,7 @@ class CropOptions(NamedTuple):
         return keywords | ({"seed": self.seed} if self.seed else {})
 
     def without(self, args: CropArgs) -> CropOptions:
-        """Return the options that a call does not replace."""
+        """Return the options without those that the arguments of a call replace."""
         if args.offset is args.flip is args.crop is None:
             return self
         return CropOptions(
@@ -154,16 +148,16 @@ class CropOptions(NamedTuple):
         )
 
     def fixed(self) -> CropArgs:
-        """Return the arguments of a call, of options without random values."""
+        """Return fixed options as the arguments of a call; a random crop is omitted."""
         crop = () if isinstance(self.crop, RandomCrop) else self.crop
         return CropArgs(*(dict(pairs) or None for pairs in (self.offset, self.flip, crop)))
 
     def draw(
         self, axes: CropAxes, shapes: Array, positions: SourcePositions, epoch: int | str
     ) -> CropArgs:
-        """Return the arguments of a call, with random values for each sample.
+        """Return the options as the arguments of a call, with random values for each sample.
 
-        `shapes` has the shape of each sample in a row.
+        `shapes` has the shape of each sample as a row.
         """
         places, sizes = axes.places, axes.sizes
         draws = _Draws((self.seed, epoch), positions.numbers.astype(np.uint64), positions.files)
@@ -195,7 +189,7 @@ NO_CROPS = CropOptions()
 
 
 def as_positions(positions: Any) -> SourcePositions:
-    """Return the positions of samples; raise ArgumentError unless they are integers."""
+    """Return `positions` as SourcePositions; raise ArgumentError unless they are integers."""
     if isinstance(positions, SourcePositions):
         return positions
     try:
@@ -208,29 +202,26 @@ def as_positions(positions: Any) -> SourcePositions:
 
 
 class _Draws(NamedTuple):
-    """The random numbers of the samples at positions of one source, or of several files.
+    """The random numbers of samples, by their positions in one source or in several files."""
 
-    stage    the seed and the epoch, which are part of each key
-    """
-
-    stage: tuple[int, int | str]
-    numbers: Array  # uint64
-    files: list[str] | None
+    stage: tuple[int, int | str]  # the seed and the epoch, which are part of each key
+    numbers: Array  # (samples,) uint64, the positions
+    files: list[str] | None  # the file of each sample; None: positions in one source
 
     def below(self, purpose: str, name: str, n: Any) -> Array:
-        """Draw a number from 0 .. n-1 for each sample; n is of a dtype of integers."""
+        """Draw a number from 0 .. n-1 for each sample; n is a NumPy integer, or one per sample."""
         values: Array = draw_below(self._key(purpose, name), self.numbers, n.astype(np.uint64))
         return values.astype(np.int64)
 
     def crop_draws(self) -> Array:
-        """Return the random numbers in [0, 1) of the crops of each sample."""
+        """Return the random numbers in [0, 1) for the crops of samples, see `RandomCrop.draw`."""
         words = hash64(self._key("crop"), self.numbers)
         counters = np.arange(TRIES * DRAWS_PER_TRY, dtype=np.uint64)
         draws: Array = as_fractions(hash64(words[:, None], counters))
         return draws.reshape(-1, TRIES, DRAWS_PER_TRY)
 
     def _key(self, *purpose: str) -> Any:
-        """Return the key of a purpose, or the keys of all samples if these are of several files."""
+        """Return the key of a purpose; one key per sample if there are several files."""
         key_parts = *purpose, *self.stage
         if self.files is None:
             return make_key(*key_parts)
@@ -291,8 +282,8 @@ def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
         are_numbers = all(isinstance(n, int | float) for n in (low, high))
         if name not in bounds or not are_numbers or not 0 < low <= high < math.inf:
             raise ArgumentError(
-                f"crop={crop!r}; its bounds are scale=(0.08, 1), shares of the area, and "
-                "ratio=(3/4, 4/3), width / height, each lowest first; or give sizes by axis, as in "
+                f"crop={crop!r}; give bounds, the lower one first: scale=(0.08, 1), the share "
+                "of the area, and ratio=(3/4, 4/3), width / height; or sizes by axis, as in "
                 '{"h": 200, "w": 200}'
             )
         bounds[name] = float(low), float(high)

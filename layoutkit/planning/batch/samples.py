@@ -1,4 +1,4 @@
-"""The axes of the samples of a batch: which of them are cropped, and how windows are stacked."""
+"""The axes of the samples of a batch: the cropped ones, and the pattern that stacks windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...layout.pattern import MAX_ELEMENTS, Pattern, check_rank
 from ...memory import Array
 from ...normalize import CHANNEL
 
-MOST_NAMED_CHANNELS = 4  # of samples that are images rather than spectra
+MAX_IMAGE_CHANNELS = 4  # samples with more channels are not images, but spectra
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class SampleAxes:
         return {name: axis for axis, name in enumerate(self.cropped_names) if name is not None}
 
     @cached_property
-    def _is_free(self) -> Array:
-        """Flags of the axes of a sample without a window size."""
+    def _has_no_window(self) -> Array:  # (axes,) bool
+        """True for the axes of a sample that have no window size."""
         return np.array([name is None for name in self.cropped_names], bool)
 
     def window(self, shapes: Array) -> tuple[int, ...]:
-        """Return the window size of every sample; `shapes` has a row for each sample.
+        """Return the shape of the windows of samples of `shapes` (samples, axes).
 
         Raises ShapeError if samples differ along an axis without a window size, or if a window is
         too large for any memory.
@@ -54,7 +54,7 @@ class SampleAxes:
         shapes = self.select_channels(shapes)
         first = shapes[0].tolist()
         if len(shapes) > 1:
-            differs = (shapes != shapes[0]) & self._is_free
+            differs = (shapes != shapes[0]) & self._has_no_window
             if differs.any():
                 number, axis = map(int, np.argwhere(differs)[0])
                 name = "".join(self.sample.named[axis])
@@ -73,8 +73,8 @@ class SampleAxes:
         return window
 
     def check(self, shapes: Array, window: tuple[int, ...]) -> None:
-        """Raise ShapeError unless samples have the sizes of their window along uncropped axes."""
-        if self.channels is not None or ((shapes != np.array(window)) & self._is_free).any():
+        """Raise ShapeError unless samples have the sizes of `window` along uncropped axes."""
+        if self.channels is not None or ((shapes != np.array(window)) & self._has_no_window).any():
             self.window(shapes)
 
     def select_channels(self, shapes: Array) -> Array:
@@ -104,8 +104,8 @@ class SampleAxes:
 
 
 def _size_hint(name: str, smallest: int) -> str:
-    """Return the text about the option for samples that differ in size along an axis."""
-    if name == CHANNEL and smallest <= MOST_NAMED_CHANNELS:
+    """Return a clause with the option that allows samples of different sizes along an axis."""
+    if name == CHANNEL and smallest <= MAX_IMAGE_CHANNELS:
         return f"; or give channels={tuple(range(smallest))}, which all samples have"
     return f"; or give its window, as in {name}=224" if len(name) == 1 else ""
 

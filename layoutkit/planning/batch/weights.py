@@ -1,4 +1,4 @@
-"""The dtypes that are averaged as floats, and the nearest positions of items that are moved.
+"""The dtypes of resized samples that are averaged as floats, or moved from the nearest positions.
 
 `layoutkit/taps.py` computes the weights of averages.
 """
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
 AVERAGED = (EXACT - {"b1"}) | {"f8"}
-# Positions from the center of a filter to its end.
-RADIUS = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
+# Source positions from the center of a filter to its end, if the scale is 1.
+RADII = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
 
 
 def summed_dtype(source: DType) -> DType:
-    """Return the dtype in which samples are averaged: float64 if they are, else float32."""
+    """Return the dtype in which samples are averaged: float64 for float64, else float32."""
     return source if source == np.float64 else np.dtype(np.float32)
 
 
 def tap_counts(resize: ResizeOptions, scales: Array) -> Array:
-    """Return the largest number of taps of a position for each row of scales.
+    """Return an upper bound of the taps of a position, for each row of scales.
 
     scales : float64 (axes, samples)    source positions in one position of the result
     """
     widens = resize.antialias or resize.filter == "area"
     width = np.maximum.reduce(scales, 1, initial=1) if widens else np.ones(len(scales))
-    counts: Array = 2 * np.ceil(RADIUS[resize.filter] * width).astype(np.int64) + 1
+    counts: Array = 2 * np.ceil(RADII[resize.filter] * width).astype(np.int64) + 1
     return counts
 
 
 def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
-    """Return True if items are moved, instead of averaged as floats.
+    """Return True if items are moved unchanged; False if they are averaged as floats.
 
     Raises DtypeError unless samples of the dtype can be resized.
     """
@@ -65,7 +65,7 @@ def converted_options(
 ) -> ConvertOptions:
     """Return the conversion of stacked windows of `shape`, of samples of the dtype `source`.
 
-    Windows that are resized, unless their items are moved, are floats.
+    Windows are floats if their items are averaged.
     """
     convert, resize = options.convert, options.resize
     if resize is None or moves_items(resize, source, has_half):
@@ -80,19 +80,19 @@ def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
 
 
 def nearest_positions(placements: Placements) -> dict[int, Array]:
-    """Return the nearest index in each sample of the positions of its window, by resized axis.
+    """Return the nearest index in each sample of each position of its window, by resized axis.
 
-    Indices are int64, a row for each sample; -1: the position is outside of the sample. Windows are
-    not flipped yet.
+    Indices are int64 (samples, positions), and -1 for positions outside of the sample. They are
+    those of windows before they are flipped.
     """
-    positions = {}
+    indices = {}
     for axis in placements.resized:
         column = np.s_[:, axis, None]
         scaled = placements.scaled[column]
-        place = placements.firsts[column] + np.arange(placements.window[axis])
-        nearest = (2 * place + 1) * placements.sizes[column] // (2 * scaled)
+        position = placements.firsts[column] + np.arange(placements.window[axis])
+        nearest = (2 * position + 1) * placements.sizes[column] // (2 * scaled)
         nearest += placements.begins[column]
-        is_inside = (place >= 0) & (place < scaled) & (nearest >= 0)
+        is_inside = (position >= 0) & (position < scaled) & (nearest >= 0)
         is_inside &= nearest < placements.lengths[column]
-        positions[axis] = np.where(is_inside, nearest, -1)
-    return positions
+        indices[axis] = np.where(is_inside, nearest, -1)
+    return indices
