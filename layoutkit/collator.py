@@ -17,7 +17,7 @@ from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, type_name
 from .backends import dispatch
-from .backends.collate import choose_adapter, numpy_views, stack_windows
+from .backends.collate import choose_adapter, numpy_views, stack_recorded_windows
 from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
 from .converter import Converter
@@ -658,7 +658,7 @@ class Collator:
         if uses_library:  # its own operations, which the library can trace
             if self._is_random and getattr(leader, "is_traced", False):
                 raise _random_in_graph()
-            windows, options = stack_windows(self._options, samples, indices, crops, like)
+            windows, options = stack_recorded_windows(self._options, samples, indices, crops, like)
             return self._post_converter(options)(windows, out)
         if isinstance(leader, CudaAdapter):
             return self._batch_on_gpu(adapters, samples, indices, crops, out)

@@ -1,11 +1,11 @@
 """The checked options of a Converter and of a Collator, and their stored form.
 
-`to_dict` returns plain data of JSON: kind and version of this form, the pattern, the sizes of axes
-and the keywords that are not the defaults. Numbers read back as the same bits; NaN and infinity,
-which JSON lacks, are text. Pickles, graphs and files of options consist of these dicts.
+`to_dict` returns a dict of JSON values: kind and version of the stored form, the pattern, the sizes
+of axes and the keywords that are not the defaults. Numbers keep their bits; NaN and infinity, which
+JSON lacks, are text. Pickles, graphs and files of options consist of these dicts.
 
-`fingerprint` is the hash of a normal form, in which axes are numbered, so that it depends neither
-on names of axes nor on other spellings.
+`fingerprint` is the hash of a normal form, in which numbers replace the names of axes, so that
+options that differ only in names or in spelling have equal fingerprints.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .spec import (
 
 MAX_THREADS = 256  # of a conversion
 VERSION = 1  # of the stored form
-NUMERICS = 1  # part of fingerprints: raised when the same options make other bits
+NUMERICS = 1  # part of fingerprints: raised when equal options make results of other bits
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _NUMBER = (int, float)
-# The types in JSON of the values by keyword.
+# The types of stored values, by keyword.
 _SHARED_TYPES: dict[str, tuple[type, ...]] = {
     "dtype": (str,),
     "scale": _NUMBER,
@@ -82,8 +82,8 @@ _TYPE_NAMES = {
     str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
     dict: "an object",
 }  # fmt: skip
-# The keywords of a Collator that are options of the conversion of stacked windows.
-_OF_CONVERSIONS = _SHARED_TYPES.keys() - {"pad_before", "fill", "center", "channels"}
+# The keywords of a Collator that configure the conversion of the stacked windows.
+_STACK_KEYWORDS = _SHARED_TYPES.keys() - {"pad_before", "fill", "center", "channels"}
 _PER_CHANNEL = {"mean", "std", "fill", "channels"}
 _BY_AXIS = {*_PER_CHANNEL, "sizes", "pad_to", "pad_before", "offset", "flip", "crop"}
 
@@ -103,8 +103,8 @@ class ConvertOptions:
     threads: int | None = None  # the maximum number; None: of `set_num_threads`
     padding: Padding | None = None  # pad_to, pad_before, fill and center
     channels: tuple[int, ...] | None = None  # of x, in result order; None: all
-    # The result is a part of a large array, so it is written past the caches as that array would
-    # be. Set by the code that makes the large array; no argument.
+    # The result is a part of a large array, so streaming stores write it, as they would write that
+    # array. Not an argument: the code that makes the large array sets it.
     is_part: bool = False
 
     def keywords(self) -> dict[str, Any]:
@@ -132,26 +132,26 @@ class ConvertOptions:
         return keywords
 
     def to_dict(self) -> dict[str, Any]:
-        """Return these options as plain data of JSON; see the module."""
+        """Return these options in the stored form, a dict of JSON values."""
         pattern = self.pattern
         parsed = parse_pattern(pattern.text, self.sizes)
         text = pattern.text if parsed == pattern else str(pattern)  # of a derived conversion
-        return _stored("converter", text, self.sizes, self.keywords())
+        return _make_stored("converter", text, self.sizes, self.keywords())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConvertOptions:
-        """Return the options of `to_dict`; raise ArgumentError that names the wrong key."""
-        pattern, sizes, keywords = _read(data, "converter", _CONVERT_TYPES)
+        """Return the options that `to_dict` stored; raise ArgumentError for a wrong key."""
+        pattern, sizes, keywords = _read_stored(data, "converter", _CONVERT_TYPES)
         return parse_options(pattern, sizes, **keywords)
 
     @property
     def fingerprint(self) -> str:
-        """The hash of these options, equal in every process, for every spelling of them."""
+        """The hash of these options, equal in every process and for every spelling."""
         return _hash(self.normal_form())
 
     def normal_form(self) -> dict[str, Any]:
-        """Return data of JSON that is equal for equal fingerprints."""
-        return _normal_form(self, self.keywords(), _numbered_axes(self.pattern))
+        """Return the normal form, JSON values that are equal for equal fingerprints."""
+        return _normal_form(self, self.keywords(), _number_axes(self.pattern))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._key() == other._key()
@@ -168,7 +168,7 @@ class ConvertOptions:
         return self.memory is not None or self.padding is not None
 
     def check_spec(self, spec: ArraySpec) -> None:
-        """Raise PatternError unless the spec has the layout that is converted."""
+        """Raise PatternError unless the spec has the layout of the left side."""
         expanded = self.pattern.completed(len(spec.shape))
         sides = (self.pattern.left, self.pattern.source, expanded.left, expanded.source)
         if spec.axes not in map(str, sides):
@@ -182,8 +182,8 @@ class ConvertOptions:
     ) -> tuple[Permutation, DType]:
         """Return the resolved move and the result's dtype for an array of this shape and dtype.
 
-        Sizes may be symbolic while a framework traces. Raises an error if such an array cannot be
-        converted.
+        Sizes may be symbolic while a framework traces. Raises an error if an array of this shape
+        and dtype cannot be converted.
         """
         move, _, target = self.resolve(shape, source, out)
         return move, target
@@ -193,7 +193,7 @@ class ConvertOptions:
     ) -> tuple[Permutation, ChannelSelection | None, DType]:
         """Return the resolved move, the channel selection and the result's dtype.
 
-        Raises an error if such an array cannot be converted.
+        Raises an error if an array of this shape and dtype cannot be converted.
         """
         move, selection = self.select_channels(shape)
         check_supported_dtype(source)
@@ -204,7 +204,8 @@ class ConvertOptions:
     def _check_casts(self, source: DType, target: DType) -> None:
         """Raise DtypeError unless `casting` allows the casts to and from the computed dtype.
 
-        The default dtype of a result is always allowed: float32 for a formula of integers.
+        The cast to the default dtype of a result, float32 for a formula of integers, is always
+        allowed.
         """
         if self.formula is None:
             return check_cast(source, target, self.casting)
@@ -235,10 +236,10 @@ class ConvertOptions:
         self, shape: tuple[int, ...], strides: tuple[int, ...], source: DType, devices: Any
     ) -> None:
         """Raise the ArgumentError of a conversion with copy=False that cannot be a view."""
-        way = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
+        route = "" if devices[0] == devices[1] else f" from {devices[0]} to {devices[1]}"
         raise ArgumentError(
             f'copy=False, but "{self.pattern.text}" has to move bytes of a {source} array '
-            f"of shape {shape} and strides {strides}{way}; allow a copy (copy=None)"
+            f"of shape {shape} and strides {strides}{route}; allow a copy (copy=None)"
         )
 
     def target_dtype(self, source: DType, out: Any) -> DType:
@@ -306,7 +307,7 @@ def parse_call(pattern: str, arguments: Mapping[str, Any]) -> ConvertOptions:
 
 
 def _parse_sizes(pattern: Pattern, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes as ints, also if tracers have symbols; raise ShapeError for others."""
+    """Return the sizes as ints, or as symbols while traced; raise ShapeError for other values."""
     try:
         return {name: as_size(name, size) for name, size in sizes.items()}
     except ShapeError as error:
@@ -346,20 +347,20 @@ def _parse_threads(threads: Any) -> int | None:
     return None if threads is None else check_int("threads", threads, 1, ArgumentError, MAX_THREADS)
 
 
-_SAMPLES = ("b", "batch")  # the names of the sample axis
+_SAMPLE_AXES = ("b", "batch")  # names of the axis of samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollateOptions:
     """The checked options of a Collator."""
 
-    convert: ConvertOptions  # of the stacked windows; its sizes are the windows', too
+    convert: ConvertOptions  # of the stacked windows; `sizes` are the sizes of windows
     letter: str  # of the axis of samples
-    whole: bool  # samples are one array that has the axis of samples
+    whole: bool  # True: samples are one array, which has the axis of samples
     fill: tuple[float, ...] | None  # values outside of samples; None: windows must be inside
     channels: tuple[int, ...] | None  # of samples, in result order; None: all
     resize: ResizeOptions | None = None  # to the size of windows; None: samples are cropped
-    crops: CropOptions = NO_CROPS  # where windows are, unless a call has offset, flip or crop
+    crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
     key: int | str | None = None  # the item that is collated; None: the first that fits
     center: str = DEFAULT_CENTERING  # one of CENTERINGS, for windows without an offset
 
@@ -384,24 +385,24 @@ class CollateOptions:
         return keywords | self.crops.keywords() | self.convert.keywords()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return these options as plain data of JSON; see the module."""
+        """Return these options in the stored form, a dict of JSON values."""
         convert = self.convert
-        return _stored("collator", convert.pattern.text, convert.sizes, self.keywords())
+        return _make_stored("collator", convert.pattern.text, convert.sizes, self.keywords())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollateOptions:
-        """Return the options of `to_dict`; raise ArgumentError that names the wrong key."""
-        pattern, sizes, keywords = _read(data, "collator", _COLLATE_TYPES)
+        """Return the options that `to_dict` stored; raise ArgumentError for a wrong key."""
+        pattern, sizes, keywords = _read_stored(data, "collator", _COLLATE_TYPES)
         return parse_collate_options(pattern, sizes, **keywords)
 
     @property
     def fingerprint(self) -> str:
-        """The hash of these options, equal in every process, for every spelling of them."""
+        """The hash of these options, equal in every process and for every spelling."""
         return _hash(self.normal_form())
 
     def normal_form(self) -> dict[str, Any]:
-        """Return data of JSON that is equal for equal fingerprints."""
-        names = _numbered_axes(self.convert.pattern)
+        """Return the normal form, JSON values that are equal for equal fingerprints."""
+        names = _number_axes(self.convert.pattern)
         if self.crops.is_random:  # draws depend on the names of axes
             names = {name: name for name in names}
         form = _normal_form(self.convert, self.keywords(), names)
@@ -426,7 +427,7 @@ class CollateOptions:
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
 
     def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
-        """Return the axes of samples of rank `ndim`; `shape`: of a sample, for errors."""
+        """Return the axes of samples of rank `ndim`; errors print `shape`, of a sample."""
         pattern = self.convert.pattern
         sizes = tuple(sorted(self.convert.sizes.items()))
         try:
@@ -458,8 +459,8 @@ def parse_collate_options(
         Another argument is malformed.
     """
     check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
-    sizes = {name: _window_size(name, size) for name, size in sizes.items()}
-    shared: Any = {name: value for name, value in keywords.items() if name in _OF_CONVERSIONS}
+    sizes = {name: _parse_window_size(name, size) for name, size in sizes.items()}
+    shared: Any = {name: value for name, value in keywords.items() if name in _STACK_KEYWORDS}
     convert = parse_options(pattern, sizes, **shared)
     stacked, letter, is_whole = _stack_pattern(convert.pattern)
     fill, key, center = (
@@ -506,21 +507,22 @@ def parse_collate_options(
     return replace(options, crops=parse_crops(crop_axes, offset, flip, crop, seed))
 
 
-def _single_axes(pattern: Pattern) -> list[str]:
+def _find_single_axes(pattern: Pattern) -> list[str]:
+    """Return the names of the axes of the left side that are not folded."""
     return [names[0] for names in pattern.source.named if len(names) == 1]
 
 
 def _check_center(center: Any, pattern: Pattern, options: ConvertOptions) -> None:
-    """Raise unless `center` is a rule, and there is a window that another rule may move."""
+    """Raise unless `center` is one of CENTERINGS, and is the default if no window is centered."""
     check_choice("center", center, CENTERINGS, ArgumentError)
-    if center != DEFAULT_CENTERING and not {*_single_axes(pattern)} & {*options.sizes}:
+    if center != DEFAULT_CENTERING and not {*_find_single_axes(pattern)} & {*options.sizes}:
         raise ArgumentError(
             f'center={center!r}, but "{pattern.text}" has no window that could be centered; give '
             "its size, as in h=224, w=224, or omit center"
         )
 
 
-def _window_size(name: str, size: Any) -> int:
+def _parse_window_size(name: str, size: Any) -> int:
     """Return a size as an int; raise ShapeError unless it is a whole number that fits 64 bits."""
     number = as_int(size)
     if number is None or not 0 <= number < 1 << 63:
@@ -529,8 +531,8 @@ def _window_size(name: str, size: Any) -> int:
 
 
 def _check_resized_axes(options: ConvertOptions) -> None:
-    """Raise unless there is a size for an axis that can be resized, and none for channels."""
-    single = _single_axes(options.pattern)
+    """Raise unless an axis that can be resized has a size, and channels have no size."""
+    single = _find_single_axes(options.pattern)
     if CHANNEL in single and CHANNEL in options.sizes:
         raise ArgumentError(
             f"c={options.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
@@ -550,9 +552,9 @@ def _check_resized_axes(options: ConvertOptions) -> None:
 
 
 def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
-    """Return the pattern of the stacked windows, the sample letter, and whether x has it."""
+    """Return the pattern of the stacked windows, the sample letter, and True if x has it."""
     left, right = pattern.left, pattern.right
-    letters = [letter for letter in right.letters if right.name(letter) in _SAMPLES]
+    letters = [letter for letter in right.letters if right.name(letter) in _SAMPLE_AXES]
     if not letters:
         raise PatternError(
             f'"{pattern.text}" has no axis of samples on the right; name it b, as in "hwc->bchw"'
@@ -592,9 +594,10 @@ def _parse_sample_channels(
 # ---- the stored form ---------------------------------------------------------------------
 
 
-def _stored(
+def _make_stored(
     kind: str, pattern: str, sizes: Mapping[str, int], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the stored form of options."""
     data: dict[str, Any] = {"kind": kind, "version": VERSION, "pattern": pattern}
     if sizes:
         data["sizes"] = dict(sizes)
@@ -602,7 +605,7 @@ def _stored(
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """Return the value of an option as JSON has it; raise ArgumentError for a traced constant."""
+    """Return the value of an option as a JSON value; raise ArgumentError for a traced constant."""
     if isinstance(value, Traced):
         raise ArgumentError(f"{name} is {value}, so it has no values to store; give numbers")
     if isinstance(value, Mapping):
@@ -614,7 +617,7 @@ def _as_json(name: str, value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _read(
+def _read_stored(
     data: Mapping[str, Any], kind: str, types: Mapping[str, tuple[type, ...]]
 ) -> tuple[str, dict[str, int], Any]:
     """Return the pattern, the sizes and the keywords of stored options."""
@@ -632,8 +635,8 @@ def _read(
         if key not in known:
             raise ArgumentError(f"{key} is not an option; the options are {', '.join(known)}")
         if type(value) not in known[key]:
-            kinds = " or ".join(_TYPE_NAMES[kind] for kind in known[key])
-            raise ArgumentError(f"{key} is {shorten(repr(value), 60)}; it must be {kinds}")
+            expected = " or ".join(_TYPE_NAMES[type_] for type_ in known[key])
+            raise ArgumentError(f"{key} is {shorten(repr(value), 60)}; it must be {expected}")
     if "pattern" not in data:
         raise ArgumentError('pattern is missing; give one, such as "bhwc->bchw"')
     keywords = {name: value for name, value in data.items() if name in types}
@@ -645,7 +648,7 @@ def _read(
 
 
 def _read_dtype(text: str) -> Any:
-    """Return a dtype; the text of a structured one is a literal of NumPy's description."""
+    """Return a dtype or its name; the text of a structured dtype is a Python literal."""
     if text[:1] not in ("[", "{"):
         return text
     try:
@@ -668,9 +671,9 @@ def _read_fill(value: Any) -> Any:
 def split_sizes(data: Mapping[str, Any]) -> tuple[str, list[str], list[int]]:
     """Return stored options without sizes as JSON, and the names and sizes of axes.
 
-    Graphs hold them, in which sizes may be symbols. `join_sizes` is the inverse.
+    Graphs contain these values, and sizes may be symbols there. `join_sizes` is the inverse.
     """
-    import json
+    import json  # late: `import layoutkit` stays fast
 
     sizes = data.get("sizes", {})
     others = {key: value for key, value in data.items() if key != "sizes"}
@@ -687,8 +690,8 @@ def join_sizes(options: str, names: Iterable[str], sizes: Iterable[int]) -> dict
 # ---- the fingerprint ---------------------------------------------------------------------
 
 
-def _numbered_axes(pattern: Pattern) -> dict[str, str]:
-    """Return numbers for the names of all axes, in the order of the source, then of the target."""
+def _number_axes(pattern: Pattern) -> dict[str, str]:
+    """Return a number, as text, for the name of each axis, in the order of source, then target."""
     groups = (*pattern.source.named, *pattern.target.named)
     names = dict.fromkeys(name for group in groups for name in group)
     return {n: n if n in ("...", "1") else str(i) for i, n in enumerate(names)}
@@ -697,7 +700,7 @@ def _numbered_axes(pattern: Pattern) -> dict[str, str]:
 def _normal_form(
     options: ConvertOptions, keywords: dict[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the pattern, the sizes and keywords as data of JSON, with `names` for axes."""
+    """Return the pattern, the sizes and keywords as JSON values, with axes renamed by `names`."""
     pattern = options.pattern
     sides = [
         [[names[name] for name in group] for group in side.named]
@@ -723,7 +726,7 @@ def _hash(form: Mapping[str, Any]) -> str:
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return data with ints in place of equal floats, as 1 and 1.0 are one option."""
+    """Return data with ints in place of equal floats, because 1 and 1.0 are equal options."""
     if isinstance(value, dict):
         return {key: _with_whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -732,6 +735,6 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def options_from_dict(data: Any) -> ConvertOptions | CollateOptions:
-    """Return the options of a Converter or of a Collator, whichever `to_dict` returned."""
+    """Return the options of a Converter or of a Collator, by the kind of the stored form."""
     is_batch = isinstance(data, Mapping) and data.get("kind") == "collator"
     return CollateOptions.from_dict(data) if is_batch else ConvertOptions.from_dict(data)

@@ -1,8 +1,8 @@
 """The tap tables of resized samples, for the executors of every device.
 
-A sample that is resized along an axis has, for each position of its window, the source positions
-(taps) that contribute to it, and their weights. A kernel of the CPU computes them in float64, as
-`kernels/cpu/resize_params.py` describes the tables.
+A tap is a source position that contributes to a position of the window, with a weight. The table of
+a sample and an axis lists the taps of each position. A CPU kernel computes the weights in float64;
+`kernels/cpu/resize_params.py` describes the memory of tables.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .planning.resize import FILTERS, ResizeOptions
 from .spec import DType
 from .threads.pool import Job
 
-WORK = 8  # the time of resampling a byte, in bytes converted
+RESAMPLING_COST = 8  # bytes that are converted in the time of resampling one
 
 
-def tap_tables(
+def make_tap_tables(
     resize: ResizeOptions,
     placements: Placements,
     axes: Sequence[int | None],
     summed: DType,
     threads: int | None = None,
 ) -> tuple[Array, list[Array], list[int]]:
-    """Return memory with the tap tables of samples along axes, with weights of a dtype.
+    """Return memory with the tap tables of samples along axes, with weights of the dtype `summed`.
 
-    Also return, for each axis, the address of each sample's table (or one, if all samples share
-    it), and the largest number of taps. The axis None has one position.
+    Also return, for each axis, the addresses of the tables of samples (one if all samples share a
+    table), and an upper bound of the taps of a position. The axis None has one position.
     """
     count = len(placements.sizes)
     rows = np.zeros((len(axes), count, t.REQUEST), np.int64)
@@ -55,7 +55,7 @@ def tap_tables(
     requests, total = [], 0
     for row, taps, is_shared in zip(rows, longest, are_equal, strict=True):
         row = row[:1] if is_shared else row
-        pitch = -(-taps * summed.itemsize // 8) * 8
+        pitch = _row_bytes(taps, summed.itemsize)
         nbytes = 8 * t.HEAD + int(row[0, t.T_COUNT]) * (8 * t.POSITION + pitch)
         row[:, t.T_PITCH] = pitch
         row[:, t.T_TABLE] = total + np.arange(len(row)) * nbytes
@@ -66,14 +66,19 @@ def tap_tables(
     for row in requests:
         row[:, t.T_TABLE] += address
         addresses.append(row[:, t.T_TABLE])
-    every = np.concatenate(requests)
-    job = Job(_taps_kernel(), bytes(8), len(every), 1, total * WORK, threads)
-    job.run(data_pointer(every), 0)
+    table = np.concatenate(requests)
+    job = Job(_load_kernel(), bytes(8), len(table), 1, total * RESAMPLING_COST, threads)
+    job.run(data_pointer(table), 0)
     return memory, addresses, longest
 
 
+def _row_bytes(taps: int, itemsize: int) -> int:
+    """Return the size of the weights of a position: a multiple of 8 bytes."""
+    return -(-taps * itemsize // 8) * 8
+
+
 @cache
-def _taps_kernel() -> Any:
+def _load_kernel() -> Any:
     with fork.init_lock:
         from .kernels.cpu.compiler import KernelSpec, load
 
@@ -81,30 +86,26 @@ def _taps_kernel() -> Any:
 
 
 class _Taps(NamedTuple):
-    """The contents of tap tables.
+    """The contents of tap tables."""
 
-    firsts, counts    (tables, positions)
-    weights           (tables, positions, taps)
-    """
-
-    firsts: Array
-    counts: Array
-    weights: Array
+    firsts: Array  # (tables, positions) int64: the first tap
+    counts: Array  # (tables, positions) int64: the number of taps
+    weights: Array  # (tables, positions, taps)
 
     @classmethod
     def read(cls, tables: Array, count: int, summed: DType) -> _Taps:
-        """Return the contents of the memory of tables of `count` positions."""
+        """Return the contents of tables of `count` positions; `tables` is (tables, bytes) uint8."""
         ends = np.cumsum([8 * t.HEAD, 8 * t.POSITION * count])
         _, heads, weights = np.split(tables, ends, 1)
         heads = np.ascontiguousarray(heads).view(np.int64).reshape(-1, count, t.POSITION)
         weights = np.ascontiguousarray(weights).view(summed).reshape(len(tables), count, -1)
         return cls(heads[..., 0], heads[..., 1], weights)
 
-    def written(self) -> Array:
-        """Return the memory of the tables, a row of bytes for each."""
+    def to_bytes(self) -> Array:
+        """Return the memory of the tables, (tables, bytes) uint8; the inverse of `read`."""
         tables, count, taps = self.weights.shape
         item = self.weights.itemsize
-        pitch = -(-taps * item // 8) * 8
+        pitch = _row_bytes(taps, item)
         weights = np.zeros((tables, count, pitch // item), self.weights.dtype)
         weights[..., :taps] = self.weights
         heads = np.stack([self.firsts, self.counts], -1).reshape(tables, -1)
@@ -112,23 +113,25 @@ class _Taps(NamedTuple):
         return np.concatenate(parts, 1).view(np.uint8)
 
     def positions(self) -> tuple[Array, Array]:
-        """Return the source position of each tap, and whether it exists."""
+        """Return the source position of each tap, and False for taps beyond `counts`."""
         numbers = np.arange(self.weights.shape[2])
         return self.firsts[..., None] + numbers, numbers < self.counts[..., None]
 
     def transposed(self, begins: Array, length: int, part: int | None) -> _Taps:
-        """Return the taps by source position: the positions that it contributes to.
+        """Return the transposed tables: the taps of a source position are window positions.
 
-        The source begins `begins` positions before the first position that taps refer to, and has
-        `length` positions. There is a table for each of `begins`. Weights of 0 fill gaps; part k
-        has only the positions after k gaps.
+        There is a table for each item of `begins`, the offset of position 0 of these taps in a
+        source of `length` positions. Weights of 0 fill gaps between taps; with `part` k, a table
+        has only the taps after k gaps.
         """
-        places, is_tap = (np.broadcast_to(x, (len(begins), *x.shape[1:])) for x in self.positions())
-        places = places + begins[:, None, None]
-        table, position, tap = np.nonzero(is_tap & (places >= 0) & (places < length))
-        row = table * length + places[table, position, tap]
+        sources, is_tap = (
+            np.broadcast_to(x, (len(begins), *x.shape[1:])) for x in self.positions()
+        )
+        sources = sources + begins[:, None, None]
+        table, position, tap = np.nonzero(is_tap & (sources >= 0) & (sources < length))
+        row = table * length + sources[table, position, tap]
         if part is not None:
-            chosen = _runs(row, position) == part
+            chosen = _count_gaps(row, position) == part
             table, position, tap, row = (x[chosen] for x in (table, position, tap, row))
         firsts, lasts = np.zeros((2, len(begins) * length), np.int64)
         lasts[:] = -1
@@ -143,8 +146,8 @@ class _Taps(NamedTuple):
         return _Taps(firsts.reshape(shape), counts.reshape(shape), weights.reshape(*shape, -1))
 
 
-def _runs(rows: Array, positions: Array) -> Array:
-    """Return for each pair the number of gaps before it in the ascending positions of its row."""
+def _count_gaps(rows: Array, positions: Array) -> Array:
+    """Return the number of gaps before each pair, in the ascending positions of its row."""
     order = np.lexsort((positions, rows))
     rows, positions = rows[order], positions[order]
     is_first = np.diff(rows, prepend=-1) != 0
@@ -155,7 +158,7 @@ def _runs(rows: Array, positions: Array) -> Array:
     return result
 
 
-def transposed_tap_tables(
+def make_transposed_tap_tables(
     resize: ResizeOptions,
     placements: Placements,
     axes: Sequence[int | None],
@@ -163,54 +166,54 @@ def transposed_tap_tables(
     parts: Mapping[int, int],
     threads: int | None = None,
 ) -> tuple[Array, list[Array], list[int]]:
-    """Return the tap tables of gradients along axes, as `tap_tables` does.
+    """Return the transposed tap tables of samples of one shape, in the form of `make_tap_tables`.
 
-    They have the positions of samples of one shape, whose taps are the positions of the window that
-    depend on them. `parts` has the part (see `count_parts`) by axis; other axes have whole tables.
+    The taps of a position of the sample are the positions of the window that depend on it. `parts`
+    has the part to return (see `count_parts`) by axis; other axes have whole tables.
     """
     begins = placements.begins
     tables = []
     for axis in axes:
-        memory, (addresses,), _ = tap_tables(resize, placements, [axis], summed, threads)
+        memory, (addresses,), _ = make_tap_tables(resize, placements, [axis], summed, threads)
         count = 1 if axis is None else placements.window[axis]
         taps = _Taps.read(memory.reshape(len(addresses), -1), count, summed)
         along = np.zeros(len(begins), np.int64) if axis is None else begins[:, axis]
         along = along[:1] if len(addresses) == 1 and (along == along[0]).all() else along
         length = 1 if axis is None else int(placements.lengths[0, axis])
         tables.append(taps.transposed(along, length, None if axis is None else parts.get(axis)))
-    written = [taps.written() for taps in tables]
-    memory = np.concatenate([rows.ravel().view(np.int64) for rows in written]).view(np.uint8)
+    stored = [taps.to_bytes() for taps in tables]
+    memory = np.concatenate([rows.ravel().view(np.int64) for rows in stored]).view(np.uint8)
     address = data_pointer(memory)
     starts = []
-    for rows in written:
+    for rows in stored:
         starts.append(address + np.arange(len(rows)) * rows.shape[1])
         address += rows.nbytes
     return memory, starts, [taps.weights.shape[2] for taps in tables]
 
 
 def count_parts(resize: ResizeOptions) -> int:
-    """Return the number of parts of transposed tap tables whose taps have no gaps.
+    """Return the number of parts into which transposed taps are split, so that none has gaps.
 
-    A filter that is 0 at some distances from its center is not a tap of positions there.
+    Gaps are where a filter is 0: bicubic and lanczos are 0 at whole distances from their center.
     """
     return {"bicubic": 3, "lanczos": 5}.get(resize.filter, 1)
 
 
-def axis_taps(
+def compute_axis_taps(
     resize: ResizeOptions, placements: Placements, number: int, axis: int, summed: DType
 ) -> tuple[Array, Array]:
-    """Return the source positions of a sample's window along an axis, and their weights.
+    """Return the taps of each position of a sample's window along an axis, and their weights.
 
-    The window is not flipped. Both are (positions, taps); a source position is -1 where a position
-    has fewer taps, or none outside of the scaled source. `summed` is the dtype of the weights,
-    float32 or float64.
+    Both arrays are (positions, taps), of the window before it is flipped. A tap is a position of
+    the sample, or -1 where a position has fewer taps. Positions outside of the scaled crop have no
+    taps. `summed` is the dtype of the weights, float32 or float64.
     """
     count = placements.window[axis]
-    row = placements.rows([number])
-    row.flips[:] = False
-    memory = tap_tables(resize, row, [axis], summed)[0]
+    placed = placements.rows([number])
+    placed.flips[:] = False
+    memory = make_tap_tables(resize, placed, [axis], summed)[0]
     taps = _Taps.read(memory[None], count, summed)
     (positions,), (is_tap,) = taps.positions()
     longest = max(1, taps.counts.max(initial=0))
-    positions = np.where(is_tap, row.begins[0, axis] + positions, -1)[:, :longest]
+    positions = np.where(is_tap, placed.begins[0, axis] + positions, -1)[:, :longest]
     return positions, np.where(is_tap, taps.weights[0], 0)[:, :longest]

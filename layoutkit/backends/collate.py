@@ -1,6 +1,6 @@
-"""Collate samples with the operations of their own library, for libraries that record or trace.
+"""Collate samples with the operations of their library, which records or traces them.
 
-The library then also records the conversion of the stacked windows.
+The library also records the conversion of the stacked windows, which follows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import converted_options
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import axis_taps
+from ..taps import compute_axis_taps
 from .base import Adapter
 from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of
@@ -35,10 +35,10 @@ from .windows import Windows
 
 
 def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
-    """Return all adapters, the number of the one to collate with, and if operations are recorded.
+    """Return all adapters, the number of the leading one, and True if operations are recorded.
 
-    The adapter belongs to the first sample whose operations are recorded, or else to the first
-    sample. Recorded windows must be built with the operations of the adapter's library.
+    The leading adapter belongs to the first sample whose operations are recorded, or else to the
+    first sample. Recorded windows must be made by operations of its library.
     """
     adapters = [adapter_for_any(sample) for sample in samples]
     for number, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):
@@ -48,13 +48,13 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
 
 
 def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
-    """Return NumPy views of the samples if their library has a fast path for that, else None."""
+    """Return NumPy views of the samples; None if their library has no fast path to views."""
     views_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
     views: list[Array] | None = None if views_of is None else views_of(samples)
     return views
 
 
-def stack_windows(
+def stack_recorded_windows(
     options: CollateOptions, samples: Sequence[Any], indices: Any, crops: CropArgs, like: Any
 ) -> tuple[Any, ConvertOptions]:
     """Return the windows of the samples as one array of the library of `like`.
@@ -62,7 +62,7 @@ def stack_windows(
     Also return the options of the conversion of that array to the batch.
     """
     adapter = adapter_for_any(like)
-    one, batch_axis = None, None  # the array that has all samples
+    whole, batch_axis = None, None  # the array that has all samples, and their axis
     if options.whole:
         shape = adapter.facts(like, "x")[0]
         options.check_batch_rank(shape)
@@ -74,9 +74,9 @@ def stack_windows(
                 "indices is empty, but a recorded batch needs a sample; give an index"
             )
         if indices is None:
-            one = samples[0]
+            whole = samples[0]
         elif not adapter.is_traced:
-            one = adapter.take(samples[0], batch_axis, numbers)
+            whole = adapter.take(samples[0], batch_axis, numbers)
         samples = adapter.samples_of(samples[0], batch_axis, numbers)
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
     axes = options.completed(len(samples[0].shape), tuple(samples[0].shape))
@@ -87,23 +87,23 @@ def stack_windows(
     if options.channels is not None and _must_select_first(options, axes, shapes, crops):
         samples = [_select_channels(x, axes.places()[CHANNEL], options.channels) for x in samples]
         shapes = axes.select_channels(shapes)
-        options, one = _without_channels(options), None
+        options, whole = _without_channels(options), None
     windows = Windows.of(options, shapes, dtype, crops)
-    run = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
+    hook = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
     stack = None
-    if run is not None and one is not None:
-        stack = run(replace(windows, axis=batch_axis), [one])
-    elif run is not None:
-        stack = run(windows, samples)
+    if hook is not None and whole is not None:
+        stack = hook(replace(windows, axis=batch_axis), [whole])
+    elif hook is not None:
+        stack = hook(windows, samples)
     if stack is None:
         stack = SymbolicWindows(windows, dtype, adapter, like).stack(samples)
-    return stack, _conversion_of_stack(options, windows.shape, dtype)
+    return stack, _make_stack_conversion(options, windows.shape, dtype)
 
 
 def _must_select_first(
     options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
 ) -> bool:
-    """Return True if channels cannot be selected from the stack of windows."""
+    """Return True if channels must be selected before windows are stacked."""
     channel = axes.places()[CHANNEL]
     flips = parse_per_sample("flip", args.flip, axes.places(), len(shapes))
     return bool((shapes[:, channel] != shapes[0, channel]).any() or np.any(flips.get(channel, 0)))
@@ -121,10 +121,10 @@ def _without_channels(options: CollateOptions) -> CollateOptions:
     return replace(options, channels=None, fill=fill)
 
 
-def _conversion_of_stack(
+def _make_stack_conversion(
     options: CollateOptions, shape: tuple[int, ...], source: DType
 ) -> ConvertOptions:
-    """Return the conversion of stacked windows whose channels are still to be selected."""
+    """Return the conversion of the stacked windows, which also selects channels."""
     left = options.convert.pattern.left
     groups = (group for group in left.groups if group != options.letter)
     stack = Layout((options.letter, *groups), left.names)
@@ -144,9 +144,9 @@ def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:
 class SymbolicWindows:
     """The windows of a batch in the operations of a library that slices arrays like NumPy.
 
-    Along each axis, the taps of every position are gathered and added with the weights of the
-    kernels. A product with a matrix of weights would spread a NaN over its rows, and its gradient
-    over its columns: 0 * NaN is NaN.
+    Along each axis, the taps of every position are gathered, multiplied by the weights of the
+    kernels and added. A product with a matrix of weights would spread a NaN over its rows, and its
+    gradient over its columns, because 0 * NaN is NaN.
     """
 
     def __init__(self, windows: Windows, dtype: DType, adapter: Adapter, like: Any) -> None:
@@ -170,98 +170,101 @@ class SymbolicWindows:
         if self.windows.axis is not None:
             numbers = np.arange(len(self.windows.shapes))
             samples = self.adapter.samples_of(samples[0], self.windows.axis, numbers)
-        return self.xp.stack([self._window(x, number) for number, x in enumerate(samples)], 0)
+        return self.xp.stack([self._make_window(x, number) for number, x in enumerate(samples)], 0)
 
-    def _window(self, x: Any, number: int) -> Any:
-        sizes = list(self.windows.shapes[number])  # sizes of x itself may be tensors
-        covered = np.ones((1,) * len(sizes))
+    def _make_window(self, x: Any, number: int) -> Any:
+        sizes = list(self.windows.shapes[number])  # x.shape may contain tensors
+        covered = np.ones((1,) * len(sizes))  # share of the weights that is inside the sample
         if self.windows.is_averaged and self.namespace is not None:
             x = self.namespace.to(x, self.dtype)
         for axis in self.windows.placed_axes:
-            x, share = self._resampled(x, sizes, axis, *self._taps(axis, number))
+            x, share = self._resample(x, sizes, axis, *self._find_taps(axis, number))
             sizes[axis] = self.windows.placements.window[axis]
-            covered = covered * self._along(axis, share)
-        return self._filled(x, 1 - covered, number)
+            covered = covered * self._reshape_along(axis, share)
+        return self._fill(x, 1 - covered, number)
 
-    def _along(self, axis: int | None, values: Array) -> Array:
-        """Return values along an axis of samples; axis=None: a single value."""
+    def _reshape_along(self, axis: int | None, values: Array) -> Array:
+        """Return `values` (n,) with the rank of samples, along `axis`; None: a single value."""
         ndim = len(self.windows.shape) - 1
         return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
 
-    def _taps(self, axis: int, number: int) -> tuple[Array, Array | None]:
+    def _find_taps(self, axis: int, number: int) -> tuple[Array, Array | None]:
         """Return the indices in a sample of the taps of each position, and their weights.
 
-        An index is -1 where a position has fewer taps. Weights of None are 1.
+        Both are (positions, taps). An index is -1 where a position has fewer taps. None instead of
+        weights: all are 1.
         """
         placements = self.windows.placements
         if not placements.window[axis]:
             return np.empty((0, 1), np.int64), None
         resize = self.windows.resize or ResizeOptions("nearest")
         dtype = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
-        places, weights = axis_taps(resize, placements, number, axis, dtype)
+        taps, weights = compute_axis_taps(resize, placements, number, axis, dtype)
         order = slice(None, None, -1 if placements.flips[number, axis] else 1)
-        return places[order], None if resize.filter == "nearest" else weights[order]
+        return taps[order], None if resize.filter == "nearest" else weights[order]
 
-    def _constant(self, values: Array) -> Any:
+    def _make_constant(self, values: Array) -> Any:
         """Return a small NumPy array as an array of the library, on the device of the samples."""
         if self.namespace is not None:
             return self.namespace.constant(values, self.like)
         return self.adapter.from_numpy(values, self.like)
 
-    def _resampled(
-        self, x: Any, sizes: list[int], axis: int, places: Array, weights: Array | None
+    def _resample(
+        self, x: Any, sizes: list[int], axis: int, taps: Array, weights: Array | None
     ) -> tuple[Any, Array]:
         """Return x of `sizes` resampled along an axis, and the sum of the weights of each position.
 
-        `places` (positions, taps) are indices of x; the weights of those outside of x are omitted.
-        A sum is less than 1 if some are.
+        `taps` (positions, taps) are indices of x. Taps outside of x are omitted, so that the sum of
+        the weights of their position is less than 1.
         """
-        is_inside = (places >= 0) & (places < sizes[axis])
+        is_inside = (taps >= 0) & (taps < sizes[axis])
         shares = (is_inside if weights is None else weights * is_inside).sum(1)
         outer, inner = sizes[:axis], sizes[axis + 1 :]
         if not is_inside.any():  # an empty slice keeps the result a function of x
             empty = x[(slice(None),) * axis + (slice(0, 0),)]
-            zero = self._constant(np.zeros((1,) * len(sizes), self.dtype))
-            zeros = self.xp.broadcast_to(zero, (*outer, len(places), *inner))
+            zero = self._make_constant(np.zeros((1,) * len(sizes), self.dtype))
+            zeros = self.xp.broadcast_to(zero, (*outer, len(taps), *inner))
             return self.xp.concatenate([empty, zeros], axis), shares
-        indices = places.clip(0, sizes[axis] - 1)
+        indices = taps.clip(0, sizes[axis] - 1)
         if weights is None:
-            return self._taken(x, axis, indices[:, 0], bool(is_inside.all())), shares
-        gathered = self._gathered(x, axis, indices.ravel())
-        along = *places.shape, *(1 for _ in inner)
-        terms = self.xp.reshape(gathered, (*outer, *places.shape, *inner))
-        terms = terms * self._constant(weights.reshape(along))
+            return self._take(x, axis, indices[:, 0], bool(is_inside.all())), shares
+        gathered = self._gather(x, axis, indices.ravel())
+        along = *taps.shape, *(1 for _ in inner)
+        terms = self.xp.reshape(gathered, (*outer, *taps.shape, *inner))
+        terms = terms * self._make_constant(weights.reshape(along))
         if not is_inside.all():  # omitted terms may be NaN
-            zero = self._constant(np.zeros((), self.dtype))
-            terms = self.xp.where(self._constant(is_inside.reshape(along)), terms, zero)
+            zero = self._make_constant(np.zeros((), self.dtype))
+            terms = self.xp.where(self._make_constant(is_inside.reshape(along)), terms, zero)
         return self.xp.sum(terms, axis + 1), shares
 
-    def _taken(self, x: Any, axis: int, indices: Array, is_inside: bool) -> Any:
-        """Return the elements at indices of an axis; neighbors as a slice, which libraries fuse."""
+    def _take(self, x: Any, axis: int, indices: Array, is_inside: bool) -> Any:
+        """Return the elements at indices of an axis; libraries fuse the slice of adjacent ones."""
         steps = np.diff(indices)
-        if not is_inside or not (
-            abs(steps[:1]).sum() == len(steps[:1]) and (steps == steps[:1]).all()
-        ):
-            return self._gathered(x, axis, indices)
+        are_adjacent = (abs(steps[:1]) == 1).all() and (steps == steps[:1]).all()
+        if not is_inside or not are_adjacent:
+            return self._gather(x, axis, indices)
         low, high = int(indices.min()), int(indices.max()) + 1
         part = x[(slice(None),) * axis + (slice(low, high),)]
         return part if indices[0] == low else self.xp.flip(part, (axis,))
 
-    def _gathered(self, x: Any, axis: int, indices: Array) -> Any:
+    def _gather(self, x: Any, axis: int, indices: Array) -> Any:
         if self.namespace is not None:
             return self.namespace.gather(x, axis, indices)
         return self.xp.take(x, indices, axis)
 
-    def _filled(self, x: Any, share: Array, number: int) -> Any:
-        """Return x with `share` of its values, from 0 to 1, replaced by fill values."""
+    def _fill(self, x: Any, share: Array, number: int) -> Any:
+        """Return x with the fill value added, or x replaced by it, where `share` is not 0.
+
+        `share` is the share of the weights of each element that is outside of the sample.
+        """
         is_kept = np.abs(share) < 1e-5  # with negative weights, a sum may be more than 1
         if is_kept.all():
             return x
         fill, channel = self.windows.fill, self.windows.channel
         if channel is not None and self.windows.placements.flips[number, channel]:
             fill = fill[::-1]
-        fill = self._along(channel if len(fill) > 1 else None, fill.astype(self.dtype))
-        filled = self._constant(fill)
+        fill = self._reshape_along(channel if len(fill) > 1 else None, fill.astype(self.dtype))
+        filled = self._make_constant(fill)
         if self.windows.resize is not None and self.windows.resize.filter != "nearest":
-            filled = x + self._constant(share.astype(self.dtype)) * filled
-        return self.xp.where(self._constant(is_kept), x, filled)
+            filled = x + self._make_constant(share.astype(self.dtype)) * filled
+        return self.xp.where(self._make_constant(is_kept), x, filled)

@@ -1,9 +1,9 @@
 """The windows of a batch as a linear map that kernels execute, with its transpose.
 
 A library that records operations needs the gradient of a batch. Kernels stack the windows, cropped
-as they are or resized as floats; the conversion of the stack follows, which has a gradient of its
-own. The transposed map resizes the gradients of windows, by transposed taps. Graphs contain the map
-as text.
+without a conversion or resized as floats. The stack is then converted, by an operation that has its
+own gradient. The transposed map resizes the gradients of windows, by transposed taps. The text of
+the map is stored in graphs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..cpu.program import supports_float16
-from ..cpu.windows import gradients_of_samples, stack_windows
+from ..cpu.windows import compute_sample_gradients, stack_windows
 from ..memory import Array
 from ..normalize import CHANNEL
 from ..options import CollateOptions, parse_collate_options
@@ -31,41 +31,37 @@ from ..planning.epilogue import is_supported_dtype
 from ..planning.resize import ResizeOptions
 from ..spec import DType, as_dtype, dtype_kind
 
-_LETTERS = "hwadegijklmnopqrstuvxyz"  # of axes, in order; b is the batch, c channels
+_LETTERS = "hwadegijklmnopqrstuvxyz"  # names of axes 0, 1, ...; b is the batch, c channels
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The map from samples to their stacked windows, in values that JSON contains."""
+    """The map from samples to their stacked windows; its fields are JSON values."""
 
     dtype: str  # of samples
     shapes: list[list[int]]  # of each sample
     channel: int | None  # the axis of channels in a sample
-    sizes: dict[str, int]  # of windows, whose axes have letters of their own
-    keywords: dict[str, Any]  # of a Collator of windows
-    crops: dict[str, dict[str, Any]]  # the arguments offset, flip and crop of its call
-    axis: int | None = None  # of samples, if they are one array
+    sizes: dict[str, int]  # of windows, by letter: see `_choose_letters`
+    keywords: dict[str, Any]  # of the Collator that stacks the windows
+    crops: dict[str, dict[str, Any]]  # arguments of its call: offset, flip and crop, by letter
+    axis: int | None = None  # the axis of samples in one array; None: separate arrays
 
     @classmethod
     def of(cls, options: CollateOptions, shapes: Array, dtype: DType, args: CropArgs) -> Windows:
-        """Return the windows of samples of these shapes, with all of their channels.
+        """Return the windows of samples of `shapes` (samples, axes), with all of their channels.
 
-        Raises the errors of their batch.
+        Raises the errors of a call of the Collator.
         """
         axes = options.completed(shapes.shape[1])
         place(options, axes, axes.window(shapes), shapes, args)
         channel = axes.places().get(CHANNEL)
-        letters = _letters(shapes.shape[1], channel)
+        letters = _choose_letters(shapes.shape[1], channel)
         crops = {
             arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
-            for arg_name, by_axis in _crops_by_axis(options, axes, args, len(shapes)).items()
+            for arg_name, by_axis in _parse_crops(options, axes, args, len(shapes)).items()
         }
-        sizes = {
-            letters[axis]: axes.sizes[name]
-            for axis, name in enumerate(axes.cropped_names)
-            if name is not None
-        }
-        keywords = _keywords(options, axes, letters, shapes, dtype)
+        sizes = {letters[axis]: axes.sizes[name] for name, axis in axes.cropped.items()}
+        keywords = _make_keywords(options, axes, letters, shapes, dtype)
         return cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
 
     @classmethod
@@ -79,7 +75,7 @@ class Windows:
         return json.dumps(asdict(self))
 
     def without_fill(self) -> Windows:
-        """Return the map with zeros outside of samples, which is linear."""
+        """Return the linear part of the map, which has zeros outside of samples."""
         if "fill" not in self.keywords:
             return self
         return replace(self, keywords={**self.keywords, "fill": 0})
@@ -91,8 +87,8 @@ class Windows:
 
     @cached_property
     def options(self) -> CollateOptions:
-        """The options of the Collator of windows."""
-        letters = _letters(len(self.shapes[0]), self.channel)
+        """The options of the Collator that stacks the windows."""
+        letters = _choose_letters(len(self.shapes[0]), self.channel)
         return parse_collate_options(f"{letters}->b{letters}", self.sizes, **self.keywords)
 
     @property
@@ -122,11 +118,11 @@ class Windows:
     @cached_property
     def placed_axes(self) -> list[int]:
         """The axes along which windows differ from samples."""
-        places = self.placements
-        is_placed = (places.begins != 0) | places.flips | (places.lengths != places.window)
-        for axis in places.resized:
-            is_placed[:, axis] = True
-        axes: list[int] = np.flatnonzero(is_placed.any(0)).tolist()
+        placements = self.placements
+        differs = (placements.begins != 0) | (placements.lengths != placements.window)
+        differs |= placements.flips
+        differs[:, placements.resized] = True
+        axes: list[int] = np.flatnonzero(differs.any(0)).tolist()
         return axes
 
     @property
@@ -136,7 +132,7 @@ class Windows:
 
     @property
     def is_averaged(self) -> bool:
-        """True if windows are floats, which differ from the dtype of samples."""
+        """True if windows are averages, in the dtype `window_dtype` of floats."""
         return "dtype" in self.keywords
 
     @property
@@ -149,7 +145,7 @@ class Windows:
 
     @cached_property
     def groups(self) -> dict[tuple[int, ...], list[int]]:
-        """The numbers of the samples of each shape."""
+        """The numbers of the samples of each shape, a group."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, shape in enumerate(self.shapes):
             groups.setdefault(tuple(shape), []).append(number)
@@ -158,12 +154,12 @@ class Windows:
     @property
     def stack_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the gradients of samples: a stack for each group, or the one array."""
-        at = self.axis or 0
+        axis = self.axis or 0
         groups = self.groups.items()
-        return [(*shape[:at], len(numbers), *shape[at:]) for shape, numbers in groups]
+        return [(*shape[:axis], len(numbers), *shape[axis:]) for shape, numbers in groups]
 
     def split(self, stacks: list[Any]) -> list[Any]:
-        """Return the arrays of samples, of one stack for each group."""
+        """Return the gradients of samples from the stacks of all groups, or the one array."""
         if self.axis is not None:
             return list(stacks)
         parts: dict[int, Any] = {}
@@ -176,10 +172,10 @@ class Windows:
         return stack_windows(self.options, samples, self.axis, self.shape, self._args)
 
     def transposed(self, grad: Array) -> list[Array]:
-        """Return the gradients of samples, a stack for each group, from the one of windows."""
+        """Return the gradients of samples, a stack for each group; `grad` is that of windows."""
         target, threads = as_dtype(self.dtype), self.keywords.get("threads")
         stacks = (
-            gradients_of_samples(
+            compute_sample_gradients(
                 grad, numbers, target, self.resize, self.placements, self.placed_axes, threads
             )
             for numbers in self.groups.values()
@@ -187,7 +183,7 @@ class Windows:
         return [np.moveaxis(stack, 0, self.axis or 0) for stack in stacks]
 
 
-def _crops_by_axis(
+def _parse_crops(
     options: CollateOptions, axes: SampleAxes, args: CropArgs, count: int
 ) -> dict[str, Mapping[int, Array]]:
     """Return the checked arguments of a call by axis of samples."""
@@ -195,22 +191,21 @@ def _crops_by_axis(
     if options.resize is None:
         offset, flip = parse_offset_and_flip(places, axes.channels is not None, args, count)
         return {"offset": offset, "flip": flip, "crop": {}}
-    resized = {name: places[name] for name in axes.cropped_names if name is not None}
     return {
-        "offset": parse_per_sample("offset", args.offset, resized, count),
+        "offset": parse_per_sample("offset", args.offset, axes.cropped, count),
         "flip": parse_per_sample("flip", args.flip, places, count),
-        "crop": parse_per_sample("crop", args.crop, resized, count),
+        "crop": parse_per_sample("crop", args.crop, axes.cropped, count),
     }
 
 
-def _keywords(
+def _make_keywords(
     options: CollateOptions, axes: SampleAxes, letters: str, shapes: Array, dtype: DType
 ) -> dict[str, Any]:
-    """Return the keywords of the Collator of windows, without defaults."""
+    """Return the keywords of the Collator that stacks the windows, without defaults."""
     keywords: dict[str, Any] = {}
     fill = options.fill
     if fill is not None and options.channels is not None and len(fill) > 1:
-        count = int(shapes[0, letters.index("c")])  # fill may have values for fewer or more
+        count = int(shapes[0, letters.index("c")])  # `fill` may have fewer or more values
         fill = (*fill, *[0] * count)[:count]
     if fill is not None:
         keywords["fill"] = fill if len(fill) > 1 else fill[0]
@@ -230,5 +225,6 @@ def _keywords(
     return keywords
 
 
-def _letters(ndim: int, channel: int | None) -> str:
+def _choose_letters(ndim: int, channel: int | None) -> str:
+    """Return the letters of the axes of a sample; the axis `channel` is c."""
     return "".join("c" if axis == channel else _LETTERS[axis] for axis in range(ndim))

@@ -1,11 +1,11 @@
 """Collate resized samples on the CPU with one job: resample, convert and stack in one pass.
 
 The kernels of `kernels/cpu/resize.py` resample blocks of result rows into a scratch area of each
-thread, and call the conversion kernel of a block. The roles of the axes of a sample
-(`planning/batch/layout.py`) follow from the order of its memory. If the elements of a column are
-not contiguous, crops reach outside of samples, or the resized axes are not in the order of the
-pattern, in which values are summed, the crops are copied first. Pixels of dtypes that are not
-averaged are moved by `collate.py`, from the nearest positions.
+thread, and call the kernel that converts a block. The roles of the axes of a sample
+(`planning/batch/layout.py`) follow from the order of its memory. The crops are copied first if the
+elements of a column are not contiguous, if crops reach outside of samples, or if the resized axes
+are not in the order of the pattern, in which values are summed. `collate.py` moves the items of
+dtypes that are not averaged, from the nearest positions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import WORK, tap_tables
+from ..taps import RESAMPLING_COST, make_tap_tables
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .collate import CollateProgram
@@ -46,69 +46,44 @@ if TYPE_CHECKING:
     from ..kernels.cpu.resize_launch import BlockLaunch
 
 COLUMN_SHARE = 4  # source columns are transposed into 1 / COLUMN_SHARE of the L2 cache at a time
-SHARES = 16  # minimum chunks of a thread, so that threads end together
+MIN_CHUNKS = 16  # chunks per thread, so that threads end at about the same time
 
 
 class _Samples(NamedTuple):
-    """The samples of a batch: arrays with a row per sample, a column per axis of one letter.
+    """The samples of a batch; an axis is a letter of the pattern, so folded axes are several."""
 
-    order       the axes in the order of memory
-    channels    the number of channels of every sample
-    selects     whether the selected channels are still to be selected
-    starts      addresses of samples
-    lengths, strides    of the samples
-    placements  of the samples in their windows
-    turns_fill  flags of samples whose channels, and therefore fill values, are flipped
-    copies      the copied samples, if any
-    windows     whose gradients the samples are (windows.py)
-    """
-
-    order: str
-    channels: int
-    selects: bool
-    starts: Array
-    lengths: Array
-    strides: Array
+    order: str  # the axes in the order of memory
+    channels: int  # of every sample
+    selects: bool  # True: samples have all channels; the kernel selects some
+    starts: Array  # (samples,) int64, addresses
+    lengths: Array  # (samples, axes) int64
+    strides: Array  # (samples, axes) int64, bytes
     placements: Placements
-    turns_fill: Array
-    copies: tuple[Array, ...] = ()
-    windows: Any = None
+    flips_fill: Array  # (samples,) bool: channels, and so fill values, are flipped
+    copies: tuple[Array, ...] = ()  # the copied samples, if any
+    windows: Any = None  # the GradientWindows, if the samples are gradients
 
 
 class _AxisOrder(NamedTuple):
-    """The consequences of an order of the axes in memory.
-
-    roles       of the axes
-    packed      the axes of a column and within it, the innermost one first
-    inner       the axes within a column
-    is_sorted   whether the resized axes are in the order of the pattern
-    """
+    """The results of analyzing an order of the axes in memory."""
 
     roles: AxisRoles
-    packed: list[int]
-    inner: list[int]
-    is_sorted: bool
+    packed: list[int]  # the axes that must be contiguous, innermost first: `inner` and columns
+    inner: list[int]  # the axes within a column, innermost first
+    is_sorted: bool  # True if the resized axes are in the order of the pattern
 
 
 class _Run(NamedTuple):
-    """A job for samples of certain sizes, strides and crops, at any addresses.
+    """A job for samples of certain sizes, strides and crops, at any addresses."""
 
-    key         the sizes, strides, alignment and threads that the job was prepared for; None: it
-                has crops or flips, which other calls do not have
-    call        the call block (resize_params.py) without addresses
-    shape       of the rows of samples at its end
-    offsets     bytes from each sample to its crop
-    starts      the addresses of copied samples, if they are copied
-    keep        what the block points to
-    """
-
+    # Sizes, strides, alignment and threads; None: crops or flips differ from call to call.
     key: tuple[Any, ...] | None
     job: Job
-    call: Array
-    shape: tuple[int, ...]
-    offsets: Array
-    starts: Array | None
-    keep: tuple[Any, ...]
+    call: Array  # the call block (resize_params.py) without addresses
+    shape: tuple[int, ...]  # of the table of samples at the end of the call block
+    offsets: Array  # (samples,) int64, bytes from each sample to its crop
+    starts: Array | None  # addresses of copied samples; None: samples are not copied
+    keep: tuple[Any, ...]  # objects whose memory the call block refers to
 
     @property
     def nbytes(self) -> int:
@@ -128,11 +103,11 @@ class _Run(NamedTuple):
 
 
 class ResizeProgram:
-    """The executable collation of resized samples of one rank, window size and dtype.
+    """The program that collates resized samples of one rank, window size and dtype.
 
     Several threads may call it at once: a call changes only caches.
 
-    nbytes    the size of the memory that it keeps for all batches
+    nbytes    the size of the memory that the program keeps for all batches
     """
 
     def __init__(
@@ -155,8 +130,8 @@ class ResizeProgram:
             self._moved = CollateProgram(*batch, lists_positions=True)
             self.layout = self._moved.layout
         else:
-            convert = options_of_floats(options.convert, checked.plan.target.dtype)
-            floats = replace(options, convert=convert)
+            to_target = options_of_floats(options.convert, checked.plan.target.dtype)
+            floats = replace(options, convert=to_target)
             summed = summed_dtype(source)
             self.layout = make_batch_layout(
                 floats, axes, count, window, summed, out, supports_float16
@@ -167,27 +142,27 @@ class ResizeProgram:
         self._axes = axes
         self._source = source
         self._count = count
-        one = self.layout.options
-        move = one.pattern.resolve(window, one.sizes)
+        convert = self.layout.options
+        move = convert.pattern.resolve(window, convert.sizes)
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         self._groups = move.source.groups
-        # An axis `1` is no axis of the move.
+        # The move omits axes named `1`.
         self._sizes = {letter: sizes.get(letter, 1) for letter in "".join(self._groups)}
         named = zip(self._groups, axes.cropped_names, strict=True)
         self._resized = "".join(group for group, name in named if name is not None)
         self._channel = "".join(x for x in self._sizes if move.source.name(x) == CHANNEL)
-        formula = one.formula
-        along = formula.axis if formula is not None and formula.per_channel else CHANNEL
+        formula = convert.formula
+        constants_axis = formula.axis if formula is not None and formula.per_channel else CHANNEL
         self._single = self._channel + "".join(
-            x for x in self._sizes if move.source.name(x) == along
+            x for x in self._sizes if move.source.name(x) == constants_axis
         )
         self._is_empty = 0 in self.layout.shape
         self._letters = "".join(self._sizes)
         self._resized_columns = tuple(map(self._letters.index, self._resized))
         parts = [(axis, i) for axis, group in enumerate(self._groups) for i in range(len(group))]
-        self._columns = [axis for axis, _ in parts]  # the axis that each letter is a part of
-        inside = [prod(self._sizes[x] for x in self._groups[axis][i + 1 :]) for axis, i in parts]
-        self._inside = np.array(inside, np.int64)  # positions of the axis in one of the letter
+        self._columns = [axis for axis, _ in parts]  # index of the axis that contains each letter
+        steps = [prod(self._sizes[x] for x in self._groups[axis][i + 1 :]) for axis, i in parts]
+        self._steps = np.array(steps, np.int64)  # positions of its axis per position of a letter
         self._orders: dict[str, _AxisOrder] = {}
         self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
         self.last_run: Cache[_Run] = Cache()
@@ -200,14 +175,14 @@ class ResizeProgram:
         sources = with_addresses(sources)
         if self._moved is not None:
             flips = CropArgs(flip=crops.flip)
-            return self._moved(sources, flips, out, self._nearest(sources, crops))
+            return self._moved(sources, flips, out, self._find_nearest(sources, crops))
         if out is None:
             out, dst = empty_with_address(self.layout.shape, self.layout.dtype)
         else:
             dst = data_pointer(out)
             for number, array in enumerate(sources.arrays):
                 check_writable(array, out, f"sample {number}")
-        run = self._prepared(sources, crops, dst)
+        run = self._prepare_run(sources, crops, dst)
         if run is not None:
             run(sources, dst)
         return out
@@ -219,14 +194,14 @@ class ResizeProgram:
         sources = with_addresses(sources)
         if self._moved is not None:
             flips = CropArgs(flip=crops.flip)
-            return self._moved.plans(sources, flips, self._nearest(sources, crops))
-        samples = self._placed(sources, crops)
-        return [] if self._is_empty else [self._launch(samples, LINE).plan]
+            return self._moved.plans(sources, flips, self._find_nearest(sources, crops))
+        samples = self._place_samples(sources, crops)
+        return [] if self._is_empty else [self._find_launch(samples, LINE).plan]
 
     # -- samples ---------------------------------------------------------------------------
 
-    def _placed(self, sources: SampleBatch, args: CropArgs) -> _Samples:
-        """Return the checked samples with their placements."""
+    def _place_samples(self, sources: SampleBatch, args: CropArgs) -> _Samples:
+        """Return the checked samples with their placements; copies of crops if necessary."""
         if sources.places is None:
             raise RuntimeError("samples without addresses")
         starts, lengths, strides = sources.places
@@ -234,11 +209,11 @@ class ResizeProgram:
             shape = (self._count, len(self._groups))
             lengths, strides = (np.broadcast_to(rows, shape) for rows in (lengths, strides))
         options = self._options
-        placements = self._placements(lengths, args)
+        placements = self._make_placements(lengths, args)
         placements = placements.along(
             self._columns, tuple(self._sizes.values()), self._resized_columns
         )
-        strides = strides[:, self._columns] * self._inside
+        strides = strides[:, self._columns] * self._steps
         sizes = placements.lengths
         channels = self._sizes.get(self._channel, 1)
         selects = options.channels is not None
@@ -247,19 +222,19 @@ class ResizeProgram:
             sizes = sizes.copy()
             sizes[:, column] = lengths[:, self._columns[column]]
             channels = int(sizes[0, column])
-        order = self._order(strides[0], sizes[0])
+        order = self._find_order(strides[0], sizes[0])
         channel = [*map(self._letters.index, self._channel)]
-        turns_fill = np.logical_or.reduce(placements.flips[:, channel], 1)
-        samples = _Samples(order, channels, selects, starts, sizes, strides, placements, turns_fill)
-        return self._copied(samples) if self._must_copy(samples) else samples
+        flips_fill = np.logical_or.reduce(placements.flips[:, channel], 1)
+        samples = _Samples(order, channels, selects, starts, sizes, strides, placements, flips_fill)
+        return self._copy_crops(samples) if self._must_copy(samples) else samples
 
-    def _placements(self, lengths: Array, args: CropArgs) -> Placements:
+    def _make_placements(self, lengths: Array, args: CropArgs) -> Placements:
         """Return the placements of samples of these sizes along their axes."""
         self._axes.check(lengths, self.layout.window)
         return place(self._options, self._axes, self.layout.window, lengths, args)
 
-    def _order(self, strides: Array, lengths: Array) -> str:
-        """Return the axes in the order of memory; axes of size 1 keep their place."""
+    def _find_order(self, strides: Array, lengths: Array) -> str:
+        """Return the axes in the order of memory; axes of size 1 keep their positions."""
         steps = np.abs(strides) * (lengths != 1)
         (moving,) = steps.nonzero()
         letters = [*self._letters]
@@ -269,18 +244,18 @@ class ResizeProgram:
         return "".join(letters)
 
     def _axis_order(self, order: str) -> _AxisOrder:
-        """Return the cached consequences of an order of the axes."""
-        known = self._orders.get(order)
-        if known is None:
+        """Return the cached analysis of an order of the axes."""
+        analyzed = self._orders.get(order)
+        if analyzed is None:
             roles = assign_roles(order, self._resized, self._sizes, self._single, t.VECTOR)
             packed = [self._letters.index(x) for x in reversed(roles.columns + roles.inner)]
             is_sorted = "".join(x for x in order if x in self._resized) == self._resized
-            known = _AxisOrder(roles, packed, packed[: len(roles.inner)], is_sorted)
-            self._orders[order] = known
-        return known
+            analyzed = _AxisOrder(roles, packed, packed[: len(roles.inner)], is_sorted)
+            self._orders[order] = analyzed
+        return analyzed
 
     def _must_copy(self, samples: _Samples) -> bool:
-        """Return True if the kernels cannot read the samples where they are."""
+        """Return True if the kernels cannot read the samples in their own memory."""
         if self._is_empty:
             return False
         order = self._axis_order(samples.order)
@@ -300,9 +275,9 @@ class ResizeProgram:
         is_inner = axis in order.inner
         return bool(not is_inner or (samples.lengths[:, axis] != samples.channels).any())
 
-    def _copied(self, samples: _Samples) -> _Samples:
-        """Return the samples with copied crops, of the selected channels only."""
-        copies = tuple(self._copy(samples, number) for number in range(self._count))
+    def _copy_crops(self, samples: _Samples) -> _Samples:
+        """Return samples that are copies of the crops, with the selected channels only."""
+        copies = tuple(self._copy_crop(samples, number) for number in range(self._count))
         placements = samples.placements
         is_resized = np.array([x in self._resized for x in self._letters])
         lengths = np.array([copy.shape for copy in copies], np.int64)
@@ -322,8 +297,8 @@ class ResizeProgram:
             copies=copies,
         )
 
-    def _copy(self, samples: _Samples, number: int) -> Array:
-        """Return a copy of a crop, filled outside of the sample, flipped along other axes."""
+    def _copy_crop(self, samples: _Samples, number: int) -> Array:
+        """Return a copy of a crop, filled outside of the sample, flipped along axes not resized."""
         channels = self._options.channels
         placements = samples.placements
         rows = samples.lengths, samples.strides, placements.begins, placements.sizes
@@ -339,32 +314,32 @@ class ResizeProgram:
             inside.append(slice(first, last))
             part.append(slice(begin + first, begin + last))
         if any(s != slice(0, size) for s, size in zip(inside, sizes, strict=True)):
-            copy[...] = self._pixel(samples.turns_fill[number])
+            copy[...] = self._fill_pixel(samples.flips_fill[number])
         flips = placements.flips[number].tolist()
         axes = [a for a, y in enumerate(self._letters) if flips[a] and y not in self._resized]
         copy_array(np.flip(x[tuple(part)], tuple(axes)), copy[tuple(inside)])
         return copy
 
-    def _nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
-        """Return the index in each sample of the positions of its window, by resized axis."""
+    def _find_nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
+        """Return the nearest index in each sample of each position of its window, by axis."""
         if sources.places is None:
             raise RuntimeError("samples without addresses")
         lengths = np.broadcast_to(sources.places.sizes, (self._count, len(self._groups)))
-        return nearest_positions(self._placements(lengths, crops))
+        return nearest_positions(self._make_placements(lengths, crops))
 
     def _fill(self) -> Array:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""
         return fill_array_of(self._options, self._axes, self.layout.window, self._source)
 
-    def _pixel(self, is_turned: bool) -> Array:
-        """Return the fill values as an array with the axes of a sample, or of a flipped one."""
+    def _fill_pixel(self, is_flipped: bool) -> Array:
+        """Return the fill values with the axes of a sample, reversed for flipped channels."""
         fill = self._fill()
         along = [-1 if x == self._channel else 1 for x in self._sizes]
-        return (fill[::-1] if is_turned else fill).reshape(along if len(fill) > 1 else 1)
+        return (fill[::-1] if is_flipped else fill).reshape(along if len(fill) > 1 else 1)
 
     # -- execution -------------------------------------------------------------------------
 
-    def _launch(self, samples: _Samples, alignment: int) -> BlockLaunch:
+    def _find_launch(self, samples: _Samples, alignment: int) -> BlockLaunch:
         """Return the cached launch for samples of an axis order and outputs of an alignment."""
         channels = self._options.channels if samples.selects else None
         key = samples.order, samples.channels, channels, alignment
@@ -388,36 +363,36 @@ class ResizeProgram:
             self._launches[key] = launch
         return launch
 
-    def _prepared(self, sources: SampleBatch, crops: CropArgs, dst: int) -> _Run | None:
+    def _prepare_run(self, sources: SampleBatch, crops: CropArgs, dst: int) -> _Run | None:
         """Return the run of a batch, or None for one without elements.
 
-        The last run is returned again for samples of the same sizes and strides.
+        The last run is reused for samples of the same sizes and strides.
         """
         bits = dst | LINE
         alignment = bits & -bits
         threads = self._options.convert.threads or get_num_threads()
         places = sources.places
-        key = self._crop_key(crops)
+        key = self._make_crop_key(crops)
         if places is not None and key is not None:
             key = places.sizes.tobytes(), places.strides.tobytes(), alignment, threads, key
             last = self.last_run.get(None)
             if last is not None and last.key == key:
                 return last
-        samples = self._placed(sources, crops)
+        samples = self._place_samples(sources, crops)
         if self._is_empty:
             return None
-        run = self._make_run(self._launch(samples, alignment), samples, key, threads)
+        run = self._make_run(self._find_launch(samples, alignment), samples, key, threads)
         if key is not None and not samples.copies:
             cache_replace(self.last_run, None, run, run.nbytes)
         return run
 
-    def _crop_key(self, crops: CropArgs) -> Any:
-        """Return a key of the arguments of a call, or None if other calls do not have them."""
+    def _make_crop_key(self, crops: CropArgs) -> Any:
+        """Return the cache key of the arguments of a call; None: do not cache its run."""
         return () if crops.offset is crops.flip is crops.crop is None else None
 
     def _make_run(self, launch: BlockLaunch, samples: _Samples, key: Any, threads: int) -> _Run:
         columns = [self._letters.index(x) if x else None for x in launch.slots]
-        memory, addresses, longest = self._tap_tables(columns, samples)
+        memory, addresses, longest = self._make_tap_tables(columns, samples)
         *outer_taps, row_taps, column_taps = longest
         sizes = samples.placements.sizes
         crop = 1 if columns[-1] is None else int(np.maximum.reduce(sizes[:, columns[-1]]))
@@ -433,17 +408,17 @@ class ResizeProgram:
         call = np.zeros(len(head) + self._count * (t.SAMPLE + 2 * len(columns)), np.int64)
         call[: len(head)] = head
         table = call[len(head) :].reshape(self._count, -1)
-        table[:, 1] = samples.turns_fill * launch.turned_fill
+        table[:, 1] = samples.flips_fill * launch.turned_fill
         for slot, column in enumerate(columns):
             table[:, t.SAMPLE + 2 * slot] = addresses[slot]
             if column is not None:
                 table[:, t.SAMPLE + 2 * slot + 1] = samples.strides[:, column]
         # A column of size 1 may have any stride.
         table[:, -1] = launch.inner * self._source.itemsize
-        grain = max(1, units // (SHARES * threads))
+        grain = max(1, units // (MIN_CHUNKS * threads))
         return _Run(
             key,
-            Job(launch.kernel, launch.params, units, grain, nbytes * WORK, threads),
+            Job(launch.kernel, launch.params, units, grain, nbytes * RESAMPLING_COST, threads),
             call,
             table.shape,
             np.add.reduce(samples.placements.begins * samples.strides, 1),
@@ -451,24 +426,24 @@ class ResizeProgram:
             (launch, memory, *samples.copies),
         )
 
-    def _tap_tables(
+    def _make_tap_tables(
         self, columns: list[int | None], samples: _Samples
     ) -> tuple[Array, list[Array], list[int]]:
-        """Return the tap tables of a batch, their addresses and numbers of taps."""
+        """Return the tap tables of a batch; see `make_tap_tables`."""
         summed, threads = summed_dtype(self._source), self._options.convert.threads
-        return tap_tables(self._resize, samples.placements, columns, summed, threads)
+        return make_tap_tables(self._resize, samples.placements, columns, summed, threads)
 
 
 _programs: WeakSet[ResizeProgram] = WeakSet()
 
 
-def _forget_runs() -> None:
+def _clear_runs() -> None:
     with fork.init_lock:
         for program in _programs:
             cache_clear(program.last_run)
 
 
-add_clear_hook(_forget_runs)
+add_clear_hook(_clear_runs)
 
 
 class _Memory:

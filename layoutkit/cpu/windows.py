@@ -1,7 +1,7 @@
 """The stacked windows of samples, and the gradients of samples from the gradients of windows.
 
-Gradients are resized by the kernels of `resize.py`, with transposed taps. A window that is only
-cropped is a part of its sample that is scaled to its own size.
+The kernels of `resize.py` resize gradients, with transposed taps. Without resizing, the crop of a
+sample is scaled to its own size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..planning.batch.placement import Placements
 from ..planning.batch.weights import summed_dtype
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import count_parts, transposed_tap_tables
+from ..taps import count_parts, make_transposed_tap_tables
 from .collate import CollateProgram
 from .resize import ResizeProgram
 from .window_table import SampleBatch, samples_of_array, samples_of_arrays
@@ -38,17 +38,17 @@ def stack_windows(
 ) -> Array:
     """Return the windows of samples, an array of `shape`.
 
-    Samples are arrays, or parts of one array along `axis`. Options convert nothing but the dtype.
+    Samples are arrays, or parts of one array along `axis`. The options convert only the dtype.
     """
     if axis is None:
         sources = samples_of_arrays(samples)
     else:
         sources = samples_of_array(samples[0], axis, np.arange(shape[0]))
-    return _stacking_program(options, shape[0], shape[1:], sources.dtype)(sources, args, None)
+    return _find_stacking_program(options, shape[0], shape[1:], sources.dtype)(sources, args, None)
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _stacking_program(
+def _find_stacking_program(
     options: CollateOptions, count: int, window: tuple[int, ...], source: DType
 ) -> CollateProgram | ResizeProgram:
     batch = options.completed(len(window)), count, window, source, None
@@ -57,12 +57,12 @@ def _stacking_program(
     return ResizeProgram(options, options.resize, *batch)
 
 
-class Windows(NamedTuple):
-    """The windows whose gradients are resized back to samples of one shape."""
+class GradientWindows(NamedTuple):
+    """The windows whose gradients are resized to the gradients of samples of one shape."""
 
     resize: ResizeOptions
     placements: Placements
-    parts: Mapping[int, int]  # of transposed tap tables, by axis; other axes have whole tables
+    parts: Mapping[int, int]  # of transposed tap tables, by axis; other axes: whole tables
 
     def as_key(self) -> tuple[Any, ...]:
         """Return a hashable tuple, equal for equal windows."""
@@ -73,21 +73,21 @@ class Windows(NamedTuple):
 
 
 class GradientProgram(ResizeProgram):
-    """The gradients of samples of one shape; a call has Windows in place of CropArgs."""
+    """The program of gradients of samples; a call has GradientWindows in place of CropArgs."""
 
-    def _crop_key(self, crops: Any) -> Any:
+    def _make_crop_key(self, crops: Any) -> Any:
         return crops.as_key()
 
-    def _placed(self, sources: SampleBatch, args: Any) -> Any:
-        return super()._placed(sources, CropArgs())._replace(windows=args)
+    def _place_samples(self, sources: SampleBatch, args: Any) -> Any:
+        return super()._place_samples(sources, CropArgs())._replace(windows=args)
 
-    def _tap_tables(self, columns: list[int | None], samples: Any) -> Any:
+    def _make_tap_tables(self, columns: list[int | None], samples: Any) -> Any:
         resize, placements, parts = samples.windows
         summed, threads = summed_dtype(self._source), self._options.convert.threads
-        return transposed_tap_tables(resize, placements, columns, summed, parts, threads)
+        return make_transposed_tap_tables(resize, placements, columns, summed, parts, threads)
 
 
-def gradients_of_samples(
+def compute_sample_gradients(
     grad: Array,
     numbers: Sequence[int],
     target: DType,
@@ -96,14 +96,16 @@ def gradients_of_samples(
     axes: Sequence[int],
     threads: int | None = None,
 ) -> Array:
-    """Return the stacked gradients of the samples of some numbers, which have one shape.
+    """Return the stacked gradients of samples of one shape.
 
     Parameters
     ----------
     grad : the gradient of the stacked windows of all samples
+    numbers : the numbers of the samples of this shape
     target : the dtype of samples
-    resize, placements, axes : the filter and the placements of all windows, and the axes along
-        which they differ from samples
+    resize : the filter; None: windows are only cropped
+    placements : of all windows
+    axes : the axes along which windows differ from samples
     """
     rows = np.array(numbers)
     placed = placements.rows(rows)
@@ -112,23 +114,23 @@ def gradients_of_samples(
         return np.zeros((len(rows), *shape), target)
     if not axes:
         return grad.take(rows, 0).astype(target)
-    filters = resize or _IDENTITY
-    facts = shape, grad.shape[1:], len(rows), grad.dtype, target, threads
-    program = _program(tuple(axes), *facts)
+    resize = resize or _IDENTITY
+    program = _find_gradient_program(
+        tuple(axes), shape, grad.shape[1:], len(rows), grad.dtype, target, threads
+    )
     samples = samples_of_array(grad, 0, rows)
     results = []
-    for parts in _parts_without_gaps(filters, axes, grad):
-        windows: Any = Windows(filters, placed, parts)
+    for parts in _choose_parts(resize, axes, grad):
+        windows: Any = GradientWindows(resize, placed, parts)
         results.append(program(samples, windows, None))
     return reduce(np.add, results)
 
 
-def _parts_without_gaps(
-    resize: ResizeOptions, axes: Sequence[int], grad: Array
-) -> list[dict[int, int]]:
-    """Return the parts of tables to execute; their sum has no taps of weight 0, as 0 * NaN is NaN.
+def _choose_parts(resize: ResizeOptions, axes: Sequence[int], grad: Array) -> list[dict[int, int]]:
+    """Return the parts of tables whose results are added: whole tables, or parts without gaps.
 
-    Whole tables have gaps only for some filters, which matters only for gradients with NaN.
+    Whole tables of some filters fill gaps with weights of 0. Parts are needed only if gradients are
+    not finite, because 0 * NaN is NaN.
     """
     count = count_parts(resize)
     if count == 1 or np.isfinite(np.sum(grad)):
@@ -137,8 +139,8 @@ def _parts_without_gaps(
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _program(
-    placed: tuple[int, ...],
+def _find_gradient_program(
+    placed_axes: tuple[int, ...],
     shape: tuple[int, ...],
     window: tuple[int, ...],
     count: int,
@@ -146,11 +148,11 @@ def _program(
     target: DType,
     threads: int | None,
 ) -> GradientProgram:
-    """Return the program of the gradients of samples of one shape."""
+    """Return the cached program of the gradients of samples of one shape."""
     letters = [letter for letter in ascii_lowercase if letter not in "bcf"][: len(shape)]
     options = parse_collate_options(
         f"b{''.join(letters)}->b{''.join(letters)}",
-        {letters[axis]: shape[axis] for axis in placed},
+        {letters[axis]: shape[axis] for axis in placed_axes},
         fill=0,
         resize="bilinear",
         dtype=target,

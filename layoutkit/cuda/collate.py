@@ -38,7 +38,7 @@ from ..planning.loops import byte_strides
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import tap_tables
+from ..taps import make_tap_tables
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime
@@ -527,7 +527,7 @@ def _tap_tables(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
         if reads.resize is None:
             raise RuntimeError("samples are not resized")
         count = reads.placements.window[axis]
-        memory, (addresses,), _ = tap_tables(reads.resize, reads.placements, [axis], summed)
+        memory, (addresses,), _ = make_tap_tables(reads.resize, reads.placements, [axis], summed)
         tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
         heads, weights = np.split(tables, [8 * POSITION * count], 1)
         weights = weights.view(summed).reshape(len(tables), count, -1)

@@ -187,8 +187,8 @@ def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
         return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
     return ArgumentError(
         f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on "
-        "another device, or is abstract while a function is compiled; give numbers or lists of them, "
-        "and make batches outside of compiled functions if the numbers change between calls"
+        "another device, or is abstract while a function is compiled; give numbers or lists of "
+        "them, and make batches outside of compiled functions if the numbers change between calls"
     )
 
 
