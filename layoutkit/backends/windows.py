@@ -172,7 +172,7 @@ class Windows:
         return stack_windows(self.options, samples, self.axis, self.shape, self._args)
 
     def transposed(self, grad: Array) -> list[Array]:
-        """Return the gradients of samples, a stack for each group; `grad` is that of windows."""
+        """Return the gradients of samples, a stack for each group, from the gradient of windows."""
         target, threads = as_dtype(self.dtype), self.keywords.get("threads")
         stacks = (
             compute_sample_gradients(

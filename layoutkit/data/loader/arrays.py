@@ -1,6 +1,6 @@
-"""`ArrayLoop`: loops over arrays that are read a batch at a time, by the numbers of its records.
+"""`ArrayLoop`: loops over arrays that read each batch by one call with its record numbers.
 
-Reading records one by one, as `RecordChunk` does, would take longer than copying rows.
+Reading records one by one, as `RecordChunk` does, would take longer than copying the rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .epochs import EpochLength
 from .pending import PendingBatch
 from .signature import RunSpec
 
-_NO_ROWS = np.empty((1, 0), np.uint8)  # stands for the source: rows have no spec to compare
+_NO_ROWS = np.empty((1, 0), np.uint8)  # in place of the source, whose rows have equal specs
 
 
 class NumberSource(RecordSource):
-    """The numbers of records, in a sampler's order."""
+    """A source whose records are their own numbers, in the order of a sampler."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -39,7 +39,7 @@ class NumberSource(RecordSource):
 
     @property
     def source_array(self) -> Array:
-        """An array without items."""
+        """An array without elements, because records are read by their numbers only."""
         return _NO_ROWS
 
     def positions(self, numbers: Any) -> SourcePositions:
@@ -78,7 +78,8 @@ def array_config(
 ) -> LoaderConfig:
     """Return the configuration of a loop over arrays; a thread reads `prefetch` batches ahead.
 
-    `read` must not refer to the object that runs the loop: the cycle would keep its files open.
+    `read` must not refer to the object that runs the loop: the reference cycle would keep the files
+    of that object open.
     """
     sources = (NumberSource(sampler),)
     return LoaderConfig(
@@ -92,16 +93,16 @@ def array_config(
 
 
 class ReadBatch(NamedTuple):
-    """What a PendingBatch holds at its end, of records that were read by one call."""
+    """The records that the caller's thread has read, with the fields of a PendingBatch."""
 
-    start: int
-    num_taken: int
+    start: int  # the position of the first record
+    num_taken: int  # the number of records
     input: Any
-    stats: dict[str, float]
+    stats: dict[str, float]  # seconds by stage
 
 
 class _ArrayPass(EpochPass):
-    """The batches of an epoch, several in each PendingBatch or ReadBatch."""
+    """The batches of an epoch; a PendingBatch or ReadBatch can contain several."""
 
     def __init__(self, loop: ArrayLoop[Any], epoch: int, position: Position) -> None:
         super().__init__(loop._config_of(epoch), loop._worker_pool(), epoch, position, {})
@@ -114,16 +115,17 @@ class _ArrayPass(EpochPass):
     def next(self) -> tuple[Any, int] | None:
         """Return the next batch and its end position; None at the epoch's end."""
         if not self._ready:
-            batches = self._next_of_threads() if self._read is None else self._next_of(self._read)
+            batches = self._wait_for_next() if self._read is None else self._read_next(self._read)
             self._ready.extend(batches)
         return self._ready.popleft() if self._ready else None
 
-    def _next_of_threads(self) -> Sequence[tuple[Any, int]]:
-        step: Any = super().next()  # `_batch` made it
-        return () if step is None else step[0]
+    def _wait_for_next(self) -> Sequence[tuple[Any, int]]:
+        """Return the next batches, which the worker threads have read."""
+        item: Any = super().next()  # its first part is the result of `_batch`
+        return () if item is None else item[0]
 
-    def _next_of(self, read: Callable[[Array], Any]) -> Sequence[tuple[Any, int]]:
-        """Read the next batches in this thread: there is nothing to wait for, or to give up."""
+    def _read_next(self, read: Callable[[Array], Any]) -> Sequence[tuple[Any, int]]:
+        """Read the next batches in the caller's thread, without timeouts."""
         begin = perf_counter()
         (order,), start = self.orders, self._place
         numbers = order.numbers_in(start, order.cut(start))
@@ -140,12 +142,12 @@ class _ArrayPass(EpochPass):
 
 
 class ArrayLoop(BatchLoop[B]):
-    """A BatchLoop whose subclass makes batches of what has been read.
+    """A BatchLoop over arrays; a subclass makes the batches from the rows of a read.
 
-    It pickles without its threads and the loop under way.
+    A pickle contains the position, but neither threads nor the loop in progress.
     """
 
-    # The specs of records, which no batch has to decide: there are none to compare.
+    # Complete before the first batch: records have no specs to compare, and no targets.
     _run = RunSpec((), target=False)
 
     def __init__(self, epoch: int = 0) -> None:
@@ -153,7 +155,7 @@ class ArrayLoop(BatchLoop[B]):
 
     @abstractmethod
     def _make_config(self) -> LoaderConfig:
-        """Return the configuration of the loop; a copy in another process makes its own."""
+        """Return the configuration of the loop; also called after unpickling."""
 
     @abstractmethod
     def _split(self, pending: Any) -> Sequence[tuple[Any, int]]:

@@ -167,7 +167,7 @@ class EpochPass:
     def _read_spec(self, shard: Shard) -> None:
         """Read the records of rank 0, so that all ranks decide in the same way."""
         first = shard._replace(rank=0)
-        start, stop = self._length.range_of(first, self.orders[0], self._place)
+        start, stop = self._length.shard_range(first, self.orders[0], self._place)
         numbers = self._take(start, stop)
         if not len(numbers[0]):
             return

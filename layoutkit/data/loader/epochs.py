@@ -18,14 +18,14 @@ from .distributed import Shard, check_shardable, parse_shard
 
 @dataclass(frozen=True)
 class EpochLength:
-    """The numbers of records and batches of an epoch, and the part of this process."""
+    """The number of records and batches of an epoch, and the shard of this process."""
 
     batch_size: int  # records in a batch of one process
-    # Of all processes, if the sampler draws records; None: as many as there are records.
+    # Of all processes, if the sampler draws records; None: until the order ends.
     max_batches: int | None = None
-    makes_full_batches: bool = False  # the sampler makes no short batch at the end
-    refill: bool = False  # records that are drawn in place of dropped ones make an epoch longer
-    shard: Shard | None = None  # the part of each step that belongs to this process; None: all
+    makes_full_batches: bool = False  # True: the last batch is not shorter
+    refill: bool = False  # True: records drawn in place of dropped ones make an epoch longer
+    shard: Shard | None = None  # the part of each step for this process; None: all of it
 
     @property
     def draws(self) -> bool:
@@ -33,7 +33,7 @@ class EpochLength:
         return self.max_batches is not None
 
     def num_records(self, order: Order) -> int | None:
-        """Return the number of records that an order gives all processes; None if unknown."""
+        """Return the number of records of an order, for all processes; None if unknown."""
         return order.size if self.max_batches is None else self.max_batches * self.batch_size
 
     def num_batches(self, order: Order) -> int | None:
@@ -44,19 +44,19 @@ class EpochLength:
         return order.num_batches if self.max_batches is None else self.max_batches
 
     def last_position(self, order: Order) -> int | None:
-        """Return the largest position of a state; None if there is no bound."""
+        """Return the largest position that a state can have; None if there is no bound."""
         return None if self.refill and self.draws else self.num_records(order)
 
     def next_range(self, order: Order, start: int) -> tuple[int, int]:
-        """Return the positions of this process's batch of the step that begins at `start`."""
+        """Return the first and the end position of this process's batch in the step at `start`."""
         if self.refill:
             return start, start + self.batch_size
         if self.shard is None:
             return start, order.cut(start)
-        return self.range_of(self.shard, order, start)
+        return self.shard_range(self.shard, order, start)
 
-    def range_of(self, shard: Shard, order: Order, start: int) -> tuple[int, int]:
-        """Return the positions of another process's batch of this step."""
+    def shard_range(self, shard: Shard, order: Order, start: int) -> tuple[int, int]:
+        """Return the first and the end position of the batch of `shard` in the step at `start`."""
         records = self.num_records(order) or 0
         return shard.own_range(start, records, self.batch_size, self.makes_full_batches)
 
@@ -93,7 +93,7 @@ def parse_epochs(
     if part is not None and max_batches is not None:
         max_batches = -(-max_batches // part.world) * part.world
     length = EpochLength(size, max_batches, bool(plan.even or plan.draws), refill, part)
-    return [_without_end(each) for each in samplers], length
+    return [_remove_end(each) for each in samplers], length
 
 
 def make_samplers(
@@ -101,8 +101,8 @@ def make_samplers(
 ) -> list[Sampler]:
     """Return a sampler for each index; raise DataError if a sampler does not fit its index."""
     if isinstance(spec, list | tuple) and not any(isinstance(kind, str | Sampler) for kind in spec):
-        find_kind(spec)  # raises: it is a list of positions
-    specs = _full_batch_sampler(spec) if check_bool("drop_last", drop_last) else spec
+        find_kind(spec)  # raises: `spec` is a list of positions
+    specs = _select_full_batches(spec) if check_bool("drop_last", drop_last) else spec
     kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
         raise DataError(
@@ -116,10 +116,10 @@ def make_samplers(
     ]
 
 
-def _full_batch_sampler(spec: Any) -> Any:
-    """Return the kind, or list of kinds, with the order of `spec` and only full batches."""
+def _select_full_batches(spec: Any) -> Any:
+    """Return the kind, or list of kinds, that has the order of `spec` and only full batches."""
     if isinstance(spec, list | tuple):
-        return [_full_batch_sampler(item) for item in spec]
+        return [_select_full_batches(item) for item in spec]
     if not isinstance(spec, Sampler):
         return full_batch_kind(spec)
     if spec.plan.even or spec.plan.draws:
@@ -147,13 +147,13 @@ def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) 
     return sampler.with_plan(batch_size=size, num_batches=requested)
 
 
-def _without_end(sampler: Sampler) -> Sampler:
-    """Return the sampler without an end if it draws records: the Batcher counts the batches."""
+def _remove_end(sampler: Sampler) -> Sampler:
+    """Return a sampler that draws records without its end, because the Batcher counts batches."""
     return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
 def check_lengths(sources: Sequence[RecordSource], length: EpochLength) -> None:
-    """Raise DataError unless all sources have as many records per epoch as the first one."""
+    """Raise DataError unless all sources have equal numbers of records per epoch."""
     first_count = length.num_records(sources[0].order(0))
     for number, source in enumerate(sources[1:], 1):
         count = source.order(0).size

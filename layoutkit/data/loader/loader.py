@@ -32,7 +32,7 @@ from .config import (
     parse_workers,
 )
 from .epochs import check_lengths, parse_epochs
-from .processing import for_sources, parse_processing
+from .processing import complete_processing, parse_processing
 
 
 def sampled_batcher(
@@ -171,8 +171,8 @@ def sampled_batcher(
     )  # fmt: skip
     batch_size = check_int("batch_size", batch_size, 1)
     indexes = open_indexes(sources, missing)
-    processing = for_sources(
-        processing, indexes, is_read=get is not None, has_size=size is not None
+    processing = complete_processing(
+        processing, indexes, has_getter=get is not None, has_size=size is not None
     )
     samplers, length = parse_epochs(
         indexes, sampler, batch_size=batch_size, num_batches=num_batches, drop_last=drop_last,

@@ -1,7 +1,7 @@
 """The steps from the data of a record to a row of a batch, and from rows or results to Views.
 
-Images are decoded by a Decoder for `size=`, and by a Reader for a Collator. A Converter converts
-rows; a Collator makes a batch of results of any size.
+With `size=`, a Decoder decodes images; for a Collator, a Reader does. A Converter converts rows; a
+Collator makes a batch of results of any size.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class Processing:
     processor: Callable[..., Any] | None  # called with the data of a record and out=
     input_dims: Shape | Callable[[int], Any] | None  # the shape of a row, or of rows of batch k
     dtype: DType | None  # of rows
-    layouts: tuple[str | None, ...]  # of each input of a batch; None: by default
-    target_layout: str | None  # None: by default
+    layouts: tuple[str | None, ...]  # of each input of a batch; None: the default layout
+    target_layout: str | None  # None: the default layout
     convert: Converter | None  # converts a batch of rows
     collate: Any  # a Collator, a tuple of several, "ragged", or None: results are rows
 
     def dims(self, batch: int) -> Shape | None:
-        """Return the shape of a row of a batch of the epoch; None if results decide."""
+        """Return the shape of a row of batch number `batch`; None: the shape of results."""
         dims = self.input_dims
         return _parse_shape(dims(batch)) if callable(dims) else dims
 
     @property
     def has_reader(self) -> bool:
-        """True for an `images.Reader`, which does not use the memory of its results again."""
+        """True if the processor is an `images.Reader`, which never reuses the memory of results."""
         if self.processor is None:
             return False
         from ...images import Reader  # lazy: few Batchers decode images
@@ -72,7 +72,7 @@ class Processing:
         if isinstance(self.collate, str):
             return RaggedStep()
         collators = self.collate if isinstance(self.collate, tuple) else (self.collate,)
-        # The windows of each Collator are at random places of their own.
+        # A seed for each Collator, so that their random windows are independent.
         seeds = [seed, *(make_key("collate", seed, number) for number in range(1, len(collators)))]
         steps = tuple(
             CollateStep(_with_seed_and_threads(collator, seed_, workers))
@@ -111,7 +111,7 @@ def parse_processing(
     """
     layout, target_layout = _parse_layouts(layout)
     _check_processor_type(processor)
-    asked = Processing(
+    processing = Processing(
         processor,
         input_dims if input_dims is None or callable(input_dims) else _parse_shape(input_dims),
         None if dtype is None else as_result_dtype(dtype),
@@ -121,29 +121,29 @@ def parse_processing(
         collate,
     )
     if isinstance(collate, str) and collate == RAGGED:
-        _check_ragged(asked, size)
-        return asked
+        _check_ragged(processing, size)
+        return processing
     if collate is not None:
-        asked = _parse_collators(asked)
+        processing = _parse_collators(processing)
     if size is None:
         if fit is not None:
             raise DataError(f"fit={fit!r} has no effect without size; give size as well")
     else:
-        asked = _with_decoder(asked, size, fit)
-    return asked if collate is not None else _split_decoder(_parse_rows(asked))
+        processing = _with_decoder(processing, size, fit)
+    return processing if collate is not None else _split_decoder(_parse_rows(processing))
 
 
-def for_sources(
-    processing: Processing, indexes: Sequence[Index], is_read: bool, has_size: bool
+def complete_processing(
+    processing: Processing, indexes: Sequence[Index], has_getter: bool, has_size: bool
 ) -> Processing:
-    """Return the steps for these sources, which decode images if a Collator receives them.
+    """Return the steps for these sources; a Reader is added if a Collator receives images.
 
     Parameters
     ----------
-    is_read : bool
-        The caller's function reads records.
+    has_getter : bool
+        True if a function of the caller reads records.
     has_size : bool
-        Images are decoded to one size.
+        True if images are decoded to one size.
 
     Raises
     ------
@@ -156,8 +156,8 @@ def for_sources(
             f"size= decodes the images of one source, but there are {len(indexes)}; give a "
             "processor that combines the results of all of them"
         )
-    is_raw = not is_read and processing.processor is None and processing.collate != RAGGED
-    if is_raw and (content := _image_content(indexes[0])):
+    is_raw = not has_getter and processing.processor is None and processing.collate != RAGGED
+    if is_raw and (content := _describe_images(indexes[0])):
         if processing.collate is None:
             raise DataError(
                 f"{content}, but encoded bytes are not a row of a batch; decode images with "
@@ -170,8 +170,8 @@ def for_sources(
     return processing
 
 
-def _image_content(index: Index) -> str | None:
-    """Return a clause that says that records are encoded images; None if they are not."""
+def _describe_images(index: Index) -> str | None:
+    """Return a clause about records that are encoded images; None for other records."""
     if isinstance(index, PartsIndex) or index.in_memory or not len(index):
         return None
     name = index[0].url
@@ -182,26 +182,27 @@ def _image_content(index: Index) -> str | None:
 
 # ---- Rows of one shape ----------------------------------------------------------------------
 
-_IMAGE_LAYOUT = "bhwc"
+_IMAGE_LAYOUT = "bhwc"  # of decoded images
 
 
-def _parse_rows(asked: Processing) -> Processing:
+def _parse_rows(processing: Processing) -> Processing:
     """Return the steps of results that are rows of a batch; raise if layouts do not fit."""
-    layout = asked.layouts[0]
-    for each in (layout, asked.target_layout):
+    layout = processing.layouts[0]
+    for each in (layout, processing.target_layout):
         if each is not None and parse_layout(each).groups[0] != "b":
             raise DataError(f"layout {each!r} does not begin with b; batches are filled row by row")
-    if asked.convert is not None:
-        layout = _layout_of_converter(asked.convert, layout)
-    if isinstance(asked.input_dims, tuple):
-        shape = (1, *asked.input_dims)
+    if processing.convert is not None:
+        layout = _find_row_layout(processing.convert, layout)
+    if isinstance(processing.input_dims, tuple):
+        shape = (1, *processing.input_dims)
         check_rank(
             parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape
         )
-    return replace(asked, layouts=(layout,))
+    return replace(processing, layouts=(layout,))
 
 
-def _layout_of_converter(convert: Converter, layout: str | None) -> str:
+def _find_row_layout(convert: Converter, layout: str | None) -> str:
+    """Return the layout of the rows that a Converter converts."""
     check_convert(convert, layout)
     left = with_batch_axis(convert.options.pattern.source)
     if left.groups[0] != "b":
@@ -209,14 +210,16 @@ def _layout_of_converter(convert: Converter, layout: str | None) -> str:
     return str(left)
 
 
-def _with_decoder(asked: Processing, size: Any, fit: Any) -> Processing:
+def _with_decoder(processing: Processing, size: Any, fit: Any) -> Processing:
     """Return the steps with a Decoder; raise DataError if another argument contradicts it."""
-    fixes = dict.fromkeys(
-        ("processor", "input_dims"), "An images.Decoder can be passed as processor="
-    )
-    fixes["dtype"] = 'To get floats, give convert=Converter("bhwc->bchw", scale=1 / 255)'
+    decoder_fix = "An images.Decoder can be passed as processor="
+    fixes = {
+        "processor": decoder_fix,
+        "input_dims": decoder_fix,
+        "dtype": 'To get floats, give convert=Converter("bhwc->bchw", scale=1 / 255)',
+    }
     for name, fix in fixes.items():
-        if getattr(asked, name) is not None:
+        if getattr(processing, name) is not None:
             raise DataError(
                 f"size= decodes images into uint8 (height, width, 3), which {name}= contradicts; "
                 f"give one of them. {fix}"
@@ -225,9 +228,9 @@ def _with_decoder(asked: Processing, size: Any, fit: Any) -> Processing:
 
     fit = "cover" if fit is None else check_choice("fit", fit, FIT_MODES, ArgumentError)
     decoder = Decoder(size, fit)
-    if asked.collate is not None:
-        return replace(asked, processor=decoder)  # the Collator crops the decoded images
-    layout = asked.layouts[0]
+    if processing.collate is not None:
+        return replace(processing, processor=decoder)  # the Collator crops the decoded images
+    layout = processing.layouts[0]
     if layout not in (None, _IMAGE_LAYOUT):
         raise DataError(
             f"layout={layout!r}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
@@ -235,35 +238,42 @@ def _with_decoder(asked: Processing, size: Any, fit: Any) -> Processing:
         )
     dtype = np.dtype(np.uint8)
     dims = decoder.input_dims
-    return replace(asked, processor=decoder, input_dims=dims, dtype=dtype, layouts=(_IMAGE_LAYOUT,))
+    return replace(
+        processing, processor=decoder, input_dims=dims, dtype=dtype, layouts=(_IMAGE_LAYOUT,)
+    )
 
 
-def _split_decoder(asked: Processing) -> Processing:
+def _split_decoder(processing: Processing) -> Processing:
     """Return steps that decode images, and resize all images of a batch by one call.
 
-    It needs a quarter of the time of a call for each image. Return the steps unchanged unless the
-    processor is a Decoder that fills rows of bytes.
+    One call needs a quarter of the time of a call per image. The steps are unchanged unless the
+    processor is a Decoder whose results are rows of uint8.
     """
-    if asked.processor is None or asked.input_dims is None or asked.dtype != np.uint8:
-        return asked
+    decoder = processing.processor
+    if decoder is None or processing.input_dims is None or processing.dtype != np.uint8:
+        return processing
     from ...images import Decoder, Reader
 
-    decoder = asked.processor
     if type(decoder) is not Decoder or decoder.library is not None:
-        return asked
-    if asked.input_dims != decoder.input_dims:
-        return asked
-    return replace(asked, processor=Reader(decoder.min_size), collate=decoder.collator())
+        return processing
+    if processing.input_dims != decoder.input_dims:
+        return processing
+    return replace(processing, processor=Reader(decoder.min_size), collate=decoder.collator())
 
 
 # ---- Results of any size --------------------------------------------------------------------
 
 
-def _check_ragged(asked: Processing, size: Any) -> None:
+def _check_ragged(processing: Processing, size: Any) -> None:
     """Raise DataError for arguments about rows of one shape."""
-    layout = asked.layouts[0]
-    options = {"size": size, "input_dims": asked.input_dims, "dtype": asked.dtype}
-    for name, value in {**options, "convert": asked.convert, "layout": layout}.items():
+    options = {
+        "size": size,
+        "input_dims": processing.input_dims,
+        "dtype": processing.dtype,
+        "convert": processing.convert,
+        "layout": processing.layouts[0],
+    }
+    for name, value in options.items():
         if value is not None:
             raise DataError(
                 f'collate="ragged" joins results as they are, so {name}={value!r} has no '
@@ -271,31 +281,31 @@ def _check_ragged(asked: Processing, size: Any) -> None:
             )
 
 
-def _parse_collators(asked: Processing) -> Processing:
+def _parse_collators(processing: Processing) -> Processing:
     """Return the steps for one Collator or several; raise DataError if other arguments conflict."""
-    is_list = isinstance(asked.collate, list | tuple)
-    collators = tuple(asked.collate) if is_list else (asked.collate,)
+    is_list = isinstance(processing.collate, list | tuple)
+    collators = tuple(processing.collate) if is_list else (processing.collate,)
     if not collators:
         raise DataError("collate is an empty list; give one Collator or more")
     for collator in collators:
         _check_collator(collator)
-    fix_collator = "give it to the Collator"
-    fix_size = "the Collator accepts results of any size; omit it"
-    for name, fix in {
-        "input_dims": fix_size,
-        "dtype": fix_collator,
-        "convert": fix_collator,
-    }.items():
-        if getattr(asked, name) is not None:
+    fixes = {
+        "input_dims": "the Collator accepts results of any size; omit it",
+        "dtype": "give it to the Collator",
+        "convert": "give it to the Collator",
+    }
+    for name, fix in fixes.items():
+        if getattr(processing, name) is not None:
             raise DataError(f"pass either collate or {name}, not both; {fix}")
-    layouts = tuple(map(_collated_layout, collators))
+    layouts = tuple(map(_find_result_layout, collators))
+    requested = processing.layouts[0]
     for collator, layout in zip(collators, layouts, strict=True):
-        if asked.layouts[0] not in (None, layout):
+        if requested not in (None, layout):
             raise DataError(
-                f'layout={asked.layouts[0]!r}, but batches of collate="{collator.pattern}" are '
+                f'layout={requested!r}, but batches of collate="{collator.pattern}" are '
                 f"{layout}; give that layout, or omit it"
             )
-    return replace(asked, layouts=layouts, collate=collators if is_list else collators[0])
+    return replace(processing, layouts=layouts, collate=collators if is_list else collators[0])
 
 
 def _check_collator(collator: Any) -> None:
@@ -317,15 +327,15 @@ def _check_collator(collator: Any) -> None:
         )
 
 
-def _collated_layout(collator: Collator) -> str:
+def _find_result_layout(collator: Collator) -> str:
     return str(collator.windows.convert.pattern.target)
 
 
 def _with_seed_and_threads(collator: Collator, seed: int, workers: int) -> Collator:
-    """Return the Collator with the seed of the loop, and the threads that the workers leave.
+    """Return the Collator with the seed of the loop, and a number of threads if it has none.
 
-    Workers read the next records while a batch is made, so a Collator without a number of threads
-    uses the others.
+    Workers read the next records while a batch is made, so the Collator uses the threads that are
+    left.
     """
     options = collator.windows
     changes: dict[str, Any] = {}

@@ -82,8 +82,8 @@ def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
 def nearest_positions(placements: Placements) -> dict[int, Array]:
     """Return the nearest index in each sample of each position of its window, by resized axis.
 
-    Indices are int64 (samples, positions), and -1 for positions outside of the sample. They are
-    those of windows before they are flipped.
+    Indices are int64 (samples, positions), and -1 for positions outside of the sample. The windows
+    are not flipped.
     """
     indices = {}
     for axis in placements.resized:
