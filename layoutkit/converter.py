@@ -208,11 +208,15 @@ class Converter:
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "layoutkit.Converter", repr(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.to_dict()
+    def __getstate__(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        # A subclass of the user may have attributes of its own.
+        names = vars(self).keys() - vars(Converter.from_options(self._options)).keys()
+        return self.to_dict(), {name: vars(self)[name] for name in sorted(names)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._init_state(ConvertOptions.from_dict(state))
+    def __setstate__(self, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        options, attributes = state
+        self._init_state(ConvertOptions.from_dict(options))
+        vars(self).update(attributes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain data of JSON, from which `from_dict` makes an equal object.

@@ -1,6 +1,6 @@
 """Write the files that later versions of layoutkit have to read, into a folder of this version.
 
-    python tests/compat/write.py
+    python -m tests.compat.write
 
 A release writes its folder once (RELEASING.md). `test_compat.py` reads the folders of all versions.
 """
