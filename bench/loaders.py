@@ -47,12 +47,12 @@ def print_case(case: LoaderCase, rounds: int) -> None:
     columns = [Column(f"{case.unit}/s", 12, lambda line: f"{line.count / line.times.median:,.0f}")]
     columns += [Column(f"of {name}", len(name) + 6, _share(name)) for name in case.shares]
     table = Table(36, columns)
-    table.line(f"\n{case.title}, {rounds} rounds")
-    table.headings("workers")
+    table.write_line(f"\n{case.title}, {rounds} rounds")
+    table.write_headings("workers")
     for workers in case.workers:
         times = measure_case(case, workers, rounds)
         for name in sorted(times, key=lambda name: times[name].median):
-            table.row(f"{workers:7}  {name}", _Line(case.count, times[name], times))
+            table.write_row(f"{workers:7}  {name}", _Line(case.count, times[name], times))
 
 
 def _share(name: str) -> Callable[[_Line], str]:

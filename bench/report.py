@@ -1,7 +1,7 @@
 """Print tables row by row, as they are measured.
 
-`Table` is the printer of every table; `Report` prints the one of conversions with it, between the
-machine and versions that the numbers depend on and a summary.
+`Table` prints every table. `Report` prints the table of conversions: the machine and the versions,
+the rows, and a summary.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from .cases import LIMIT
 from .entries import FRESH, OURS
 from .results import Result, summary, sweep_summary
 
+NAME_WIDTH = 52  # letters of the names of conversions
 _EXPLANATION = """\
 Medians over interleaved rounds; outputs are reused unless fresh. The limit reads and writes
-the same bytes sequentially. x: the multiple of layoutkit's time, the median over rounds
-of the ratio, not the ratio of two medians. goal: the share of the limit that
-layoutkit should reach on an idle machine, with ! where it did not here."""
+the same bytes sequentially. x: the time relative to layoutkit's time, the median of the
+ratios of all rounds, not the ratio of two medians. goal: the share of the limit that
+layoutkit should reach on an idle machine, with ! if it was missed."""
 
 
 class Column(NamedTuple):
@@ -30,32 +31,32 @@ class Column(NamedTuple):
 
 
 class Table:
-    """Lines of text on `stream`: a name of `width` letters, then a cell for each column."""
+    """A table printed to `stream`: each row has a name of `width` letters and a cell per column."""
 
     def __init__(self, width: int, columns: Sequence[Column], stream: TextIO | None = None) -> None:
         self._width = width
         self._columns = columns
         self._stream = stream or sys.stdout
 
-    def headings(self, title: str) -> None:
-        """Write the title of the names, and the headings of all columns."""
+    def write_headings(self, title: str) -> None:
+        """Write the title of the column of names, and the headings of the other columns."""
         cells = "".join(column.heading.rjust(column.width) for column in self._columns)
-        self.line(title.ljust(self._width) + cells)
+        self.write_line(title.ljust(self._width) + cells)
 
-    def row(self, name: str, item: Any, remark: str = "") -> None:
+    def write_row(self, name: str, item: Any, remark: str = "") -> None:
         """Write the cells of an item, and a remark."""
         cells = "".join((cell(item) or "-").rjust(width) for _, width, cell in self._columns)
-        self.line(name.ljust(self._width) + cells + remark)
+        self.write_line(name.ljust(self._width) + cells + remark)
 
-    def line(self, text: str = "") -> None:
-        """Write a line, at once."""
+    def write_line(self, text: str = "") -> None:
+        """Write a line and flush the stream."""
         print(text.rstrip(), file=self._stream, flush=True)
 
-    def items(self, title: str, items: Iterable[str]) -> None:
-        """Write a title and the items; nothing without items."""
+    def write_items(self, title: str, items: Iterable[str]) -> None:
+        """Write a title and a line for each item; nothing if there are no items."""
         lines = [f"    {item}" for item in items]
         if lines:
-            self.line("\n".join([title, *lines]))
+            self.write_line("\n".join([title, *lines]))
 
 
 class Report:
@@ -64,59 +65,60 @@ class Report:
     def __init__(
         self, peers: Sequence[str], *, is_sweep: bool = False, stream: TextIO | None = None
     ) -> None:
-        self._table = Table(52, _columns(peers), stream)
+        self._table = Table(NAME_WIDTH, _make_columns(peers), stream)
         self._peers = peers
         self._is_sweep = is_sweep
         self._group = ""
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write the date, the machine and the versions."""
-        self._table.line(describe_run(about) + "\n\n" + _EXPLANATION)
+        self._table.write_line(describe_run(about) + "\n\n" + _EXPLANATION)
         if "gpu" in about:
-            self._table.line(
+            self._table.write_line(
                 "Timed by events on the GPU, in CUDA graphs; fresh outputs without a graph."
             )
 
     def add(self, result: Result) -> None:
-        """Write one row, under the heading of its group."""
+        """Write one row, and the heading of its group before the first row of it."""
         is_call = result.row.kind == "call"
         if result.row.group != self._group:
             self._group = result.row.group
-            self._table.line()
-            (self._table.line if is_call else self._table.headings)(self._group)
+            self._table.write_line()
+            write = self._table.write_line if is_call else self._table.write_headings
+            write(self._group)
         if is_call:
             for name, times in result.times.items():
                 spread = f"({times.low * 1e6:.2f}-{times.high * 1e6:.2f})"
-                label = f"{name}: {result.row.name}".ljust(52)
-                self._table.line(f"{label}{times.median * 1e6:8.2f} us {spread}")
+                label = f"{name}: {result.row.name}".ljust(NAME_WIDTH)
+                self._table.write_line(f"{label}{times.median * 1e6:8.2f} us {spread}")
         else:
-            self._table.row(result.row.name, result)
+            self._table.write_row(result.row.name, result)
         for name in result.wrong:
-            self._table.line(f"    {name}: WRONG RESULT, not timed")
+            self._table.write_line(f"    {name}: WRONG RESULT, not timed")
         for name, reason in result.failed.items():
-            self._table.line(f"    {name}: FAILED, {reason}")
+            self._table.write_line(f"    {name}: FAILED, {reason}")
         for name, note in result.notes.items():
-            self._table.line(f"    {name}: {note}")
+            self._table.write_line(f"    {name}: {note}")
 
     def end(self, results: Sequence[Result]) -> None:
         """Write the summary of all rows."""
         total = summary(results, self._peers)
-        self._table.line()
+        self._table.write_line()
         if self._is_sweep:
             for line in sweep_summary(results, self._peers):
-                self._table.line(line)
+                self._table.write_line(line)
             below = [r.row.name for r in results if r.reached is False]
-            self._table.items("below their goal:", below)
+            self._table.write_items("below their goal:", below)
         else:
             for name, speedup in total["speedup"].items():
                 if speedup is not None:
                     text = f"all moves (geometric mean): {speedup:.1f} times as fast as {name}"
-                    self._table.line(text)
+                    self._table.write_line(text)
             goals = f"{total['goals_reached']} of {total['goals']}"
-            self._table.line(f"rows that reach their goal: {goals}; fewer on a busy machine")
-            self._table.items("faster than layoutkit:", total["slower_than"])
-        self._table.items("wrong results:", total["wrong"])
-        self._table.items("failed:", total["failed"])
+            self._table.write_line(f"rows that reach their goal: {goals}; fewer on a busy machine")
+            self._table.write_items("faster than layoutkit:", total["slower_than"])
+        self._table.write_items("wrong results:", total["wrong"])
+        self._table.write_items("failed:", total["failed"])
 
 
 def describe_run(about: Mapping[str, Any]) -> str:
@@ -143,8 +145,8 @@ def _describe_gpu(gpu: Mapping[str, Any]) -> str:
     )
 
 
-def _columns(peers: Sequence[str]) -> list[Column]:
-    """Return all columns after the row's name."""
+def _make_columns(peers: Sequence[str]) -> list[Column]:
+    """Return all columns but the names."""
     columns = [
         Column("limit GB/s", 11, lambda result: _speed(result, LIMIT)),
         Column("GB/s", 7, lambda result: _speed(result, OURS)),
@@ -187,5 +189,5 @@ def _percent(share: float | None) -> str | None:
 
 
 def _goal(result: Result) -> str:
-    """Return the goal, with a mark if it was missed."""
+    """Return the goal, with ! if it was missed."""
     return (_percent(result.row.at_least) or "-") + (" !" if result.reached is False else "  ")

@@ -155,21 +155,21 @@ def _p99(times: Times) -> float:
 def run_samples(table: str, quick: bool) -> int:
     """Measure all lines and print them; return 1 if a batch of layoutkit is wrong."""
     printer = Table(74, COLUMNS)
-    printer.line(describe_run(environment([], quick) | {"openmp": set_passive_wait_policy()}))
-    printer.line("Medians; ratios are paired.")
-    printer.line()
-    printer.headings("samples -> batch; right: times faster than")
+    printer.write_line(describe_run(environment([], quick) | {"openmp": set_passive_wait_policy()}))
+    printer.write_line("Medians; ratios are paired.")
+    printer.write_line()
+    printer.write_headings("samples -> batch; right: times faster than")
     exit_code = 0
     for case in collate_cases() if table == "collate" else resize_cases():
         try:
             candidates = variants(case)
         except AssertionError:
-            printer.line(f"{case.name:<74}  WRONG")
+            printer.write_line(f"{case.name:<74}  WRONG")
             exit_code = 1
             continue
         for line in _lines(case, measure(candidates, QUICK if quick else FULL)):
             name = case.name if line.ours == OURS else "  without antialias"
-            printer.row(name, line, line.faster)
+            printer.write_row(name, line, line.faster)
     return exit_code
 
 

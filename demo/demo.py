@@ -150,11 +150,13 @@ def print_table(times: list[dict[str, float]], arrays: list[Array], peers: list[
     columns = [Column("layoutkit", 22, _ours)]
     columns += [Column(name, 20, partial(_relative, name)) for name in peers]
     table = Table(38, columns)
-    table.line(f"{CROPS} photographs, {arrays[0].shape}; threads: {layoutkit.get_num_threads()}")
-    table.headings("")
+    table.write_line(
+        f"{CROPS} photographs, {arrays[0].shape}; threads: {layoutkit.get_num_threads()}"
+    )
+    table.write_headings("")
     for number, (step, seconds) in enumerate(zip(STEPS, times, strict=True)):
         nbytes = arrays[number].nbytes + arrays[number + 1].nbytes
-        table.row(step.name, (seconds, nbytes))
+        table.write_row(step.name, (seconds, nbytes))
     say("medians, outputs reused; in brackets how many times as long as layoutkit")
     say("\neach step agrees with all of them, and the round trip gave back the very same bytes")
     absent = [package for name, package in PACKAGES.items() if name not in peers]

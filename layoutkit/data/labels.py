@@ -1,13 +1,13 @@
 """Labels of records, for every source: names of columns, missing labels, classes and targets.
 
-`find_columns`      which columns of a table contain files or images, and which labels
-`select_labelled`   the records that are kept if some have no label
-`order_classes`     the order, and so the numbers, of classes
+`find_columns`      the columns of a table that contain files or images, and labels
+`select_labelled`   the records to keep if some have no label
+`order_classes`     the order of classes, which numbers them
 `rank_classes`      the classes of labels; numbers that are not whole are targets instead
 `read_labels`       the labels of an array or list
 `label_columns`     the labels of a container, one or several per record
 
-Sources read values and call these functions; they decide nothing themselves.
+Sources read values and call these functions, which make all decisions.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Columns(NamedTuple):
 
 
 def is_label_column(name: str) -> bool:
-    """Return True for label and label with digits."""
+    """Return True for "label", also with digits at its end."""
     return _LABEL_COLUMN.fullmatch(name) is not None
 
 
 def check_columns(columns: Any) -> Mapping[str, Any]:
-    """Return the `columns` option as a mapping; raise DataError if it has other keys."""
+    """Return the `columns` option as a mapping; raise DataError for keys but image and label."""
     if columns is None:
         return {}
     if not isinstance(columns, Mapping) or not {*columns} <= {"image", "label"}:
@@ -74,8 +74,7 @@ def find_columns(
     Raises
     ------
     DataError
-        The names do not tell which columns these are, or a name other than that of labels occurs
-        twice.
+        The names do not identify these columns, or a name other than that of labels occurs twice.
     """
     texts = [str(name).strip() for name in names]
     options = check_columns(columns)
@@ -118,7 +117,7 @@ def _find_file_column(names: Sequence[str], source: str, shown: str) -> str:
 def _find_label_columns(
     names: Sequence[str], others: Sequence[str], source: str, shown: str
 ) -> tuple[str, ...]:
-    """Return the names `label` and `label<digits>`; raise DataError for similar or only others."""
+    """Return the names `label` and `label<digits>`; raise DataError if similar names are there."""
     rest = [name for name in names if name not in others]
     labels = tuple(filter(is_label_column, rest))
     similar = [n for n in rest if n.lower().startswith("label") and n not in labels]
@@ -155,7 +154,7 @@ def check_missing(missing: Any) -> Missing:
 
 
 def is_missing(value: Any) -> bool:
-    """Return True for None, NaN, NaT, pandas.NA and empty text, which are no labels."""
+    """Return True for None, NaN, NaT, pandas.NA, empty text, and lists of only these."""
     if value is None:
         return True
     if isinstance(value, str | bytes):
@@ -171,14 +170,14 @@ def is_missing(value: Any) -> bool:
 
 
 def select_labelled(
-    without: Array | None, missing: Missing, describe: Callable[[int], str]
+    unlabelled: Array | None, missing: Missing, describe: Callable[[int], str]
 ) -> Array | None:
     """Return the numbers of the records to keep; None for all of them.
 
     Parameters
     ----------
-    without : (n,) bool, optional
-        True for records that have no label; None if the source has no labels at all.
+    unlabelled : (n,) bool, optional
+        True for records that have no label; None: omit no record.
     missing : the option, as `check_missing` returns it
     describe : function
         Returns a clause about a record, such as "x.csv, line 3 has no label".
@@ -188,21 +187,21 @@ def select_labelled(
     DataError
         A record has no label and `missing` is "error", or no record has one and it is "drop".
     """
-    if missing == -1 or without is None or not without.any():
+    if missing == -1 or unlabelled is None or not unlabelled.any():
         return None
-    count = int(without.sum())
-    first = describe(int(without.argmax()))
+    count = int(unlabelled.sum())
+    first = describe(int(unlabelled.argmax()))
     if missing == "error":
         raise DataError(
-            f"{first} ({count} of {len(without)} records have none); give "
+            f"{first} ({count} of {len(unlabelled)} records have none); give "
             'missing="drop" to omit such records, or missing=-1 to keep them with the target -1'
         )
-    if count == len(without):
+    if count == len(unlabelled):
         raise DataError(
             f'{first}, nor has any other of {count} records, so missing="drop" would omit all; '
             "give missing=-1, or a source with labels"
         )
-    return np.flatnonzero(~without)
+    return np.flatnonzero(~unlabelled)
 
 
 def fill_missing(
@@ -210,12 +209,12 @@ def fill_missing(
 ) -> tuple[Any, Array | None]:
     """Return numbers with -1 in place of missing ones, and the records to keep (None: all).
 
-    Values other than an array of one axis are returned unchanged, as are those without gaps.
+    Values are returned unchanged if they are not an array of one axis, or if none is missing.
 
     Raises
     ------
     DataError
-        As `select_labelled`; or `missing` is -1, but the values are text.
+        `missing` does not allow the missing labels (see `select_labelled`), or is -1 for text.
     """
     option = check_missing(missing)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
@@ -240,19 +239,19 @@ def fill_missing(
     return numbers, kept
 
 
-def fill_targets(present: Array, without: Array) -> Array:
-    """Return the targets of all records: `present` of those with a label, -1 of the others."""
-    targets = np.full((len(without), *present.shape[1:]), -1, present.dtype)
-    targets[~without] = present
+def fill_targets(present: Array, unlabelled: Array) -> Array:
+    """Return the targets of all records: -1 if unlabelled, else the next row of `present`."""
+    targets = np.full((len(unlabelled), *present.shape[1:]), -1, present.dtype)
+    targets[~unlabelled] = present
     return targets
 
 
 # ---- Classes ------------------------------------------------------------------------------------
 
-# Longer ones are names: Python refuses to read more than 4,300 digits.
+# Longer texts are names, because Python refuses to read more than 4,300 digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,1000}(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# Of targets that are read from text, cells or containers; arrays keep their dtype.
+# The dtype of targets from text, cells or containers; arrays keep their dtype.
 TARGET_DTYPE = np.dtype(np.float32)
 _NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
@@ -260,8 +259,8 @@ _NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
 def order_classes(names: Iterable[Label]) -> list[Label]:
     """Return the distinct names in the order of their numbers as classes.
 
-    Whole numbers, also as text, are in the order of numbers, equal ones ("07", "7") by text. If any
-    name is not a whole number, all are in the order of text.
+    Whole numbers, also as text, are in numeric order, and equal numbers ("07", "7") in the order of
+    their text. If any name is not a whole number, all are in the order of text.
 
     >>> order_classes(["10", "9", "07", "7"]), order_classes(["10", "9", "cat"])
     (['07', '7', '9', '10'], ['10', '9', 'cat'])
@@ -279,9 +278,9 @@ def rank_classes(
 ) -> tuple[list[Label], Array] | None:
     """Return the classes in order and the rank of each value; None if the values are targets.
 
-    Numbers are classes if all are whole, else targets. Text is classes; if it is untyped, as the
-    cells of a csv file are, it is targets where every value is the text of a number, but not every
-    one of a whole number. Numbers beside text become text.
+    Numbers are classes if all are whole, else targets. Text is classes; but untyped text, as in the
+    cells of a csv file, is targets if every value is a number and one is not whole. Numbers mixed
+    with text become text.
     """
     if all(isinstance(value, _NUMBER_TYPES) for value in distinct):
         if not all(isinstance(v, int) or float(v).is_integer() for v in distinct):
@@ -299,7 +298,7 @@ def rank_classes(
 
 
 def parse_label(text: str) -> int | float | str:
-    """Return the number that a text is, or the text."""
+    """Return the number that a text represents; other text without spaces at its ends."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return float(text) if _whole_number(text) is None or "." in text else int(text)
@@ -307,7 +306,7 @@ def parse_label(text: str) -> int | float | str:
 
 
 def _are_fractions(texts: Sequence[Any]) -> bool:
-    """Return True if all texts are numbers, and one is not whole."""
+    """Return True if all texts are numbers, and at least one is not whole."""
     return all(_NUMBER.fullmatch(_text(text).strip()) for text in texts) and any(
         _whole_number(text) is None for text in texts
     )
@@ -334,16 +333,16 @@ class Labels(NamedTuple):
     names: list[Label]  # the classes in order
     codes: Array | None = None  # (n,) int64: the rank of each record's class, -1 without a label
     targets: Any = None  # (n, ...): -1 without a label
-    without: Array | None = None  # (n,) bool: True without a label; None if every record has one
+    unlabelled: Array | None = None  # (n,) bool: True without a label; None if every record has one
 
     def chosen(self, rows: Any) -> Labels:
-        """Return the labels of some records."""
+        """Return the labels of some records, without the mask `unlabelled`."""
         columns = (None if column is None else column[rows] for column in self[1:3])
         return Labels(self.names, *columns)
 
 
 def column_values(column: Any) -> Any:
-    """Return the values of a column of a data frame, or of an extension array, as array or list."""
+    """Return the values of a column of a data frame, or of an extension array."""
     null_count = getattr(column, "null_count", None)
     if callable(null_count) and null_count():  # polars, whose arrays have floats in place of ints
         return column.to_list()
@@ -353,7 +352,8 @@ def column_values(column: Any) -> Any:
 def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
     """Return the labels in an array with one axis or a list of single values.
 
-    A complete array of a floating, complex or boolean dtype contains targets, as its dtype says.
+    An array of a floating, complex or boolean dtype contains targets, unless labels are missing and
+    the others are whole.
 
     Raises
     ------
@@ -362,50 +362,51 @@ def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
     """
     kind = values.dtype.kind if isinstance(values, np.ndarray) else "O"
     if kind in "fbc":
-        without = np.isnan(values)
-        if not without.any():
+        unlabelled = np.isnan(values)
+        if not unlabelled.any():
             return Labels([], None, values)
-        present: Any = values[~without]
+        present: Any = values[~unlabelled]
         if kind == "c" or not (present == np.floor(present)).all():
-            return Labels([], None, np.where(without, -1, values).astype(values.dtype), without)
+            targets = np.where(unlabelled, -1, values).astype(values.dtype)
+            return Labels([], None, targets, unlabelled)
         distinct, inverse = np.unique(present, return_inverse=True)
     elif kind in "iuUSM":
         distinct, inverse = np.unique(values, return_inverse=True)
         gaps = np.array([*map(is_missing, distinct)], bool)
-        without = gaps[inverse]
+        unlabelled = gaps[inverse]
         distinct = distinct[~gaps]
-        inverse = (np.cumsum(~gaps) - 1)[inverse[~without]]
+        inverse = (np.cumsum(~gaps) - 1)[inverse[~unlabelled]]
     else:
         return _read_objects(list(values), name, is_untyped)
-    # Items of NumPy for dates, as `tolist` makes numbers of them.
+    # Dates stay NumPy items, because `tolist` would return ints.
     items = [*distinct] if kind == "M" else distinct.tolist()
-    return _classes(items, inverse, without, is_untyped)
+    return _classes(items, inverse, unlabelled, is_untyped)
 
 
 def _read_objects(values: list[Any], name: str, is_untyped: bool) -> Labels:
-    without = np.fromiter(map(is_missing, values), bool, len(values))
-    present = [value for value, gap in zip(values, without.tolist(), strict=True) if not gap]
+    unlabelled = np.fromiter(map(is_missing, values), bool, len(values))
+    present = [value for value, gap in zip(values, unlabelled.tolist(), strict=True) if not gap]
     codes: dict[Any, int] = {}
     try:
         inverse = [codes.setdefault(value, len(codes)) for value in present]
     except TypeError:  # a list or dict has no hash
         raise DataError(
-            f"{name} is not an array of numbers or strings: it has rows of several values whose "
-            "numbers differ, or other objects; give one label, or equally many numbers, per record"
+            f"{name} is not an array of numbers or strings: it contains rows of different "
+            "lengths, or other objects; give one label, or an equal number of values, per record"
         ) from None
-    return _classes([*codes], np.array(inverse, np.int64), without, is_untyped)
+    return _classes([*codes], np.array(inverse, np.int64), unlabelled, is_untyped)
 
 
-def _classes(distinct: list[Any], inverse: Any, without: Array, is_untyped: bool) -> Labels:
-    """Return labels from distinct values and the position in them of each label that is there."""
-    mask = without if without.any() else None
+def _classes(distinct: list[Any], inverse: Any, unlabelled: Array, is_untyped: bool) -> Labels:
+    """Return labels from distinct values, and the index in them of each label that is present."""
+    mask = unlabelled if unlabelled.any() else None
     ranked = rank_classes(distinct, is_untyped)
     if ranked is None:
         present = np.array([*map(float, distinct)], TARGET_DTYPE)[inverse]
-        return Labels([], None, fill_targets(present, without), mask)
+        return Labels([], None, fill_targets(present, unlabelled), mask)
     names, ranks = ranked
-    codes = np.full(len(without), -1, np.int64)
-    codes[~without] = ranks[inverse]
+    codes = np.full(len(unlabelled), -1, np.int64)
+    codes[~unlabelled] = ranks[inverse]
     return Labels(names, codes, None, mask)
 
 
@@ -413,20 +414,20 @@ def _classes(distinct: list[Any], inverse: Any, without: Array, is_untyped: bool
 
 
 def are_whole(values: Array) -> Any:
-    """Return a mask of the labels that are integers within int64."""
+    """Return a mask of the labels that are integers, and fit int64."""
     with np.errstate(invalid="ignore"):
         return (np.abs(values) < 2.0**62) & (values == np.floor(values))
 
 
 class NumberLabels:
-    """The labels of n records as float32: 4 bytes a label if all records have equally many.
+    """The numeric labels of n records as float32, stored without offsets if possible.
 
     width : int or None     labels per record, ignoring records without labels; None if it varies
-    are_classes : bool      True if each record has at most one, integral label
+    are_classes : bool      True if all labels are integers, at most one per record
     """
 
     def __init__(self, widths: Array, values: Array) -> None:
-        """Store labels: `widths` is the number per record; `values` has them record by record."""
+        """Store labels: `widths` has the number for each record, `values` all labels in order."""
         positive = widths[widths > 0]
         self._starts: Array | None = None
         self.width: int | None = int(positive[0]) if len(positive) else 0
@@ -434,9 +435,9 @@ class NumberLabels:
             self.width = None
             self._starts = np.concatenate(([0], np.cumsum(widths, dtype=np.int64)))
         self.are_classes = self.width in (0, 1) and bool(are_whole(values).all())
-        self._without: frozenset[int] = frozenset()
+        self._unlabelled: frozenset[int] = frozenset()
         if self.width and len(positive) < len(widths):  # a record without labels has a row of NaN
-            self._without = frozenset(np.flatnonzero(widths == 0).tolist())
+            self._unlabelled = frozenset(np.flatnonzero(widths == 0).tolist())
             rows = np.full((len(widths), self.width), np.nan, TARGET_DTYPE)
             rows[widths > 0] = values.reshape(-1, self.width)
             values = rows
@@ -446,21 +447,21 @@ class NumberLabels:
 
     def fill_missing(self, number: float) -> None:
         """Set the label of records without labels."""
-        if self._without:
-            self._values[sorted(self._without)] = number
+        if self._unlabelled:
+            self._values[sorted(self._unlabelled)] = number
 
     def chosen(self, rows: slice | Array) -> NumberLabels:
-        """Return the labels of some records, with the width and are_classes of all records."""
+        """Return the labels of some records; `width` and `are_classes` stay as for all records."""
         part = object.__new__(NumberLabels)
         part.width = self.width
         part.are_classes = self.are_classes
         part._starts = None
-        part._without = frozenset()
+        part._unlabelled = frozenset()
         if self._starts is None:
             part._values = self._values[rows].copy()
-            if self._without:
+            if self._unlabelled:
                 places = enumerate(np.arange(len(self._values))[rows].tolist())
-                part._without = frozenset(n for n, place in places if place in self._without)
+                part._unlabelled = frozenset(n for n, place in places if place in self._unlabelled)
             return part
         starts = self._starts[:-1][rows]
         widths = np.diff(self._starts)[rows]
@@ -476,7 +477,7 @@ class NumberLabels:
         """
         if self._starts is not None:
             raise DataError(
-                "records differ in how many labels they have, so the labels are not an array"
+                "records have different numbers of labels, so the labels are not an array"
             )
         rows: Array = self._values[numbers]
         return rows[:, 0] if self.width == 1 else rows
@@ -485,9 +486,9 @@ class NumberLabels:
         """Return the labels of records as tuples."""
         if self._starts is None:
             tuples = [*map(tuple, self._values[numbers].tolist())]
-            if self._without:
+            if self._unlabelled:
                 pairs = zip(numbers.tolist(), tuples, strict=True)
-                return [() if number in self._without else row for number, row in pairs]
+                return [() if number in self._unlabelled else row for number, row in pairs]
             return tuples
         ends = zip(self._starts[numbers].tolist(), self._starts[numbers + 1].tolist(), strict=True)
         return [tuple(self._values[start:end].tolist()) for start, end in ends]
@@ -532,21 +533,22 @@ _EXACT = 1 << 24  # float32 represents every integer up to this one
 
 
 class LabelColumns(NamedTuple):
-    """The label columns of `RecordColumns`."""
+    """The columns of `RecordColumns` about labels."""
 
-    names: Sequence[Label] = ()
-    codes: Array | None = None
-    numbers: NumberLabels | None = None
-    unlabelled: Array | None = None
+    names: Sequence[Label] = ()  # the classes in order
+    codes: Array | None = None  # (n,) int32: the rank of each record's class, or -1
+    numbers: NumberLabels | None = None  # if labels are numbers
+    unlabelled: Array | None = None  # (n,) bool; None if the source has no labels
 
 
 def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColumns:
-    """Return the columns for labels: per record a number, text, a list of numbers, or None.
+    """Return the label columns; `values` has a number, text, a list of numbers or None per record.
 
-    If there is none, records are without a label if the source `is_labelled`.
+    If all are None, every record is unlabelled if the source `is_labelled`, else the source has no
+    labels.
 
-    Raises ValueError with the position and text for the first value that is not a label, or a list
-    beside single labels.
+    Raises ValueError(position, text) for the first value that is not a label, and for mixed lists
+    and single labels.
     """
     missing = np.fromiter(map(is_missing, values), bool, len(values))
     present = np.flatnonzero(~missing).tolist()
@@ -585,7 +587,7 @@ def _are_numbers(values: list[Any]) -> bool:
 
 
 def remove_missing(widths: Array, values: Array) -> tuple[Array, Array, Array | None]:
-    """Return widths and values without the labels of records that have only NaN, and a mask."""
+    """Return widths and values without labels of records that have only NaN; also their mask."""
     gaps = np.isnan(values)
     if not gaps.any():
         return widths, values, None

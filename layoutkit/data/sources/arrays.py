@@ -55,7 +55,7 @@ class TensorIndex(Index):
         self, x: Any, labels: Labels, kind: str, partition: Partition, missing: Missing
     ) -> None:
         kept = select_labelled(
-            labels.without, missing, lambda row: f"record {row} of the source has no label"
+            labels.unlabelled, missing, lambda row: f"record {row} of the source has no label"
         )
         if kept is not None:
             self.skipped = _count(x) - len(kept)
@@ -166,9 +166,9 @@ def labels_of(y: Any, name: str, classes: Any = None) -> Labels:
 
 def _labels_of_rows(rows: list[Any], name: str) -> Labels:
     """Return targets of several numbers each, -1 for missing ones."""
-    without = np.fromiter(map(is_missing, rows), bool, len(rows))
-    present = _as_array([row for row, gap in zip(rows, without, strict=True) if not gap], name)
-    return Labels([], None, fill_targets(present, without), without)
+    unlabelled = np.fromiter(map(is_missing, rows), bool, len(rows))
+    present = _as_array([row for row, gap in zip(rows, unlabelled, strict=True) if not gap], name)
+    return Labels([], None, fill_targets(present, unlabelled), unlabelled)
 
 
 _LABEL_KINDS = "biufcUSTOmM"  # of dtypes whose elements can be labels

@@ -27,7 +27,7 @@ class FilesIndex(Index):
     ) -> None:
         paths, labels = _paths_and_labels(source)
         check_has_records(len(paths), "the source", "the list of files is empty")
-        kept = select_labelled(labels.without, missing, lambda row: f"{paths[row]} has no label")
+        kept = select_labelled(labels.unlabelled, missing, lambda row: f"{paths[row]} has no label")
         if kept is not None:
             self.skipped = len(paths) - len(kept)
             paths = [paths[row] for row in kept.tolist()]

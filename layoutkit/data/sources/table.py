@@ -200,9 +200,9 @@ class TableIndex(Index):
         """Return the rows to keep, None for all."""
         if not rows.has_labels:
             return None
-        without = np.zeros(len(rows.filenames), bool)
-        without[row_of[label_of < 0]] = True
-        return select_labelled(without, missing, lambda _: f"{rows.unlabelled} has no label")
+        unlabelled = np.zeros(len(rows.filenames), bool)
+        unlabelled[row_of[label_of < 0]] = True
+        return select_labelled(unlabelled, missing, lambda _: f"{rows.unlabelled} has no label")
 
     def targets(self, numbers: Array) -> Array | None:
         return None if self._targets is None else self._targets[self._partition.place(numbers)]
@@ -267,9 +267,9 @@ class TableIndex(Index):
 
 def _targets(rows: TableRows, row_of: Array, label_of: Array) -> tuple[Array, Array]:
     """Return the row of each record, and the float32 targets: a number, or one per column."""
-    without = label_of < 0
+    unlabelled = label_of < 0
     numbers = np.array([*map(float, rows.labels)], TARGET_DTYPE)
-    values = fill_targets(numbers[label_of[~without]], without)
+    values = fill_targets(numbers[label_of[~unlabelled]], unlabelled)
     widths = np.bincount(row_of)
     width = int(widths.max(initial=1))
     if width == 1:
