@@ -143,7 +143,7 @@ def test_batches():
     assert [len(part) for part in parts] == [2, 2, 1]
     for start, part in zip((0, 2, 4), parts, strict=True):
         assert_samples(part, slice(start, start + 2))
-    with refused(ArgumentError, "batch_size is 0", view):
+    with refused(ArgumentError, "batch_size=0", view):
         view.batches(0)
 
 
