@@ -221,13 +221,13 @@ def _place_resized(
     args: CropArgs,
 ) -> Placements:
     names, resized = tuple(axes.cropped), tuple(axes.cropped.values())
-    columns = {name: column for column, name in enumerate(names)}
+    columns = dict(zip(names, range(len(names)), strict=True))
     count = len(lengths)
     placed = place_samples(
         resize,
         names,
         lengths[:, resized],
-        tuple(window[axis] for axis in resized),
+        tuple(map(window.__getitem__, resized)),
         parse_per_sample("crop", args.crop, columns, count),
         parse_per_sample("offset", args.offset, columns, count),
         options.may_fill,
