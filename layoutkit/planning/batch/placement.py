@@ -203,7 +203,7 @@ def check_windows_inside(
 ) -> None:
     """Raise ShapeError if a window reaches outside of its sample."""
     outside = (begins < 0) | (begins + np.array(window) > lengths)
-    for number, axis in _first_true(outside):
+    for number, axis in zip(*outside.nonzero(), strict=True):
         begin, size = begins[number, axis], lengths[number, axis]
         name = axes.sample.named[axis][0]
         raise ShapeError(
@@ -317,13 +317,8 @@ def _find_axis(name: str, names: tuple[str, ...]) -> int:
     return names.index(name)
 
 
-def _first_true(flags: Array) -> list[tuple[int, ...]]:
-    """Return the indices of the first True as a list of one tuple, empty if there is no True."""
-    return list(zip(*flags.nonzero(), strict=True))[:1]
-
-
 def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
-    for number, axis in _first_true(scaled > MAX_SIDE):
+    for number, axis in zip(*(scaled > MAX_SIDE).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}; the maximum is {MAX_SIDE}; give a smaller short_side"
@@ -333,7 +328,7 @@ def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
 def _check_crops(
     names: tuple[str, ...], lengths: Array, begins: Array, extents: Array, may_fill: bool
 ) -> None:
-    for number, axis in _first_true((extents < 1) | (extents > MAX_SIDE)):
+    for number, axis in zip(*((extents < 1) | (extents > MAX_SIDE)).nonzero(), strict=True):
         is_sample = lengths[number, axis] == extents[number, axis]
         raise ShapeError(
             f"sample {number} has {'size' if is_sample else 'a crop of'} "
@@ -343,7 +338,7 @@ def _check_crops(
     if may_fill:
         return
     outside = (begins < 0) | (begins + extents > lengths)
-    for number, axis in _first_true(outside):
+    for number, axis in zip(*outside.nonzero(), strict=True):
         begin, extent = begins[number, axis], extents[number, axis]
         raise ShapeError(
             f"sample {number} has size {lengths[number, axis]} along {names[axis]}, "
@@ -357,7 +352,7 @@ def _check_covered(
 ) -> None:
     if may_fill:
         return
-    for number, axis in _first_true(scaled < target):
+    for number, axis in zip(*(scaled < target).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
