@@ -23,7 +23,7 @@ from ..loader.arrays import ArrayLoop, array_config
 from ..loader.batcher import Position
 from ..loader.config import LoaderConfig
 from ..samplers import Sampler
-from ..samplers.orders import Order, SamplingPlan, ceil_div
+from ..samplers.orders import MAX_LOOKAHEAD, Order, SamplingPlan, ceil_div
 from ..samplers.sampling import Kind
 from ..sources.base import Partition
 from . import protocol
@@ -92,6 +92,8 @@ class Cut(NamedTuple):
 
 class ProviderOrder(Order):
     """The samples of a part of the source, and with tail="wrap" the first ones again at the end."""
+
+    first_lookahead = MAX_LOOKAHEAD  # most loops go through the whole epoch
 
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         super().__init__(plan, epoch)

@@ -84,11 +84,13 @@ class SamplingPlan:
 class Order:
     """The order of one epoch; each kind implements `_numbers`."""
 
+    first_lookahead = LOOKAHEAD  # positions computed for an access that continues no other one
+
     def __init__(self, plan: SamplingPlan, epoch: int) -> None:
         self.plan = plan
         self.key = make_key(plan.base, plan.seed, epoch)
         self._computed: tuple[int, Array] = (0, np.arange(0))
-        self._lookahead = LOOKAHEAD
+        self._lookahead = self.first_lookahead
 
     @property
     def size(self) -> int | None:
@@ -132,7 +134,7 @@ class Order:
         if start < first or stop > first + len(numbers):
             is_sequential = first <= start <= first + len(numbers) > 0
             self._lookahead = (
-                min(2 * self._lookahead, MAX_LOOKAHEAD) if is_sequential else LOOKAHEAD
+                min(2 * self._lookahead, MAX_LOOKAHEAD) if is_sequential else self.first_lookahead
             )
             end = start + max(self._lookahead, stop - start)
             end = end if size is None else min(end, size)
