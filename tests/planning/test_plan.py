@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layoutkit import ArraySpec, Converter, ShapeError, convert
+from layoutkit import ArgumentError, ArraySpec, Converter, ShapeError, convert
 from layoutkit.converter import plan
 from layoutkit.planning.loops import Loop, canonicalize_loops
 from layoutkit.planning.select import MAX_OUTER, MAX_TABLE, select_row
@@ -215,3 +215,26 @@ def test_a_plan_is_of_a_shape():
     with pytest.raises(ShapeError, match=r"not an array of them; give its .shape"):
         plan("bhwc->bchw", np.zeros((2, 4, 5, 3)))
     assert plan("bc->cb", np.array([2, 3])).bytes_moved == 2 * 2 * 3 * 4
+
+
+@pytest.mark.parametrize("surplus", [-1, 0, 1, 2])
+def test_kernels_have_at_most_eight_outer_loops_and_the_caller_runs_the_rest(surplus):
+    outer = "abcdefghijkl"[: MAX_OUTER + surplus]
+    sizes = (2,) * len(outer)
+    choice = plan(f"{outer}z->{outer[::-1]}z", (*sizes, 64), "f4").choice
+    assert len(choice.outer) == min(MAX_OUTER, len(outer))
+    assert len(choice.host_loops) == max(0, surplus)
+
+
+def test_an_empty_array_has_countable_sizes():
+    side = 1 << 29
+    for shape in [(0, side, side - 1), (1, side, side)]:
+        plan("bhw->b(hw)", shape, "u1")
+    with pytest.raises(ShapeError, match="too large for any array"):
+        plan("bhw->b(hw)", (0, side, side), "u1")
+
+
+def test_a_refused_copy_names_devices_only_if_there_are_two():
+    x = np.zeros((2, 3), np.uint8)
+    with pytest.raises(ArgumentError, match=r"and strides \(3, 1\); allow a copy"):
+        convert(x, "bc->cb", dtype="float32", copy=False)

@@ -276,7 +276,8 @@ def _parse_extent(name: str, value: Any) -> int:
 
 
 def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
-    bounds: dict[str, tuple[float, float]] = {"scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3)}
+    default = RandomCrop()
+    bounds = {"scale": default.scale, "ratio": default.ratio}
     for name, pair in crop.items():
         low, high = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (0, 0)
         are_numbers = all(isinstance(n, int | float) for n in (low, high))
