@@ -191,3 +191,14 @@ def test_random_resized_crops_have_the_distribution_of_mxnet(shape, ratios):
         [geometry.random_resized_window(options, ImageRng(1, 0, n), *shape) for n in range(MANY)]
     )
     assert_one_distribution(found, expected, shape)
+
+
+def test_random_crops_have_the_bounds_of_torchvision_by_default():
+    sample = np.arange(40 * 50, dtype=np.uint8).reshape(40, 50)
+    explicit = {"scale": (0.08, 1.0), "ratio": (3 / 4, 4 / 3)}
+    batches = [
+        Collator("hw->bhw", h=8, w=8, resize="nearest", crop=crop)([sample] * 20, epoch=1)
+        for crop in ("random", {}, explicit)
+    ]
+    np.testing.assert_array_equal(batches[0], batches[2])
+    np.testing.assert_array_equal(batches[1], batches[2])
