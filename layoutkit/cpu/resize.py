@@ -120,10 +120,15 @@ class ResizeProgram:
         source: DType,
         out: Array | None,
     ) -> None:
-        is_moved = moves_items(resize, source, supports_float16)
+        self._options = options
+        self._resize = resize
+        self._axes = axes
+        self._source = source
+        self._count = count
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
+        # The program of items that are not averaged.
         self._moved: CollateProgram | None = None
-        if is_moved:
+        if moves_items(resize, source, supports_float16):
             fill = options.fill or ((0,) if options.may_fill else None)
             plain = replace(options, resize=None, fill=fill)
             batch = plain, axes, count, window, source, out
@@ -137,18 +142,23 @@ class ResizeProgram:
                 floats, axes, count, window, summed, out, supports_float16
             )
         self.nbytes = 0 if self._moved is None else self._moved.nbytes
-        self._options = options
-        self._resize = resize
-        self._axes = axes
-        self._source = source
-        self._count = count
+        self._is_empty = 0 in self.layout.shape
+        self._index_axes(window)
+        self._orders: dict[str, _AxisOrder] = {}
+        self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
+        self.last_run: Cache[_Run] = Cache()
+        with fork.init_lock:
+            _programs.add(self)
+
+    def _index_axes(self, window: tuple[int, ...]) -> None:
+        """Set the sizes of windows by letter, and the letters and columns of resized axes."""
         convert = self.layout.options
         move = convert.pattern.resolve(window, convert.sizes)
         sizes = dict(zip(move.axes, move.sizes, strict=True))
         self._groups = move.source.groups
         # The move omits axes named `1`.
         self._sizes = {letter: sizes.get(letter, 1) for letter in "".join(self._groups)}
-        named = zip(self._groups, axes.cropped_names, strict=True)
+        named = zip(self._groups, self._axes.cropped_names, strict=True)
         self._resized = "".join(group for group, name in named if name is not None)
         self._channel = "".join(x for x in self._sizes if move.source.name(x) == CHANNEL)
         formula = convert.formula
@@ -156,18 +166,12 @@ class ResizeProgram:
         self._single = self._channel + "".join(
             x for x in self._sizes if move.source.name(x) == constants_axis
         )
-        self._is_empty = 0 in self.layout.shape
         self._letters = "".join(self._sizes)
         self._resized_columns = tuple(map(self._letters.index, self._resized))
         parts = [(axis, i) for axis, group in enumerate(self._groups) for i in range(len(group))]
         self._columns = [axis for axis, _ in parts]  # index of the axis that contains each letter
         steps = [prod(self._sizes[x] for x in self._groups[axis][i + 1 :]) for axis, i in parts]
         self._steps = np.array(steps, np.int64)  # positions of its axis per position of a letter
-        self._orders: dict[str, _AxisOrder] = {}
-        self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
-        self.last_run: Cache[_Run] = Cache()
-        with fork.init_lock:
-            _programs.add(self)
 
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
         if self._count == 0:

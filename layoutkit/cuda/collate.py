@@ -45,7 +45,7 @@ from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, refuse_capture, staging_of
 
 if TYPE_CHECKING:
-    from ..kernels.cuda.collate import PixelOrder
+    from ..kernels.cuda.collate import PixelOrder, WindowAxis
     from ..kernels.cuda.launch import CudaLaunch
 
 _ALIGNMENT = 16  # bytes, of everything in a table
@@ -403,12 +403,6 @@ def _prepare_launch(
         from ..kernels.cuda.collate import SampleTable, WindowAxis, prepare_collate
         from ..kernels.cuda.launch import Side
 
-    source = samples.dtype
-    epilogue = written.epilogue
-    if is_float:
-        name = kernel_dtype_name(summed_dtype(source))
-        epilogue = epilogue or Epilogue(name, name)
-    item = f"m{source.itemsize}" if epilogue is None else epilogue.source
     table = _Table()
     fills = _fill_of_samples(axes, reads.placements, fill)
     fill_offset = table.add(fills.tobytes())
@@ -417,23 +411,14 @@ def _prepare_launch(
     )
     base = int(samples.addresses.min())
     starts, sides, heads = _sides(samples, reads, extents, table)
-    window = [
-        WindowAxis(
-            extent.size,
-            written.steps.get(extent.name, 0),
-            int(extent.name == written.coef),
-            int(len(fill) > 1 and axes.sample.name(extent.name) == CHANNEL),
-            extent.axis in reads.resized,
-        )
-        for extent in extents
-    ]
     step = written.steps[written.letter]
     fill_step = len(fill) if len(fills) > len(fill) else 0
+    item, epilogue = _kernel_items(samples.dtype, written.epilogue, is_float)
     launch, packed = prepare_collate(
-        window,
+        _window_axes(axes, reads, written, extents, has_channel_fill=len(fill) > 1),
         WindowAxis(len(samples.addresses), step, int(written.letter == written.coef), fill_step),
         SampleTable(
-            source.itemsize,
+            samples.dtype.itemsize,
             starts - base,
             sides,
             heads,
@@ -443,13 +428,47 @@ def _prepare_launch(
             reads.is_inside,
             _pixel_order(samples, reads, extents),
         ),
-        kernel_dtype_name(source) if is_float else item,
+        item,
         epilogue,
         Side(written.array.dtype.itemsize, written.array.address),
         is_float=is_float,
     )
     table.add(packed)
     return launch, table.array(), base
+
+
+def _kernel_items(
+    source: DType, epilogue: Epilogue | None, is_float: bool
+) -> tuple[str, Epilogue | None]:
+    """Return the name of the items that a kernel reads from samples, and its epilogue."""
+    if is_float:
+        summed = kernel_dtype_name(summed_dtype(source))
+        return kernel_dtype_name(source), epilogue or Epilogue(summed, summed)
+    return f"m{source.itemsize}" if epilogue is None else epilogue.source, epilogue
+
+
+def _window_axes(
+    axes: SampleAxes,
+    reads: _Reads,
+    written: _Written,
+    extents: list[_AxisExtent],
+    *,
+    has_channel_fill: bool,
+) -> list[WindowAxis]:
+    """Return the axes of a window, as `prepare_collate` accepts them."""
+    with fork.init_lock:
+        from ..kernels.cuda.collate import WindowAxis
+
+    return [
+        WindowAxis(
+            extent.size,
+            written.steps.get(extent.name, 0),
+            int(extent.name == written.coef),
+            int(has_channel_fill and axes.sample.name(extent.name) == CHANNEL),
+            extent.axis in reads.resized,
+        )
+        for extent in extents
+    ]
 
 
 def _fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:

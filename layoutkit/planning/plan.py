@@ -212,7 +212,6 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     if 0 in move.target_shape:
         return replace(plain, kernel="empty")
     before, kernel_source, kernel_target, after = _stages(request, has_half)
-    pure = kernel_source == kernel_target and request.formula is None
     strides = request.source_strides if before is None else contiguous_strides(shape, before)
     out = None if after is not None else request.target_strides
     out = contiguous_strides(move.target_shape, kernel_target) if out is None else out
@@ -222,7 +221,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     )
     loops, choice, selects_first = select_kernel_for_channels(sides)
     epilogue = None
-    if not pure:
+    if kernel_source != kernel_target or formula is not None:
         names = kernel_dtype_name(kernel_source), kernel_dtype_name(kernel_target)
         epilogue = Epilogue(*names, request.saturates, _in_loop_order(coefficients, loops))
         if formula is not None and formula.clip is not None:

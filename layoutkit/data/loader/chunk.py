@@ -203,37 +203,31 @@ class RecordChunk:
         """Read and process every record."""
         if self._run_vectorized():
             return
-        pipeline = self.pipeline
-        failed = self.failed
-        timeout = pipeline.timeout
-        get = pipeline.make_reader()
-        process = pipeline.make_processor()
-        rows = self._rows
+        timeout = self.pipeline.timeout
+        get = self.pipeline.make_reader()
+        process = self.pipeline.make_processor()
         block = self.block
         shape = self._shape
         dtype = self._dtype
         is_preallocated = self.is_preallocated
-        ndarray = np.ndarray
-        clock = perf_counter
-        read_seconds = process_seconds = 0.0
-        now = clock()
-        for row, item in enumerate(pipeline.read_inputs(self.numbers)):
+        now = perf_counter()
+        for row, item in enumerate(self.pipeline.read_inputs(self.numbers)):
             if timeout is not None:
                 self.current = (row, now)
             if self.stopped:
                 return
-            out = rows[row] if is_preallocated else None
+            out = self._rows[row] if is_preallocated else None
             read_time = now
             try:
                 value = item if get is None else get(item)
-                read_time = clock()
+                read_time = perf_counter()
                 if process is not None and value is not None:
                     value = process(value, out=out)
                 if type(value) is tuple:
                     value = self._split(row, value)
                 if value is None:
-                    failed[row] = None
-                elif type(value) is ndarray and value.dtype is dtype and value.shape == shape:
+                    self.failed[row] = None
+                elif type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
                     if value is not out:
                         block[row] = value
                 else:
@@ -242,16 +236,15 @@ class RecordChunk:
                     shape = self._shape
                     dtype = self._dtype
             except Exception as error:
-                failed[row] = error if is_preallocated or process is None else _explain_out(error)
-            end = clock()
+                is_explained = is_preallocated or process is None
+                self.failed[row] = error if is_explained else _explain_out(error)
+            end = perf_counter()
             if timeout is not None and end - now > timeout:
-                failed[row] = timeout_error(timeout)
-            read_seconds += read_time - now
-            process_seconds += end - read_time
+                self.failed[row] = timeout_error(timeout)
+            self.get_seconds += read_time - now
+            self.process_seconds += end - read_time
             now = end
         self.current = None
-        self.get_seconds = read_seconds
-        self.process_seconds = process_seconds
 
     def finished_part(self, row: int, is_late: bool) -> RecordChunk:
         """Return a copy of the results before `row`, and a failure of `row` if `is_late`."""

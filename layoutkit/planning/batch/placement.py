@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -283,10 +283,7 @@ def place_samples(
     firsts = np.zeros(lengths.shape, np.int64)
     scaled = firsts + target
     if resize.short_side is not None:
-        shorter = extents.min(1, keepdims=True)
-        scaled = extents * resize.short_side // shorter
-        _check_scaled(names, scaled, resize.short_side)
-        _check_covered(names, scaled, target, resize.short_side, may_fill)
+        scaled = _scale_short_side(resize.short_side, names, extents, target, may_fill)
         firsts = centered_start(scaled - target, center)
     elif resize.fit == "cover":
         scale = (target / extents).max(1, keepdims=True)
@@ -297,32 +294,54 @@ def place_samples(
         scale = (target / extents).min(1, keepdims=True)
         scaled = np.clip(np.rint(extents * scale).astype(np.int64), 1, target)
         firsts = centered_start(scaled - target, center)
-        for name, before in resize.pad_before:
-            axis = _find_axis(name, names)
-            firsts[:, axis] = -before
-            largest = int(scaled[:, axis].max())
-            if before + largest > window[axis]:
-                raise ShapeError(
-                    f"pad_before has {name}={before}, but a sample is scaled to {largest} of "
-                    f"{window[axis]} positions; give at most {window[axis] - largest}"
-                )
+        _set_pad_before(firsts, resize.pad_before, names, scaled, window)
     resized = tuple(range(len(window)))
     flips = np.zeros(lengths.shape, bool)
     return Placements(window, resized, lengths, begins, extents, scaled, firsts, flips)
 
 
-def _find_axis(name: str, names: tuple[str, ...]) -> int:
-    if name not in names:
-        raise ArgumentError(f"pad_before has {name!r}, but the resized axes are {', '.join(names)}")
-    return names.index(name)
-
-
-def _check_scaled(names: tuple[str, ...], scaled: Array, side: int) -> None:
+def _scale_short_side(
+    side: int, names: tuple[str, ...], extents: Array, target: Array, may_fill: bool
+) -> Array:
+    """Return the sizes of crops that are scaled so that their shorter side is `side`."""
+    scaled: Array = extents * side // extents.min(1, keepdims=True)
     for number, axis in zip(*(scaled > MAX_SIDE).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}; the maximum is {MAX_SIDE}; give a smaller short_side"
         )
+    if may_fill:
+        return scaled
+    for number, axis in zip(*(scaled < target).nonzero(), strict=True):
+        raise ShapeError(
+            f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
+            f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
+            f"{target[axis]}, or fill=0 to pad"
+        )
+    return scaled
+
+
+def _set_pad_before(
+    firsts: Array,
+    pad_before: Iterable[tuple[str, int]],
+    names: tuple[str, ...],
+    scaled: Array,
+    window: tuple[int, ...],
+) -> None:
+    """Set the first position of windows along the axes that `pad_before` names."""
+    for name, before in pad_before:
+        if name not in names:
+            raise ArgumentError(
+                f"pad_before has {name!r}, but the resized axes are {', '.join(names)}"
+            )
+        axis = names.index(name)
+        firsts[:, axis] = -before
+        largest = int(scaled[:, axis].max())
+        if before + largest > window[axis]:
+            raise ShapeError(
+                f"pad_before has {name}={before}, but a sample is scaled to {largest} of "
+                f"{window[axis]} positions; give at most {window[axis] - largest}"
+            )
 
 
 def _check_crops(
@@ -344,17 +363,4 @@ def _check_crops(
             f"sample {number} has size {lengths[number, axis]} along {names[axis]}, "
             f"but its crop of {extent} goes from {begin} to {begin + extent}; "
             "give another crop or offset, or fill=0 to pad"
-        )
-
-
-def _check_covered(
-    names: tuple[str, ...], scaled: Array, target: Array, side: int, may_fill: bool
-) -> None:
-    if may_fill:
-        return
-    for number, axis in zip(*(scaled < target).nonzero(), strict=True):
-        raise ShapeError(
-            f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
-            f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
-            f"{target[axis]}, or fill=0 to pad"
         )
