@@ -248,12 +248,40 @@ def fill_targets(present: Array, unlabelled: Array) -> Array:
 
 # ---- Classes ------------------------------------------------------------------------------------
 
-# Longer texts are names, because Python refuses to read more than 4,300 digits.
-_WHOLE = re.compile(r"[+-]?[0-9]{1,1000}(\.0*)?")
+# Python refuses to read more than 4,300 digits.
+_DIGITS = re.compile(r"[+-]?[0-9]{1,1000}(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # The dtype of targets from text, cells or containers; arrays keep their dtype.
 TARGET_DTYPE = np.dtype(np.float32)
 _NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating, np.bool_)
+_FLOAT_LIMIT = 2.0**63  # whole floats are below it, so that they fit int64
+
+
+def whole_number(value: Any) -> int | None:
+    """Return the integer that equals a number, or the number in a text; None for other values.
+
+    >>> [whole_number(value) for value in (3.0, "03", "3e0", 2**70, 2.0**63, "3.5", "cat")]
+    [3, 3, 3, 1180591620717411303424, None, None, None]
+    """
+    if isinstance(value, str | bytes):
+        text = _text(value).strip()
+        if _DIGITS.fullmatch(text):
+            return int(text.partition(".")[0])
+        value = float(text) if _NUMBER.fullmatch(text) else None
+    if isinstance(value, int | np.integer):
+        return int(value)
+    is_whole = (
+        isinstance(value, _NUMBER_TYPES)
+        and -_FLOAT_LIMIT <= value < _FLOAT_LIMIT
+        and value % 1 == 0
+    )
+    return int(value) if is_whole else None
+
+
+def are_whole(values: Array) -> Any:
+    """Return a mask of the floats that have a `whole_number`."""
+    in_range = (values >= -_FLOAT_LIMIT) & (values < _FLOAT_LIMIT)
+    return in_range & (values == np.floor(values))
 
 
 def order_classes(names: Iterable[Label]) -> list[Label]:
@@ -266,7 +294,7 @@ def order_classes(names: Iterable[Label]) -> list[Label]:
     (['07', '7', '9', '10'], ['10', '9', 'cat'])
     """
     distinct = list(dict.fromkeys(names))
-    numbers = [_whole_number(name) for name in distinct]
+    numbers = [whole_number(name) for name in distinct]
     if None in numbers:
         return sorted(distinct, key=_text)
     keyed: list[Any] = sorted(zip(numbers, map(_text, distinct), distinct, strict=True))
@@ -283,9 +311,9 @@ def rank_classes(
     with text become text.
     """
     if all(isinstance(value, _NUMBER_TYPES) for value in distinct):
-        if not all(isinstance(v, int) or float(v).is_integer() for v in distinct):
+        labels: list[Any] = [v if isinstance(v, bool) else whole_number(v) for v in distinct]
+        if None in labels:
             return None
-        labels: list[Any] = [v if isinstance(v, bool) else int(v) for v in distinct]
     elif all(isinstance(value, str | bytes) for value in distinct):
         if is_untyped and _are_fractions(distinct):
             return None
@@ -300,24 +328,17 @@ def rank_classes(
 def parse_label(text: str) -> int | float | str:
     """Return the number that a text represents; other text without spaces at its ends."""
     text = text.strip()
-    if _NUMBER.fullmatch(text):
-        return float(text) if _whole_number(text) is None or "." in text else int(text)
-    return text
+    number = whole_number(text)
+    if number is None and _NUMBER.fullmatch(text):
+        return float(text)
+    return text if number is None else number
 
 
 def _are_fractions(texts: Sequence[Any]) -> bool:
     """Return True if all texts are numbers, and at least one is not whole."""
     return all(_NUMBER.fullmatch(_text(text).strip()) for text in texts) and any(
-        _whole_number(text) is None for text in texts
+        whole_number(text) is None for text in texts
     )
-
-
-def _whole_number(name: Any) -> int | None:
-    """Return the value of a whole number or of its text; None for other names."""
-    if isinstance(name, int):
-        return int(name)
-    text = _text(name).strip()
-    return int(text.partition(".")[0]) if _WHOLE.fullmatch(text) else None
 
 
 def _text(value: Any) -> str:
@@ -366,7 +387,7 @@ def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
         if not unlabelled.any():
             return Labels([], None, values)
         present: Any = values[~unlabelled]
-        if kind == "c" or not (present == np.floor(present)).all():
+        if kind == "c" or not are_whole(present).all():
             targets = np.where(unlabelled, -1, values).astype(values.dtype)
             return Labels([], None, targets, unlabelled)
         distinct, inverse = np.unique(present, return_inverse=True)
@@ -411,12 +432,6 @@ def _classes(distinct: list[Any], inverse: Any, unlabelled: Array, is_untyped: b
 
 
 # ---- Labels of containers -----------------------------------------------------------------------
-
-
-def are_whole(values: Array) -> Any:
-    """Return a mask of the labels that are integers, and fit int64."""
-    with np.errstate(invalid="ignore"):
-        return (np.abs(values) < 2.0**62) & (values == np.floor(values))
 
 
 class NumberLabels:
@@ -583,7 +598,7 @@ def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColu
 
 
 def _are_numbers(values: list[Any]) -> bool:
-    return bool(values) and all(isinstance(value, int | float) for value in values)
+    return bool(values) and all(isinstance(value, _NUMBER_TYPES) for value in values)
 
 
 def remove_missing(widths: Array, values: Array) -> tuple[Array, Array, Array | None]:

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from layoutkit.data import (
     open_index,
     sampled_batcher,
 )
-from layoutkit.data.labels import order_classes
+from layoutkit.data.labels import are_whole, order_classes, whole_number
 from layoutkit.data.recordio import RecordWriter, pack_image
 from tests.helpers.record_files import tar
 
@@ -359,6 +360,58 @@ def test_batches_have_the_records_that_are_kept():
     with sampled_batcher(source, batch_size=9, missing=-1) as batches:
         (batch,) = batches
     assert batch.target.input.tolist() == [0, 1, -1, 0, -1, 1]
+
+
+# ---- whole numbers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, 7, -7, 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64])
+def test_integers_of_any_size_are_whole_also_as_text(number):
+    spellings = number, str(number), f" {number:+d} ", f"{number}.0", f"0{number}".encode()
+    for value in spellings[: 5 if number >= 0 else 4]:
+        assert whole_number(value) == number
+
+
+FLOATS = {  # None: not whole
+    2.0**53: 2**53,
+    2.0**62: 2**62,
+    2.0**63 - 1024: 2**63 - 1024,
+    2.0**63: None,
+    -(2.0**63): -(2**63),
+    -(2.0**63) - 2048: None,
+    3.0: 3,
+    -0.0: 0,
+    3.5: None,
+    1e300: None,
+    float("inf"): None,
+}
+
+
+@pytest.mark.parametrize("value", FLOATS)
+def test_floats_are_whole_if_they_equal_an_integer_of_64_bits(value):
+    for spelling in (value, np.float64(value), Decimal(value), f"{value:.17e}"):
+        assert whole_number(spelling) == FLOATS[value]
+    assert are_whole(np.array([value, 1])).tolist() == [FLOATS[value] is not None, True]
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), None, "", "x", "3x", "1_0", "0x1", "nan", (3,), 3j]
+)
+def test_other_values_are_not_whole(value):
+    assert whole_number(value) is None
+    assert whole_number(True) == whole_number(np.True_) == 1
+
+
+@pytest.mark.parametrize("value", [-(2.0**63), 2.0**62, 2.0**63, 1e3, 1e30])
+@pytest.mark.parametrize("make", [make for make in MAKERS if make is not make_npz], ids=case_ids)
+def test_every_container_decides_alike_if_a_float_is_a_class(tmp_path, make, value):
+    labels = [value, None, 7.0]
+    if not MAKERS[make](labels):
+        pytest.skip("the container does not hold such labels")
+    index = opened(make, tmp_path, labels, missing=-1)
+    ranks = [0, -1, 1] if value < 7 else [1, -1, 0]
+    is_class = whole_number(value) is not None
+    assert target_of(index) == (ranks if is_class else [np.float32(value), -1, 7])
 
 
 # ---- order of classes ----------------------------------------------------------------------------

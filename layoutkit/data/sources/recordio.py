@@ -27,7 +27,7 @@ from ..io.recordio import (
     spans_at,
     unpack_frames,
 )
-from ..labels import Missing, NumberLabels, remove_missing
+from ..labels import Missing, NumberLabels, remove_missing, whole_number
 from .base import Partition
 from .ranged import (
     RangedIndex,
@@ -148,10 +148,10 @@ def read_image_list(path: str) -> ImageList:
 
 
 def _id(cell: str) -> int:
-    digits = cell.strip()
-    if not (digits.isascii() and digits.isdigit()) or int(digits) >> 64:
+    number = whole_number(cell)
+    if number is None or not 0 <= number < 1 << 64:
         raise ValueError(f"{cell!r} is not an id; it must be a whole number")
-    return int(digits)
+    return number
 
 
 def _label(cell: str) -> float:

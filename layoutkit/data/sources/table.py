@@ -32,6 +32,7 @@ from ..labels import (
     is_missing,
     rank_classes,
     select_labelled,
+    whole_number,
 )
 from ..records import Record, records_of
 from .base import Index, NamePolicy, Partition
@@ -368,12 +369,10 @@ def _number(cell: Any, noun: str) -> int | None:
     """Return the number of bytes in a cell; None if it is empty."""
     if cell == "" or is_missing(cell):
         return None
-    if isinstance(cell, float) and cell.is_integer():  # of a data frame with missing values
-        cell = int(cell)
-    digits = str(cell).strip()
-    if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX:
+    number = whole_number(cell)
+    if number is None or not 0 <= number <= _MAX:
         raise DataError(f"{noun} {cell!r} is not a number of bytes")
-    return int(digits)
+    return number
 
 
 def _compact(numbers: list[int | None]) -> array[int]:
