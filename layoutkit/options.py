@@ -14,9 +14,10 @@ import ast
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, Unpack, get_type_hints
 
 import numpy as np
 
@@ -29,7 +30,13 @@ from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
 from .planning.batch.samples import SampleAxes, axes_of_samples
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
-from .planning.keywords import CollateKeywords, ConvertKeywords, check_sizes
+from .planning.keywords import (
+    CollateKeywords,
+    ConvertKeywords,
+    WindowKeywords,
+    check_sizes,
+    collect_keywords,
+)
 from .planning.padding import Padding, fill_values, parse_padding
 from .planning.resize import MAX_SIDE, ResizeOptions, parse_resize
 from .spec import (
@@ -48,44 +55,11 @@ VERSION = 1  # of the stored form
 NUMERICS = 1  # part of fingerprints: raised when equal options make results of other bits
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
-_NUMBER = (int, float)
-# The types of stored values, by keyword.
-_SHARED_TYPES: dict[str, tuple[type, ...]] = {
-    "dtype": (str,),
-    "scale": _NUMBER,
-    "mean": (*_NUMBER, list, dict),
-    "std": (*_NUMBER, list, dict),
-    "clip": (list,),
-    "casting": (str,),
-    "device": (str,),
-    "memory": (str,),
-    "threads": (int,),
-    "pad_before": (dict,),
-    "fill": (*_NUMBER, str, list),
-    "center": (str,),
-    "channels": (list,),
-}
-_CONVERT_TYPES = {**_SHARED_TYPES, "copy": (bool,), "pad_to": (dict,)}
-_COLLATE_TYPES = {
-    **_SHARED_TYPES,
-    "offset": (dict,),
-    "flip": (dict,),
-    "crop": (dict,),
-    "seed": (int,),
-    "key": (int, str),
-    "resize": (str,),
-    "antialias": (bool,),
-    "fit": (str,),
-    "short_side": (int,),
-}
 _TYPE_NAMES = {
     str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
     dict: "an object",
 }  # fmt: skip
-# The keywords of a Collator that configure the conversion of the stacked windows.
-_STACK_KEYWORDS = _SHARED_TYPES.keys() - {"pad_before", "fill", "center", "channels"}
 _PER_CHANNEL = {"mean", "std", "fill", "channels"}
-_BY_AXIS = {*_PER_CHANNEL, "sizes", "pad_to", "pad_before", "offset", "flip", "crop"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,12 +67,12 @@ class ConvertOptions:
     """The checked options of a conversion."""
 
     pattern: Pattern
-    dtype: DType | None  # of the result; None: of `out` or of x, see `target_dtype`
-    formula: Normalization | None  # scale, mean, std and clip; None: values do not change
-    casting: str  # one of CASTINGS
-    device: str | None  # of the result, "cpu" or "cuda:0"; None: of x
-    copy: bool | None  # True: new memory, False: a view of x, None: a view if possible
     sizes: Mapping[str, int]  # of axes in folds, by name
+    dtype: DType | None = None  # of the result; None: of `out` or of x, see `target_dtype`
+    formula: Normalization | None = None  # scale, mean, std and clip; None: values do not change
+    casting: str = "same_kind"  # one of CASTINGS
+    device: str | None = None  # of the result, "cpu" or "cuda:0"; None: of x
+    copy: bool | None = None  # True: new memory, False: a view of x, None: a view if possible
     memory: Layout | None = None  # the axes of new memory; None: as in the pattern
     threads: int | None = None  # the maximum number; None: of `set_num_threads`
     padding: Padding | None = None  # pad_to, pad_before, fill and center
@@ -109,26 +83,11 @@ class ConvertOptions:
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
-        keywords: dict[str, Any] = {}
-        if self.dtype is not None:
-            # The name of a structured dtype cannot be parsed back.
-            keywords["dtype"] = str(self.dtype) if self.dtype.fields is None else self.dtype
-        if self.formula is not None:
-            keywords |= self.formula.keywords()
-        if self.casting != "same_kind":
-            keywords["casting"] = self.casting
-        if self.device is not None:
-            keywords["device"] = self.device
-        if self.copy is not None:
-            keywords["copy"] = self.copy
+        keywords = collect_keywords(self, _CONVERT_DEFAULTS)
+        if self.dtype is not None and self.dtype.fields is None:
+            keywords["dtype"] = str(self.dtype)  # a structured dtype has no name to parse
         if self.memory is not None:
             keywords["memory"] = str(self.memory)
-        if self.threads is not None:
-            keywords["threads"] = self.threads
-        if self.padding is not None:
-            keywords |= self.padding.keywords()
-        if self.channels is not None:
-            keywords["channels"] = self.channels
         return keywords
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +100,7 @@ class ConvertOptions:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConvertOptions:
         """Return the options that `to_dict` stored; raise ArgumentError for a wrong key."""
-        pattern, sizes, keywords = _read_stored(data, "converter", _CONVERT_TYPES)
+        pattern, sizes, keywords = _read_stored(data, "converter", ConvertKeywords)
         return parse_options(pattern, sizes, **keywords)
 
     @property
@@ -301,7 +260,8 @@ def parse_options(
 
 def parse_call(pattern: str, arguments: Mapping[str, Any]) -> ConvertOptions:
     """Return the checked options of keywords and sizes of axes in one mapping."""
-    keywords: Any = {n: value for n, value in arguments.items() if n in _CONVERT_TYPES}
+    names = ConvertKeywords.__annotations__
+    keywords: Any = {n: value for n, value in arguments.items() if n in names}
     sizes = {n: value for n, value in arguments.items() if n not in keywords}
     return parse_options(pattern, sizes, **keywords)
 
@@ -354,15 +314,15 @@ _SAMPLE_AXES = ("b", "batch")  # names of the axis of samples
 class CollateOptions:
     """The checked options of a Collator."""
 
-    convert: ConvertOptions  # of the stacked windows; `sizes` are the sizes of windows
     letter: str  # of the axis of samples
     whole: bool  # True: samples are one array, which has the axis of samples
-    fill: tuple[float, ...] | None  # values outside of samples; None: windows must be inside
-    channels: tuple[int, ...] | None  # of samples, in result order; None: all
+    fill: tuple[float, ...] | None = None  # values outside of samples; None: windows are inside
+    channels: tuple[int, ...] | None = None  # of samples, in result order; None: all
     resize: ResizeOptions | None = None  # to the size of windows; None: samples are cropped
-    crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
     key: int | str | None = None  # the item that is collated; None: the first that fits
     center: str = DEFAULT_CENTERING  # one of CENTERINGS, for windows without an offset
+    crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
+    convert: ConvertOptions = field(kw_only=True)  # of the stacked windows, and their `sizes`
 
     @property
     def may_fill(self) -> bool:
@@ -371,18 +331,7 @@ class CollateOptions:
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
-        keywords: dict[str, Any] = {}
-        if self.fill is not None:
-            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
-        if self.channels is not None:
-            keywords["channels"] = self.channels
-        if self.resize is not None:
-            keywords |= self.resize.keywords()
-        if self.key is not None:
-            keywords["key"] = self.key
-        if self.center != DEFAULT_CENTERING:
-            keywords["center"] = self.center
-        return keywords | self.crops.keywords() | self.convert.keywords()
+        return collect_keywords(self, _COLLATE_DEFAULTS)
 
     def to_dict(self) -> dict[str, Any]:
         """Return these options in the stored form, a dict of JSON values."""
@@ -392,7 +341,7 @@ class CollateOptions:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollateOptions:
         """Return the options that `to_dict` stored; raise ArgumentError for a wrong key."""
-        pattern, sizes, keywords = _read_stored(data, "collator", _COLLATE_TYPES)
+        pattern, sizes, keywords = _read_stored(data, "collator", CollateKeywords)
         return parse_collate_options(pattern, sizes, **keywords)
 
     @property
@@ -446,6 +395,13 @@ class CollateOptions:
         return CropAxes(self.convert.pattern.text, places, sizes, self.resize is not None)
 
 
+_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "whole"}  # fields
+_CONVERT_DEFAULTS, _COLLATE_DEFAULTS = (
+    {field.name: field.default for field in fields(cls) if field.name not in _NOT_KEYWORDS}
+    for cls in (ConvertOptions, CollateOptions)
+)
+
+
 def parse_collate_options(
     pattern: str, sizes: Mapping[str, int] = _NO_SIZES, **keywords: Unpack[CollateKeywords]
 ) -> CollateOptions:
@@ -460,7 +416,8 @@ def parse_collate_options(
     """
     check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
     sizes = {name: _parse_window_size(name, size) for name, size in sizes.items()}
-    shared: Any = {name: value for name, value in keywords.items() if name in _STACK_KEYWORDS}
+    names = WindowKeywords.__annotations__
+    shared: Any = {name: value for name, value in keywords.items() if name in names}
     convert = parse_options(pattern, sizes, **shared)
     stacked, letter, is_whole = _stack_pattern(convert.pattern)
     fill, key, center = (
@@ -618,7 +575,7 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def _read_stored(
-    data: Mapping[str, Any], kind: str, types: Mapping[str, tuple[type, ...]]
+    data: Mapping[str, Any], kind: str, declared: Any
 ) -> tuple[str, dict[str, int], Any]:
     """Return the pattern, the sizes and the keywords of stored options."""
     if not isinstance(data, Mapping):
@@ -630,6 +587,7 @@ def _read_stored(
             f"version is {data.get('version')!r}, but this layoutkit reads options of version "
             f"{VERSION}; write them again, by to_dict() of the Converter or Collator"
         )
+    types = _stored_types(declared)
     known = {"kind": (str,), "version": (int,), "pattern": (str,), "sizes": (dict,), **types}
     for key, value in data.items():
         if key not in known:
@@ -645,6 +603,13 @@ def _read_stored(
     if "fill" in data:
         keywords["fill"] = _read_fill(data["fill"])
     return data["pattern"], data.get("sizes", {}), keywords
+
+
+@cache
+def _stored_types(declared: Any) -> dict[str, tuple[type, ...]]:
+    """Return the types of stored values, by keyword."""
+    hints = get_type_hints(declared, include_extras=True)
+    return {name: hint.__metadata__ for name, hint in hints.items()}
 
 
 def _read_dtype(text: str) -> Any:
@@ -712,9 +677,9 @@ def _normal_form(
     for name in _PER_CHANNEL & form.keys():
         if isinstance(form[name], tuple):
             form[name] = {CHANNEL: form[name]}
-    for name in _BY_AXIS & form.keys():
-        if isinstance(form[name], Mapping):
-            form[name] = {names.get(axis, axis): value for axis, value in form[name].items()}
+    for name, value in form.items():
+        if isinstance(value, Mapping):
+            form[name] = {names.get(axis, axis): item for axis, item in value.items()}
     return {name: _with_whole_numbers(_as_json(name, value)) for name, value in form.items()}
 
 

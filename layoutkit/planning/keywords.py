@@ -8,50 +8,59 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from .._utils.validation import as_int
 from ..errors import ShapeError
 from ..layout.pattern import Pattern, axis_name
 
 
-class _SharedKeywords(TypedDict, total=False):
+class WindowKeywords(TypedDict, total=False):
+    """The keywords that convert whole arrays, and the stacked windows of a batch.
+
+    Each row of these classes declares an option: the type of its argument, then the types of its
+    stored value.
+    """
+
+    dtype: Annotated[Any, str]
+    scale: Annotated[Any, int, float]
+    mean: Annotated[Any, int, float, list, dict]
+    std: Annotated[Any, int, float, list, dict]
+    clip: Annotated[Any, list]
+    casting: Annotated[str, str]
+    device: Annotated[str | None, str]
+    memory: Annotated[str | None, str]
+    threads: Annotated[int | None, int]
+
+
+class _SharedKeywords(WindowKeywords, total=False):
     """The keywords that conversions and batches have in common."""
 
-    dtype: Any
-    scale: Any
-    mean: Any
-    std: Any
-    clip: Any
-    casting: str
-    device: str | None
-    memory: str | None
-    threads: int | None
-    pad_before: Mapping[str, int] | None
-    fill: Any
-    center: str
-    channels: Sequence[int] | None
+    pad_before: Annotated[Mapping[str, int] | None, dict]
+    fill: Annotated[Any, int, float, str, list]
+    center: Annotated[str, str]
+    channels: Annotated[Sequence[int] | None, list]
 
 
 class ConvertKeywords(_SharedKeywords, total=False):
     """The keywords of `convert` that are options of a Converter, besides sizes of axes."""
 
-    copy: bool | None
-    pad_to: Mapping[str, int] | None
+    copy: Annotated[bool | None, bool]
+    pad_to: Annotated[Mapping[str, int] | None, dict]
 
 
 class CollateKeywords(_SharedKeywords, total=False):
     """The keywords of a Collator, besides sizes of axes."""
 
-    offset: str | Mapping[str, Any] | None
-    flip: str | Mapping[str, Any] | None
-    crop: str | Mapping[str, Any] | None
-    seed: int
-    key: int | str | None
-    resize: str | None
-    antialias: bool
-    fit: str
-    short_side: int | None
+    offset: Annotated[str | Mapping[str, Any] | None, dict]
+    flip: Annotated[str | Mapping[str, Any] | None, dict]
+    crop: Annotated[str | Mapping[str, Any] | None, dict]
+    seed: Annotated[int, int]
+    key: Annotated[int | str | None, int, str]
+    resize: Annotated[str | None, str]
+    antialias: Annotated[bool, bool]
+    fit: Annotated[str, str]
+    short_side: Annotated[int | None, int]
 
 
 COLLATOR_ONLY = frozenset({"seed", "key"})  # keywords that `collate` does not have
@@ -157,6 +166,21 @@ _FILTER_OF = {name: ours for ours, names in _FILTERS.items() for name in names.s
 # Numbers mean different filters in Pillow (which transformers uses) and in OpenCV.
 _PILLOW = ("nearest", "lanczos", "bilinear", "bicubic", "area", "bilinear")
 _OPENCV = ("nearest", "bilinear", "bicubic", "area", "lanczos", "bilinear", "nearest")
+
+
+def collect_keywords(options: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not the defaults, as keyword arguments."""
+    keywords: dict[str, Any] = {}
+    for name, default in defaults.items():
+        value = getattr(options, name)
+        if value is None or value == default:
+            continue
+        keywords |= value.keywords() if hasattr(value, "keywords") else {name: value}
+        if name == "fill" and len(value) == 1:
+            keywords[name] = value[0]
+        elif type(value) is tuple and isinstance(value[0], tuple):  # pairs of an axis and a value
+            keywords[name] = dict(value)
+    return keywords
 
 
 def filter_cure(value: Any) -> str:

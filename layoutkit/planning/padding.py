@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from numbers import Integral
 from typing import Any
@@ -22,6 +22,7 @@ from ..memory import Array
 from ..normalize import shorten
 from ..spec import DType, dtype_kind, integer_bounds
 from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
+from .keywords import collect_keywords
 
 Window = tuple[slice, ...]
 
@@ -37,14 +38,8 @@ class Padding:
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of this padding."""
-        keywords: dict[str, Any] = {"pad_to": dict(self.sizes)}
-        if self.pad_before:
-            keywords["pad_before"] = dict(self.pad_before)
-        if self.fill != (0,):
-            keywords["fill"] = self.fill if len(self.fill) > 1 else self.fill[0]
-        if self.center != DEFAULT_CENTERING:
-            keywords["center"] = self.center
-        return keywords
+        defaults = {field.name: field.default for field in fields(self) if field.name != "sizes"}
+        return {"pad_to": dict(self.sizes)} | collect_keywords(self, defaults)
 
     def place(self, move: Permutation) -> PaddedRegion:
         """Return the region of the padded result that x fills; `move` is the unpadded conversion.

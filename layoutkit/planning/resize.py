@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError
 from ..layout.pattern import axis_name
-from .keywords import filter_cure
+from .keywords import collect_keywords, filter_cure
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
@@ -33,16 +33,7 @@ class ResizeOptions(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
-        keywords: dict[str, Any] = {"resize": self.filter}
-        if not self.antialias:
-            keywords["antialias"] = False
-        if self.fit != "stretch":
-            keywords["fit"] = self.fit
-        if self.short_side is not None:
-            keywords["short_side"] = self.short_side
-        if self.pad_before:
-            keywords["pad_before"] = dict(self.pad_before)
-        return keywords
+        return {"resize": self.filter} | collect_keywords(self, self._field_defaults)
 
 
 def parse_resize(

@@ -1,5 +1,6 @@
 """Python calls per conversion: warm calls plan nothing, and a new shape is validated once."""
 
+import gc
 import sys
 from collections import Counter
 
@@ -20,11 +21,13 @@ def calls_of(function):
         if event == "call":
             names[frame.f_code.co_qualname] += 1
 
+    gc.disable()  # finalizers of other tests are calls, too
     sys.setprofile(count)
     try:
         function()
     finally:
         sys.setprofile(None)
+        gc.enable()
     del names["calls_of"]
     return names
 

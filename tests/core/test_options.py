@@ -1,6 +1,7 @@
 """Stored options: `to_dict`, `from_dict`, pickles and fingerprints of Converters and Collators."""
 
 import copy
+import inspect
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import layoutkit
 from layoutkit import ArgumentError, Collator, Converter, LayoutkitError
+from layoutkit.planning.keywords import KEYWORDS
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 CONSTANTS = st.one_of(FINITE, st.lists(FINITE, min_size=3, max_size=3))
@@ -60,6 +62,14 @@ CASES = {
     Converter: (["bhwc->bchw", "b h w c -> b c h w", "NHWc->Nchw"], CONVERSION, {}),
     Collator: (["hwc->bchw", "bhwc->bchw"], COLLATION, {"h": 24, "w": 16}),
 }
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_public_signatures_have_the_declared_keywords(name):
+    parameters = inspect.signature(getattr(layoutkit, name)).parameters.values()
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} | {"out"} == {
+        *KEYWORDS[name]
+    } | {"out"}
 
 
 @settings(deadline=None)

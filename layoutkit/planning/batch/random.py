@@ -20,7 +20,7 @@ from ...layout.pattern import axis_name
 from ...memory import Array
 from ...normalize import CHANNEL
 from ..centering import centered_start
-from ..keywords import sizes_dict, sizes_text
+from ..keywords import collect_keywords, sizes_dict, sizes_text
 from .arguments import RANDOM, CropArgs, DrawnByAxis
 
 TRIES = 10  # crops that are drawn for a sample before the central one is used
@@ -126,15 +126,10 @@ class CropOptions(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
-        keywords: dict[str, Any] = {}
-        for name, pairs in (("offset", self.offset), ("flip", self.flip)):
-            if pairs:
-                keywords[name] = dict(pairs)
+        keywords = collect_keywords(self, self._field_defaults)
         if isinstance(self.crop, RandomCrop):
             keywords["crop"] = {"scale": self.crop.scale, "ratio": self.crop.ratio}
-        elif self.crop:
-            keywords["crop"] = dict(self.crop)
-        return keywords | ({"seed": self.seed} if self.seed else {})
+        return keywords
 
     def without(self, args: CropArgs) -> CropOptions:
         """Return the options without those that the arguments of a call replace."""
