@@ -522,14 +522,14 @@ def test_torch_notices_an_x_that_was_changed():
     ids=str,
 )
 def test_integers_come_back_exactly(dtype, constants):
-    comes_back(dtype, constants)
+    check_inverse(dtype, constants)
 
 
 def test_integers_come_back_from_constants_along_other_axes():
-    comes_back("u1", {"mean": {"w": list(range(8))}})
+    check_inverse("u1", {"mean": {"w": list(range(8))}})
 
 
-def comes_back(dtype, constants):
+def check_inverse(dtype, constants):
     info = np.iinfo(dtype)
     x = RNG.integers(info.min, info.max + 1, (4, 9, 8, 3)).astype(dtype)
     for pattern in patterns(dtype, "u1")[:3]:

@@ -39,7 +39,7 @@ PATTERNS = ["bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "bhwc->wbch", "bhwc->b(hwc
 DEVICE_DTYPES = [d for d in MOVED if d.isnative and d.kind not in "Mm" and "float8" not in d.name]
 
 
-def same(got, wanted):
+def check_result(got, wanted):
     assert isinstance(got, FakeArray)
     assert_same(values_of(got), wanted)
 
@@ -50,14 +50,14 @@ def same(got, wanted):
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_arrays_are_moved(gpu, pattern):
     x = gpu.array(IMAGES)
-    same(convert(x, pattern), reference_convert(IMAGES, pattern))
+    check_result(convert(x, pattern), reference_convert(IMAGES, pattern))
     np.testing.assert_array_equal(x.memory, IMAGES)
 
 
 @pytest.mark.parametrize("dtype", DEVICE_DTYPES, ids=str)
 def test_every_dtype_is_moved(gpu, dtype):
     x = random_array(np.random.default_rng(1), (3, 5, 4), dtype)
-    same(convert(gpu.array(x), "bwc->bcw"), np.ascontiguousarray(x.transpose(0, 2, 1)))
+    check_result(convert(gpu.array(x), "bwc->bcw"), np.ascontiguousarray(x.transpose(0, 2, 1)))
 
 
 @pytest.mark.parametrize("how", [how for how in LAYINGS if how != "readonly"])
@@ -72,7 +72,7 @@ def test_memory_may_lie_in_any_way(gpu, how, keywords):
 def test_the_step_of_an_axis_of_one_place_does_not_matter(gpu):
     """Test an axis of size 1 with a stride that is not a multiple of the item size."""
     x = np.lib.stride_tricks.as_strided(np.arange(60, dtype="f4"), (1, 60), (241, 4))
-    same(convert(gpu.array(x), "bf->fb", scale=2.0), 2 * x.T.copy())
+    check_result(convert(gpu.array(x), "bf->fb", scale=2.0), 2 * x.T.copy())
     assert gpu.launches() == 1
 
 
@@ -137,7 +137,7 @@ def test_more_loops_than_a_kernel_has(gpu):
     names = "abcdeghijklmnopq"
     x = np.arange(2 ** len(names), dtype=np.uint32).reshape((2,) * len(names))
     pattern = f"{names}->{names[::-1]}"
-    same(convert(gpu.array(x), pattern), np.ascontiguousarray(x.transpose()))
+    check_result(convert(gpu.array(x), pattern), np.ascontiguousarray(x.transpose()))
     assert gpu.launches() > 1
 
 
@@ -155,7 +155,9 @@ def test_elements_of_which_only_the_first_is_aligned(gpu):
     room = np.zeros(IMAGES.shape, [("number", "f4"), ("flag", "u1")])
     room["number"] = IMAGES
     x, plain = gpu.array(room["number"]), gpu.array(IMAGES)
-    same(convert(x, "bhwc->bchw", scale=2.0), reference_convert(IMAGES, "bhwc->bchw", scale=2.0))
+    check_result(
+        convert(x, "bhwc->bchw", scale=2.0), reference_convert(IMAGES, "bhwc->bchw", scale=2.0)
+    )
     assert gpu.launches() == 2  # one copies the elements to aligned memory
     out = gpu.array(np.zeros((2, 3, 4, 5), room.dtype)["number"])
     convert(plain, "bhwc->bchw", scale=2.0, out=out)
@@ -163,7 +165,7 @@ def test_elements_of_which_only_the_first_is_aligned(gpu):
     np.testing.assert_array_equal(
         values_of(out), reference_convert(IMAGES, "bhwc->bchw", scale=2.0)
     )
-    same(accumulate([(x, "bhwc"), (plain, "bhwc")], "bhwc"), 2 * IMAGES)
+    check_result(accumulate([(x, "bhwc"), (plain, "bhwc")], "bhwc"), 2 * IMAGES)
     assert gpu.launches() == 6
 
 
@@ -185,7 +187,7 @@ def test_each_gpu_runs_its_own(gpu):
         y = converter(gpu.array(IMAGES, number))
         assert y.ordinal == number
         assert gpu.log[-1] == (f"main {number}", "kernel")
-        same(y, reference_convert(IMAGES, "bhwc->bchw"))
+        check_result(y, reference_convert(IMAGES, "bhwc->bchw"))
 
 
 def test_a_graph_is_captured_of_what_is_warm(gpu):
@@ -207,8 +209,8 @@ def test_a_graph_is_captured_of_what_is_warm(gpu):
     assert gpu.launches() == 1
     assert len(gpu.host_waits) == waits
     graph[0].launch(gpu.stream(0))
-    same(y, reference_convert(IMAGES, "bhwc->bchw", mean=1))
-    same(z, reference_convert(IMAGES, "bhwc->chwb", mean=2))
+    check_result(y, reference_convert(IMAGES, "bhwc->bchw", mean=1))
+    check_result(z, reference_convert(IMAGES, "bhwc->chwb", mean=2))
 
 
 @pytest.mark.parametrize("size", [4, 0])
@@ -222,7 +224,7 @@ def test_a_capture_refuses_padding_before_it_uploads_fill_values(gpu, size):
     with gpu.capturing() as graph:
         y = converter(x)
     graph[0].launch(gpu.stream(0))
-    same(y, convert(x.memory, "bhwc->bchw", pad_to={"h": 8}, fill=5))
+    check_result(y, convert(x.memory, "bhwc->bchw", pad_to={"h": 8}, fill=5))
 
 
 def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
@@ -235,7 +237,7 @@ def test_what_is_warm_on_one_gpu_is_not_on_another(gpu):
     convert(x, "bhwc->bchw", mean=2)
     with gpu.capturing(1), pytest.raises(DeviceError, match="call it once"):
         formula(x)  # the kernel is loaded, but its constants are not
-    same(formula(x), reference_convert(IMAGES, "bhwc->bchw", mean=1))
+    check_result(formula(x), reference_convert(IMAGES, "bhwc->bchw", mean=1))
 
 
 # ---- gradients ---------------------------------------------------------------------------
@@ -269,8 +271,8 @@ def test_gradients_go_back_to_where_x_is(gpu):
     wanted = converter.backward(grad, like=x)
     on_gpu, on_cpu = gpu.array(x), converter.spec_of(x)
     assert converter.spec_of(on_gpu).device == "cuda:0"
-    same(converter.backward(gpu.array(grad), like=on_gpu), wanted)
-    same(converter.backward(grad, like=converter.spec_of(on_gpu)), wanted)
+    check_result(converter.backward(gpu.array(grad), like=on_gpu), wanted)
+    check_result(converter.backward(grad, like=converter.spec_of(on_gpu)), wanted)
     back = converter.backward(gpu.array(grad), like=on_cpu)
     assert type(back) is np.ndarray
     np.testing.assert_array_equal(back, wanted)
@@ -295,7 +297,7 @@ def test_sums_of_many_parts(gpu, count):
     pairs = list(zip(parts, layouts, strict=True))
     wanted = accumulate(pairs, "bhwc")
     on_gpu = [(gpu.array(part), name) for part, name in pairs]
-    same(accumulate(on_gpu, "bhwc"), wanted)
+    check_result(accumulate(on_gpu, "bhwc"), wanted)
     out = gpu.array(laid(np.zeros((2, 4, 5, 3), "f8"), "sliced"))
     assert accumulate(on_gpu, "bhwc", out=out) is out
     np.testing.assert_allclose(values_of(out), wanted, rtol=1e-5, atol=1e-5)
@@ -309,21 +311,23 @@ def test_sums_of_many_short_floats_are_rounded_once(gpu, count):
     wanted = accumulate(parts, "bc")
     first = accumulate(parts[:16], "bc")
     assert not np.array_equal(wanted, accumulate([(first, "bc"), *parts[16:]], "bc"))
-    same(accumulate([(gpu.array(part), name) for part, name in parts], "bc"), wanted)
+    check_result(accumulate([(gpu.array(part), name) for part, name in parts], "bc"), wanted)
 
 
 @pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f2", BF16), ("i4", "i1"), ("c8", "f4")])
 def test_sums_of_several_dtypes(gpu, dtypes):
     parts = [(np.arange(-12, 12).reshape(2, 3, 4).astype(dtype), "bcw") for dtype in dtypes]
     wanted = accumulate(parts, "bwc")
-    same(accumulate([(gpu.array(part), name) for part, name in parts], "bwc"), wanted)
+    check_result(accumulate([(gpu.array(part), name) for part, name in parts], "bwc"), wanted)
 
 
 def test_sums_that_no_one_nest_of_loops_fits(gpu):
     """Test 24 elements as 4 by 6 and as 6 by 4, for which no common loops have constant strides."""
     x, y = np.arange(24, dtype="f4").reshape(4, 6), np.ones((6, 4), "f4")
     parts = [(x, "xy"), (y, "uv"), (x.ravel(), "f")]
-    same(accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f"))
+    check_result(
+        accumulate([(gpu.array(p), name) for p, name in parts], "f"), accumulate(parts, "f")
+    )
 
 
 @pytest.mark.parametrize("how", ["backward", "sliced", "fortran", *UNALIGNED])
@@ -333,7 +337,7 @@ def test_sums_of_memory_that_lies_in_any_way(gpu, how, count):
     parts = [(part, "bcw"), (np.ones((4, 3, 2), "f4"), "wcb"), *[(part, "bcw")] * 15][:count]
     wanted = accumulate(parts, "bwc")
     on_gpu = [(gpu.array(each), name) for each, name in parts]
-    same(accumulate(on_gpu, "bwc"), wanted)
+    check_result(accumulate(on_gpu, "bwc"), wanted)
     out = gpu.array(laid(np.zeros((2, 4, 3), "f4"), how))
     accumulate(on_gpu, "bwc", out=out)
     np.testing.assert_array_equal(values_of(out), wanted)
@@ -441,17 +445,17 @@ class Interface:
 
 def test_any_array_with_the_cuda_array_interface(gpu):
     x = Interface(gpu.array(IMAGES))
-    same(convert(x, "bhwc->bchw"), reference_convert(IMAGES, "bhwc->bchw"))
+    check_result(convert(x, "bhwc->bchw"), reference_convert(IMAGES, "bhwc->bchw"))
     assert convert(x, "bhwc->b(hwc)").data.ptr == x.array.data.ptr
     out = Interface(gpu.array(np.zeros((2, 3, 4, 5), "f4")))
     assert convert(x, "bhwc->bchw", out=out) is out
-    same(out.array, reference_convert(IMAGES, "bhwc->bchw"))
+    check_result(out.array, reference_convert(IMAGES, "bhwc->bchw"))
 
 
 @pytest.mark.parametrize("how", ["fortran", "backward", "sliced", "zero"])
 def test_arrays_of_the_interface_lie_in_any_way(gpu, how):
     x = laid(IMAGES, how)
-    same(convert(Interface(gpu.array(x)), "bhwc->bchw"), reference_convert(x, "bhwc->bchw"))
+    check_result(convert(Interface(gpu.array(x)), "bhwc->bchw"), reference_convert(x, "bhwc->bchw"))
     out = gpu.array(laid(np.zeros((2, 3, 4, 5), "f4"), "fortran"))
     convert(gpu.array(x), "bhwc->bchw", out=out)
     convert(Interface(gpu.array(x)), "bhwc->bchw", out=Interface(out))
@@ -500,7 +504,7 @@ def test_larger_results_are_of_the_library_of_x_too(gpu):
     gc.collect()
     assert alive() is not None
     assert type(y) is Standard
-    same(y.array, convert(IMAGES, "bhwc->bchw", pad_to={"h": 9}, fill=2))
+    check_result(y.array, convert(IMAGES, "bhwc->bchw", pad_to={"h": 9}, fill=2))
 
 
 def test_while_a_graph_is_captured_nothing_is_recorded_but_the_work(gpu):
@@ -521,7 +525,7 @@ def test_a_stream_of_the_interface_is_waited_for_on_the_device(gpu, ordinal):
     theirs.queue.put("made", lambda: np.copyto(array.memory, IMAGES))
     y = convert(Interface(array, stream=theirs.ptr), "bhwc->bchw")
     assert gpu.host_waits == []
-    same(y, reference_convert(IMAGES, "bhwc->bchw"))
+    check_result(y, reference_convert(IMAGES, "bhwc->bchw"))
 
 
 def test_read_only_and_masked_arrays_of_the_interface(gpu):
@@ -548,7 +552,7 @@ def test_read_only_arrays_that_come_by_dlpack(gpu):
     outs = [gpu.array(np.zeros((2, 3, 4, 5), BF16)) for _ in range(2)]
     raw, ro = (Bits(out, typestr="|V2", data=(out.data.ptr, n == 1)) for n, out in enumerate(outs))
     convert(Bits(gpu.array(x), typestr="|V2"), "bhwc->bchw", out=raw)
-    same(outs[0], x.transpose(0, 3, 1, 2).copy())
+    check_result(outs[0], x.transpose(0, 3, 1, 2).copy())
     with pytest.raises(ArgumentError, match="out is read-only"):
         convert(Bits(gpu.array(x), typestr="|V2"), "bhwc->bchw", out=ro)
     assert not outs[1].memory.view("u2").any()
@@ -589,10 +593,10 @@ def test_channels_are_taken_there(gpu, monkeypatch, pattern, order):
     x = np.ascontiguousarray(IMAGES if pattern.startswith("bhwc") else IMAGES.transpose(0, 3, 1, 2))
     keywords = {"channels": order, "scale": 0.5, "mean": tuple(range(len(order)))}
     expected = convert(x, pattern, **keywords)
-    same(convert(gpu.array(x), pattern, **keywords), expected)
-    same(convert(x, pattern, device="cuda", **keywords), expected)
+    check_result(convert(gpu.array(x), pattern, **keywords), expected)
+    check_result(convert(x, pattern, device="cuda", **keywords), expected)
     larger = {"channels": order, "pad_to": {"h": 9}, "fill": (1, 2, 3)}
     for ordinal in (0, 1):  # with device 0 as the current one
         y = convert(gpu.array(x, ordinal), pattern, **larger)
         assert y.ordinal == ordinal
-        same(y, convert(x, pattern, **larger))
+        check_result(y, convert(x, pattern, **larger))

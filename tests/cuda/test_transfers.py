@@ -40,7 +40,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 
 
-def same(got, wanted):
+def check_result(got, wanted):
     assert isinstance(got, FakeArray)
     assert_same(values_of(got), wanted)
 
@@ -76,7 +76,9 @@ def test_arrays_of_any_memory_go_up(gpu, how):
 def test_every_dtype_that_cupy_has_goes_up(gpu, dtype):
     x = random_array(np.random.default_rng(1), (3, 5, 4), dtype)
     native = x.dtype if x.dtype.fields else x.dtype.newbyteorder("=")
-    same(convert(x, "bwc->bcw", device="cuda"), x.transpose(0, 2, 1).astype(native, order="C"))
+    check_result(
+        convert(x, "bwc->bcw", device="cuda"), x.transpose(0, 2, 1).astype(native, order="C")
+    )
 
 
 def test_bytes_go_up_as_they_are(gpu, monkeypatch):
@@ -100,7 +102,7 @@ def test_what_only_the_cpu_can_cast_is_cast_there(gpu):
         (">f4", {"dtype": "i2", "casting": "unsafe"}),
     ]:
         given = x.astype(dtype)
-        same(
+        check_result(
             convert(given, "bwc->bcw", device="cuda", **keywords),
             convert(given, "bwc->bcw", **keywords),
         )
@@ -121,7 +123,7 @@ def test_large_arrays_go_up_in_pieces(gpu, monkeypatch, extra):
     monkeypatch.setattr(transfers, "STAGING_BYTES", 1 << 12)
     sizes = sent(monkeypatch)
     x = np.arange(2 * 4096 + extra, dtype=np.uint8).reshape(1, -1)
-    same(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
+    check_result(convert(x, "bf->fb", device="cuda"), np.ascontiguousarray(x.T))
     assert sum(sizes) == x.nbytes
     assert max(sizes) <= 1 << 12
 
@@ -134,7 +136,7 @@ def test_pieces_of_any_size_and_memory_that_lies_in_any_way(gpu, monkeypatch, ho
     x = laid(IMAGES.astype(dtype), how)
     y = convert(x, "bhwc->bchw", device="cuda")
     native = x.astype(x.dtype.newbyteorder("="))
-    same(y, reference_convert(native, "bhwc->bchw"))
+    check_result(y, reference_convert(native, "bhwc->bchw"))
     np.testing.assert_array_equal(convert(y, "bchw->bhwc", device="cpu"), x)
 
 
@@ -170,7 +172,7 @@ def test_page_locked_memory_is_bounded_and_given_back(gpu, monkeypatch):
     assert gpu.gpus.held(PINNED) == 0
     assert gpu.gpus.held(1) < held - images.nbytes  # the blocks of the last two batches are free
     assert all(np.array_equal(each, images) for each in results)  # results do not use freed memory
-    same(up(images), reference_convert(images, "bhwc->bchw"))
+    check_result(up(images), reference_convert(images, "bhwc->bchw"))
 
 
 def test_memory_is_given_back_when_the_copies_are_done(gpu):
@@ -180,13 +182,13 @@ def test_memory_is_given_back_when_the_copies_are_done(gpu):
     buffers.clear()
     gpu.check()
     for n, y in enumerate(results):
-        same(y, reference_convert(IMAGES + n, "bhwc->bchw"))
+        check_result(y, reference_convert(IMAGES + n, "bhwc->bchw"))
 
 
 def test_no_elements_and_one(gpu):
     y = convert(np.zeros((0, 4, 5, 3), "u1"), "bhwc->bchw", device="cuda", dtype="f4")
     assert (y.shape, y.dtype, gpu.log) == ((0, 3, 4, 5), np.float32, [])
-    same(convert(np.full((1, 1), 7, ">i2"), "bt->b", device="cuda"), np.full(1, 7, "i2"))
+    check_result(convert(np.full((1, 1), 7, ">i2"), "bt->b", device="cuda"), np.full(1, 7, "i2"))
 
 
 def test_the_output_on_the_gpu_is_written(gpu):
@@ -202,14 +204,14 @@ def test_outputs_there_lie_in_any_way_by_turns(gpu):
         out = gpu.array(laid(np.zeros(wanted.shape, "f4"), how))
         converter(IMAGES, out)
         np.testing.assert_array_equal(values_of(out), wanted)
-        same(converter(IMAGES), wanted.astype("f4"))
+        check_result(converter(IMAGES), wanted.astype("f4"))
 
 
 def test_nothing_is_shared_with_the_callers_array(gpu):
     x = IMAGES.copy()
     y = convert(x, "bhwc->bhwc", device="cuda")
     x[:] = 0
-    same(y, IMAGES)
+    check_result(y, IMAGES)
     with pytest.raises(ArgumentError, match="from cpu to cuda:0; allow a copy"):
         convert(x, "bhwc->bhwc", device="cuda", copy=False)
 
@@ -355,10 +357,10 @@ def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
                 with pytest.raises(MemoryError):
                     converter(IMAGES)
         if name == "empty":
-            same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
+            check_result(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
             buffers.clear()
     for _ in range(2 * transfers.PIECES):
-        same(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
+        check_result(converter(IMAGES), reference_convert(IMAGES, "bhwc->bchw"))
 
 
 def test_a_transfer_is_no_part_of_a_graph(gpu):
@@ -423,7 +425,7 @@ def test_outputs_that_are_refused_are_not_written(gpu):
 def test_a_view_is_got_on_a_gpu(gpu):
     view = ImageView("bhwc", IMAGES)
     y = view.forward_get("bchw", "f4", device="cuda")
-    same(y, IMAGES.transpose(0, 3, 1, 2).astype("f4", order="C"))
+    check_result(y, IMAGES.transpose(0, 3, 1, 2).astype("f4", order="C"))
     for words in [("bchw", "f4", "cuda:0"), ("b c h w", np.float32, "cuda")]:
         assert view.forward_get(*words) is y
     assert view.forward_get("bchw", "f4") is not y
@@ -469,7 +471,7 @@ def test_gradients_of_another_device_belong_to_nothing(gpu):
 
 def test_labels_and_lists_on_a_gpu(gpu):
     view = ClassView("bt", np.array([[3, 1], [2, 0]], "i4"), 4)
-    same(view.forward_get("b", device="cuda"), np.array([3, 2], "i4"))
+    check_result(view.forward_get("b", device="cuda"), np.array([3, 2], "i4"))
     view.backward_put("b", gpu.array(np.array([0.5, 0.25], "f4")))
     np.testing.assert_array_equal(view.backward_get(), [[0.5, 0], [0.25, 0]])
     grown = DataView("bf", np.ones((2, 3)))

@@ -31,7 +31,7 @@ def on_gpu(x):
     return cupy.ndarray(x.shape, x.dtype, room.data + begin, x.strides)
 
 
-def same(got, wanted):
+def check_result(got, wanted):
     assert isinstance(got, cupy.ndarray)
     assert got.flags.c_contiguous
     assert_same(got.get(), wanted)
@@ -45,14 +45,14 @@ def test_layouts_of_images(shape, dtype):
         sizes = dict(zip("bhwc", shape, strict=True))
         x = random_array(RNG, tuple(sizes[a] for a in left), dtype)
         wanted = np.ascontiguousarray(x.transpose([left.index(a) for a in right]))
-        same(convert(cupy.asarray(x), pattern), wanted)
+        check_result(convert(cupy.asarray(x), pattern), wanted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bchw->chwb", "bhwc->b(chw)", "bhwc->wbch"])
 def test_every_dtype(dtype, pattern):
     x = random_array(RNG, (5, 17, 19, 6), dtype)
-    same(convert(on_gpu(x), pattern), convert(x, pattern))
+    check_result(convert(on_gpu(x), pattern), convert(x, pattern))
 
 
 @pytest.mark.parametrize("how", ["fortran", "backward", "sliced", "unaligned", "pages", "zero"])
@@ -71,7 +71,9 @@ def test_every_cast(source, target):
     x = (x > 40 if source == "?" else np.abs(x)).astype(source)
     for pattern in ("bhwc->bchw", "bhwc->bhwc"):
         wanted = convert(x, pattern, dtype=target, casting=casting, copy=True)
-        same(convert(cupy.asarray(x), pattern, dtype=target, casting=casting, copy=True), wanted)
+        check_result(
+            convert(cupy.asarray(x), pattern, dtype=target, casting=casting, copy=True), wanted
+        )
 
 
 @pytest.mark.parametrize("dtype", ["f2", BF16, "f4", "f8"])
@@ -102,7 +104,7 @@ def test_sums(count, dtype):
     layouts = list(itertools.islice(itertools.cycle(shapes), count))
     parts = [(RNG.normal(0, 9, shapes[name]).astype(dtype), name) for name in layouts]
     there = [(cupy.asarray(part), name) for part, name in parts]
-    same(accumulate(there, "bhwc"), accumulate(parts, "bhwc"))
+    check_result(accumulate(there, "bhwc"), accumulate(parts, "bhwc"))
 
 
 def test_plans_are_those_of_the_cpu():
@@ -117,4 +119,4 @@ def test_the_second_gpu():
     x = RNG.random((3, 20, 21, 5), np.float32)
     y = convert(x, "bhwc->bchw", device="cuda:1")
     assert y.device.id == 1
-    same(y, convert(x, "bhwc->bchw"))
+    check_result(y, convert(x, "bhwc->bchw"))

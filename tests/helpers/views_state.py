@@ -29,7 +29,7 @@ def state(view):
 
 
 @contextmanager
-def refused(error, words, *views):
+def check_error(error, words, *views):
     """Assert that the block raises exactly `error` with `words`, and changes no view."""
     before = [state(view) for view in views]
     with pytest.raises(error, match=words) as caught:

@@ -28,7 +28,7 @@ def matrix(kind):
     return scipy.sparse.csr_matrix(DENSE).asformat(kind)
 
 
-def refused(batch):
+def check_errors(batch):
     """Check that every method that accepts a batch raises for this one."""
     pair = CompositeSpace((VectorSpace(1), SPACE)), (np.zeros((3, 1), np.float32), batch)
     for run in (
@@ -53,7 +53,7 @@ def test_blocks_that_are_not_square():
     batch = scipy.sparse.bsr_matrix(DENSE, blocksize=(3, 2))
     np.testing.assert_array_equal(SPACE.format_as(batch, VectorSpace(4)), DENSE)
     batch.indices[-1] = 2
-    refused(batch)
+    check_errors(batch)
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
@@ -61,7 +61,7 @@ def test_blocks_that_are_not_square():
 def test_indices_outside(kind, outside):
     batch = matrix(kind)
     batch.indices[-1] = outside
-    refused(batch)
+    check_errors(batch)
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
@@ -70,7 +70,7 @@ def test_indices_outside(kind, outside):
 def test_indptr_outside(kind, place, outside):
     batch = matrix(kind)
     batch.indptr[place] = outside + 4 if outside == 4 else outside
-    refused(batch)
+    check_errors(batch)
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
@@ -84,7 +84,7 @@ def test_arrays_that_do_not_belong_together(kind):
     ):
         batch = matrix(kind)
         change(batch)
-        refused(batch)
+        check_errors(batch)
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
@@ -92,33 +92,33 @@ def test_arrays_that_do_not_belong_together(kind):
 def test_coordinates_outside(axis, outside):
     batch = matrix("coo")
     getattr(batch, axis)[1] = outside
-    refused(batch)
+    check_errors(batch)
     short = matrix("coo")
     short.data = short.data[:-1]
-    refused(short)
+    check_errors(short)
 
 
 def test_lists_keys_and_diagonals():
     batch = matrix("lil")
     batch.rows[1] = [1 << 30]
-    refused(batch)
+    check_errors(batch)
     batch = matrix("lil")
     batch.data[0] = [1.0] * 50
-    refused(batch)
+    check_errors(batch)
     for key in ((0, 4), (3, 0), (0, -1), (-1, 0)):
         batch = matrix("dok")
         assert batch.shape == (3, 4)
         batch._dict[key] = np.float32(1)
-        refused(batch)
+        check_errors(batch)
     batch = matrix("dia")
     batch.offsets[0] = -(1 << 31)
-    refused(batch)
+    check_errors(batch)
     batch = matrix("dia")
     batch.offsets = batch.offsets[:-1]
-    refused(batch)
+    check_errors(batch)
     batch = matrix("dia")
     batch.offsets = batch.offsets + 0.5
-    refused(batch)
+    check_errors(batch)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u8"])

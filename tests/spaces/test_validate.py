@@ -26,7 +26,7 @@ DEEP = CompositeSpace(
 )
 
 
-def message(space, batch, error):
+def check_error(space, batch, error):
     """Return the error message of validate; format_as and batch_size must raise the same one."""
     with pytest.raises(error) as found:
         space.validate(batch)
@@ -73,8 +73,9 @@ def test_the_batch_axis_is_where_the_space_says():
 def test_any_sparse_format_is_a_sparse_batch():
     space = VectorSpace(3, sparse=True)
     for form in ("csr", "csc", "coo", "lil", "dok"):
-        space.validate(scipy.sparse.random(4, 3, 0.5, format=form, dtype="float32"))
-        space.validate(scipy.sparse.random_array((4, 3), format=form, dtype="float32"))
+        for make, shape in ((scipy.sparse.random, (4, 3)), (scipy.sparse.random_array, ((4, 3),))):
+            batch = make(*shape, density=0.5, format=form, dtype="float32")
+            assert space.batch_size(batch) == 4
 
 
 def test_odd_arrays_are_batches():
@@ -96,7 +97,7 @@ def test_validate_changes_nothing():
 
 
 def test_a_wrong_width_is_said_with_both_sizes():
-    found = message(VectorSpace(10), np.zeros((4, 3072)), ShapeError)
+    found = check_error(VectorSpace(10), np.zeros((4, 3072)), ShapeError)
     assert "accepts (batch, dim=10)" in found
     assert "has shape (4, 3072)" in found
     assert "axis 1 (dim) is 3072, not 10" in found
@@ -111,7 +112,7 @@ def test_a_wrong_width_is_said_with_both_sizes():
      ((9, 3, 5), ["rank is 3, not 4"]), ((), ["rank is 0, not 4"]), ((9, 91), ["rank is 2"])],
 )  # fmt: skip
 def test_axes_of_images_are_named(shape, wrong):
-    found = message(IMAGES, np.zeros(shape), ShapeError)
+    found = check_error(IMAGES, np.zeros(shape), ShapeError)
     assert "(batch, channels=3, rows=5, columns=6)" in found
     assert f"has shape {shape}" in found
     for part in wrong:
@@ -119,26 +120,26 @@ def test_axes_of_images_are_named(shape, wrong):
 
 
 def test_the_fix_is_said_where_it_can_be_guessed():
-    assert "reshape(-1, 1)" in message(VectorSpace(1), np.zeros(5), ShapeError)
-    assert "reshape(-1, 1)" in message(IndexSpace(3, 1), np.zeros(5, int), ShapeError)
-    assert "reshape(1, -1)" in message(VectorSpace(5), np.zeros(5), ShapeError)
-    assert "Conv2DSpace" in message(VectorSpace(90), np.zeros((2, 5, 6, 3)), ShapeError)
-    assert "VectorSpace(90)" in message(IMAGES, np.zeros((2, 90)), ShapeError)
-    assert "axes=('b', 0, 1, 'c')" in message(IMAGES, np.zeros((9, 5, 6, 3)), ShapeError)
-    assert "axes=('c', 0, 1, 'b')" in message(IMAGES, np.zeros((3, 5, 6, 9)), ShapeError)
+    assert "reshape(-1, 1)" in check_error(VectorSpace(1), np.zeros(5), ShapeError)
+    assert "reshape(-1, 1)" in check_error(IndexSpace(3, 1), np.zeros(5, int), ShapeError)
+    assert "reshape(1, -1)" in check_error(VectorSpace(5), np.zeros(5), ShapeError)
+    assert "Conv2DSpace" in check_error(VectorSpace(90), np.zeros((2, 5, 6, 3)), ShapeError)
+    assert "VectorSpace(90)" in check_error(IMAGES, np.zeros((2, 90)), ShapeError)
+    assert "axes=('b', 0, 1, 'c')" in check_error(IMAGES, np.zeros((9, 5, 6, 3)), ShapeError)
+    assert "axes=('c', 0, 1, 'b')" in check_error(IMAGES, np.zeros((3, 5, 6, 9)), ShapeError)
 
 
 @pytest.mark.parametrize("shape", [(5,), (), (5, 4), (5, 3, 1)])
 def test_other_matrices(shape):
     for space in (VectorSpace(3), VectorSequenceSpace(3)):
-        message(space, np.zeros(shape), ShapeError)
+        check_error(space, np.zeros(shape), ShapeError)
     for space in (IndexSpace(9, 3), IndexSequenceSpace(9, 3)):
-        message(space, np.zeros(shape, int), ShapeError)
-    assert "time" in message(VectorSequenceSpace(3), np.zeros((5, 4)), ShapeError)
+        check_error(space, np.zeros(shape, int), ShapeError)
+    assert "time" in check_error(VectorSequenceSpace(3), np.zeros((5, 4)), ShapeError)
 
 
 def test_a_sparse_width():
-    found = message(VectorSpace(3, sparse=True), scipy.sparse.csr_matrix((5, 4)), ShapeError)
+    found = check_error(VectorSpace(3, sparse=True), scipy.sparse.csr_matrix((5, 4)), ShapeError)
     assert "axis 1 (dim) is 4, not 3" in found
 
 
@@ -148,27 +149,27 @@ def test_a_sparse_width():
 @pytest.mark.parametrize("batch", [None, 5, 2.5, "x", [[1.0, 2, 3]], (np.zeros((2, 3)),), {}, int])
 def test_what_is_no_array(batch):
     for space in (VectorSpace(3), IMAGES, IndexSpace(3, 3), VectorSequenceSpace(3)):
-        message(space, batch, SpaceError)
-    message(VectorSpace(3, sparse=True), batch, SpaceError)
+        check_error(space, batch, SpaceError)
+    check_error(VectorSpace(3, sparse=True), batch, SpaceError)
 
 
 def test_what_to_do_with_it():
-    assert "numpy.asarray" in message(VectorSpace(3), [[1, 2, 3]], SpaceError)
-    assert "CompositeSpace" in message(VectorSpace(3), (np.zeros((1, 3)),), SpaceError)
+    assert "numpy.asarray" in check_error(VectorSpace(3), [[1, 2, 3]], SpaceError)
+    assert "CompositeSpace" in check_error(VectorSpace(3), (np.zeros((1, 3)),), SpaceError)
     masked = np.ma.masked_array(np.zeros((1, 3)))
-    assert "filled" in message(VectorSpace(3), masked, SpaceError)
+    assert "filled" in check_error(VectorSpace(3), masked, SpaceError)
 
 
 def test_dense_and_sparse_are_kept_apart():
     dense, matrix = np.zeros((4, 3), "f4"), scipy.sparse.csr_matrix((4, 3), dtype="f4")
-    assert "is dense" in message(VectorSpace(3), matrix, SpaceError)
-    assert "csr_matrix(batch)" in message(VectorSpace(3, sparse=True), dense, SpaceError)
-    assert "is dense" in message(IndexSpace(3, 3), matrix, SpaceError)
+    assert "is dense" in check_error(VectorSpace(3), matrix, SpaceError)
+    assert "csr_matrix(batch)" in check_error(VectorSpace(3, sparse=True), dense, SpaceError)
+    assert "is dense" in check_error(IndexSpace(3, 3), matrix, SpaceError)
 
 
 @pytest.mark.parametrize("batch", [0, (), np.zeros((2, 3)), "", False])
 def test_null_takes_none_only(batch):
-    message(NullSpace(), batch, SpaceError)
+    check_error(NullSpace(), batch, SpaceError)
 
 
 # ---- dtypes ------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def test_the_dtype_rule_is_numpys_same_kind(given, held):
         assert space.validate(batch) is None
         assert space.format_as(batch[:0], space).dtype == held  # without a kernel
     else:
-        found = message(space, batch, DtypeError)
+        found = check_error(space, batch, DtypeError)
         assert given in found
         assert held in found
 
@@ -193,7 +194,7 @@ def test_the_rule_knows_bfloat16():
     narrow = np.zeros((2, 3), ml_dtypes.bfloat16)
     VectorSpace(3).validate(narrow)
     VectorSpace(3, dtype="bfloat16").validate(np.zeros((2, 3)))
-    message(VectorSpace(3, dtype="int32"), narrow, DtypeError)
+    check_error(VectorSpace(3, dtype="int32"), narrow, DtypeError)
 
 
 @pytest.mark.parametrize("dtype", [*NAMES, "datetime64[s]", "i4,f4"])
@@ -205,14 +206,14 @@ def test_a_space_without_a_dtype_takes_any(dtype):
 def test_what_cannot_be_moved_is_refused():
     batch = np.zeros((2, 3), object)
     for space in (VectorSpace(3), VectorSpace(3, dtype=None), VectorSequenceSpace(3)):
-        message(space, batch, DtypeError)
+        check_error(space, batch, DtypeError)
 
 
 @pytest.mark.parametrize("dtype", ["U3", "S1", "V4"])
 def test_text_is_of_a_space_without_a_dtype(dtype):
     batch = np.zeros((2, 3), dtype)
     for space in (VectorSpace(3), VectorSequenceSpace(3)):
-        message(space, batch, DtypeError)
+        check_error(space, batch, DtypeError)
     VectorSpace(3, dtype=None).validate(batch)
 
 
@@ -221,7 +222,7 @@ def test_labels_that_are_no_integers(dtype):
     batch = np.zeros((2, 3), np.dtype(dtype) if dtype != "bfloat16" else ml_dtypes.bfloat16)
     for held in ("int64", None):
         for make in (IndexSpace, IndexSequenceSpace):
-            assert "int" in message(make(5, 3, held), batch, DtypeError)
+            assert "int" in check_error(make(5, 3, held), batch, DtypeError)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint64", ">i2", "int64"])
@@ -240,7 +241,7 @@ def test_labels_of_all_integer_dtypes(dtype):
 def test_the_first_label_that_is_none_is_named_with_its_place(bad):
     batch = np.array([[0, 1], [3, 2], [1, bad], [bad, 7]])
     for space in (IndexSpace(4, 2), IndexSequenceSpace(4, 2), IndexSpace(4, 2, None)):
-        found = message(space, batch, ShapeError)
+        found = check_error(space, batch, ShapeError)
         assert "labels 0 to 3" in found
         assert f"has {bad} at [2, 1]" in found
 
@@ -249,13 +250,13 @@ def test_labels_at_the_limits():
     IndexSpace(4, 2).validate(np.array([[0, 3]]))
     IndexSpace(4, 2).validate(np.zeros((0, 2), int))
     IndexSpace(256, 1).validate(np.array([[255]], "uint8"))
-    message(IndexSpace(255, 1), np.array([[255]], "uint8"), ShapeError)
-    message(IndexSpace(1, 1), np.array([[True]]), ShapeError)
-    message(IndexSpace(4, 1), np.array([[2**64 - 1]], "uint64"), ShapeError)
+    check_error(IndexSpace(255, 1), np.array([[255]], "uint8"), ShapeError)
+    check_error(IndexSpace(1, 1), np.array([[True]]), ShapeError)
+    check_error(IndexSpace(4, 1), np.array([[2**64 - 1]], "uint64"), ShapeError)
 
 
 def test_the_place_of_a_label_in_a_sequence_is_a_time():
-    found = message(IndexSequenceSpace(4, 1), np.array([[0], [9]]), ShapeError)
+    found = check_error(IndexSequenceSpace(4, 1), np.array([[0], [9]]), ShapeError)
     assert "time 1" in found
 
 
@@ -286,16 +287,16 @@ def deep(vectors=None, images=None, labels=None, null=None):
      (deep()[0], SpaceError, "a composite of 2"), (None, SpaceError, "a composite of 2")],
 )  # fmt: skip
 def test_the_path_of_what_is_wrong(batch, error, start):
-    assert message(DEEP, batch, error).startswith(start)
+    assert check_error(DEEP, batch, error).startswith(start)
 
 
 def test_batch_sizes_that_differ():
-    found = message(DEEP, deep(labels=np.zeros((3, 2), int)), ShapeError)
+    found = check_error(DEEP, deep(labels=np.zeros((3, 2), int)), ShapeError)
     assert "[0] has 4 samples" in found
     assert "[1][2][0] has 3" in found
     images = Conv2DSpace((2, 3), 4, "chwb")
     pair = CompositeSpace((images, VectorSpace(3)))
-    found = message(pair, (np.zeros((4, 2, 3, 7)), np.zeros((4, 3))), ShapeError)
+    found = check_error(pair, (np.zeros((4, 2, 3, 7)), np.zeros((4, 3))), ShapeError)
     assert "[0] has 7 samples" in found
 
 

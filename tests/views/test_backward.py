@@ -20,7 +20,7 @@ from layoutkit import (
 )
 from tests.helpers.arrays_of import BF16, assert_same, laid
 from tests.helpers.reference import reference_convert
-from tests.helpers.views_state import refused
+from tests.helpers.views_state import check_error
 
 pytestmark = pytest.mark.budget(3)
 
@@ -153,9 +153,9 @@ def test_a_new_batch_begins_without_gradients_and_results(begin):
     view.backward_get()
     begin(view)
     np.testing.assert_array_equal(view.forward_get(), X)
-    with refused(BackwardError, "no gradient was put", view):
+    with check_error(BackwardError, "no gradient was put", view):
         view.backward_get()
-    with refused(BackwardError, "no result of this batch matches it", view):
+    with check_error(BackwardError, "no result of this batch matches it", view):
         view.backward_put("bchw", grad)
 
 
@@ -254,7 +254,7 @@ def test_an_integer_result_takes_any_floating_gradient():
         view.backward_put("bchw", np.ones((8, 2, 3, 4), dtype))
         view.backward_put("bhwc", np.ones(SHAPE, dtype))
     assert_same(view.backward_get(), np.full(SHAPE, 6, "f4"))
-    with refused(DtypeError, "a sum of gradients is floating", view):
+    with check_error(DtypeError, "a sum of gradients is floating", view):
         view.backward_get(dtype="u1")
 
 
@@ -263,10 +263,10 @@ def test_dtypes_that_do_not_hold_the_sum():
         view, (grad,) = consumed(X.astype("c8"), ["bchw"], [None])
         for _ in range(count):
             view.backward_put("bchw", grad)
-        with refused(DtypeError, "complex", view):
+        with check_error(DtypeError, "complex", view):
             view.backward_get(dtype="f8")
         for dtype, words in (("i4", "floating"), ("?", "floating"), ("no", "is not a dtype")):
-            with refused(DtypeError, words, view):
+            with check_error(DtypeError, words, view):
                 view.backward_get(None, dtype)
         assert view.backward_get().dtype == np.complex64
 
@@ -377,11 +377,11 @@ def test_the_sum_is_what_accumulate_makes():
 def test_gradients_that_are_refused(layout, grad, error, words):
     view = ImageView("bhwc", X)
     view.forward_get("bchw", "f4"), view.forward_get("bf")
-    with refused(error, words, view):
+    with check_error(error, words, view):
         view.backward_put(layout, grad)
     view.backward_put("bf", np.ones((8, 24)))
     total = view.backward_get()
-    with refused(error, words, view):
+    with check_error(error, words, view):
         view.backward_put(layout, grad)
     assert view.backward_get() is total
     assert (total == 1).all()
@@ -390,13 +390,13 @@ def test_gradients_that_are_refused(layout, grad, error, words):
 def test_sums_that_are_refused():
     view = ImageView("bhwc", X)
     planes = view.forward_get("bchw")
-    with refused(BackwardError, "no gradient was put in this batch", view):
+    with check_error(BackwardError, "no gradient was put in this batch", view):
         view.backward_get()
     view.backward_put("bchw", planes)
     for layout in ("bchw", "bf", "b(hwc)", "z", "b"):
-        with refused(BackwardError, "gradients add up in the base's layout, bhwc", view):
+        with check_error(BackwardError, "gradients add up in the base's layout, bhwc", view):
             view.backward_get(layout)
-    with refused(PatternError, "twice", view):
+    with check_error(PatternError, "twice", view):
         view.backward_get("bb")
     np.testing.assert_array_equal(view.backward_get("b(h)wc"), X)
 
@@ -405,7 +405,7 @@ def test_dates_have_no_gradient():
     view = DataView("bf", np.zeros((4, 3), "M8[s]"))
     view.forward_get("fb")
     for layout, shape in (("bf", (4, 3)), ("fb", (3, 4))):
-        with refused(BackwardError, "no result of this batch matches it", view):
+        with check_error(BackwardError, "no result of this batch matches it", view):
             view.backward_put(layout, np.ones(shape))
 
 
@@ -417,5 +417,5 @@ def test_backward_is_put_or_get():
     assert view.backward("bhwc") is grad
     assert view.backward("bhwc", "f8") is grad
     assert view.backward(None, np.float32).dtype == np.float32
-    with refused(ArgumentError, "grad is a list", view):
+    with check_error(ArgumentError, "grad is a list", view):
         view.backward("bhwc", [1.0])

@@ -18,7 +18,7 @@ from layoutkit import (
 from layoutkit.views.classview import FirstColumn
 from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid
 from tests.helpers.reference import reference_convert
-from tests.helpers.views_state import refused, state
+from tests.helpers.views_state import check_error, state
 
 pytestmark = pytest.mark.budget(6)
 
@@ -109,7 +109,7 @@ def test_misuse_of_the_first_columns_converter():
         ),
         (lambda: FirstColumn("bt", columns=0), ShapeError, "give every sample a class"),
     ):
-        with refused(error, words):
+        with check_error(error, words):
             call()
     assert (full == 7).all()
     assert (shut == 7).all()
@@ -120,7 +120,7 @@ def test_the_primary_class_of_a_column_that_stands_alone():
     view = ClassView("bt", TWO[:, :1].copy())
     assert view.forward_get("b").tolist() == [3, 2, 1, 2]
     assert ClassView("bwt", TWO.reshape(4, 1, 2)).forward_get("bt").tolist() == TWO.tolist()
-    with refused(ShapeError, "would be lost"):
+    with check_error(ShapeError, "would be lost"):
         ClassView("bwt", TWO.reshape(4, 1, 2)).forward_get("b")
 
 
@@ -224,7 +224,7 @@ def test_bool_labels_and_no_samples():
     assert empty.one_hot().shape == empty.many_hot().shape == (0, 3)
     none = ClassView("bt", np.zeros((2, 0), int), 3)
     assert none.many_hot("u1").tolist() == [[0, 0, 0], [0, 0, 0]]
-    with refused(ShapeError, "give every sample a class", none):
+    with check_error(ShapeError, "give every sample a class", none):
         none.one_hot()
 
 
@@ -239,7 +239,7 @@ def test_bool_labels_and_no_samples():
 def test_labels_out_of_range(labels, words):
     view = ClassView("b", labels, 4)
     for make in (view.one_hot, view.many_hot):
-        with refused(DataError, words, view):
+        with check_error(DataError, words, view):
             make()
 
 
@@ -247,24 +247,24 @@ def test_places_of_labels_out_of_range():
     labels = TWO.copy()
     labels[2, 1] = 7
     view = ClassView("bt", labels, NAMES)
-    with refused(DataError, "label 7 of sample 2, column 1 is not one of 4 classes", view):
+    with check_error(DataError, "label 7 of sample 2, column 1 is not one of 4 classes", view):
         view.many_hot()
     assert view.one_hot().sum() == 4  # the primary classes are all in order
 
 
 def test_hot_arrays_that_are_refused():
     view = ClassView("b", ONE)
-    with refused(ViewError, "has no classes; set view.classes", view):
+    with check_error(ViewError, "has no classes; set view.classes", view):
         view.one_hot()
     for labels in (ONE.astype("f4"), ONE.astype("c8"), ONE.astype("M8[s]")):
         floating = ClassView("b", labels, 4)
-        with refused(DtypeError, "ranks into classes are integers", floating):
+        with check_error(DtypeError, "ranks into classes are integers", floating):
             floating.one_hot()
     named = ClassView("b", ONE, NAMES)
     for dtype, words in (("M8[s]", "make numbers"), ("no", "is not a dtype"), (None, "None")):
-        with refused(DtypeError, words, named):
+        with check_error(DtypeError, words, named):
             named.many_hot(dtype)
-    with refused(ViewError, "holds no batch yet"):
+    with check_error(ViewError, "holds no batch yet"):
         ClassView(classes=3).one_hot()
 
 
@@ -295,7 +295,7 @@ def test_classes_that_are_none(classes):
     with pytest.raises(ArgumentError, match="give a sequence of at least one class"):
         ClassView("b", ONE, classes)
     view = ClassView("b", ONE, NAMES)
-    with refused(ArgumentError, "classes is", view):
+    with check_error(ArgumentError, "classes is", view):
         view.classes = classes
     view.classes = None
     assert view.classes is None
@@ -315,12 +315,12 @@ def test_replacing_the_only_column():
 def test_replacing_one_of_several_columns():
     """The original set the other columns to zero."""
     view = ClassView("bt", TWO, NAMES)
-    with refused(ShapeError, "b has the first column only", view):
+    with check_error(ShapeError, "b has the first column only", view):
         view.replace("b", np.zeros(4, int))
     view.replace("tb", TWO.T[:, :2])
     assert view.input.tolist() == TWO[:2].tolist()
     one = ClassView("b", ONE)
     one.replace("bt", ONE.reshape(8, 1))
     assert one.input.tolist() == ONE.tolist()
-    with refused(ShapeError, "would be lost", one):
+    with check_error(ShapeError, "would be lost", one):
         one.replace("bt", TWO)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layoutkit import BackwardError, DataView, ImageView, ListView, PatternError, ShapeError
-from tests.helpers.views_state import refused
+from tests.helpers.views_state import check_error
 
 IMAGES = np.random.default_rng(0).random((4, 2, 3, 1))
 VECTORS = np.arange(8.0).reshape(4, 2)
@@ -60,7 +60,7 @@ def test_a_view_is_got_in_a_form_once():
 def test_gradients_of_forms_and_layouts_are_summed():
     view = DataView("bf", VECTORS)
     form = Doubled()
-    with refused(BackwardError, "nothing was got as doubled", view):
+    with check_error(BackwardError, "nothing was got as doubled", view):
         view.backward_put(form, VECTORS)
     view.forward_get(form), view.forward_get("fb")
     view.backward_put(form, VECTORS)
@@ -82,7 +82,7 @@ def test_a_form_that_refuses_one_component_is_asked_before_anything_is_made():
     many = np.zeros((5, 2))
     form = Doubled()
     view = ListView([DataView("bf", many), ListView([DataView("bf", many)])])
-    with refused(ShapeError, r"component \[1\]\[0\]: too many samples to double", view):
+    with check_error(ShapeError, r"component \[1\]\[0\]: too many samples to double", view):
         view.forward_get(("fb", (form,)))
 
 

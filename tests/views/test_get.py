@@ -27,7 +27,7 @@ from layoutkit import (
 from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid, random_array
 from tests.helpers.children import python
 from tests.helpers.reference import reference_convert
-from tests.helpers.views_state import refused
+from tests.helpers.views_state import check_error
 
 pytestmark = pytest.mark.budget(4)
 
@@ -93,7 +93,7 @@ def test_a_fold_of_the_base_stays_together(base, shape, layouts, sizes):
         view.backward_put(layout, got)
         assert_same(view.converter(layout).backward(got), x)
     np.testing.assert_allclose(view.backward_get(), len(layouts) * x)
-    with refused(PatternError, "the sizes inside a fold are not known", view):
+    with check_error(PatternError, "the sizes inside a fold are not known", view):
         view.forward_get("".join(sorted(set(base) - set("()"))))
 
 
@@ -132,7 +132,7 @@ def test_any_base_into_any_layout_and_dtype(base, target, shape, source, dtype, 
         converter = Converter(f"{base}->{target}", dtype=dtype)
         wanted = converter(x)
     except DtypeError:
-        with refused(DtypeError, "is not allowed by casting", view):
+        with check_error(DtypeError, "is not allowed by casting", view):
             view.forward_get(target, dtype)
         return
     got = view.forward_get(target, dtype)
@@ -194,7 +194,7 @@ def test_words_that_cannot_be_keys():
     first = view.forward_get("fb", [("a", "u1"), ("b", "f4")])
     assert view.forward_get("fb", [("a", "u1"), ("b", "f4")]) is first
     assert view.forward_get("bf", [("a", "u1"), ("b", "f4")]) is x
-    with refused(PatternError, "a layout is text", view):
+    with check_error(PatternError, "a layout is text", view):
         view.forward_get(["bf"])
 
 
@@ -253,7 +253,7 @@ def test_forward_is_put_or_get():
     assert view.forward("bchw") is view.forward_get("bchw")
     for dtype in ("f4", np.float32, np.dtype("f4")):
         assert view.forward("bchw", dtype) is view.forward_get("bchw", "f4")
-    with refused(ArgumentError, "array is a list", view):
+    with check_error(ArgumentError, "array is a list", view):
         view.forward("bhwc", [1.0, 2.0])
 
 
@@ -354,7 +354,7 @@ def test_another_base_layout():
     assert_same(view.forward_get("bhwc"), IMAGES.transpose(0, 2, 3, 1).copy())
     view.forward_put("bf", IMAGES.reshape(8, 24))
     assert view.layout == "bf"
-    with refused(PatternError, "a base in bf cannot become bhwc", view):
+    with check_error(PatternError, "a base in bf cannot become bhwc", view):
         view.forward_get("bhwc")
 
 
@@ -392,12 +392,12 @@ def test_copies_begin_a_batch_of_their_own(again):
     other = again(view)
     np.testing.assert_array_equal(other.input, view.input)
     assert (other.layout, other.classes, type(other)) == ("bt", view.classes, ClassView)
-    with refused(layoutkit.BackwardError, "no gradient was put", other):
+    with check_error(layoutkit.BackwardError, "no gradient was put", other):
         other.backward_get()
     other.forward_get("b", "f4")
     other.backward_put("b", np.zeros(2, "f4"))
     assert len(view._batch.gradients) == 1
-    with refused(ViewError, "no batch", again(ImageView())):
+    with check_error(ViewError, "no batch", again(ImageView())):
         again(ImageView()).forward_get()
     nested = again(ListView([view, ListView([ImageView("bhwc", IMAGES[:2])])]))
     np.testing.assert_array_equal(nested.forward_get()[1][0], IMAGES[:2])
@@ -437,7 +437,7 @@ def test_copies_begin_a_batch_of_their_own(again):
 def test_layouts_that_the_base_cannot_become(kind, base, shape, layout, error, words):
     view = kind(base, np.zeros(shape))
     for ask in (view.forward_get, view.converter, lambda name: view.replace(name, np.zeros(2))):
-        with refused(error, words, view):
+        with check_error(error, words, view):
             ask(layout)
     assert view.forward_get() is view.input
 
@@ -445,15 +445,15 @@ def test_layouts_that_the_base_cannot_become(kind, base, shape, layout, error, w
 def test_dtypes_and_devices_that_are_refused():
     view = ImageView("bhwc", IMAGES)
     for dtype in ("u1", "i8", "M8[s]", "?"):
-        with refused(DtypeError, "is not allowed by casting", view):
+        with check_error(DtypeError, "is not allowed by casting", view):
             view.forward_get("bchw", dtype)
-        with refused(DtypeError, "is not allowed by casting", view):
+        with check_error(DtypeError, "is not allowed by casting", view):
             view.converter(None, dtype)
     for dtype in ("nonsense", "O", "S3", 7, ">f4"):
-        with refused(DtypeError, "is not a dtype|cannot be moved|only moved|byte order", view):
+        with check_error(DtypeError, "is not a dtype|cannot be moved|only moved|byte order", view):
             view.forward_get("bhwc", dtype)
     for device in ("cuda:x", "gpu", 3):
-        with refused(DeviceError, "is not a device", view):
+        with check_error(DeviceError, "is not a device", view):
             view.forward_get("bhwc", None, device)
     assert ImageView("bhwc", IMAGES.astype("M8[s]")).forward_get("bchw").dtype == "M8[s]"
 
@@ -483,7 +483,7 @@ def test_puts_that_are_refused(layout, array, error, words):
     full.backward_put("bf", np.ones((8, 24)))
     full.backward_get()
     for view in (full, empty):
-        with refused(error, words, view):
+        with check_error(error, words, view):
             view.forward_put(layout, array)
     np.testing.assert_array_equal(full.backward_get(), np.ones(IMAGES.shape))
 
@@ -491,7 +491,7 @@ def test_puts_that_are_refused(layout, array, error, words):
 def test_a_base_of_too_few_axes_after_one_that_was_right():
     """Without the last axis, b, all sizes of a sample are equal."""
     view = DataView("fb", np.zeros((3, 5)))
-    with refused(ShapeError, "rank 2", view):
+    with check_error(ShapeError, "rank 2", view):
         view.forward_put("fb", np.zeros(3))
 
 
@@ -528,7 +528,7 @@ USES = {
 @pytest.mark.parametrize("kind", [DataView, ImageView, SequenceView, ClassView])
 def test_anything_before_the_first_put(kind, use):
     view = kind()
-    with refused(ViewError, "holds no batch yet", view):
+    with check_error(ViewError, "holds no batch yet", view):
         use(view)
     view.forward_put("b", G)
     assert view.forward_get() is G

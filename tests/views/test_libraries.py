@@ -86,7 +86,7 @@ def library(request, monkeypatch):
     return request.param(monkeypatch)
 
 
-def same(library, got, wanted):
+def check_result(library, got, wanted):
     values = library.values(got)
     assert values.shape == wanted.shape
     np.testing.assert_allclose(values, wanted, rtol=1e-6)
@@ -97,8 +97,8 @@ def test_results_are_of_the_kind_that_was_put(library):
     view = ImageView("bhwc", x)
     assert (view.input is x, view.forward_get() is x, len(view)) == (True, True, 5)
     assert (view.device, view.dtype) == (library.device, np.float32)
-    same(library, view.forward_get("bchw"), reference_convert(IMAGES, "bhwc->bchw"))
-    same(
+    check_result(library, view.forward_get("bchw"), reference_convert(IMAGES, "bhwc->bchw"))
+    check_result(
         library,
         view.forward_get("bf", "float16"),
         reference_convert(IMAGES, "bhwc->bf").astype("f2"),
@@ -113,11 +113,11 @@ def test_gradients_come_back_in_that_kind(library):
     view.forward_get("bchw"), view.forward_get("bf")
     view.backward_put("bchw", library.make(GRADIENT))
     alone = GRADIENT.transpose(0, 2, 3, 1)
-    same(library, view.backward_get(), alone)
+    check_result(library, view.backward_get(), alone)
     view.backward_put("bf", library.make(OTHER))
-    same(library, view.backward_get(), alone + OTHER.reshape(5, 4, 6, 3))
+    check_result(library, view.backward_get(), alone + OTHER.reshape(5, 4, 6, 3))
     assert view.backward_get().dtype == view.input.dtype
-    same(library, view.backward_get(dtype="float64"), alone + OTHER.reshape(5, 4, 6, 3))
+    check_result(library, view.backward_get(dtype="float64"), alone + OTHER.reshape(5, 4, 6, 3))
 
 
 def test_gradients_that_belong_to_nothing(library):
@@ -131,15 +131,15 @@ def test_gradients_that_belong_to_nothing(library):
 
 def test_samples_are_of_that_kind(library):
     view = ImageView("bhwc", library.make(IMAGES))
-    same(library, view.index([4, 0, -1]).input, IMAGES[[4, 0, 4]])
-    same(library, view.sub(1, 3).input, IMAGES[1:3])
-    same(library, view.sub(3, 9, copy=False).input, IMAGES[3:])
+    check_result(library, view.index([4, 0, -1]).input, IMAGES[[4, 0, 4]])
+    check_result(library, view.sub(1, 3).input, IMAGES[1:3])
+    check_result(library, view.sub(3, 9, copy=False).input, IMAGES[3:])
     parts = [part.forward_get("bchw") for part in view.batches(2)]
     for part, wanted in zip(parts, np.array_split(IMAGES, [2, 4]), strict=True):
-        same(library, part, reference_convert(wanted, "bhwc->bchw"))
+        check_result(library, part, reference_convert(wanted, "bhwc->bchw"))
     out = ImageView("bhwc", library.make(IMAGES))
     assert view.index([2], out=out) is out
-    same(library, out.forward_get("chwb"), reference_convert(IMAGES[2:3], "bhwc->chwb"))
+    check_result(library, out.forward_get("chwb"), reference_convert(IMAGES[2:3], "bhwc->chwb"))
 
 
 def test_a_copy_shares_no_memory(library):
@@ -148,50 +148,50 @@ def test_a_copy_shares_no_memory(library):
     view = ImageView("bhwc", library.make(IMAGES))
     part = view.sub(0, 2)
     library.values(view.input)[...] = 0
-    same(library, part.input, IMAGES[:2])
+    check_result(library, part.input, IMAGES[:2])
 
 
 def test_a_batch_is_replaced(library):
     view = ImageView("bhwc", library.make(IMAGES))
     view.replace("bchw", library.make(GRADIENT))
-    same(library, view.input, GRADIENT.transpose(0, 2, 3, 1))
+    check_result(library, view.input, GRADIENT.transpose(0, 2, 3, 1))
     view.flush()
-    same(library, view.forward_get("bchw"), GRADIENT)
+    check_result(library, view.forward_get("bchw"), GRADIENT)
 
 
 def test_labels(library):
     view = ClassView("bt", library.make(LABELS), 4)
-    same(library, view.forward_get("b"), LABELS[:, 0])
-    same(library, view.one_hot(), np.eye(4, dtype="f4")[LABELS[:, 0]])
-    same(library, view.many_hot(), np.eye(4, dtype="f4")[LABELS].max(1))
+    check_result(library, view.forward_get("b"), LABELS[:, 0])
+    check_result(library, view.one_hot(), np.eye(4, dtype="f4")[LABELS[:, 0]])
+    check_result(library, view.many_hot(), np.eye(4, dtype="f4")[LABELS].max(1))
     view.backward_put("b", library.make(np.array([0.5, 0.25, 2], "f4")))
-    same(library, view.backward_get(), np.array([[0.5, 0], [0.25, 0], [2, 0]], "f4"))
+    check_result(library, view.backward_get(), np.array([[0.5, 0], [0.25, 0], [2, 0]], "f4"))
 
 
 def test_several_components(library):
     view = ListView([ImageView("bhwc", library.make(IMAGES)), DataView("bf", library.make(OTHER))])
     planes, flat = view.forward_get(["bchw", "bf"])
-    same(library, planes, reference_convert(IMAGES, "bhwc->bchw"))
-    same(library, flat, OTHER)
+    check_result(library, planes, reference_convert(IMAGES, "bhwc->bchw"))
+    check_result(library, flat, OTHER)
     view.backward_put(["bchw", "bf"], (library.make(GRADIENT), library.make(OTHER)))
-    same(library, view.backward_get()[0], GRADIENT.transpose(0, 2, 3, 1))
+    check_result(library, view.backward_get()[0], GRADIENT.transpose(0, 2, 3, 1))
 
 
 def test_spaces_that_are_a_layout_and_a_dtype(library):
     view = ImageView("bhwc", library.make(IMAGES))
     planes = Conv2DSpace((4, 6), 3, "bchw", "float32")
-    same(library, view.forward_get(planes), reference_convert(IMAGES, "bhwc->bchw"))
+    check_result(library, view.forward_get(planes), reference_convert(IMAGES, "bhwc->bchw"))
     view.backward_put(planes, library.make(GRADIENT))
-    same(library, view.backward_get(), GRADIENT.transpose(0, 2, 3, 1))
+    check_result(library, view.backward_get(), GRADIENT.transpose(0, 2, 3, 1))
     flat = view.forward_get(VectorSpace(72))
-    same(library, flat, reference_convert(IMAGES, "bhwc->b(hwc)"))
+    check_result(library, flat, reference_convert(IMAGES, "bhwc->b(hwc)"))
 
 
 def test_spaces_that_are_more(library):
     view = ClassView("bt", library.make(LABELS), 4)
     hot = VectorSpace(4)
     if library.device == "cpu":
-        same(library, view.forward_get(hot), np.eye(4, dtype="f4")[LABELS].max(1))
+        check_result(library, view.forward_get(hot), np.eye(4, dtype="f4")[LABELS].max(1))
         assert isinstance(view.forward_get(IndexSpace(4, 2)), type(view.input))
     else:
         with pytest.raises(DeviceError, match=r"is on cuda:0.*get it with device=.cpu. first"):
@@ -207,10 +207,10 @@ def test_a_base_on_a_gpu_is_got_on_the_cpu_and_takes_gradients_from_there(monkey
     np.testing.assert_array_equal(planes, reference_convert(IMAGES, "bhwc->bchw"))
     view.forward_get("bf")
     view.backward_put("bchw", GRADIENT)
-    same(library, view.backward_get(), GRADIENT.transpose(0, 2, 3, 1))
+    check_result(library, view.backward_get(), GRADIENT.transpose(0, 2, 3, 1))
     view.backward_put("bf", library.make(OTHER))
     wanted = GRADIENT.transpose(0, 2, 3, 1) + OTHER.reshape(5, 4, 6, 3)
-    same(library, view.backward_get(), wanted)
+    check_result(library, view.backward_get(), wanted)
 
 
 @needs_compiler
@@ -220,7 +220,7 @@ def test_another_device_or_library_begins_anew(monkeypatch):
     on_cpu = view.forward_get("bchw")
     view.forward_put("bhwc", library.make(IMAGES))
     assert view.device == "cuda:0"
-    same(library, view.forward_get("bchw"), on_cpu)
+    check_result(library, view.forward_get("bchw"), on_cpu)
     view.forward_put("bhwc", IMAGES)
     assert (view.device, type(view.forward_get("bchw"))) == ("cpu", np.ndarray)
 
@@ -317,7 +317,7 @@ def test_the_devices_of_several_components(monkeypatch):
     assert mixed.device == ("cuda:0", ("cpu", "cuda:0"))
     far = ListView([ImageView("bhwc", x), ListView([DataView("bf", y)])])
     assert far.device == "cuda:0"
-    same(library, mixed.forward_get("bf")[1][1], OTHER)
+    check_result(library, mixed.forward_get("bf")[1][1], OTHER)
 
 
 # ---- batches of spaces -------------------------------------------------------------------
@@ -331,14 +331,14 @@ def test_a_batch_of_any_library_has_a_view(library):
         return
     view = Conv2DSpace((4, 6), 3).view(x)
     assert view.input is x
-    same(library, view.forward_get("bchw"), IMAGES.transpose(0, 3, 1, 2))
+    check_result(library, view.forward_get("bchw"), IMAGES.transpose(0, 3, 1, 2))
     labels = IndexSpace(4, 2).view(library.make(LABELS))
-    same(library, labels.many_hot(), np.eye(4, dtype="f4")[LABELS].max(1))
+    check_result(library, labels.many_hot(), np.eye(4, dtype="f4")[LABELS].max(1))
     words = VectorSequenceSpace(72).view(library.make(OTHER))
     assert words.shape == (1, 5, 72)
     both = CompositeSpace((Conv2DSpace((4, 6), 3), NullSpace(), VectorSpace(72)))
     several = both.view((x, None, library.make(OTHER)))
-    same(library, several.input[1], OTHER)
+    check_result(library, several.input[1], OTHER)
 
 
 def abstract_batches():

@@ -18,7 +18,7 @@ from layoutkit import (
     ViewError,
 )
 from tests.helpers.arrays_of import assert_same
-from tests.helpers.views_state import refused, state
+from tests.helpers.views_state import check_error, state
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((5, 3, 4, 2))
@@ -143,7 +143,7 @@ def test_batches():
     assert [len(part) for part in parts] == [2, 2, 1]
     for start, part in zip((0, 2, 4), parts, strict=True):
         assert_samples(part, slice(start, start + 2))
-    with refused(ArgumentError, "batch_size=0", view):
+    with check_error(ArgumentError, "batch_size=0", view):
         view.batches(0)
 
 
@@ -181,9 +181,9 @@ def test_outs_that_are_refused():
         (pair, "equal components"),
     ):  # fmt: skip
         seen = [out] if isinstance(out, ListView) else []
-        with refused(ViewError, words, view, *seen):
+        with check_error(ViewError, words, view, *seen):
             view.index([0], out=out)
-        with refused(ViewError, words, view, *seen):
+        with check_error(ViewError, words, view, *seen):
             view.sub(0, 1, out=out)
 
 
@@ -209,7 +209,7 @@ def test_flush():
     view.flush()
     assert_samples(view, slice(None))
     assert view.forward_get("bf")[0] is not before[0]
-    with refused(BackwardError, r"component \[0\]: no gradient", view):
+    with check_error(BackwardError, r"component \[0\]: no gradient", view):
         view.backward_get()
 
 
@@ -245,10 +245,10 @@ def test_puts_that_are_refused_change_no_component(layouts, arrays, error, words
     full.forward_get("bf")
     empty = ListView([ImageView(), ListView([SequenceView(), ClassView()])])
     for view in (full, empty):
-        with refused(error, words, view):
+        with check_error(error, words, view):
             view.forward_put(layouts, arrays)
     error = PatternError if layouts == "bhwc" else error  # a layout that no bwc can become
-    with refused(error, "component|given|samples", full):
+    with check_error(error, "component|given|samples", full):
         full.replace(layouts, arrays)
 
 
@@ -261,9 +261,9 @@ def test_gets_that_are_refused_get_nothing():
         (("bchw", ("bcw",)), None, ShapeError, "layouts: 1 given for 2"),
         ("bf", ("f4",), ShapeError, "dtypes: 1 given for 2"),
     ):
-        with refused(error, words, view):
+        with check_error(error, words, view):
             view.forward_get(layouts, dtypes)
-        with refused(error, words, view):
+        with check_error(error, words, view):
             view.converter(layouts, dtypes)
 
 
@@ -282,16 +282,16 @@ def test_gradients_that_are_refused_change_no_component():
         (("bf",), (flat, (words, labels)), ShapeError, "layouts: 1 given"),
         ("bf", (flat, (words, None)), ArgumentError, "grad is a NoneType"),
     ):
-        with refused(error, message, view):
+        with check_error(error, message, view):
             view.backward_put(layouts, grads)
     view.components[0].backward_put("bf", flat)
-    with refused(BackwardError, r"component \[1\]\[0\]: no gradient", view):
+    with check_error(BackwardError, r"component \[1\]\[0\]: no gradient", view):
         view.backward_get()
     view.components[1].backward_put("bf", (words, labels))
     assert view.backward_get()[0].shape == IMAGES.shape
-    with refused(BackwardError, r"component \[0\]: gradients add up in the base's", view):
+    with check_error(BackwardError, r"component \[0\]: gradients add up in the base's", view):
         view.backward_get("bf")
-    with refused(DtypeError, "floating", view):
+    with check_error(DtypeError, "floating", view):
         view.backward_get(None, "i4")
 
 
@@ -303,7 +303,7 @@ def test_samples_that_are_refused():
         (lambda: view.index([0.5], out=out), ArgumentError, "give ints"),
         (lambda: view.sub("a", 1, out=out), ArgumentError, "start is"),
     ):
-        with refused(error, words, view, out):
+        with check_error(error, words, view, out):
             call()
 
 
@@ -319,19 +319,19 @@ def test_components():
         ([first, [second]], r"component \[1\] is a list"), ([first, first], "twice"),
         ([first, ListView([second, ListView([first])])], "twice"),
     ):  # fmt: skip
-        with refused(ArgumentError, words, first, second):
+        with check_error(ArgumentError, words, first, second):
             ListView(components)
 
 
 def test_components_of_different_lengths():
     long = DataView("b", np.ones(5))
     short = DataView("b", np.ones(2))
-    with refused(ShapeError, "the components have 5, 2 samples", long, short):
+    with check_error(ShapeError, "the components have 5, 2 samples", long, short):
         ListView([long, short])
     view = ListView([long, DataView()])
     view.components[1].forward_put("b", np.ones(3))
     for use in (len, lambda v: v.index([0]), lambda v: v.sub(0, 1), lambda v: v.batches(2)):
-        with refused(ShapeError, "the components have 5, 3 samples", view):
+        with check_error(ShapeError, "the components have 5, 3 samples", view):
             use(view)
     assert "(3,)" in repr(view)
     view.forward_put("b", (np.ones(4), np.ones(4)))
@@ -347,7 +347,7 @@ def test_before_the_first_put():
         lambda: view.replace("bf", (IMAGES, (LABELS,))),
         lambda: view.backward_put("bhwc", (IMAGES, (LABELS,))),
     ):  # fmt: skip
-        with refused(ViewError, "ClassView holds no batch yet", view):
+        with check_error(ViewError, "ClassView holds no batch yet", view):
             use()
     assert state(view)[1] == [[None, None, {}]]
 

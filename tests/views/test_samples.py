@@ -19,7 +19,7 @@ from layoutkit import (
     buffers,
 )
 from tests.helpers.arrays_of import BF16, LAYINGS, ODD, assert_same, laid, random_array
-from tests.helpers.views_state import refused
+from tests.helpers.views_state import check_error
 
 pytestmark = pytest.mark.budget(12)
 
@@ -95,16 +95,16 @@ def test_indices_of_any_integer_dtype(dtype):
 def test_indices_that_are_refused(indices, error, words):
     view = ImageView("bhwc", X)
     out = ImageView("bhwc", X[:2])
-    with refused(error, words, view, out):
+    with check_error(error, words, view, out):
         view.index(indices)
-    with refused(error, words, view, out):
+    with check_error(error, words, view, out):
         view.index(indices, out=out)
 
 
 def test_index_of_an_empty_view():
     view = DataView("bf", np.zeros((0, 3)))
     assert view.index([]).input.shape == (0, 3)
-    with refused(ShapeError, "the view has no samples", view):
+    with check_error(ShapeError, "the view has no samples", view):
         view.index([0])
 
 
@@ -150,9 +150,9 @@ def test_the_numbers_of_sub_that_are_refused():
     view = ImageView("bhwc", X)
     out = ImageView()
     for bad in (1.0, "1", True, np.True_, [1], X):
-        with refused(ArgumentError, "start is", view, out):
+        with check_error(ArgumentError, "start is", view, out):
             view.sub(bad, 3, out=out)
-        with refused(ArgumentError, "stop is", view, out):
+        with check_error(ArgumentError, "stop is", view, out):
             view.sub(0, bad, copy=False)
     assert len(view.sub(np.int8(1), np.uint64(3))) == 2
 
@@ -218,7 +218,7 @@ def test_results_and_gradients_of_out_are_dropped():
     old = out.forward_get("bf")
     out.backward_put("bf", old)
     view.sub(0, 2, out=out)
-    with refused(BackwardError, "no gradient", out):
+    with check_error(BackwardError, "no gradient", out):
         out.backward_get()
     assert out.forward_get("bf") is not old
 
@@ -251,11 +251,11 @@ def test_outs_that_are_refused(out, words):
         lambda: view.sub(0, 1, out),
         lambda: view.sub(0, 1, out=out, copy=False),
     ):
-        with refused(ViewError, words, view, *seen):
+        with check_error(ViewError, words, view, *seen):
             use()
-    with refused(ViewError, "out is the view itself", view):
+    with check_error(ViewError, "out is the view itself", view):
         view.sub(0, 1, out=view)
-    with refused(ViewError, "out is the view itself", view):
+    with check_error(ViewError, "out is the view itself", view):
         view.index([0], out=view)
 
 
@@ -302,7 +302,7 @@ def test_batches_are_of_the_base_of_the_call():
 @pytest.mark.parametrize("size", [0, -1, 1.0, "2", None, True, [1]])
 def test_batch_sizes_that_are_refused_at_once(size):
     view = ImageView("bhwc", X)
-    with refused(ArgumentError, "batch_size=", view):
+    with check_error(ArgumentError, "batch_size=", view):
         view.batches(size)
 
 
@@ -364,7 +364,7 @@ def test_replace_leaves_the_old_base_alone_and_does_not_add_gradients():
     view.replace("bchw", planes * 2)
     assert_same(view.input, X * 2)
     assert_same(x, X)
-    with refused(BackwardError, "no gradient", view):
+    with check_error(BackwardError, "no gradient", view):
         view.backward_get()
 
 
@@ -397,7 +397,7 @@ def test_replacements_that_are_refused(layout, array, error, words):
     view = ImageView("bhwc", X)
     view.backward_put("bf", view.forward_get("bf"))
     view.backward_get()
-    with refused(error, words, view):
+    with check_error(error, words, view):
         view.replace(layout, array)
 
 
@@ -411,7 +411,7 @@ def test_input_is_put_in_the_layout_of_the_base():
     assert view.forward_get("bf") is not old
     assert_same(view.forward_get("bf"), other.reshape(2, 24))
     for bad, error in ((X[0], ShapeError), ([1], ArgumentError), (X.astype(object), DtypeError)):
-        with refused(error, "axes|list|cannot be moved", view):
+        with check_error(error, "axes|list|cannot be moved", view):
             view.input = bad
 
 

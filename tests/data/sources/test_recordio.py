@@ -451,9 +451,9 @@ def test_whatever_is_in_a_file_nothing_but_records_fail(tmp_path_factory, data):
     path.write_bytes(content)
     kind = data.draw(st.sampled_from(["image", "raw"]))
     index = open_index(path, kind=kind, missing="error" if kind == "raw" else -1)
-    read(index)
-    index.ranks(np.arange(len(index)))
-    index.targets(np.arange(len(index)))
+    assert len(read(index)) == len(index)
+    for values in (index.ranks(np.arange(len(index))), index.targets(np.arange(len(index)))):
+        assert values is None or len(values) == len(index)
 
 
 # ---- URLs ------------------------------------------------------------------------------------
