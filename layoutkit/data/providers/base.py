@@ -294,7 +294,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
             material=Cut(self._size, self._tail, partition),
             partition=str(partition),
         )
-        return Sampler(Kind("provider", "provider", self._order), plan, 0)
+        return Sampler(Kind("provider", self._order), plan, 0)
 
     def _group_size(self) -> int:
         """Return the number of batches made in one pass, which share memory.

@@ -43,32 +43,20 @@ MAX_LOOKAHEAD = 8192
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """The validated options of a sampler: all that its orders need except the epoch.
-
-    base : str                   the kind that defines the order; it is part of the hash key. The
-                                 base of even-shuffled-sequential is permutation
-    count : int                  number of records to choose from; for part files, number of files
-    batch_size, num_batches      None if not set
-    item : callable              maps a number to a record; None if the sampler yields numbers
-    members : int64 array        the numbers to choose from; None for 0 .. count-1
-    even : bool                  omit the records that do not fill a batch
-    draws : bool                 independent draws, which have no natural end
-    material                     data of one kind: groups, weights or part files
-    partition : str              the partition of the whole source that the records belong to
-    """
+    """The validated options of a sampler: all that its orders need except the epoch."""
 
     kind: str
-    base: str
+    base: str  # the kind in the hash key: permutation for even-shuffled-sequential
     seed: int
-    count: int
-    batch_size: int | None
+    count: int  # of records to choose from; for part files, of files
+    batch_size: int | None = None
     num_batches: int | None = None
-    item: Callable[[int], Any] | None = None
-    members: Array | None = None
-    even: bool = False
-    draws: bool = False
-    material: Any = None
-    partition: str = "0 of 1"
+    item: Callable[[int], Any] | None = None  # maps a number to a record; None: yield numbers
+    members: Array | None = None  # int64, the numbers to choose from; None: 0 .. count-1
+    even: bool = False  # omit the records that do not fill a batch
+    draws: bool = False  # independent draws, which have no natural end
+    material: Any = None  # data of one kind: groups, weights or part files
+    partition: str = "0 of 1"  # of the whole source that the records belong to
 
     @property
     def identity(self) -> dict[str, int | str]:

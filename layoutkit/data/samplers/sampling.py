@@ -10,10 +10,10 @@ import copy
 import math
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any, NamedTuple, Never
+from typing import Any, Never
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..._utils.validation import check_int, type_name
 from ...errors import DataError
 from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
-from ..sources import Index, PartsIndex, group_by_code
+from ..sources import Groups, Index, PartsIndex, group_by_code
 from ..sources.base import Partition
 from . import labels, orders, partwise
 from .labels import LabelTable
@@ -29,87 +29,53 @@ from .orders import Order, SamplingPlan, ceil_div
 from .partwise import order_from_state
 
 
-class Kind(NamedTuple):
-    """The properties of one kind of sampler.
+@dataclass(frozen=True)
+class Kind:
+    """The properties of one kind of sampler."""
 
-    name       the documented spelling
-    base       the kind that defines the order; it is part of the hash key of random numbers
-    order      the class of the order
-    even       omits the records that do not fill a batch
-    draws      makes independent draws, which have no natural end
-    labelled   chooses labels first
-    weighted   chooses labels by weight
-    parts      accepts part files, and nothing else
-    one_label  can be restricted to one label
-    sliced     requires a batch size
-    """
-
-    name: str
-    base: str
+    name: str  # the documented spelling
     order: type[Order]
-    even: bool = False
-    draws: bool = False
-    labelled: bool = False
-    weighted: bool = False
-    parts: bool = False
-    one_label: bool = False
-    sliced: bool = False
+    base: str = ""  # the kind in the hash key of random numbers; by default the name
+    full: str = ""  # the name of the kind with this order and only full batches, if there is one
+    even: bool = False  # omits the records that do not fill a batch
+    draws: bool = False  # makes independent draws, which have no natural end
+    labelled: bool = False  # chooses labels first
+    weighted: bool = False  # chooses labels by weight
+    parts: bool = False  # accepts part files, and nothing else
+    one_label: bool = False  # can be restricted to one label
+    sliced: bool = False  # requires a batch size
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", self.base or self.name)
+
+    def variants(self) -> list[Kind]:
+        """Return this kind and, if it exists, its kind with only full batches."""
+        full = replace(self, name=self.full, full="", even=True, sliced=True, one_label=False)
+        return [self, full] if self.full else [self]
 
 
-_BATCHWISE = "batchwise_shuffled_sequential"  # bases are hash keys, which keep their spelling
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("linear", "linear", orders.Linear, one_label=True),
-        Kind("permutation", "permutation", orders.PermutedOrder, one_label=True),
-        Kind("batchwise-shuffled-sequential", _BATCHWISE, orders.Batchwise, sliced=True),
-        Kind("even-sequential", "linear", orders.Linear, even=True, sliced=True),
-        Kind(
-            "even-shuffled-sequential", "permutation", orders.PermutedOrder, even=True, sliced=True
-        ),
-        Kind(
-            "even-batchwise-shuffled-sequential",
-            _BATCHWISE,
-            orders.Batchwise,
-            even=True,
-            sliced=True,
-        ),
-        Kind("chunk-shuffle", "chunk_shuffle", orders.ChunkShuffle),
-        Kind("even-chunk-shuffle", "chunk_shuffle", orders.ChunkShuffle, even=True, sliced=True),
-        Kind("even-sequences", "even_sequences", orders.EvenSequences, even=True, sliced=True),
-        Kind("uniform", "uniform", orders.Uniform, draws=True, one_label=True),
-        Kind("random-slice", "random_slice", orders.RandomSlice, draws=True, sliced=True),
-        Kind("label-uniform", "label-uniform", labels.LabelUniform, draws=True, labelled=True),
-        Kind(
-            "label-distribution",
-            "label-distribution",
-            labels.LabelDistribution,
-            draws=True,
-            labelled=True,
-            weighted=True,
-        ),
-        Kind(
-            "label-permutation",
-            "label-permutation",
-            labels.LabelPermutation,
-            draws=True,
-            labelled=True,
-        ),
-        Kind("part-linear", "part-linear", partwise.PartLinear, parts=True),
-        Kind(
-            "part-linear-permutation",
-            "part-linear-permutation",
-            partwise.PartLinearPermutation,
-            parts=True,
-        ),
-        Kind(
-            "part-permutation-permutation",
-            "part-permutation-permutation",
-            partwise.PartPermutationPermutation,
-            parts=True,
-        ),
-    )
-}
+_ROWS = (
+    Kind("linear", orders.Linear, full="even-sequential", one_label=True),
+    Kind("permutation", orders.PermutedOrder, full="even-shuffled-sequential", one_label=True),
+    Kind(
+        "batchwise-shuffled-sequential",
+        orders.Batchwise,
+        "batchwise_shuffled_sequential",  # hash keys keep their spelling
+        "even-batchwise-shuffled-sequential",
+        sliced=True,
+    ),
+    Kind("chunk-shuffle", orders.ChunkShuffle, "chunk_shuffle", "even-chunk-shuffle"),
+    Kind("even-sequences", orders.EvenSequences, "even_sequences", even=True, sliced=True),
+    Kind("uniform", orders.Uniform, draws=True, one_label=True),
+    Kind("random-slice", orders.RandomSlice, "random_slice", draws=True, sliced=True),
+    Kind("label-uniform", labels.LabelUniform, draws=True, labelled=True),
+    Kind("label-distribution", labels.LabelDistribution, draws=True, labelled=True, weighted=True),
+    Kind("label-permutation", labels.LabelPermutation, draws=True, labelled=True),
+    Kind("part-linear", partwise.PartLinear, parts=True),
+    Kind("part-linear-permutation", partwise.PartLinearPermutation, parts=True),
+    Kind("part-permutation-permutation", partwise.PartPermutationPermutation, parts=True),
+)
+KINDS = {kind.name: kind for row in _ROWS for kind in row.variants()}
 ALIASES = {
     "sequential": "linear",
     "shuffle": "permutation",
@@ -159,26 +125,16 @@ def full_batch_kind(name: Any) -> str:
     kind = find_kind(name)
     if kind.even or kind.draws:
         return kind.name
-    for other in KINDS.values():
-        if other.even and other.base == kind.base:
-            return other.name
-    raise DataError(
-        f"drop_last=True, but {kind.name} does not know the number of records before every part "
-        "is opened; use batch.count instead"
-    )
+    if not kind.full:
+        raise DataError(
+            f"drop_last=True, but {kind.name} does not know the number of records before every "
+            "part is opened; use batch.count instead"
+        )
+    return kind.full
 
 
 # Positions are signed 64-bit integers, in states and in arrays.
 _MAX_INT64 = (1 << 63) - 1
-
-
-class SampledItems(NamedTuple):
-    """The items to sample from; fields have the same meaning in SamplingPlan."""
-
-    num_items: int
-    item: Any = None
-    members: Any = None
-    material: Any = None
 
 
 def make_sampling_plan(
@@ -194,22 +150,17 @@ def make_sampling_plan(
     batch = None if batch_size is None else _check_int64("batch_size", batch_size, 1)
     batches = None if num_batches is None else _check_int64("num_batches", num_batches, 0)
     _check_label_options(kind, label, weights)
-    items = _select_items(kind, index, label, weights)
-    batch = _batch_size(kind, items, batch, batches)
     plan = SamplingPlan(
         kind.name,
         kind.base,
         check_int("seed", seed, None),
-        items.num_items,
-        batch,
-        _num_batches(kind, items, batch, batches),
-        items.item,
-        items.members,
-        kind.even,
-        kind.draws,
-        items.material,
-        str(getattr(index, "partition", Partition(0, 1))),
+        even=kind.even,
+        draws=kind.draws,
+        partition=str(getattr(index, "partition", Partition(0, 1))),
+        **_select_items(kind, index, label, weights),
     )
+    plan = replace(plan, batch_size=_batch_size(kind, plan, batch, batches))
+    plan = replace(plan, num_batches=_num_batches(plan, batches))
     check_num_batches(kind, plan)
     return plan
 
@@ -230,8 +181,8 @@ def _check_int64(name: str, value: Any, least: int) -> int:
     return check_int(name, value, least, maximum=_MAX_INT64)
 
 
-def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledItems:
-    """Select what `kind` samples from an index, a number or an object with a length."""
+def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str, Any]:
+    """Return the fields of the plan about what `kind` samples from an index, number or sequence."""
     if kind.parts != isinstance(index, PartsIndex):
         accepts = "accepts part files only" if kind.parts else "does not accept part files"
         raise DataError(
@@ -239,21 +190,22 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> SampledIt
             "part-permutation-permutation accept part files, and nothing else"
         )
     if isinstance(index, PartsIndex):
-        return SampledItems(len(index.parts), material=index)
-    item = index.record if isinstance(index, Index) else None
-    if kind.base == "even_sequences":
-        return _sequences(index, item)
-    if kind.base == "chunk_shuffle":
-        return SampledItems(_num_records(index), item, material=_chunk_window(kind, index))
-    if item is None:
-        if kind.labelled or label is not None:
-            raise DataError(f"{kind.name} needs an Index with labels, not {_describe(index)}")
-        return SampledItems(_num_records(index))
-    if kind.labelled:
-        return _label_items(kind, index, weights)
+        return {"count": len(index.parts), "material": index}
+    is_index = isinstance(index, Index)
+    if not is_index and (kind.labelled or label is not None):
+        raise DataError(f"{kind.name} needs an Index with labels, not {_describe(index)}")
+    item = index.record if is_index else None
     if label is not None:
-        return SampledItems(index.item_count(label), item, index.members(label))
-    return SampledItems(len(index), item)
+        members = index.members(label)
+        return {"count": len(members), "item": item, "members": members}
+    material: Any = None
+    if kind.order is orders.EvenSequences:
+        material = _sequence_groups(index)
+    elif kind.order is orders.ChunkShuffle:
+        material = _chunk_window(kind, index)
+    elif kind.labelled:
+        material = _label_table(kind, index, weights)
+    return {"count": _num_records(index), "item": item, "material": material}
 
 
 def _chunk_window(kind: Kind, index: Any) -> tuple[int, int]:
@@ -292,7 +244,7 @@ def _num_records(index: Any) -> int:
     return _check_int64("the number of records", count, 0)
 
 
-def _label_items(kind: Kind, index: Index, weights: Any) -> SampledItems:
+def _label_table(kind: Kind, index: Index, weights: Any) -> LabelTable:
     if not index.labels:
         raise DataError(f"{kind.name} needs labels, but this {index.kind} index has none")
     ranked = None if weights is None else _label_weights(weights, index)
@@ -301,7 +253,7 @@ def _label_items(kind: Kind, index: Index, weights: Any) -> SampledItems:
         raise DataError(
             f"{kind.name} has nothing to draw from: no label with a positive weight has records"
         )
-    return SampledItems(len(index), index.record, material=table)
+    return table
 
 
 def _label_weights(weights: Any, index: Index) -> list[Fraction]:
@@ -340,14 +292,13 @@ def _as_fraction(number: Any) -> Fraction | None:
     return Fraction(float(number)) if finite else None
 
 
-def _sequences(index: Any, item: Any) -> SampledItems:
+def _sequence_groups(index: Any) -> Groups:
+    """Return the sequences grouped by length."""
     if isinstance(index, numbers.Integral):
         raise DataError(f"even-sequences needs sequences, whose lengths it compares, not {index!r}")
-    count = _num_records(index)
-    lengths = [_sequence_length(index, number) for number in range(count)]
+    lengths = [_sequence_length(index, number) for number in range(_num_records(index))]
     _, codes = np.unique(np.array(lengths, dtype=np.int64), return_inverse=True)
-    groups = group_by_code(codes, int(codes.max(initial=-1)) + 1)
-    return SampledItems(count, item, material=groups)
+    return group_by_code(codes, int(codes.max(initial=-1)) + 1)
 
 
 def _sequence_length(index: Any, number: int) -> int:
@@ -375,31 +326,29 @@ def _sequence_length(index: Any, number: int) -> int:
 
 
 def _batch_size(
-    kind: Kind, items: SampledItems, batch: int | None, batches: int | None
+    kind: Kind, plan: SamplingPlan, batch: int | None, batches: int | None
 ) -> int | None:
     """Return the batch size, computed from the number of batches if it is not set."""
     if batch is None and batches is not None:
         if kind.draws:
             raise DataError(f"num_batches={batches} of {kind.name} needs a batch_size as well")
-        count = items.material.item_count() if kind.parts else items.num_items
+        count = plan.material.item_count() if kind.parts else plan.count
         batch = max(1, count // max(1, batches) if kind.even else ceil_div(count, max(1, batches)))
     if batch is None and kind.sliced:
         raise DataError(f"{kind.name} needs a batch_size, as its order is made of batches")
-    if kind.draws and not items.num_items:
+    if kind.draws and not plan.count:
         raise DataError(f"{kind.name} has nothing to draw from: there are no records")
-    if kind.name == "random-slice" and batch and batch > items.num_items:
-        raise DataError(f"batch_size={batch}, but there are {items.num_items} records to slice")
+    if kind.order is orders.RandomSlice and batch and batch > plan.count:
+        raise DataError(f"batch_size={batch}, but there are {plan.count} records to slice")
     return batch
 
 
-def _num_batches(
-    kind: Kind, items: SampledItems, batch: int | None, batches: int | None
-) -> int | None:
+def _num_batches(plan: SamplingPlan, batches: int | None) -> int | None:
     """Return the number of batches: for kinds that draw, one epoch of records by default."""
-    if kind.draws and batch:
-        turns = ceil_div(items.num_items, batch) if batches is None else batches
-        _check_int64("the number of positions, num_batches * batch_size,", turns * batch, 0)
-        return turns
+    if plan.draws and plan.batch_size:
+        batches = ceil_div(plan.count, plan.batch_size) if batches is None else batches
+        positions = batches * plan.batch_size
+        _check_int64("the number of positions, num_batches * batch_size,", positions, 0)
     return batches
 
 
