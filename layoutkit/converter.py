@@ -331,7 +331,7 @@ class Converter:
         if not self._options.is_composed:
             call = program.direct_new_call(x) if out is None else program.direct_call(x, out)
         if call is None:
-            self._calls = 0  # asks again only after as many calls
+            self._calls = 0  # tries again after FEWEST_CALLS more calls
         elif out is None:
             self._direct_new = call
         else:

@@ -208,7 +208,10 @@ def _bound(value: Any, absent: float) -> float:
 
 def _along(axis: str, constant: float | AxisConstants | Traced) -> float | AxisConstants | Traced:
     if isinstance(constant, Traced):
-        raise ArgumentError("a constant that is traced is along axis c; it must not be in a dict")
+        raise ArgumentError(
+            f"a dict names axis {axis!r} of a constant that jax or torch traces; pass the constant "
+            "itself, which is along axis c"
+        )
     return AxisConstants(axis, constant.values) if isinstance(constant, AxisConstants) else constant
 
 

@@ -33,10 +33,10 @@ def make_tap_tables(
     summed: DType,
     threads: int | None = None,
 ) -> tuple[Array, list[Array], list[int]]:
-    """Return memory with the tap tables of samples along axes, with weights of the dtype `summed`.
+    """Return the tap tables of samples along axes, with weights of the dtype `summed`, as bytes.
 
     Also return, for each axis, the addresses of the tables of samples (one if all samples share a
-    table), and an upper bound of the taps of a position. The axis None has one position.
+    table), and an upper bound of the number of taps of a position. The axis None has one position.
     """
     count = len(placements.sizes)
     rows = np.zeros((len(axes), count, t.REQUEST), np.int64)
@@ -120,9 +120,9 @@ class _Taps(NamedTuple):
     def transposed(self, begins: Array, length: int, part: int | None) -> _Taps:
         """Return the transposed tables: the taps of a source position are window positions.
 
-        There is a table for each item of `begins`, the offset of position 0 of these taps in a
-        source of `length` positions. Weights of 0 fill gaps between taps; with `part` k, a table
-        has only the taps after k gaps.
+        There is a table for each item of `begins`, the index in a source of `length` positions
+        that these taps call position 0. Weights of 0 fill gaps between taps; with `part` k, a table
+        has only the taps after the k-th gap, up to the next one.
         """
         sources, is_tap = (
             np.broadcast_to(x, (len(begins), *x.shape[1:])) for x in self.positions()
@@ -147,7 +147,7 @@ class _Taps(NamedTuple):
 
 
 def _count_gaps(rows: Array, positions: Array) -> Array:
-    """Return the number of gaps before each pair, in the ascending positions of its row."""
+    """Return, for each pair of a row and a position, the number of gaps before it in its row."""
     order = np.lexsort((positions, rows))
     rows, positions = rows[order], positions[order]
     is_first = np.diff(rows, prepend=-1) != 0
@@ -192,7 +192,7 @@ def make_transposed_tap_tables(
 
 
 def count_parts(resize: ResizeOptions) -> int:
-    """Return the number of parts into which transposed taps are split, so that none has gaps.
+    """Return the number of parts without gaps into which transposed taps are split.
 
     Gaps are where a filter is 0: bicubic and lanczos are 0 at whole distances from their center.
     """

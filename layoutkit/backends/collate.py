@@ -253,9 +253,10 @@ class SymbolicWindows:
         return self.xp.take(x, indices, axis)
 
     def _fill(self, x: Any, share: Array, number: int) -> Any:
-        """Return x with the fill value added, or x replaced by it, where `share` is not 0.
+        """Return x with fill values for the taps outside of the sample.
 
-        `share` is the share of the weights of each element that is outside of the sample.
+        `share` is the part of the weights of each element that belongs to these taps. Averages add
+        the fill value by its share; without averages it replaces x.
         """
         is_kept = np.abs(share) < 1e-5  # with negative weights, a sum may be more than 1
         if is_kept.all():

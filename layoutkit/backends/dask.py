@@ -212,9 +212,10 @@ class Dask(Adapter):
 def _chunk_converters(
     options: ConvertOptions, move: Permutation, cuts: dict[str, Chunks]
 ) -> tuple[list[tuple[Any, tuple[Hashable, ...]]], dict[str, Any], tuple[str, str]]:
-    """Return what gives each chunk its Converter: arrays of a job, keywords, and their identity.
+    """Return the arrays and keywords of a job with which chunks are converted, and their identity.
 
-    If chunks differ in their constants, the Converters are an array, so that a task loads its own.
+    If chunks differ in their constants, their Converters are an array of the job, in chunks of one
+    Converter; else the one Converter is a keyword.
     """
     options = options_of_chunk(options, move, cuts)
     varied = chunk_constants(options.formula, move, cuts)
@@ -231,7 +232,7 @@ def _chunk_converters(
 def _with_chunks(
     x: Any, given: tuple[Chunks, ...], move: Permutation, cuts: Mapping[str, Chunks], text: str
 ) -> Any:
-    """Return x, of the `given` chunks, in those that are needed; warn if it is rechunked."""
+    """Return x in the chunks that the conversion needs; warn if its `given` chunks differ."""
     chunks = folded_chunks(move.source, move, cuts)
     if chunks == given:
         return x

@@ -1,7 +1,7 @@
 """Shape, dtype and device of an array of any library for views, and access to its samples.
 
-Views read arrays on the CPU as NumPy arrays that share their memory; of arrays on a GPU they read
-shape, strides and dtype. Samples and copies are arrays of the library of the array.
+Views read arrays on the CPU as NumPy arrays that share their memory, and of arrays on a GPU only
+shape, strides and dtype. Samples and copies belong to the library of their array.
 
 Adapters import GPU support, so they are imported for the first array that is not NumPy's, not at
 start.

@@ -142,7 +142,7 @@ def join_items(sample: Any, items: dict[Any, Any]) -> Any:
         try:
             if not isinstance(sample, MutableMapping):
                 return type(sample)(items)  # type: ignore[call-arg]
-            joined = copy(sample)  # with what else it has, such as a default factory
+            joined = copy(sample)  # keeps its other attributes, such as a default factory
             joined.update(items)
         except TypeError:
             return items

@@ -76,7 +76,7 @@ def import_framework(name: str) -> ArrayNamespace:
 
 
 def backend_of(x: Any) -> ModuleType | None:
-    """Return the backend of the package that the class of x, or one of its bases, is from."""
+    """Return the backend of the package that defines the class of x, or one of its bases."""
     try:
         return backend_by_type(type(x))  # type: ignore[arg-type]
     except TypeError:  # a class whose metaclass makes it unhashable

@@ -48,8 +48,8 @@ MAX_PLANS = 64  # cached window plans, or one per sample of a larger batch
 class CollateProgram:
     """The executable collation of a `BatchLayout`, for samples of one dtype.
 
-    Several threads may call it at once: a call changes only caches. If `lists_positions`, the
-    positions of windows in their samples are listed along some axes (`positions`).
+    Several threads may call it at once: a call changes only caches. With `lists_positions`, a call
+    also has `positions`, the indices in the samples that windows read along some axes.
 
     nbytes    the size of the memory that it keeps
     """
@@ -100,7 +100,7 @@ class CollateProgram:
             out, dst = empty_with_address(self.layout.shape, self.layout.dtype)
         else:
             dst = data_pointer(out)
-            # From the first address at which an element reaches into the output.
+            # An element that begins before the output may end in it.
             first = dst + self._byte_span[0] - self._source.itemsize + 1
             span = first, dst + self._byte_span[1]
         args, plan_table, sources = self._fill_table(sources, crops, positions, dst, span)

@@ -117,7 +117,7 @@ class Program:
         self._shape = plan.target.shape
         self._dtype = plan.target.dtype
         self._jobs: dict[int, Job] = {}  # by the alignment of the output
-        self._direct: dict[int, DirectCall | None] = {}  # likewise
+        self._direct: dict[int, DirectCall | None] = {}  # by the alignment of the output
         self._direct_new: NewResultCall | None = None
         self._simple = plan.is_one_pass
         self._returns_x = plan.kernel == "view" and plan.move.is_identity

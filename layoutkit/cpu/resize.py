@@ -50,10 +50,10 @@ MIN_CHUNKS = 16  # chunks per thread, so that threads end at about the same time
 
 
 class _Samples(NamedTuple):
-    """The samples of a batch; an axis is a letter of the pattern, so folded axes are several."""
+    """The samples of a batch. Each letter of the pattern is an axis, so a fold has several."""
 
     order: str  # the axes in the order of memory
-    channels: int  # of every sample
+    channels: int  # the number of channels of every sample
     selects: bool  # True: samples have all channels; the kernel selects some
     starts: Array  # (samples,) int64, addresses
     lengths: Array  # (samples, axes) int64
@@ -65,7 +65,7 @@ class _Samples(NamedTuple):
 
 
 class _AxisOrder(NamedTuple):
-    """The results of analyzing an order of the axes in memory."""
+    """The facts that follow from an order of the axes in memory."""
 
     roles: AxisRoles
     packed: list[int]  # the axes that must be contiguous, innermost first: `inner` and columns
@@ -205,7 +205,7 @@ class ResizeProgram:
     # -- samples ---------------------------------------------------------------------------
 
     def _place_samples(self, sources: SampleBatch, args: CropArgs) -> _Samples:
-        """Return the checked samples with their placements; copies of crops if necessary."""
+        """Return the checked samples, or copies of their crops, with placements."""
         if sources.places is None:
             raise RuntimeError("samples without addresses")
         starts, lengths, strides = sources.places
@@ -325,7 +325,7 @@ class ResizeProgram:
         return copy
 
     def _find_nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
-        """Return the nearest index in each sample of each position of its window, by axis."""
+        """Return the index in its sample that is nearest to each position of a window, by axis."""
         if sources.places is None:
             raise RuntimeError("samples without addresses")
         lengths = np.broadcast_to(sources.places.sizes, (self._count, len(self._groups)))

@@ -58,7 +58,7 @@ class WindowPlan(NamedTuple):
     tried: bool
 
     def row(self) -> Iterator[int]:
-        """Yield the words of a *kind* in kernels/cpu/collate_params.py."""
+        """Yield the words of this plan in the kernel's table (kernels/cpu/collate_params.py)."""
         (source, output), *_ = self.places
         yield from (
             self.code,

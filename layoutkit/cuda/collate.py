@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from ..kernels.cuda.collate import PixelOrder, WindowAxis
     from ..kernels.cuda.launch import CudaLaunch
 
-_ALIGNMENT = 16  # bytes, of everything in a table
+_ALIGNMENT = 16  # bytes; the alignment of every part of a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
-TAP_HEAD_BYTES = 16  # before the weights of a position
-_MOST_ITEMS = 8  # of a pixel that is read as a whole to select channels
+TAP_HEAD_BYTES = 16  # before the weights of a position: the first tap and the number of taps
+_MOST_ITEMS = 8  # items of a pixel that is read as a whole to select channels
 
 
 class PreparedBatch(NamedTuple):
@@ -59,8 +59,8 @@ class PreparedBatch(NamedTuple):
 
     array       the memory of the batch
     post_conversion     the conversion that follows, if any
-    launch      the launch that writes the array, the bytes that it needs in device memory, and the
-                address that the addresses of samples in them are relative to; None: it is empty
+    launch      the launch that writes the array, the table that it reads from device memory, and
+                the base of the addresses in that table; None: the batch is empty
     """
 
     array: DeviceArray
@@ -185,7 +185,7 @@ class DeviceCollateProgram:
     ) -> Plan:
         """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
         facts = shape, contiguous_strides(shape, dtype), dtype, first.device
-        # Resized windows are floats; the dtype of the samples is the batch's.
+        # Resized windows are floats, but a batch has the dtype of the samples by default.
         key = (*facts, first.dtype, out and (out.shape, out.strides, out.dtype))
         plan = self._plans.get(key)
         if plan is None:
@@ -243,7 +243,10 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
     if resize is not None and not moves_items(resize, source, supports_float16):
         return summed_dtype(source)
     if source.itemsize not in _MOVED_BYTES:
-        raise DtypeError(f"samples have dtype {source}, whose items a GPU does not move")
+        raise DtypeError(
+            f"samples have dtype {source}, whose items of {source.itemsize} bytes a GPU does not "
+            "move; collate them on the CPU"
+        )
     return source
 
 
@@ -251,10 +254,10 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 
 
 class _Reads(NamedTuple):
-    """The reading of samples by windows: a row per sample, a column per axis.
+    """The indices of samples that windows read: a row per sample, a column per axis.
 
-    Position p of a window reads index begins + p * steps of the sample. Resized axes: p is a
-    position of the crop, which taps refer to.
+    Position p of a window reads index begins + p * steps of the sample. Along resized axes, p is a
+    position of the crop, to which taps refer.
 
     resized     the axes that are resized by weighted sums
     maps        for some axes, the index of each position of the window; -1: it is filled
@@ -327,7 +330,7 @@ class _Written(NamedTuple):
 
 
 def _written_by(plan: Plan, result: DeviceArray, letter: str, is_converted: bool) -> _Written:
-    """Return how windows are written to a result: converted, or as they are."""
+    """Return the memory that a launch writes: converted windows, or windows as they are."""
     move = plan.move
     if not is_converted:
         sides = move.source.groups, move.axes, move.sizes
@@ -517,7 +520,7 @@ def _sides(
 
 
 def _pixel_order(samples: _Samples, reads: _Reads, extents: list[_AxisExtent]) -> PixelOrder | None:
-    """Return selected channels of few in a pixel, which is as large in all samples."""
+    """Return the channel order of pixels that are read whole; None if they are large or differ."""
     if reads.channels is None:
         return None
     axis, order = reads.channels

@@ -30,7 +30,7 @@ class CropArgs(NamedTuple):
 
     offset: Any = None
     flip: Any = None
-    crop: Any = None  # of samples that are resized
+    crop: Any = None  # the size of the part that is resized; None: the whole sample
 
     def completed(self, others: CropArgs) -> CropArgs:
         """Return these arguments, with the values of `others` in place of None."""

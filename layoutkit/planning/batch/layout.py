@@ -1,8 +1,7 @@
 """The memory of a batch of windows, and the roles of the axes of a sample.
 
-A `BatchLayout` describes a batch of a number of windows of one size and dtype: the conversion of
-one window, the memory layout of the batch, and the conversion of the whole batch afterwards, if
-any.
+A `BatchLayout` describes a batch of windows of one size and dtype: the conversion of one window,
+the memory of the batch, and the conversion of the whole batch that follows, if any.
 """
 
 from __future__ import annotations
@@ -265,9 +264,9 @@ class AxisRoles(NamedTuple):
 def assign_roles(
     order: str, resized: str, sizes: Mapping[str, int], single: str, lanes: int
 ) -> AxisRoles:
-    """Return the roles of the axes `order`, which are in the order of a sample's memory.
+    """Return the roles of the axes of a sample; `order` lists them as in memory, outermost first.
 
-    `sizes` belong to the window; `single` are the axes that cannot be rows. If one axis is resized
+    `sizes` are the window's, by axis; the axes `single` cannot be rows. If only one axis is resized
     and at least `lanes` elements are within it, it becomes the rows.
     """
     last = max(map(order.index, resized))

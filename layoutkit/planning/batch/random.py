@@ -132,7 +132,7 @@ class CropOptions(NamedTuple):
         return keywords
 
     def without(self, args: CropArgs) -> CropOptions:
-        """Return the options without those that the arguments of a call replace."""
+        """Return the options that the arguments of a call do not replace."""
         if args.offset is args.flip is args.crop is None:
             return self
         return CropOptions(

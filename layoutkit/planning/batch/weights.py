@@ -34,7 +34,7 @@ def summed_dtype(source: DType) -> DType:
 
 
 def tap_counts(resize: ResizeOptions, scales: Array) -> Array:
-    """Return an upper bound of the taps of a position, for each row of scales.
+    """Return an upper bound of the number of taps of a position, for each row of `scales`.
 
     scales : float64 (axes, samples)    source positions in one position of the result
     """
@@ -80,7 +80,7 @@ def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
 
 
 def nearest_positions(placements: Placements) -> dict[int, Array]:
-    """Return the nearest index in each sample of each position of its window, by resized axis.
+    """Return the index in its sample that is nearest to each position of a window, by resized axis.
 
     Indices are int64 (samples, positions), and -1 for positions outside of the sample. The windows
     are not flipped.
