@@ -57,8 +57,9 @@ def take(array: Array, axis: int, positions: Array) -> Array:
     shape = array.shape[:axis] + positions.shape + array.shape[axis + 1 :]
     out = empty(shape, array.dtype)
     if array.flags.c_contiguous and array.flags.aligned:
-        # Modes other than "raise" write to out directly, without a temporary buffer.
-        np.take(array, positions, axis=axis, out=out, mode="clip")
+        # Modes other than "raise" write to out directly, without a temporary buffer. The function
+        # np.take makes three more calls.
+        array.take(positions, axis, out, "clip")
     else:  # np.take would first copy the entire array
         out[...] = array[(slice(None),) * axis + (positions,)]
     return out

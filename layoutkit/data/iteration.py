@@ -186,13 +186,15 @@ class EpochIterator(Iterator[T]):
     def __next__(self) -> T:
         if self._done:
             raise StopIteration
-        self._check_latest()
+        if not self._is_latest():
+            raise self._ended_error()
         owner = self._owner
         try:
             item, position = next(self._steps)
             is_latest = self._is_latest()
         except StopIteration as end:
-            self._check_latest()
+            if not self._is_latest():
+                raise self._ended_error() from None
             self._done = True
             owner._seek(owner._epoch + 1, owner._start() if end.value is None else end.value)
             raise
@@ -209,7 +211,7 @@ class EpochIterator(Iterator[T]):
             raise
         if not is_latest:
             self.close()  # the thread that ended the loop could not: this one was in the steps
-            self._check_latest()
+            raise self._ended_error()
         owner._position = position  # no statement may come between this one and the return
         return item
 
@@ -227,12 +229,11 @@ class EpochIterator(Iterator[T]):
         latest = self._owner._latest
         return latest is not None and latest() is self
 
-    def _check_latest(self) -> None:
-        if not self._is_latest():
-            raise DataError(
-                f"this loop over a {type(self._owner).__name__} is over: an error, or a newer "
-                "loop, set_epoch, load_state_dict, reset or close ended it; begin a new one"
-            )
+    def _ended_error(self) -> DataError:
+        return DataError(
+            f"this loop over a {type(self._owner).__name__} is over: an error, or a newer "
+            "loop, set_epoch, load_state_dict, reset or close ended it; begin a new one"
+        )
 
 
 def _is_equal(value: Any, own: int | str) -> bool:

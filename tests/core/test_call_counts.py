@@ -81,7 +81,7 @@ def test_a_batch_of_a_provider():
     for _ in range(3):
         next(batches)
     calls = calls_of(lambda: next(batches))
-    assert calls.total() <= 75, calls
+    assert calls.total() <= 64, calls
 
 
 def test_a_warm_torch_tensor_with_a_gradient_is_not_planned():

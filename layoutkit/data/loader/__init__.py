@@ -4,7 +4,10 @@ loader.py        `sampled_batcher`, the public function
 config.py        `LoaderConfig`: its checked arguments
 processing.py    from the data of a record to a row, a batch and a View
 epochs.py        the order and the length of epochs
-batcher.py       `Batcher`, `BatchLoop` and `EpochPass`: epochs, states, logging of dropped records
+batcher.py       `Batcher`: batches of records, and their states
+loop.py          `BatchLoop`: epochs of batches, with threads and a progress bar
+epoch_pass.py    `EpochPass`: the batches of an epoch, started ahead, and positions in it
+dropped.py       dropped records: log lines, and the error if all records fail
 arrays.py        `ArrayLoop`: loops over arrays that are read a batch at a time
 pending.py       a batch that is being made
 signature.py     the shape and dtype that all records of a run share

@@ -18,10 +18,8 @@ from ...memory import Array
 from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..records import Label, Record
-from .chunk import describe_error
 from .collate import Ragged
-
-Dropped = tuple[Record, int, BaseException | None]
+from .dropped import Dropped, describe_error
 
 
 class Batch:

@@ -21,13 +21,13 @@ from ...errors import DataError, ShapeError
 from ...memory import Array, in_native_order
 from ...planning.batch.random import SourcePositions
 from ...spec import DType, can_cast, check_cast, check_supported_dtype
-from ..formats import container_kind
 from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
 from ..sources.items import ItemsIndex
 from .collate import BatchStep
+from .dropped import describe_error, describe_record
 
 # Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]
@@ -343,26 +343,6 @@ class RecordChunk:
         )
         self._shape = None if block is None else block.shape[1:]
         self._dtype = None if block is None else block.dtype
-
-
-def describe_record(record: Any) -> str:
-    """Return the text that identifies a record in messages."""
-    if record.url is None:
-        return f"record {record.position}"
-    if record.offset is not None:
-        return f"{record.url}, byte {record.offset}"
-    if container_kind(record.url) is not None:  # a row of a Parquet file, which has no offset
-        return f"{record.url}, record {record.position}"
-    url: str = record.url
-    return url
-
-
-def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error; only the type if `str(error)` fails."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def _explain_out(error: Exception) -> Exception:

@@ -55,6 +55,10 @@ class EpochLength:
             return start, order.cut(start)
         return self.shard_range(self.shard, order, start)
 
+    def end_of(self, start: int, taken: int) -> int:
+        """Return the end of the step in which this process took records from `start` on."""
+        return start + taken if self.shard is None else self.shard.advance(start, taken)
+
     def shard_range(self, shard: Shard, order: Order, start: int) -> tuple[int, int]:
         """Return the first and the end position of the batch of `shard` in the step at `start`."""
         records = self.num_records(order) or 0

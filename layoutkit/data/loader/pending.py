@@ -7,9 +7,11 @@ Results are checked in the order of records against the signature of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,9 @@ from ...buffers import empty
 from ...errors import DataError
 from ...memory import Array
 from ..records import Record
-from .chunk import Numbers, RecordChunk, RecordPipeline, describe_error, describe_record
+from .chunk import Numbers, RecordChunk, RecordPipeline
 from .collate import BatchStep
+from .dropped import Dropped, describe_error, describe_record
 from .signature import BatchSignature, RunSpec, kept_rows
 
 # Called with a position in the epoch, the number of missing records, and the number of consecutive
@@ -27,11 +30,45 @@ from .signature import BatchSignature, RunSpec, kept_rows
 Refill = Callable[[int, int, int], Sequence[Numbers]]
 
 
-class PendingBatch:
-    """A batch that is being made.
+class Pending(ABC):
+    """A batch that threads of a pool, or the consumer alone, make of records from `start` on.
 
-    `take_chunk`, `commit` and `requeue_remaining` are called by one thread at a time. The thread
-    for which `commit` returns True calls `finalize`.
+    `take_chunk` and `commit` are called by one thread at a time. The thread for which `commit`
+    returns True calls `finalize`.
+    """
+
+    start: int  # the position of the first record in the epoch
+    num_taken: int  # records of the epoch
+    stats: dict[str, float]  # seconds by stage
+    input: Any = None  # an array, or a function for the consumer thread to make it
+    error: BaseException | None = None
+    ready = False
+    is_complete = False  # all records are read, and the consumer makes the batch
+    is_awaited = False  # the consumer waits for it
+    cancelled = False
+    on_ready: Callable[[], None] | None = None  # called when the batch is ready
+    failed: Mapping[int, BaseException | None] = MappingProxyType({})
+
+    @property
+    @abstractmethod
+    def is_fully_drawn(self) -> bool:
+        """True if all records of this round are taken."""
+
+    @abstractmethod
+    def take_chunk(self, limit: int) -> Any:
+        """Return a chunk of the next records, at most `limit`."""
+
+    @abstractmethod
+    def commit(self, chunk: Any) -> bool:
+        """Store the results of a chunk; return True if it was the last one of the round."""
+
+    @abstractmethod
+    def finalize(self) -> bool:
+        """Make the batch; return False if it needs another round of records."""
+
+
+class PendingBatch(Pending):
+    """A batch whose records are read and processed one by one, in chunks.
 
     Parameters
     ----------
@@ -64,15 +101,8 @@ class PendingBatch:
         self.numbers: list[Any] = list(numbers[:1])  # of the first source, one item per round
         self.num_requested = len(numbers[0])
         self.num_taken = 0  # records of the epoch, in all rounds
-        self.error: BaseException | None = None
-        self.ready = False
-        self.is_complete = False  # all records are read, and the consumer makes the batch
-        self.is_awaited = False  # the consumer waits for it
-        self.on_ready: Callable[[], None] | None = None  # called when the batch is ready
-        self.cancelled = False
         self.failed: dict[int, BaseException | None] = {}
         self.stats = {"get": 0.0, "process": 0.0, "collate": 0.0, "wait": 0.0}
-        self.input: Any = None  # an array, or a function for the consumer thread to make it
         self.target: Array | None = None
         self._refill = refill
         self._chunks: list[RecordChunk] = []
@@ -87,11 +117,9 @@ class PendingBatch:
 
     @property
     def is_fully_drawn(self) -> bool:
-        """True if all records of this round are taken."""
         return not self._open_ranges
 
     def take_chunk(self, limit: int) -> RecordChunk:
-        """Return a chunk of the next records, at most `limit`."""
         start, stop = self._open_ranges.pop()
         if stop - start > limit:
             self._open_ranges.append((start + limit, stop))
@@ -101,7 +129,6 @@ class PendingBatch:
         return RecordChunk(self.pipeline, self._first + start, numbers, block)
 
     def commit(self, chunk: RecordChunk) -> bool:
-        """Store the results of a chunk; return True if it was the last one of the round."""
         self._chunks.append(chunk)
         self._num_left -= chunk.count
         return not self._num_left
@@ -121,7 +148,6 @@ class PendingBatch:
         return self.commit(chunk.finished_part(row, is_late))
 
     def finalize(self) -> bool:
-        """Check the results of a round; return True if complete, else start a new round."""
         if self.error is not None:
             return True
         try:
@@ -216,16 +242,22 @@ class PendingBatch:
         if not failures:
             return
         row = min(failures)
-        error = self.failed[row]
-        raise DataError(f"{describe_record(self.record(row))}: {describe_error(error)}") from error  # type: ignore[arg-type]
+        error: Any = self.failed[row]
+        (record,) = self._records_of([row])
+        raise DataError(f"{describe_record(record)}: {describe_error(error)}") from error
 
-    def record(self, row: int) -> Any:
-        """Return the record of a row among all that were taken."""
-        for numbers in self.numbers:
-            if row < len(numbers):
-                return self.pipeline.sources[0].records(numbers[row : row + 1])[0]
-            row -= len(numbers)
-        raise DataError(f"the batch has no row {row}")
+    def dropped(self) -> list[Dropped]:
+        """Return the records that failed or were refused, with their positions and errors."""
+        rows = sorted(self.failed)
+        records = self._records_of(rows) if rows else []
+        return [
+            (record, self.start + row, self.failed[row])
+            for record, row in zip(records, rows, strict=True)
+        ]
+
+    def _records_of(self, rows: list[int]) -> list[Record]:
+        numbers = self.records_at(np.array(rows, np.int64))
+        return self.pipeline.sources[0].records(numbers)
 
     def _assemble(self) -> None:
         """Combine the results of the records that did not fail."""

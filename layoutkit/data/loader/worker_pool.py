@@ -16,13 +16,14 @@ the batch. The old thread cannot be stopped; it is a daemon, and ends when its c
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from time import monotonic, perf_counter
+from typing import Any
 
 from ...errors import DataError
-from .chunk import RecordChunk
-from .pending import PendingBatch
+from .pending import Pending
 
 _CHUNK_SECONDS = 2e-3
 _CHEAP_SECONDS = 1e-5  # time per record below which several threads are no faster than one
@@ -40,7 +41,7 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.assignment: tuple[PendingBatch, RecordChunk] | None = None
+        self.assignment: tuple[Any, Any] | None = None
         self.replaced = False
         self.thread: threading.Thread | None = None
 
@@ -87,7 +88,7 @@ class WorkerPool:
         self._lock = threading.RLock()
         self._work_available = threading.Condition(self._lock)
         self._batch_ready = threading.Condition(self._lock)
-        self._pending: deque[PendingBatch] = deque()
+        self._pending: deque[Pending] = deque()
         self._closed = False
         self._always_parallel = chunk_seconds is not None
         self._chunk_seconds = chunk_seconds or _CHUNK_SECONDS
@@ -118,7 +119,7 @@ class WorkerPool:
             self.end()
             raise
 
-    def submit(self, pending: PendingBatch) -> None:
+    def submit(self, pending: Pending) -> None:
         """Queue a batch for the workers."""
         with self._lock:
             if (
@@ -131,7 +132,7 @@ class WorkerPool:
             self._pending = deque([*active, pending])
             self._work_available.notify_all()
 
-    def wait(self, pending: PendingBatch) -> None:
+    def wait(self, pending: Pending) -> None:
         """Wait until a batch is ready; raise DataError if the pool is closed meanwhile."""
         while True:
             with self._lock:
@@ -210,7 +211,7 @@ class WorkerPool:
                 self._finalize(pending)
             del chunk, pending, assignment, error  # release their memory while this thread waits
 
-    def _next_chunk(self, worker: Worker) -> tuple[PendingBatch, RecordChunk] | None:
+    def _next_chunk(self, worker: Worker) -> tuple[Any, Any] | None:
         with self._lock:
             while True:
                 while self._pending and self._pending[0].cancelled:
@@ -231,7 +232,7 @@ class WorkerPool:
                 self._pending.popleft()
             return worker.assignment
 
-    def _update_cost(self, chunk: RecordChunk, seconds: float) -> None:
+    def _update_cost(self, chunk: Any, seconds: float) -> None:
         latest = max(1e-7, seconds / chunk.count)
         self._record_seconds = (self._record_seconds + latest) / 2
         if self._estimate is not None and self._estimate.is_expensive(latest):
@@ -241,7 +242,7 @@ class WorkerPool:
     def _is_other_worker_busy(self, worker: Worker | None) -> bool:
         return any(other.assignment is not None for other in self._workers if other is not worker)
 
-    def _finalize(self, pending: PendingBatch) -> None:
+    def _finalize(self, pending: Pending) -> None:
         """Finalize a batch, or queue it again if it needs more records."""
         complete = pending.finalize()
         with self._lock:
@@ -262,9 +263,9 @@ class WorkerPool:
         remaining = min(starts, default=perf_counter()) + self._timeout - perf_counter()
         return min(max(0.001, remaining), _MAX_WAIT)
 
-    def _replace_late_workers(self) -> list[PendingBatch]:
+    def _replace_late_workers(self) -> list[Pending]:
         """Replace workers that exceed the timeout; return batches whose rounds this completes."""
-        complete_batches: list[PendingBatch] = []
+        complete_batches: list[Pending] = []
         if self._timeout is None:
             return complete_batches
         now = perf_counter()
@@ -295,13 +296,13 @@ def _record_start(worker: Worker) -> float | None:
     return None if current is None else current[1]
 
 
-def wait_or_run(pending: PendingBatch, pool: WorkerPool | None) -> None:
+def wait_or_run(pending: Pending, pool: WorkerPool | None) -> None:
     """Wait for the pool, or process the batch in this thread; raise the error of the batch."""
     if pool is not None:
         pool.wait(pending)
     while pool is None and not pending.ready:
         while not pending.is_fully_drawn:
-            chunk = pending.take_chunk(len(pending.numbers[-1]))
+            chunk = pending.take_chunk(sys.maxsize)
             chunk.run()
             pending.commit(chunk)
         pending.ready = pending.finalize()
@@ -309,7 +310,7 @@ def wait_or_run(pending: PendingBatch, pool: WorkerPool | None) -> None:
         raise pending.error
 
 
-def _run_catching(chunk: RecordChunk) -> BaseException | None:
+def _run_catching(chunk: Any) -> BaseException | None:
     """Run a chunk; return an exception, such as SystemExit, that user code raised."""
     try:
         chunk.run()

@@ -20,7 +20,6 @@ from ...memory import Array, in_native_order
 from ...normalize import cached_normalization
 from ...spaces.views import view_for_layout
 from ...spec import can_cast
-from ...views import DataView
 from ..errors import reject_unknown
 from ..labels import check_missing, fill_missing
 from ..loader.batch import ViewFactory, check_convert, default_layout, result_layout
@@ -48,11 +47,17 @@ class Field(UncachedState):
     converter: Converter | None = None
 
     @cached_property
+    def _array(self) -> Array:
+        array: Array = self.source
+        return array
+
+    @cached_property
     def _batch_axis(self) -> int:
         return parse_layout(self.layout).groups.index("b")
 
     @cached_property
-    def _view_factory(self) -> ViewFactory:
+    def view(self) -> ViewFactory:
+        """The function that makes the View of a batch of rows."""
         return ViewFactory(self.layout, self.name)
 
     @property
@@ -69,21 +74,12 @@ class Field(UncachedState):
         """Return the rows with these numbers, converted for a batch, padded to `total` rows."""
         return pad_rows(self._read(numbers), self._batch_axis, total, self.filling)
 
-    def view(self, rows: Array) -> DataView:
-        """Return the View of a batch of rows."""
-        return self._view_factory(rows)
-
     def close(self) -> None:
         """Close the file of a subclass; the caller owns an array."""
 
-    def _array(self) -> Array:
-        """Return the array of the whole source."""
-        array: Array = self.source
-        return array
-
     def _read(self, numbers: Array) -> Array:
         """Return a converted copy of the rows with these numbers."""
-        array = self._array()
+        array = self._array
         if self.converter is None:
             return in_native_order(take(array, self.axis, numbers))
         rows: Array = self.converter(_select(array, self.axis, numbers))

@@ -5,7 +5,7 @@ A subclass passes its columns, which supply rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
@@ -20,8 +20,8 @@ from ...memory import Array
 from ...views import DataView
 from ..errors import check_has_records
 from ..loader.arrays import ArrayLoop, array_config
-from ..loader.batcher import Position
 from ..loader.config import LoaderConfig
+from ..loader.epoch_pass import Position
 from ..samplers import Sampler
 from ..samplers.orders import MAX_LOOKAHEAD, Order, SamplingPlan, ceil_div
 from ..samplers.sampling import Kind
@@ -47,8 +47,9 @@ class Column(Protocol):
     def rows(self, numbers: Array, total: int) -> Array:
         """Return the rows with these numbers, converted for a batch, and padding up to `total`."""
 
-    def view(self, rows: Array) -> DataView:
-        """Return the View of a batch of rows, without copying."""
+    @property
+    def view(self) -> Callable[[Array], DataView]:
+        """The function that makes the View of a batch of rows, without copying."""
 
     def close(self) -> None:
         """Close files."""
@@ -194,6 +195,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         """
         self._data = tuple(data)
         self._label = tuple(label)
+        self._columns = (*self._data, *self._label)
         self._partition = partition
         check_has_records(samples, type(self).__name__, "axis b of its arrays has size 0")
         self._kept = kept
@@ -258,7 +260,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
 
     def get(self, batch: ProviderBatch, name: str) -> DataView:
         """Return the data or label View with this name; raise DataError for an unknown name."""
-        names = [column.name for column in self._data + self._label]
+        names = [column.name for column in self._columns]
         return protocol.find_view(names, batch.data + batch.label, name)
 
     def load_data(self, batch: ProviderBatch, targets: Sequence[Any]) -> None:
@@ -279,7 +281,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
     def close(self) -> None:
         """Release files and threads, and end all loops; later loops raise DataError."""
         super().close()
-        for column in self._data + self._label:
+        for column in self._columns:
             column.close()
 
     def _make_sampler(self) -> Sampler:
@@ -304,7 +306,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         return 1
 
     def _make_config(self) -> LoaderConfig:
-        read = partial(_read_columns, self._data + self._label, self._size)
+        read = partial(_read_columns, self._columns, self._size)
         return array_config(self._make_sampler(), read, self._size, self._prefetch)
 
     @property
@@ -313,12 +315,16 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
         return order  # type: ignore[no-any-return]
 
     def _split(self, pending: Any) -> list[tuple[ProviderBatch, int]]:
-        size, end = self._size, pending.start + pending.num_taken
-        columns = zip(self._data + self._label, pending.input, strict=True)
-        views = [_split_views(column, rows, size, pending.num_taken) for column, rows in columns]
+        size, num_data = self._size, len(self._data)
+        end = pending.start + pending.num_taken
         batches = []
-        for start, *arrays in zip(range(pending.start, end, size), *views, strict=True):
-            data, label = tuple(arrays[: len(self._data)]), tuple(arrays[len(self._data) :])
+        for start in range(pending.start, end, size):
+            views = []
+            for column, rows in zip(self._columns, pending.input, strict=True):
+                first = start - pending.start
+                is_group = pending.num_taken > size
+                views.append(column.view(rows[first : first + size] if is_group else rows))
+            data, label = tuple(views[:num_data]), tuple(views[num_data:])
             count = min(size, self._samples - start)
             batch = ProviderBatch(count, data, label, stats=pending.stats)
             batches.append((batch, min(start + size, end)))
@@ -342,10 +348,3 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
     def _take(self, epoch: int, place: int, state: Mapping[str, Any]) -> Position:
         start = min(place * self._size, self._epoch_order.size)
         return Position(start, dropped=state.get("dropped", 0))
-
-
-def _split_views(column: Column, rows: Array, size: int, count: int) -> list[DataView]:
-    """Return the Views of the batches of `size` rows that hold `count` samples."""
-    if count <= size:
-        return [column.view(rows)]
-    return [column.view(rows[start : start + size]) for start in range(0, count, size)]

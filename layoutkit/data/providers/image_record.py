@@ -21,17 +21,17 @@ from ...images import Augmenter
 from ...images.augment.options import Options
 from ...layout.parsing import Layout, parse_layout
 from ...memory import Array
-from ...views import DataView
 from ..io.filesystem import exists
 from ..io.image_record import extract_image, read_mean, unpack_image, write_mean
 from ..io.reader import Reader
 from ..io.recordio import unpack_frames
 from ..labels import check_missing
 from ..loader.batch import ViewFactory
-from ..loader.batcher import Position
-from ..loader.chunk import RecordPipeline, RecordSource, describe_error
+from ..loader.chunk import RecordPipeline, RecordSource
 from ..loader.collate import SampleSpec
 from ..loader.config import LoaderConfig, parse_workers
+from ..loader.dropped import describe_error
+from ..loader.epoch_pass import EpochPass, Position
 from ..loader.epochs import EpochLength
 from ..loader.loader import sampled_batcher
 from ..loader.signature import RunSpec
@@ -76,7 +76,7 @@ class ImageRows:
         self._shape = shape_[: self._batch_axis], shape_[self._batch_axis :]
         self.reader = Reader()
         self._get = index.getter(self.reader)
-        self._view_factory = ViewFactory(layout, "the data of a batch")
+        self.view = ViewFactory(layout, "the data of a batch")
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of a batch."""
@@ -99,10 +99,6 @@ class ImageRows:
         result: Array = self._collator(rows, flip=flip)
         result[(slice(None),) * self._batch_axis + (slice(count, None),)] = 0
         return result
-
-    def view(self, rows: Array) -> DataView:
-        """Return the View of a batch."""
-        return self._view_factory(rows)
 
     def close(self) -> None:
         """Do nothing: the provider closes the reader."""
@@ -220,6 +216,7 @@ def _compute_mean(index: Index, plain: Augmenter, workers: int) -> Array:
     return result
 
 
+_RUN = RunSpec(target=SampleSpec(np.dtype(bool), ()))  # a mirror flag
 _OPTIONS = {field.name: field for field in fields(Options) if field.name != "data_shape"}
 
 
@@ -303,8 +300,6 @@ class ImageRecordProvider(BaseProvider):
     TypeError
         A keyword is unknown; the message names the nearest one.
     """
-
-    _run = RunSpec(target=SampleSpec(np.dtype(bool), ()))  # a mirror flag
 
     def __init__(
         self,
@@ -392,16 +387,17 @@ class ImageRecordProvider(BaseProvider):
             chunk_seconds=_CHUNK_SECONDS,
         )
 
-    def _config_of(self, epoch: int) -> LoaderConfig:
+    def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
         process = partial(self._rows.process, epoch)
-        return replace(self._config, pipeline=replace(self._config.pipeline, processor=process))
+        pipeline = replace(self._config.pipeline, processor=process)
+        config = replace(self._config, pipeline=pipeline)
+        return EpochPass(config, self._worker_pool(), epoch, position._replace(run=_RUN))
 
     def _split(self, pending: Any) -> list[tuple[ProviderBatch, int]]:
         size, start, taken = self._size, pending.start, pending.num_taken
         rows = pending.kept_indices()
         num_valid = min(size, self._samples - start)  # the other rows repeat the first ones
-        failed = [row for row in sorted(pending.failed) if row < num_valid]
-        dropped = [(pending.record(row), start + row, pending.failed[row]) for row in failed]
+        dropped = [item for item in pending.dropped() if item[1] < start + num_valid]
         numbers = pending.numbers[0][rows]
         label = tuple(column.view(column.rows(numbers, size)) for column in self._label)
         data = self._rows.view(self._rows.batch(pending.input, pending.target, size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from os import fspath
 from typing import Any
@@ -141,10 +142,14 @@ class _ImageField(Field):
     def close(self) -> None:
         self.source.close()
 
+    @cached_property
     def _array(self) -> Array:
-        self.source.check()
         array: Array = self.source.array.reshape(self.sizes)
         return array
+
+    def _read(self, numbers: Array) -> Array:
+        self.source.check()
+        return super()._read(numbers)
 
 
 def _image_field(

@@ -1,0 +1,201 @@
+"""`EpochPass`: the batches of an epoch from a position on, several of them at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ...errors import DataError
+from ..samplers.orders import Order
+from .chunk import Numbers
+from .config import LoaderConfig
+from .distributed import Shard
+from .dropped import Dropped
+from .pending import PendingBatch, Refill
+from .signature import RunSpec
+from .worker_pool import WorkerPool, wait_or_run
+
+
+class Position(NamedTuple):
+    """A place in an epoch with the counts up to it: one object, so that they always agree."""
+
+    place: int = 0  # records of the epoch before it
+    batches: int = 0  # yielded in this epoch
+    dropped: int = 0  # records
+    order: Order | None = None  # of part files: it knows the start of the file of this place
+    run: RunSpec = RunSpec()  # the shapes and dtypes that the records of the run share
+
+    def advance(self, batch: Any, place: int, order: Order, run: RunSpec) -> Position:
+        """Return the position after one more batch."""
+        return Position(place, self.batches + 1, self.dropped + len(batch.dropped), order, run)
+
+    def at_start(self) -> Position:
+        """Return the position, without counts if it is at the start of an epoch."""
+        return self if self.place else Position(run=self.run)
+
+
+class EpochPass:
+    """The batches of an epoch, which complete in any order and are returned in order.
+
+    With `refill` a batch begins at the end of the previous one, which is known only when that is
+    complete; otherwise at the sampler's batch, so several batches can be pending at once.
+    """
+
+    def __init__(
+        self, config: LoaderConfig, pool: WorkerPool | None, epoch: int, position: Position
+    ) -> None:
+        self._config, self._pool, self._epoch = config, pool, epoch
+        self._length = config.length
+        first, *others = config.sources
+        # The order of a state knows where its part file begins.
+        first_order = position.order or first.order(epoch)
+        self.orders = [first_order, *(source.order(epoch) for source in others)]
+        self.run = position.run
+        # The next batch decides what all records of the run share.
+        self._decides_spec = self.run.target is None and config.has_one_spec
+        self._place = position.place
+        self._num_begun = self._num_yielded = position.batches
+        self._pending: deque[Any] = deque()
+        self._latest: Any = None
+        self._empty: PendingBatch | None = None  # with refill, the records after the last batch
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._failure: BaseException | None = None
+
+    @property
+    def size(self) -> int | None:
+        """The number of records in the epoch, if known."""
+        return self._length.num_records(self.orders[0])
+
+    @property
+    def dropped_at_end(self) -> list[Dropped]:
+        """The records dropped after the last batch."""
+        return [] if self._empty is None else self._empty.dropped()
+
+    def __enter__(self) -> EpochPass:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        for pending in tuple(self._pending):
+            pending.cancelled = True
+
+    def next(self) -> Any:
+        """Return the next batch when it is complete; None at the epoch's end."""
+        start = perf_counter()
+        if self._pool is not None:
+            self._pool.check_process()
+        shard = self._length.shard
+        if self._decides_spec and shard is not None and shard.rank:
+            self._read_spec(shard)
+        self._begin_batches(num_requested=1)
+        if not self._pending:
+            if self._failure is not None:
+                raise self._failure
+            return None
+        pending = self._pending[0]
+        wait_or_run(pending, self._pool)
+        pending.stats["wait"] = perf_counter() - start
+        if self._decides_spec:
+            self._set_spec(pending)
+        with self._lock:
+            self._pending.popleft()
+            self._num_yielded += 1
+        if self._length.refill and pending.num_taken == len(pending.failed):
+            self._empty = pending
+            return None
+        if self._pool is not None:
+            self._begin_batches()
+        return pending
+
+    def _begin_batches(self, num_requested: int = 0) -> None:
+        """Start as many batches as may be pending."""
+        ahead = 0 if self._pool is None else self._config.prefetch
+        with self._lock:
+            while not self._is_over and self._num_begun < self._num_yielded + max(
+                ahead, num_requested
+            ):
+                if self._length.refill and self._latest and not self._latest.ready:
+                    return
+                if self._decides_spec and self._pending:
+                    return
+                try:
+                    self._begin()
+                except Exception as error:  # raised after the batches before it
+                    self._failure = error
+                    self._is_over = True
+
+    def _begin(self) -> None:
+        length = self._length
+        if length.refill and self._latest:
+            self._place = self._latest.start + self._latest.num_taken
+        has_all = length.shard is None and self._num_begun == length.max_batches
+        pending = None if has_all else self._make_pending(self._place)
+        if pending is None:
+            self._is_over = True
+            return
+        self._place = length.end_of(pending.start, pending.num_taken)
+        self._latest = pending
+        self._num_begun += 1
+        self._pending.append(pending)
+        if self._pool is not None:
+            pending.on_ready = self._begin_batches if length.refill else None
+            self._pool.submit(pending)
+
+    def _make_pending(self, place: int) -> Any:
+        """Return the batch of the step that begins at a place; None at the epoch's end."""
+        start, stop = self._length.next_range(self.orders[0], place)
+        return self._pending_batch(start, stop, self._refill if self._length.refill else None)
+
+    def _pending_batch(
+        self, start: int, stop: int, refill: Refill | None = None
+    ) -> PendingBatch | None:
+        """Return the batch of the records at positions start .. stop-1; None if there are none."""
+        numbers = self._take(start, stop)
+        if not len(numbers[0]):
+            return None
+        config, dims = self._config, self._config.dims(self._num_begun)
+        return PendingBatch(config.pipeline, start, numbers, dims, refill, self._epoch, self.run)
+
+    def _read_spec(self, shard: Shard) -> None:
+        """Read the records of rank 0, so that all ranks decide in the same way."""
+        first = shard._replace(rank=0)
+        pending = self._pending_batch(*self._length.shard_range(first, self.orders[0], self._place))
+        if pending is not None:
+            if self._pool is not None:
+                self._pool.submit(pending)
+            wait_or_run(pending, self._pool)
+            self._set_spec(pending)
+
+    def _set_spec(self, pending: PendingBatch) -> None:
+        self.run = pending.run
+        self._decides_spec = self.run.target is None
+
+    def _refill(self, position: int, missing: int, num_failed: int) -> Sequence[Numbers]:
+        """Return the records that follow a batch, to replace missing ones."""
+        count = self._config.sources[0].sampler.plan.count
+        if self._length.draws and num_failed >= count:
+            raise DataError(
+                f"none of {num_failed} records drawn one after the other could be used, and there "
+                f"are {count}; the log of layoutkit.data has the reasons"
+            )
+        with self._lock:
+            return self._take(position, position + missing)
+
+    def _take(self, start: int, stop: int) -> list[Numbers]:
+        """Return the records at positions start .. stop-1 of each source."""
+        sources = self._config.sources
+        numbers_by_source = [
+            source.take(order, start, stop)
+            for source, order in zip(sources, self.orders, strict=True)
+        ]
+        for number, part in enumerate(numbers_by_source):
+            if len(part) < len(numbers_by_source[0]):
+                raise DataError(
+                    f"source {number} ends after {start + len(part)} records, before the first "
+                    "one; give sources with equal numbers of records, or a sampler that draws"
+                )
+        return numbers_by_source
