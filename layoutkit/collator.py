@@ -35,7 +35,7 @@ from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .normalize import is_hashable_constant, to_hashable
 from .options import CollateOptions, parse_collate_options
-from .planning.batch.arguments import CropArgs, normalize_indices
+from .planning.batch.arguments import CropArgs
 from .planning.batch.layout import Collation, make_batch_layout
 from .planning.batch.placement import Placement, place
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
@@ -496,10 +496,7 @@ class Collator:
         ndim = len(shapes[0]) - self._options.whole
         places = None if positions is None else as_positions(positions)
         if self._options.whole:
-            self._options.check_batch_rank(shapes[0])
-            axes = self._options.completed(ndim)
-            axis = axes.pattern.source.groups.index(self._options.letter)
-            selected = normalize_indices(indices, shapes[0][axis])
+            _, axis, selected = self._options.select_samples(shapes[0], indices)
             places = SourcePositions(selected) if places is None else places
             shape = shapes[0][:axis] + shapes[0][axis + 1 :]
             shapes = [shape] * len(selected)
@@ -529,10 +526,7 @@ class Collator:
         if not self._options.whole:
             return samples_of_arrays([*map(in_native_order, arrays)] if is_swapped else arrays)
         array = arrays[0]
-        self._options.check_batch_rank(array.shape)
-        axes = self._options.completed(array.ndim - 1)
-        axis = axes.pattern.source.groups.index(self._options.letter)
-        numbers = normalize_indices(indices, array.shape[axis])
+        _, axis, numbers = self._options.select_samples(array.shape, indices)
         if is_swapped:
             array, numbers = in_native_order(array.take(numbers, axis)), np.arange(len(numbers))
             return samples_of_array(array, axis, numbers)._replace(arrays=(array,))

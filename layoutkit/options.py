@@ -21,10 +21,12 @@ from typing import Any, Unpack, get_type_hints
 
 import numpy as np
 
+from ._utils.indexing import normalize_indices
 from ._utils.validation import as_int, check_choice, check_int, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .layout.parsing import Layout, parse_layout
 from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
+from .memory import Array
 from .normalize import CHANNEL, Normalization, Traced, make_normalization, shorten
 from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
 from .planning.batch.samples import SampleAxes, axes_of_samples
@@ -367,13 +369,23 @@ class CollateOptions:
     def _key(self) -> tuple[Any, ...]:
         return self.convert, self.whole, self.keywords()
 
-    def check_batch_rank(self, shape: tuple[int, ...]) -> None:
-        """Raise ShapeError unless an array of all samples has the rank of the left side."""
+    def select_samples(self, shape: tuple[int, ...], indices: Any) -> tuple[SampleAxes, int, Array]:
+        """Return the axes of samples of one array, its sample axis, and the selected positions.
+
+        `indices=None` selects all. Raises ShapeError unless the array has the rank of the left
+        side, and the errors of `normalize_indices`.
+        """
         pattern = self.convert.pattern
         try:
             check_rank(pattern.left, shape)
         except ShapeError as error:
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
+        axes = self.completed(len(shape) - 1)
+        axis = axes.pattern.source.groups.index(self.letter)
+        count = shape[axis]
+        if indices is None:
+            return axes, axis, np.arange(count)
+        return axes, axis, normalize_indices(indices, count, "samples")
 
     def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
         """Return the axes of samples of rank `ndim`; errors print `shape`, of a sample."""

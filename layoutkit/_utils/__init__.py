@@ -4,6 +4,7 @@ cache         bounded caches of plans and programs
 errors        conversion of exceptions: of other libraries, without names of files
 files         atomic file writes
 fork          the lock around late imports and compilation, and its handling in forked children
+indexing      indices and slices, negative ones from the end
 late          modules of higher layers, loaded on first use
 pickling      pickles without the values of cached properties
 random        keyed random numbers and permutations, equal on every machine

@@ -5,7 +5,7 @@ registry.py    the table of libraries and the modules that adapt them
 dispatch.py    find the adapter of an array; dispatch conversions and sums
 dlpack.py      NumPy arrays shared by DLPack, in dtypes that NumPy's own DLPack lacks
 inspection.py  shape, dtype, device and samples of any array, for views
-indexing.py    validation of indices, slices and batch sizes; one-hot rows
+indexing.py    copies of samples; one-hot rows
 items.py       samples of several items: the item that is collated, and the others
 collate.py     collation in the operations of a library that records or traces
 windows.py     the windows of a batch as a map that kernels execute, and its transpose

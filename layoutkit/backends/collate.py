@@ -20,7 +20,7 @@ from ..layout.pattern import Pattern
 from ..memory import Array, in_native_order
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.batch.arguments import CropArgs, normalize_indices, parse_per_sample
+from ..planning.batch.arguments import CropArgs, parse_per_sample
 from ..planning.batch.layout import check_same_rank_and_dtype
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import converted_options
@@ -64,11 +64,7 @@ def stack_recorded_windows(
     adapter = adapter_for_any(like)
     whole, batch_axis = None, None  # the array that has all samples, and their axis
     if options.whole:
-        shape = adapter.facts(like, "x")[0]
-        options.check_batch_rank(shape)
-        axes = options.completed(len(shape) - 1)
-        batch_axis = axes.pattern.source.groups.index(options.letter)
-        numbers = normalize_indices(indices, shape[batch_axis])
+        _, batch_axis, numbers = options.select_samples(adapter.facts(like, "x")[0], indices)
         if not len(numbers):
             raise ArgumentError(
                 "indices is empty, but a recorded batch needs a sample; give an index"

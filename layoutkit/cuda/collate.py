@@ -24,7 +24,7 @@ from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
-from ..planning.batch.arguments import CropArgs, normalize_indices
+from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import check_same_rank_and_dtype, fill_array_of
 from ..planning.batch.placement import (
     Placements,
@@ -169,10 +169,7 @@ class DeviceCollateProgram:
         first = arrays[0]
         if not options.whole:
             return _Samples.of(arrays), options.completed(len(first.shape)), 0
-        options.check_batch_rank(first.shape)
-        axes = options.completed(len(first.shape) - 1)
-        sample_axis = axes.pattern.source.groups.index(options.letter)
-        numbers = normalize_indices(indices, first.shape[sample_axis])
+        axes, sample_axis, numbers = options.select_samples(first.shape, indices)
         return _Samples.along(first, sample_axis, numbers), axes, sample_axis
 
     def _plan(

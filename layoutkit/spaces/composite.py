@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
+from .._utils.indexing import normalize_index
 from .._utils.tree import map_indexed
 from ..errors import DtypeError, ShapeError, SpaceError
 from ..views import ListView
@@ -134,11 +134,4 @@ class CompositeSpace(Space):
         if not isinstance(indices, list | tuple):
             raise ShapeError(f"restrict needs a list of indices, such as [0, 2], not {indices!r}")
         count = len(self.components)
-        for index in indices:
-            if isinstance(index, bool) or not hasattr(index, "__index__"):
-                raise ShapeError(f"{index!r} is not an index of a component; it must be an int")
-            if not -count <= index < count:
-                raise ShapeError(
-                    f"component [{index}] does not exist: the space has {count} components"
-                )
-        return [operator.index(index) for index in indices]
+        return [normalize_index(index, count, "components", ShapeError) for index in indices]

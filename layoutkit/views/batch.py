@@ -117,9 +117,10 @@ class BatchState:
         """Return copies of the samples at validated positions."""
         return take_samples(self.source, self.plans.batch_axis, positions)
 
-    def part(self, window: slice, copy: bool) -> Any:
+    def part(self, window: range, copy: bool) -> Any:
         """Return the samples of a window: copies, or a view of the base."""
-        samples = slice_samples(self.source, self.plans.batch_axis, window)
+        bounds = slice(window.start, window.stop)
+        samples = slice_samples(self.source, self.plans.batch_axis, bounds)
         if not check_bool("copy", copy, ArgumentError):
             return samples
         plain = isinstance(samples, np.ndarray)  # the copy keeps the byte order

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._compile import is_compiling
-from ..backends.indexing import normalize_indices, normalize_slice
+from .._utils.indexing import normalize_indices, normalize_slice
 from ..backends.inspection import inspect_array, unwrap_container
 from ..errors import ArgumentError, DeviceError, ViewError
 from ..memory import Array
@@ -296,7 +296,7 @@ class DataView(SingleArrayView):
         """
         self.check_out(out)
         return self.with_samples(
-            self.batch.take_samples(normalize_indices(indices, len(self))), out
+            self.batch.take_samples(normalize_indices(indices, len(self), "samples")), out
         )
 
     def sub(
@@ -309,7 +309,7 @@ class DataView(SingleArrayView):
         """
         self.check_out(out)
         return self.with_samples(
-            self.batch.part(normalize_slice(start, stop, len(self)), copy), out
+            self.batch.part(normalize_slice(slice(start, stop), len(self)), copy), out
         )
 
     # -- the base --------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NoReturn, Self
 
+from .._utils.indexing import normalize_indices, normalize_slice
 from .._utils.tree import leaves, map_leaf_values, match_structure, unflatten
-from ..backends.indexing import normalize_indices, normalize_slice
 from ..errors import ArgumentError, ShapeError, ViewError
 from . import display
 from .base import View, check_get, gradient_for, is_view_target
@@ -108,7 +108,7 @@ class ListView(View):
     def index(self, indices: Any, out: Self | None = None) -> Self:
         """Return a ListView of copies of the samples at `indices`; see `DataView.index`."""
         self.check_out(out)
-        positions = normalize_indices(indices, len(self))
+        positions = normalize_indices(indices, len(self), "samples")
         return self._with_samples(
             out, [leaf.batch.take_samples(positions) for leaf in self._leaves]
         )
@@ -118,7 +118,7 @@ class ListView(View):
     ) -> Self:
         """Return a ListView of the samples from `start` to before `stop`; see `DataView.sub`."""
         self.check_out(out)
-        window = normalize_slice(start, stop, len(self))
+        window = normalize_slice(slice(start, stop), len(self))
         return self._with_samples(out, [leaf.batch.part(window, copy) for leaf in self._leaves])
 
     def replace(self, layout: Any, array: Any) -> None:

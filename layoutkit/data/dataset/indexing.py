@@ -14,6 +14,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..._utils.indexing import (
+    as_array,
+    as_int_array,
+    normalize_index,
+    normalize_indices,
+    normalize_slice,
+)
 from ..._utils.validation import as_int
 from ...memory import Array
 from ..errors import OutOfRange
@@ -81,24 +88,6 @@ def expand(key: Any, shape: Sequence[int]) -> tuple[Part, ...]:
     return _with_indices(expanded, shape)
 
 
-def normalize_index(part: int, size: int) -> int:
-    """Return a non-negative index; raise DataError (also an IndexError) if it is out of range."""
-    if not -size <= part < size:
-        raise OutOfRange(
-            f"index {part} is out of range for an axis of size {size}"
-            + (f"; give {-size} to {size - 1}" if size else "; there is nothing to select")
-        )
-    return part % size
-
-
-def normalize_indices(part: Array, size: int) -> Array:
-    """Return a new array of non-negative indices; raise DataError if one is out of range."""
-    out_of_range = part[(part < -size) | (part >= size)]
-    if out_of_range.size:
-        normalize_index(int(out_of_range[0]), size)
-    return np.where(part < 0, part + size, part)
-
-
 def is_same_part(a: Any, b: Any) -> bool:
     """Return True if two parts of keys, or two selectors, are equal."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
@@ -111,27 +100,18 @@ def _part(part: Any) -> Any:
     if part is None or part is Ellipsis:
         return part
     if isinstance(part, slice):
-        return _validated_slice(part)
+        normalize_slice(part, 0, OutOfRange)
+        return part
     number = as_int(part)
     if number is not None:
         return number
-    try:
-        indices = np.array(part)
-    except (TypeError, ValueError):  # rows of different lengths
-        indices = np.array(None)
-    if indices.size == 0 and not isinstance(part, np.ndarray):
-        indices = indices.astype(np.intp)  # NumPy makes an empty list an array of floats
-    if indices.dtype.kind not in "iub":
+    mask = as_array(part)
+    if mask is not None and mask.dtype.kind == "b":
+        return mask.copy()
+    indices = as_int_array(part)
+    if indices is None:
         raise OutOfRange(f"{part!r} is not a valid key; use {_SUPPORTED_PARTS}")
-    return indices if indices.dtype.kind == "b" else indices.astype(np.intp)
-
-
-def _validated_slice(part: slice) -> slice:
-    try:
-        range(0)[part]
-    except (TypeError, ValueError) as error:
-        raise OutOfRange(f"{part!r} is not a valid slice: {error}") from None
-    return part
+    return indices
 
 
 def _num_axes_consumed(part: Any) -> int:
@@ -291,13 +271,16 @@ class Selection:
 
 def _compose(selector: range | Array, part: Part) -> Selector:
     if isinstance(part, int):
-        return int(selector[normalize_index(part, len(selector))])
+        return int(selector[normalize_index(part, len(selector), "elements", OutOfRange)])
     if isinstance(part, slice):
         return selector[part]
-    positions = normalize_indices(part, len(selector))  # type: ignore[arg-type]
-    if isinstance(selector, range):
-        return selector.start + selector.step * positions
-    return selector[positions]
+    positions = normalize_indices(part, len(selector), "elements", OutOfRange)
+    selected: Array = (
+        selector.start + selector.step * positions
+        if isinstance(selector, range)
+        else selector[positions]
+    )
+    return selected
 
 
 def _sizes(selectors: Sequence[Selector]) -> tuple[int, ...]:

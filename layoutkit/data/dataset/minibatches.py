@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.indexing import normalize_index
 from ...errors import DataError
 from ...memory import Array
 from ...spec import DType
-from .indexing import Selection, expand, key_types, normalize_index
+from ..errors import OutOfRange
+from .indexing import Selection, expand, key_types
 from .stores import Length, Store, as_elements
 from .stream import BufferedElements, ElementStack, Infinite, Stream
 
@@ -118,7 +120,7 @@ class Blocks(_AnyBlocks):
 
     def _block(self, key: Any) -> Store:
         (part,) = expand(key, (len(self.order),))
-        number = int(self.order[normalize_index(part, len(self.order))])  # type: ignore[arg-type]
+        number = int(self.order[normalize_index(part, len(self.order), "mini-batches", OutOfRange)])
         return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]
 
     def _select_order(self, part: Any) -> Any:

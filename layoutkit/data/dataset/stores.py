@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from ..._utils.errors import as_data_errors
+from ..._utils.indexing import normalize_index, normalize_indices
 from ..._utils.validation import type_name
 from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
@@ -31,7 +32,7 @@ from ...memory import Array
 from ...spec import DType, as_dtype, can_cast, dtype_kind
 from ..errors import NoLength, OutOfRange
 from ..io.npy import StoredArray
-from .indexing import Selection, Selector, expand, field_names, key_types, normalize_index
+from .indexing import Selection, Selector, expand, field_names, key_types
 
 
 class Source(Protocol):
@@ -539,10 +540,11 @@ class Rows(Store):
             )
         (part,) = expand(parts, (len(self.rows),))
         if isinstance(part, int):
-            return self.rows[normalize_index(part, len(self.rows))]
+            return self.rows[normalize_index(part, len(self.rows), "rows", OutOfRange)]
         if isinstance(part, slice):
             return Rows(self.rows[part])
-        return Rows([self.rows[normalize_index(int(i), len(self.rows))] for i in part])  # type: ignore[union-attr]
+        positions = normalize_indices(part, len(self.rows), "rows", OutOfRange)
+        return Rows([self.rows[i] for i in positions])
 
     def is_same(self, other: Store) -> bool:
         if not isinstance(other, Rows) or len(self.rows) != len(other.rows):

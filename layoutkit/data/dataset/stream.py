@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.indexing import normalize_index
 from ..._utils.validation import type_name
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType
 from ..errors import OutOfRange
-from .indexing import Selection, expand, key_types, normalize_index
+from .indexing import Selection, expand, key_types
 from .stores import ArraySource, Length, SelectionStore, Store
 
 
@@ -277,7 +278,7 @@ class ElementStack(Store):
         key_type = key_types(parts)[0]
         if key_type == "int":
             (i,) = expand(parts[0], (len(self._positions),))
-            index = normalize_index(i, len(self._positions))  # type: ignore[arg-type]
+            index = normalize_index(i, len(self._positions), "elements", OutOfRange)
             element = self._elements.element(int(self._positions[index]))
             return element.select(parts[1:]) if len(parts) > 1 else element
         if len(parts) == 1 and key_type in ("slice", "list"):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ... import buffers
+from ..._utils.indexing import normalize_index
 from ..._utils.pickling import UncachedState
 from ...collator import Collator
 from ...errors import DtypeError, ShapeError
@@ -22,7 +23,7 @@ from ...planning.batch.placement import place
 from ...planning.batch.random import SourcePositions
 from ...planning.batch.samples import SampleAxes
 from ...spec import DType, as_dtype
-from ..sources.base import normalize_index
+from ..errors import OutOfRange
 
 
 class SampleSpec(NamedTuple):
@@ -204,7 +205,7 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> Array:
-        number = normalize_index(i, len(self), "array")
+        number = normalize_index(i, len(self), "arrays", OutOfRange)
         part: Array = self.data[self.offsets[number] : self.offsets[number + 1]]
         return part
 

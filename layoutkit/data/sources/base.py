@@ -8,7 +8,6 @@ servers; other schemes have to be allowed by the caller.
 
 from __future__ import annotations
 
-import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from ..._utils.indexing import normalize_index, normalize_slice
 from ..._utils.pickling import UncachedState
 from ...errors import DataError
 from ...memory import Array
@@ -188,11 +188,10 @@ class Index(UncachedState, Sequence[Record]):
             There is no such record (an IndexError, too) or no such label.
         """
         if label is None:
-            return self.record(normalize_index(i, len(self), "record"))
+            return self.record(normalize_index(i, len(self), "records", OutOfRange))
         members = self.members(label)
-        return self.record(
-            int(members[normalize_index(i, len(members), f"record with label {label!r}")])
-        )
+        noun = f"records with label {label!r}"
+        return self.record(int(members[normalize_index(i, len(members), noun, OutOfRange)]))
 
     @overload
     def __getitem__(self, i: int) -> Record: ...
@@ -203,11 +202,7 @@ class Index(UncachedState, Sequence[Record]):
     def __getitem__(self, i: int | slice) -> Record | list[Record]:
         if not isinstance(i, slice):
             return self.item_at(i)
-        try:
-            numbers = range(len(self))[i]
-        except (TypeError, ValueError) as error:
-            raise OutOfRange(f"{i!r} is not a slice: {error}") from None
-        return [self.record(number) for number in numbers]
+        return [self.record(number) for number in normalize_slice(i, len(self), OutOfRange)]
 
     def _repr_html_(self) -> str:
         shown = "\n".join(repr(record) for record in self[:5])
@@ -227,17 +222,6 @@ class Index(UncachedState, Sequence[Record]):
             return self.label_index[label]
         except (KeyError, TypeError):
             raise DataError(f"no label {label!r}; there are {label_list(self.labels)}") from None
-
-
-def normalize_index(i: Any, count: int, noun: str) -> int:
-    """Return the nonnegative equivalent of a Python index; OutOfRange if there is none."""
-    try:
-        number = operator.index(i)
-    except TypeError:
-        raise DataError(f"{noun} {i!r} is not a whole number") from None
-    if not -count <= number < count:
-        raise OutOfRange(f"no {noun} {number}; there are {count}")
-    return number % count
 
 
 def label_list(labels: Sequence[Any]) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..._utils import fork
+from ..._utils.validation import as_int
 from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
@@ -75,8 +75,8 @@ class PartsIndex(Index):
         DataError
             There is no such record (an IndexError, too), or a label is passed.
         """
-        if label is None and isinstance(i, Integral) and i >= 0:
-            left = int(i)
+        left = as_int(i)
+        if label is None and left is not None and left >= 0:
             for part in range(len(self.parts)):
                 if left < self.line_count(part):
                     return self.line(part, left)

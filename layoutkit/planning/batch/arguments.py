@@ -1,4 +1,4 @@
-"""The arguments of one call of a Collator: `indices=`, `offset=`, `flip=` and `crop=`, checked."""
+"""The arguments of one call of a Collator: `offset=`, `flip=` and `crop=`, checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..._utils.validation import as_int, type_name
+from ..._utils.indexing import as_array, as_int_array, make_argument_error
+from ..._utils.validation import as_int
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import axis_name
 from ...memory import Array
@@ -41,31 +42,6 @@ class CropArgs(NamedTuple):
 
 
 PerSampleArgs: TypeAlias = dict[int, Array]  # by index of the axis: one value, or one per sample
-
-
-def normalize_indices(indices: Any, count: int) -> Array:
-    """Return the non-negative `indices` along the sample axis; None selects all.
-
-    Raises
-    ------
-    ArgumentError
-        They are not a flat list or array of whole numbers.
-    ShapeError
-        An index is out of range.
-    """
-    if indices is None:
-        return np.arange(count)
-    numbers = _as_int_array(indices)
-    if numbers is None or numbers.ndim != 1:
-        raise _argument_error("indices", indices, "one list or array of whole numbers")
-    wrong = np.flatnonzero((numbers < -count) | (numbers >= count))
-    if wrong.size:
-        pos = int(wrong[0])
-        raise ShapeError(
-            f"indices[{pos}] is {numbers[pos]}, but the array has {count} samples; give "
-            f"indices from {-count} to {count - 1}"
-        )
-    return np.where(numbers < 0, numbers + count, numbers)
 
 
 def parse_offset_and_flip(
@@ -144,22 +120,22 @@ def _parse_positions(arg_name: str, value: Any, count: int) -> Array:
         return value if value.flags.aligned else value.copy()
     number = as_int(value)
     if number is None or abs(number) <= FAR:  # larger ones are errors
-        numbers = _as_int_array(value) if number is None else np.array(number, np.int64)
-        if numbers is not None and numbers.ndim <= 1:
+        numbers = as_int_array(value) if number is None else np.array(number, np.int64)
+        if numbers is not None and numbers.ndim <= 1 and numbers.dtype.kind == "i":
             _check_count(arg_name, numbers, count)
             return numbers
-    raise _argument_error(arg_name, value, "a whole number, or one for each sample")
+    raise make_argument_error(arg_name, value, "a whole number, or one for each sample")
 
 
 def _parse_flags(arg_name: str, value: Any, count: int) -> Array:
     if value is True or value is False:
         return np.array(value, np.int64)
-    flags = _as_array(value)
+    flags = as_array(value)
     if flags is None:
-        raise _argument_error(arg_name, value, "a bool, or one for each sample")
+        raise make_argument_error(arg_name, value, "a bool, or one for each sample")
     flags = flags.astype(bool) if flags.shape == (0,) else flags
     if flags.dtype.kind != "b" or flags.ndim > 1:
-        raise _argument_error(arg_name, value, "a bool, or one for each sample")
+        raise make_argument_error(arg_name, value, "a bool, or one for each sample")
     _check_count(arg_name, flags, count)
     return flags.astype(np.int64)
 
@@ -170,36 +146,3 @@ def _check_count(arg_name: str, values: Array, count: int) -> None:
             f"{arg_name} has {len(values)} values for {count} samples; give one "
             "for each, or one for all"
         )
-
-
-def _as_array(values: Any) -> Array | None:
-    """Return an array of `values`, or None if they cannot be read as one."""
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # RuntimeError: abstract tensors
-        return None
-
-
-def _argument_error(arg_name: str, value: Any, expected: str) -> ArgumentError:
-    """Return the error for an invalid argument, which may be a traced or device array."""
-    first = next(iter(value), None) if isinstance(value, list | tuple) else value
-    if not hasattr(first, "dtype") or _as_array(first) is not None:
-        return ArgumentError(f"{arg_name} is {value!r}; give {expected}")
-    return ArgumentError(
-        f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on "
-        "another device, or is abstract while a function is compiled; give numbers or lists of "
-        "them, and make batches outside of compiled functions if the numbers change between calls"
-    )
-
-
-def _as_int_array(values: Any) -> Array | None:
-    """Return an array of ints, or None for anything else."""
-    numbers = _as_array(values)
-    if numbers is None:
-        return None
-    if numbers.size == 0 and isinstance(values, list | tuple | range):
-        return numbers.astype(np.int64)
-    listed = isinstance(values, list | tuple)
-    if numbers.dtype.kind not in "iu" or (listed and any(isinstance(v, bool) for v in values)):
-        return None
-    return numbers.astype(np.int64) if numbers.dtype.kind == "i" or (numbers <= FAR).all() else None
