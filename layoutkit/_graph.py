@@ -141,17 +141,8 @@ def _convert(
     return Converter(checked.pattern.text, **keywords)(x, out)
 
 
-def _accumulate(
-    parts: list[Any],
-    out: Any,
-    layouts: list[str],
-    layout: str,
-    dtype: str,
-    names: list[str],
-    sizes: list[int],
-) -> Any:
-    axis_sizes: dict[str, Any] = dict(zip(names, sizes, strict=True))
-    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **axis_sizes)(parts, out)
+def _accumulate(parts: list[Any], out: Any, *graph_args: Any) -> Any:
+    return Accumulator.from_graph_args(*graph_args)(parts, out)
 
 
 _stored, _options_of_convert, _options_of_collate, _dtype_name = map(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -119,6 +119,19 @@ class Accumulator:
         self._sums: Cache[Run] = Cache()
         self.threads: int | None = None  # None: get_num_threads()
         self.cuda_programs: DeviceSums | None = None  # set by `layoutkit.backends.dispatch`
+
+    @classmethod
+    def from_graph_args(
+        cls,
+        layouts: Sequence[str],
+        layout: str,
+        dtype: str,
+        names: Sequence[str],
+        sizes: Sequence[int],
+    ) -> Self:
+        """Return the Accumulator of `graph_args`; sizes may be symbols."""
+        axis_sizes: dict[str, Any] = dict(zip(names, sizes, strict=True))
+        return cls(tuple(layouts), layout, dtype=dtype or None, **axis_sizes)
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """Return the sum of arrays, one for each layout; see `accumulate`."""

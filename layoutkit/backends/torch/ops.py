@@ -102,15 +102,8 @@ def _map_convert(
 # ---- a sum -------------------------------------------------------------------------------
 
 
-def _accumulate(
-    parts: list[Any],
-    layouts: list[str],
-    layout: str,
-    dtype: str,
-    names: list[str],
-    sizes: list[int],
-) -> Any:
-    accumulator = _accumulator(tuple(layouts), layout, dtype, tuple(names), tuple(sizes))
+def _accumulate(parts: list[Any], *graph_args: Any) -> Any:
+    accumulator = _accumulator(*(tuple(x) if isinstance(x, list) else x for x in graph_args))
     detached = [part.detach() for part in parts]
     if not detached[0].is_cpu:
         return accumulator(detached)
@@ -120,15 +113,8 @@ def _accumulate(
     )
 
 
-def _fake_accumulate(
-    parts: list[Any],
-    layouts: list[str],
-    layout: str,
-    dtype: str,
-    names: list[str],
-    sizes: list[int],
-) -> Any:
-    accumulator = _accumulator_of(layouts, layout, dtype, names, sizes)
+def _fake_accumulate(parts: list[Any], *graph_args: Any) -> Any:
+    accumulator = Accumulator.from_graph_args(*graph_args)
     facts = [(tuple(part.shape), _namespace.dtype(part)) for part in parts]
     moves, result = accumulator.resolve(*zip(*facts, strict=True))
     return _empty(moves[0].target_shape, result, parts[0].device)
@@ -140,7 +126,7 @@ def _remember_parts(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _accumulate_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
-    converters = _accumulator_of(*ctx.arguments).converters()
+    converters = Accumulator.from_graph_args(*ctx.arguments).converters()
     grads = [
         _gradient(converter.options, part, grad) if part.is_differentiable else None
         for converter, part in zip(converters, ctx.parts, strict=True)
@@ -292,14 +278,7 @@ def _converter(options: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> 
     return Converter.from_dict(join_sizes(options, names, sizes))
 
 
-def _accumulator_of(
-    layouts: Sequence[str], layout: str, dtype: str, names: Sequence[str], sizes: Sequence[int]
-) -> Accumulator:
-    axis_sizes: dict[str, Any] = dict(zip(names, sizes, strict=True))
-    return Accumulator(tuple(layouts), layout, dtype=dtype or None, **axis_sizes)
-
-
-_accumulator = lru_cache(maxsize=MAX_KEPT)(_accumulator_of)
+_accumulator = lru_cache(maxsize=MAX_KEPT)(Accumulator.from_graph_args)
 
 
 def _with_batch_axis(layout: str, used_letters: str) -> str:
