@@ -201,5 +201,5 @@ def test_slices_that_are_refused(caller, bound):
 def test_steps_that_are_refused():
     for step in (0, 0.5, "1", False):
         for sequence in (INDEX, Dataset(X), Dataset(ROWS)):
-            with pytest.raises(OutOfRange, match="step is .*; give an int or None"):
+            with pytest.raises(OutOfRange, match=r"step is .*; give an int or None"):
                 sequence[::step]

@@ -361,7 +361,7 @@ def test_restrict_batch():
 @pytest.mark.parametrize("indices", [[3], [-4], [0, 3], 1, None, "0", [0.0], [True], [None]])
 def test_restrict_refuses_what_is_not_there(indices):
     for ask in (THREE.restrict, lambda i: THREE.restrict_batch(THREE.get_origin_batch(1), i)):
-        with pytest.raises(ShapeError, match="restrict needs|component|whole number"):
+        with pytest.raises(ShapeError, match=r"restrict needs|component|whole number"):
             ask(indices)
 
 
