@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from multiprocessing import current_process
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from .backends.collate import choose_adapter, numpy_views, stack_recorded_window
 from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
 from .converter import Converter
-from .cpu.collate import CollateProgram
+from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
-from .cpu.resize import ResizeProgram
 from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
 from .cuda.collate import DeviceCollateProgram
 from .cuda.memory import check_same_device
@@ -52,9 +51,6 @@ if TYPE_CHECKING:
     from .backends.base import Adapter
     from .cuda.memory import DeviceArray
     from .options import ConvertOptions
-
-_Program: TypeAlias = CollateProgram | ResizeProgram
-
 
 # Arguments of `Collator.placement` in place of those that a Collator draws.
 _DRAWN_EXAMPLES = {
@@ -164,12 +160,8 @@ class Collator:
         return collator
 
     def _init_caches(self) -> None:
-        self._programs: Cache[CollateProgram | ResizeProgram] = (
-            Cache()
-        )  # by rank, window size and dtype
-        self._programs_by_shape: Cache[CollateProgram | ResizeProgram] = (
-            Cache()
-        )  # by the shape of the first sample
+        self._programs: Cache[BatchProgram] = Cache()  # by rank, window size and dtype
+        self._programs_by_shape: Cache[BatchProgram] = Cache()  # by the first sample's shape
         self._device_program: DeviceCollateProgram | None = None
         self._converters: dict[tuple[Any, ...], Converter] = {}
         self._targets_gpu = self._options.convert.device not in (None, CPU)
@@ -554,7 +546,7 @@ class Collator:
         result: Array = self._post_converter(post_conversion)(windows, out)
         return result
 
-    def _find_program(self, sources: SampleBatch, out: Array | None) -> _Program:
+    def _find_program(self, sources: SampleBatch, out: Array | None) -> BatchProgram:
         """Return the cached program for a batch; raise if its samples or `out` do not fit."""
         target = None if out is None else (out.shape, out.strides, out.dtype)
         key = (sources.shape, sources.dtype, sources.count, target)
@@ -572,18 +564,14 @@ class Collator:
 
     def _make_program(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
-    ) -> _Program:
+    ) -> BatchProgram:
         axes = self._options.completed(len(sources.shape), sources.shape)
         window = axes.window(np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
         if program is None:
-            batch = axes, sources.count, window, sources.dtype, out
-            resize = self._options.resize
-            program = (
-                CollateProgram(self._options, *batch)
-                if resize is None
-                else ResizeProgram(self._options, resize, *batch)
+            program = make_batch_program(
+                self._options, axes, sources.count, window, sources.dtype, out
             )
             nbytes = PROGRAM_SIZE_ESTIMATE + program.nbytes
             cache_put(self._programs, window_key, program, nbytes)

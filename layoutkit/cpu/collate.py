@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,15 @@ from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and_flip
 from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
-from ..planning.batch.placement import check_windows_inside
+from ..planning.batch.placement import check_windows_inside, place
 from ..planning.batch.samples import SampleAxes
+from ..planning.batch.weights import moves_items, nearest_positions
 from ..planning.channels import as_slice
 from ..planning.plan import Plan
 from ..spec import DType
 from ..threads.pool import Job
 from .program import supports_float16
+from .resize import ResizeProgram
 from .window_table import (
     CollateArgs,
     SampleBatch,
@@ -46,10 +48,10 @@ MAX_PLANS = 64  # cached window plans, or one per sample of a larger batch
 
 
 class CollateProgram:
-    """The executable collation of a `BatchLayout`, for samples of one dtype.
+    """The program that collates samples of one rank, window size and dtype, whose items are moved.
 
-    Several threads may call it at once: a call changes only caches. With `lists_positions`, a call
-    also has `positions`, the indices in the samples that windows read along some axes.
+    Several threads may call it at once: a call changes only caches. With `resize`, items are moved
+    from the nearest positions.
 
     nbytes    the size of the memory that it keeps
     """
@@ -62,8 +64,6 @@ class CollateProgram:
         window: tuple[int, ...],
         source: DType,
         out: Array | None,
-        *,
-        lists_positions: bool = False,
     ) -> None:
         self.layout = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         self._options = options
@@ -74,7 +74,7 @@ class CollateProgram:
         self._positions: PerSampleArgs = {}
         if options.channels is not None and as_slice(options.channels) is None:
             self._positions[self._axis_indices[CHANNEL]] = np.array(options.channels, np.int64)
-        self._copies_all = lists_positions or bool(self._positions)
+        self._copies_all = options.resize is not None or bool(self._positions)
         self._is_empty = 0 in self.layout.shape
         self._byte_span = _byte_span(self.layout)
         self._plan_tables: dict[int, WindowPlanTable] = {}  # by output alignment
@@ -83,18 +83,8 @@ class CollateProgram:
         self._copies, self._fill_window = self._copy_params()
         self.nbytes = self._fill_window.nbytes + min(count * ARGUMENT_BYTES, MAX_REUSED_BYTES)
 
-    def __call__(
-        self,
-        sources: SampleBatch,
-        crops: CropArgs,
-        out: Array | None,
-        positions: PerSampleArgs | None = None,
-    ) -> Array:
-        """Return the converted windows of a batch, in `out` or new memory.
-
-        `positions` by axis: the index in the sample of each position of the window, or -1 where it
-        is filled; int64, a row for each sample.
-        """
+    def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
+        """Return the converted windows of a batch, in `out` or new memory."""
         span = 0, 0
         if out is None:
             out, dst = empty_with_address(self.layout.shape, self.layout.dtype)
@@ -103,7 +93,7 @@ class CollateProgram:
             # An element that begins before the output may end in it.
             first = dst + self._byte_span[0] - self._source.itemsize + 1
             span = first, dst + self._byte_span[1]
-        args, plan_table, sources = self._fill_table(sources, crops, positions, dst, span)
+        args, plan_table, sources = self._fill_table(sources, crops, dst, span)
         try:
             if args.head.item(t.ERRORS) & t.OVERLAPS_OUTPUT:
                 for number, array in enumerate(sources.arrays):
@@ -115,35 +105,32 @@ class CollateProgram:
                 self._free_args.append(args)
         return out
 
-    def plans(
-        self, sources: SampleBatch, crops: CropArgs, positions: PerSampleArgs | None = None
-    ) -> list[Plan]:
+    def plans(self, sources: SampleBatch, crops: CropArgs) -> list[Plan]:
         """Return the distinct plans of the windows of a batch."""
         if self._is_empty:
             return []
-        args, plan_table, _ = self._fill_table(sources, crops, positions, LINE, (0, 0))
+        args, plan_table, _ = self._fill_table(sources, crops, LINE, (0, 0))
         return [plan_table.kinds[number].plan for number in dict.fromkeys(args.states.tolist())]
 
     # -- the table of windows --------------------------------------------------------------
 
     def _fill_table(
-        self,
-        sources: SampleBatch,
-        crops: CropArgs,
-        positions: PerSampleArgs | None,
-        dst: int,
-        span: tuple[int, int],
+        self, sources: SampleBatch, crops: CropArgs, dst: int, span: tuple[int, int]
     ) -> tuple[CollateArgs, WindowPlanTable, SampleBatch]:
         """Return the argument block of a batch, with its table, and the window plans.
 
         Also return the samples, which may have been copied: the caller keeps them alive. Raises
         ShapeError or DtypeError if samples are invalid.
         """
+        positions = self._positions
+        if self._options.resize is not None:
+            sources = with_addresses(sources)
+            positions = positions | self._find_nearest(sources, crops)
+            crops = CropArgs(flip=crops.flip)
         offsets, flips = parse_offset_and_flip(
             self._axis_indices, self._options.channels is not None, crops, self._count
         )
-        listed = self._positions if positions is None else self._positions | positions
-        values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: listed}
+        values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: positions}
         alignment = self._alignment(dst)
         plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())
         write_table = _table_kernel()
@@ -158,6 +145,20 @@ class CollateProgram:
                 sources = self._check_samples(sources, args, errors)
             else:
                 plan_table = self._add_plan(plan_table, args, alignment)
+
+    def _find_nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
+        """Return the index in its sample that is nearest to each position of a window, by axis.
+
+        Indices are int64, a row for each sample, and -1 where the window is filled.
+        """
+        if sources.places is None:
+            raise RuntimeError("samples without addresses")
+        window = self.layout.window
+        if self._count == 0:
+            return {}
+        lengths = np.broadcast_to(sources.places.sizes, (self._count, len(window)))
+        self._axes.check(lengths, window)
+        return nearest_positions(place(self._options, self._axes, window, lengths, crops))
 
     def _alignment(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""
@@ -183,7 +184,7 @@ class CollateProgram:
         head[t.STEP] = layout.step
         head[t.IS_FLOOR] = options.center == "floor"
         head[t.COPY_BYTES] = prod(layout.window) * self._source.itemsize
-        head[t.MAY_PAD] = options.fill is not None
+        head[t.MAY_PAD] = options.may_fill
         head[t.COPY_ALL] = self._copies_all
         head[t.CHANNEL] = -1
         if options.channels is not None:
@@ -293,7 +294,7 @@ class CollateProgram:
         axes = self._axes
         window = self.layout.window
         fill_window = np.empty(0, self._source)
-        if options.fill is not None:
+        if options.may_fill:
             pixel = fill_array_of(options, axes, window, self._source)
             move = self.layout.options.pattern.resolve(window, self.layout.options.sizes)
             along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
@@ -301,6 +302,24 @@ class CollateProgram:
             fill_window.reshape(move.sizes)[...] = pixel.reshape(along if len(pixel) > 1 else 1)
         head = len(window), self._source.itemsize, data_pointer(fill_window)
         return np.array([*head, *window], np.int64), fill_window
+
+
+BatchProgram: TypeAlias = CollateProgram | ResizeProgram
+
+
+def make_batch_program(
+    options: CollateOptions,
+    axes: SampleAxes,
+    count: int,
+    window: tuple[int, ...],
+    source: DType,
+    out: Array | None,
+) -> BatchProgram:
+    """Return the program of a batch, which moves items or averages them."""
+    resize = options.resize
+    if resize is None or moves_items(resize, source, supports_float16):
+        return CollateProgram(options, axes, count, window, source, out)
+    return ResizeProgram(options, resize, axes, count, window, source, out)
 
 
 def _byte_span(layout: BatchLayout) -> tuple[int, int]:

@@ -4,8 +4,7 @@ The kernels of `kernels/cpu/resize.py` resample blocks of result rows into a scr
 thread, and call the kernel that converts a block. The roles of the axes of a sample
 (`planning/batch/layout.py`) follow from the order of its memory. The crops are copied first if the
 elements of a column are not contiguous, if crops reach outside of samples, or if the resized axes
-are not in the order of the pattern, in which values are summed. `collate.py` moves the items of
-dtypes that are not averaged, from the nearest positions.
+are not in the order of the pattern, in which values are summed.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
-from ..planning.batch.arguments import CropArgs, PerSampleArgs
+from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
 from ..planning.batch.placement import Placements, place
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats, summed_dtype
+from ..planning.batch.weights import options_of_floats, summed_dtype
 from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import ResizeOptions
@@ -38,7 +37,6 @@ from ..spec import DType
 from ..taps import RESAMPLING_COST, make_tap_tables
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
-from .collate import CollateProgram
 from .program import copy_array, supports_float16
 from .window_table import SampleBatch, with_addresses
 
@@ -103,12 +101,12 @@ class _Run(NamedTuple):
 
 
 class ResizeProgram:
-    """The program that collates resized samples of one rank, window size and dtype.
+    """The program that collates samples of one rank, window size and dtype, averaged as floats.
 
     Several threads may call it at once: a call changes only caches.
-
-    nbytes    the size of the memory that the program keeps for all batches
     """
+
+    nbytes = 0  # of memory that the program keeps for all batches
 
     def __init__(
         self,
@@ -126,22 +124,10 @@ class ResizeProgram:
         self._source = source
         self._count = count
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
-        # The program of items that are not averaged.
-        self._moved: CollateProgram | None = None
-        if moves_items(resize, source, supports_float16):
-            fill = options.fill or ((0,) if options.may_fill else None)
-            plain = replace(options, resize=None, fill=fill)
-            batch = plain, axes, count, window, source, out
-            self._moved = CollateProgram(*batch, lists_positions=True)
-            self.layout = self._moved.layout
-        else:
-            to_target = options_of_floats(options.convert, checked.plan.target.dtype)
-            floats = replace(options, convert=to_target)
-            summed = summed_dtype(source)
-            self.layout = make_batch_layout(
-                floats, axes, count, window, summed, out, supports_float16
-            )
-        self.nbytes = 0 if self._moved is None else self._moved.nbytes
+        to_target = options_of_floats(options.convert, checked.plan.target.dtype)
+        floats = replace(options, convert=to_target)
+        summed = summed_dtype(source)
+        self.layout = make_batch_layout(floats, axes, count, window, summed, out, supports_float16)
         self._is_empty = 0 in self.layout.shape
         self._index_axes(window)
         self._orders: dict[str, _AxisOrder] = {}
@@ -177,9 +163,6 @@ class ResizeProgram:
         if self._count == 0:
             return empty(self.layout.shape, self.layout.dtype) if out is None else out
         sources = with_addresses(sources)
-        if self._moved is not None:
-            flips = CropArgs(flip=crops.flip)
-            return self._moved(sources, flips, out, self._find_nearest(sources, crops))
         if out is None:
             out, dst = empty_with_address(self.layout.shape, self.layout.dtype)
         else:
@@ -196,9 +179,6 @@ class ResizeProgram:
         if self._count == 0:
             return []
         sources = with_addresses(sources)
-        if self._moved is not None:
-            flips = CropArgs(flip=crops.flip)
-            return self._moved.plans(sources, flips, self._find_nearest(sources, crops))
         samples = self._place_samples(sources, crops)
         return [] if self._is_empty else [self._find_launch(samples, LINE).plan]
 
@@ -213,8 +193,8 @@ class ResizeProgram:
             shape = (self._count, len(self._groups))
             lengths, strides = (np.broadcast_to(rows, shape) for rows in (lengths, strides))
         options = self._options
-        placements = self._make_placements(lengths, args)
-        placements = placements.along(
+        self._axes.check(lengths, self.layout.window)
+        placements = place(options, self._axes, self.layout.window, lengths, args).along(
             self._columns, tuple(self._sizes.values()), self._resized_columns
         )
         strides = strides[:, self._columns] * self._steps
@@ -231,11 +211,6 @@ class ResizeProgram:
         flips_fill = np.logical_or.reduce(placements.flips[:, channel], 1)
         samples = _Samples(order, channels, selects, starts, sizes, strides, placements, flips_fill)
         return self._copy_crops(samples) if self._must_copy(samples) else samples
-
-    def _make_placements(self, lengths: Array, args: CropArgs) -> Placements:
-        """Return the placements of samples of these sizes along their axes."""
-        self._axes.check(lengths, self.layout.window)
-        return place(self._options, self._axes, self.layout.window, lengths, args)
 
     def _find_order(self, strides: Array, lengths: Array) -> str:
         """Return the axes in the order of memory; axes of size 1 keep their positions."""
@@ -323,13 +298,6 @@ class ResizeProgram:
         axes = [a for a, y in enumerate(self._letters) if flips[a] and y not in self._resized]
         copy_array(np.flip(x[tuple(part)], tuple(axes)), copy[tuple(inside)])
         return copy
-
-    def _find_nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
-        """Return the index in its sample that is nearest to each position of a window, by axis."""
-        if sources.places is None:
-            raise RuntimeError("samples without addresses")
-        lengths = np.broadcast_to(sources.places.sizes, (self._count, len(self._groups)))
-        return nearest_positions(self._make_placements(lengths, crops))
 
     def _fill(self) -> Array:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""

@@ -22,7 +22,7 @@ from ..planning.batch.weights import summed_dtype
 from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import count_parts, make_transposed_tap_tables
-from .collate import CollateProgram
+from .collate import BatchProgram, make_batch_program
 from .resize import ResizeProgram
 from .window_table import SampleBatch, samples_of_array, samples_of_arrays
 
@@ -50,11 +50,8 @@ def stack_windows(
 @lru_cache(maxsize=MAX_KEPT)
 def _find_stacking_program(
     options: CollateOptions, count: int, window: tuple[int, ...], source: DType
-) -> CollateProgram | ResizeProgram:
-    batch = options.completed(len(window)), count, window, source, None
-    if options.resize is None:
-        return CollateProgram(options, *batch)
-    return ResizeProgram(options, options.resize, *batch)
+) -> BatchProgram:
+    return make_batch_program(options, options.completed(len(window)), count, window, source, None)
 
 
 class GradientWindows(NamedTuple):
