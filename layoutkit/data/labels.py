@@ -356,10 +356,18 @@ class Labels(NamedTuple):
     targets: Any = None  # (n, ...): -1 without a label
     unlabelled: Array | None = None  # (n,) bool: True without a label; None if every record has one
 
-    def chosen(self, rows: Any) -> Labels:
-        """Return the labels of some records, without the mask `unlabelled`."""
-        columns = (None if column is None else column[rows] for column in self[1:3])
-        return Labels(self.names, *columns)
+    def select(
+        self, missing: Missing, describe: Callable[[int], str]
+    ) -> tuple[Array | None, Labels]:
+        """Return the numbers of the records to keep (None: all), and their labels.
+
+        Raise DataError as `select_labelled` does.
+        """
+        kept = select_labelled(self.unlabelled, missing, describe)
+        if kept is None:
+            return None, self
+        columns = (None if column is None else column[kept] for column in self[1:3])
+        return kept, Labels(self.names, *columns)
 
 
 def column_values(column: Any) -> Any:

@@ -39,8 +39,8 @@ from ..labels import check_missing
 from ..records import Record
 from .arrays import open_tensor
 from .base import Groups, Index, Partition, check_schemes, group_by_code
-from .directory import DirectoryIndex
-from .files import FilesIndex, is_file_list
+from .directory import open_directory
+from .files import is_file_list, open_files
 from .items import ItemsIndex, is_item_source, reject_iterables
 from .parquet import open_parquet
 from .partfiles import PartsIndex
@@ -180,7 +180,7 @@ def _open_files(source: Any, kind: str, partition: Partition, **options: Any) ->
         return open_frame(source, kind, partition, **options)
     if options.pop("columns") is not None:
         raise DataError("columns= names columns of a table; give a list of files without it")
-    return FilesIndex(source, kind, partition, **options)
+    return open_files(source, kind, partition, **options)
 
 
 _OPENERS = {
@@ -188,7 +188,7 @@ _OPENERS = {
         suffix[1:]: _Opener(open_table, ("columns", "missing", "schemes"))
         for suffix in TABLE_DELIMITERS
     },
-    "directory": _Opener(DirectoryIndex, ("missing",)),
+    "directory": _Opener(open_directory, ("missing",)),
     "files": _Opener(_open_files, ("columns", "missing")),
     "items": _Opener(ItemsIndex, ("columns",)),
     "parts": _Opener(PartsIndex),

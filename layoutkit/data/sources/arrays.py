@@ -29,7 +29,6 @@ from ..labels import (
     fill_targets,
     is_missing,
     read_labels,
-    select_labelled,
 )
 from ..records import Record, records_of
 from .base import Index, Partition
@@ -54,12 +53,9 @@ class TensorIndex(Index):
     def __init__(
         self, x: Any, labels: Labels, kind: str, partition: Partition, missing: Missing
     ) -> None:
-        kept = select_labelled(
-            labels.unlabelled, missing, lambda row: f"record {row} of the source has no label"
-        )
+        kept, labels = labels.select(missing, "record {} of the source has no label".format)
         if kept is not None:
             self.skipped = _count(x) - len(kept)
-            labels = labels.chosen(kept)
             if isinstance(x, np.ndarray):
                 x = x[kept]
                 kept = None
@@ -82,20 +78,14 @@ class TensorIndex(Index):
         return places if self._kept is None else self._kept[places]
 
     def record(self, number: int) -> Record:
-        code = -1 if self._codes is None else int(self._codes[number])
-        label = None if code < 0 else self.labels[code]
-        return Record(
-            array=_row(self._x, int(self._place(number))),
-            label=label,
-            labels=() if code < 0 else (self.labels[code],),
-            position=number,
-        )
+        label, labels = self._label_at(number)
+        array = _row(self._x, int(self._place(number)))
+        return Record(array=array, label=label, labels=labels, position=number)
 
     def records(self, numbers: Array) -> list[Record]:
         """Return records column by column, several times faster than record by record."""
         places = self._place(numbers).tolist()
-        names = [*self.labels, None]
-        codes = [-1] * len(numbers) if self._codes is None else self._codes[numbers].tolist()
+        labels = self._labels_at(numbers)
         x = self._x
         if isinstance(x, ChunkedArray):  # chunk by chunk
             x = x.take(np.array(places, np.intp))
@@ -106,8 +96,8 @@ class TensorIndex(Index):
             repeat(None),
             repeat(None),
             [x[place, ...] if is_numpy else _row(x, place) for place in places],
-            [names[code] for code in codes],
-            [() if code < 0 else (names[code],) for code in codes],
+            labels,
+            [() if label is None else (label,) for label in labels],
             numbers.tolist(),
         )
 

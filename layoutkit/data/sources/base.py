@@ -143,6 +143,18 @@ class Index(UncachedState, Sequence[Record]):
         ranks: Array = self._codes[numbers]
         return ranks
 
+    def _label_at(self, number: int) -> tuple[Label | None, tuple[Label, ...]]:
+        """Return the label of a record, and all of its labels."""
+        code = -1 if self._codes is None else int(self._codes[number])
+        return (None, ()) if code < 0 else (self.labels[code], (self.labels[code],))
+
+    def _labels_at(self, numbers: Array) -> list[Label | None]:
+        """Return the label of each of these records."""
+        if self._codes is None:
+            return [None] * len(numbers)
+        names = [*self.labels, None]
+        return [names[code] for code in self._codes[numbers].tolist()]
+
     def targets(self, numbers: Array) -> Array | None:
         """Return the source's targets of these records, other than labels; or None."""
         return None

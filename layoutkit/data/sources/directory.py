@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,53 +14,41 @@ from ...errors import DataError
 from ..errors import check_has_records
 from ..formats import container_kind, lowercase_suffix
 from ..io.filesystem import is_url, join_path
-from ..labels import Missing, order_classes, select_labelled
-from ..records import Record
-from .base import Index, Partition
+from ..labels import Labels, Missing, order_classes
+from .base import Partition
+from .files import FilesIndex
 
 
-class DirectoryIndex(Index):
-    """The files in a folder and below it, sorted by name at each level, without hidden ones."""
+def open_directory(
+    folder: str, kind: str, partition: Partition, missing: Missing = "error"
+) -> FilesIndex:
+    """Open the files in a folder and below it, sorted by name in each; omit hidden ones."""
+    if is_url(folder) or not Path(folder).is_dir():
+        raise DataError(f"{folder} is not a local folder; kind='parts' accepts folders at URLs")
+    with as_data_errors(folder, OSError):
+        paths = list(_walk(folder, "", ()))
+    check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
+    _check_content(folder, paths)
+    return FilesIndex(
+        kind,
+        folder,
+        paths,
+        _labels_of(paths),
+        partition,
+        missing,
+        lambda row: f"{join_path(folder, paths[row])} is in no labelled folder and has no label",
+    )
 
-    def __init__(
-        self, folder: str, kind: str, partition: Partition, missing: Missing = "error"
-    ) -> None:
-        if is_url(folder) or not Path(folder).is_dir():
-            raise DataError(f"{folder} is not a local folder; kind='parts' accepts folders at URLs")
-        with as_data_errors(folder, OSError):
-            paths = list(_walk(folder, "", ()))
-        check_has_records(len(paths), folder, "there are no files in it or its sub-folders")
-        _check_content(folder, paths)
-        labels = order_classes(path.partition("/")[0] for path in paths if "/" in path)
-        ranks = {label: rank for rank, label in enumerate(labels)}
-        codes = np.array([ranks[path.partition("/")[0]] if "/" in path else -1 for path in paths])
-        kept = select_labelled(
-            codes < 0 if labels else None,
-            missing,
-            lambda row: (
-                f"{join_path(folder, paths[row])} is in no labelled folder and has no label"
-            ),
-        )
-        if kept is not None:
-            self.skipped = len(paths) - len(kept)
-            paths = [paths[row] for row in kept.tolist()]
-            codes = codes[kept]
-        self._partition = partition
-        self._paths = paths[partition.rows]
-        super().__init__(kind, folder, labels, codes[partition.rows] if labels else None)
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def record(self, number: int) -> Record:
-        path = self._paths[number]
-        labels = (path.partition("/")[0],) if "/" in path else ()
-        return Record(
-            url=join_path(self.url_prefix, path),
-            label=labels[0] if labels else None,
-            labels=labels,
-            position=number,
-        )
+def _labels_of(paths: list[str]) -> Labels:
+    """Return the first folder of each path as its label."""
+    folders = [path.partition("/")[0] if "/" in path else None for path in paths]
+    names = order_classes(folder for folder in folders if folder is not None)
+    if not names:
+        return Labels([])
+    ranks: dict[Any, int] = {name: rank for rank, name in enumerate(names)}
+    codes = np.array([ranks.get(folder, -1) for folder in folders])
+    return Labels(names, codes, None, codes < 0)
 
 
 def _check_content(folder: str, paths: list[str]) -> None:

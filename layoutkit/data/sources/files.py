@@ -1,9 +1,9 @@
-"""A list of files, with labels or targets in a list of their own. The files are not opened."""
+"""Files of one record each, listed with their labels or targets. They are not opened."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,40 +12,54 @@ from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
 from ..formats import FIELD_PAIRS, is_dataframe, is_image_name
-from ..io.filesystem import expand_pattern, has_wildcards, is_url
-from ..labels import Labels, Missing, select_labelled
+from ..io.filesystem import expand_pattern, has_wildcards, is_url, join_path
+from ..labels import Labels, Missing
 from ..records import Record
 from .arrays import check_lengths, field_pair, labels_of, read_array
 from .base import Index, Partition
 
 
+def open_files(
+    source: Any, kind: str, partition: Partition, missing: Missing = "error"
+) -> FilesIndex:
+    """Open a list of files, a glob, or a mapping of files and labels."""
+    paths, labels = _paths_and_labels(source)
+    check_has_records(len(paths), "the source", "the list of files is empty")
+    return FilesIndex(
+        kind, None, paths, labels, partition, missing, lambda row: f"{paths[row]} has no label"
+    )
+
+
 class FilesIndex(Index):
-    """The files of a list, in its order."""
+    """Files of one record each, by their paths below a folder; `describe` returns a clause."""
 
     def __init__(
-        self, source: Any, kind: str, partition: Partition, missing: Missing = "error"
+        self,
+        kind: str,
+        folder: str | None,
+        paths: list[str],
+        labels: Labels,
+        partition: Partition,
+        missing: Missing,
+        describe: Callable[[int], str],
     ) -> None:
-        paths, labels = _paths_and_labels(source)
-        check_has_records(len(paths), "the source", "the list of files is empty")
-        kept = select_labelled(labels.unlabelled, missing, lambda row: f"{paths[row]} has no label")
+        kept, labels = labels.select(missing, describe)
         if kept is not None:
             self.skipped = len(paths) - len(kept)
             paths = [paths[row] for row in kept.tolist()]
-            labels = labels.chosen(kept)
         self._partition = partition
         self._targets = None if labels.targets is None else read_array(labels.targets)
         self._paths = paths[partition.rows]
         own = None if labels.codes is None else labels.codes[partition.rows]
-        super().__init__(kind, None, labels.names, own)
+        super().__init__(kind, folder, labels.names, own)
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def record(self, number: int) -> Record:
-        code = -1 if self._codes is None else int(self._codes[number])
-        label = None if code < 0 else self.labels[code]
-        labels = () if label is None else (label,)
-        return Record(url=self._paths[number], label=label, labels=labels, position=number)
+        label, labels = self._label_at(number)
+        url = join_path(self.url_prefix, self._paths[number])
+        return Record(url=url, label=label, labels=labels, position=number)
 
     def targets(self, numbers: Array) -> Array | None:
         if self._targets is None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import local_path, parent_folder
 from ..io.parquet import ParquetShard, RowGroups, open_shard, read_column
 from ..io.reader import Reader
 from ..labels import (
@@ -28,7 +27,7 @@ from ..labels import (
 )
 from ..records import Label, Record
 from .base import Partition
-from .ranged import RangedIndex, RecordColumns, Versions, expand_shards
+from .ranged import RangedIndex, RecordColumns, Versions, expand_shards, number_files
 
 
 def open_parquet(
@@ -39,11 +38,7 @@ def open_parquet(
     missing: Missing = "error",
 ) -> RangedIndex:
     """Open a Parquet file, or several by wildcards or braces."""
-    files = expand_shards(path)
-    index = ParquetIndex(kind, files, partition, columns, missing)
-    if all(local_path(file) is not None for file in files):
-        len(index)  # loads local files now, so that their errors are raised here
-    return index
+    return ParquetIndex(kind, expand_shards(path), partition, columns, missing)
 
 
 class ParquetIndex(RangedIndex):
@@ -63,10 +58,7 @@ class ParquetIndex(RangedIndex):
         self._given_columns = check_columns(columns)
         self._missing = missing
         self._row_labels: dict[int, tuple[Label, ...]] = {}  # of rows that may have several
-        load = self._columns
-        super().__init__(
-            kind, parent_folder(files[0]), partition, load, _no_byte_range, _no_byte_range
-        )
+        super().__init__(kind, files, partition, self._columns, _no_byte_range, _no_byte_range)
 
     def getter(self, reader: Reader) -> Callable[[Record], Any]:
         """Return a function that reads a row's bytes or array; row groups are cached."""
@@ -110,9 +102,7 @@ class ParquetIndex(RangedIndex):
     def _columns(self, versions: Versions) -> RecordColumns:
         shards = self._shards
         count = int(self._starts[-1])
-        file = None
-        if len(shards) > 1:
-            file = np.repeat(np.arange(len(shards), dtype=np.int32), [s.rows for s in shards])
+        file = number_files([shard.rows for shard in shards])
         rows, labels = self._labels()
         if rows is not None and labels.codes is not None:
             count = len(rows)

@@ -20,12 +20,14 @@ from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
 from ..io.filesystem import (
+    compression_of,
     expand_pattern,
     has_wildcards,
     is_url,
     join_path,
     list_files,
     local_path,
+    parent_folder,
 )
 from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
@@ -110,12 +112,30 @@ def open_part(path: str, versions: Versions) -> RangeFile:
     return file
 
 
+def check_uncompressed(file: RangeFile) -> None:
+    """Raise DataError for a file that is compressed as a whole, in which no record is found."""
+    head = file.read_at(0, 8)
+    # The header of zlib: method 8, a window of 32 KiB, and a multiple of 31.
+    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
+    name = compression_of(head) or ("zlib" if is_zlib else None)
+    if name is not None:
+        raise DataError(
+            f"{file.url} is compressed ({name}), so that records cannot be read one by one; unpack "
+            "it; compression makes images hardly smaller"
+        )
+
+
+def number_files(counts: Sequence[int]) -> Array | None:
+    """Return the number of each record's file, from the records of each; None for one file."""
+    return np.repeat(np.arange(len(counts), dtype=np.int32), counts) if len(counts) > 1 else None
+
+
 class RangedIndex(Index):
     """Records that are byte ranges in files.
 
-    `load` returns their Columns, and enters the versions of remote files into the dict that it
-    gets; it is called at the first access to more than the attributes that are known without
-    reading.
+    `load` returns their columns, and enters the versions of remote files into the dict that it
+    gets. For remote files it is called at the first access to more than the attributes that are
+    known without reading.
     """
 
     _pickled_caches = frozenset({"_data_columns"})  # other processes need not read the files again
@@ -123,19 +143,21 @@ class RangedIndex(Index):
     def __init__(
         self,
         kind: str,
-        url_prefix: str | None,
+        files: list[str],
         partition: Partition,
         load: Callable[[Versions], RecordColumns],
         unwrap: Unwrap,
         explain: Explain,
     ) -> None:
         self.kind = kind
-        self.url_prefix = url_prefix
+        self.url_prefix = parent_folder(files[0])
         self._partition = partition
         self._load = load
         self._versions: Versions = {}
         self._unwrap = unwrap
         self._explain = explain
+        if all(local_path(file) is not None for file in files):
+            len(self)  # loads local files now, so that their errors are raised here
 
     def __len__(self) -> int:
         return len(self._data_columns.offsets)
@@ -174,7 +196,7 @@ class RangedIndex(Index):
         here = self._data_columns
         offsets, lengths = self._extents(numbers)
         places = numbers if here.positions is None else here.positions[numbers]
-        classes = self._classes_of(numbers)
+        classes = self._labels_at(numbers)
         return records_of(
             self._urls(numbers),
             offsets,
@@ -255,12 +277,6 @@ class RangedIndex(Index):
         if file is None:
             return repeat(files[0] if files else None)
         return [files[number] for number in file[numbers].tolist()]
-
-    def _classes_of(self, numbers: Array) -> list[Label | None]:
-        if self._codes is None:
-            return [None] * len(numbers)
-        names = [*self.labels, None]
-        return [names[code] for code in self._codes[numbers].tolist()]
 
     def _labels_of(self, numbers: Array, classes: list[Label | None]) -> list[tuple[Any, ...]]:
         """Return all labels per record: its class if it has one, else the numbers."""

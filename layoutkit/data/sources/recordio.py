@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.filesystem import exists, local_path, open_binary, parent_folder
+from ..io.filesystem import exists, open_binary
 from ..io.image_record import HEADER, unpack_image
 from ..io.reader import RangeFile, gather_bytes
 from ..io.recordio import (
@@ -35,6 +35,7 @@ from .ranged import (
     Versions,
     concatenated_ranges,
     expand_shards,
+    number_files,
     open_part,
 )
 
@@ -179,10 +180,7 @@ def open_record_file(
         raise DataError(f"list={list} is for image records; kind={kind!r} has no ids")
     load = partial(_columns, files, kind, index, list, missing)
     unwrap = _unwrap_image if kind == "image" else unpack_frames
-    result = RangedIndex(kind, parent_folder(files[0]), partition, load, unwrap, _record_error)
-    if all(local_path(file) is not None for file in files):
-        len(result)  # loads local files now, so that their errors are raised here
-    return result
+    return RangedIndex(kind, files, partition, load, unwrap, _record_error)
 
 
 def _columns(
@@ -196,8 +194,7 @@ def _columns(
     labels = None if lst is None else (lst, _by_id(read_image_list(lst)))
     parts = [_part(file, kind, index, labels, versions) for file in files]
     spans = Spans(*map(np.concatenate, zip(*(part.spans for part in parts), strict=True)))
-    counts = [len(part.spans.offsets) for part in parts]
-    file = None if len(files) == 1 else np.repeat(np.arange(len(files), dtype=np.int32), counts)
+    file = number_files([len(part.spans.offsets) for part in parts])
     if kind == "raw":
         return RecordColumns(files, file, *spans, found=_NO_LINES)
     kept = np.concatenate([part.kept for part in parts])

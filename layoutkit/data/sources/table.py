@@ -36,7 +36,7 @@ from ..labels import (
 )
 from ..records import Record, records_of
 from .base import Index, NamePolicy, Partition
-from .files import FilesIndex, as_path
+from .files import as_path, open_files
 
 
 class TableColumns(NamedTuple):
@@ -115,7 +115,7 @@ def open_frame(
     if len(positions.labels) == 1 and any(isinstance(y, _ROWS) for y in cells[positions.labels[0]]):
         # Targets of several numbers each, which have no place in a table.
         source = {"x": cells[positions.filename], "y": cells[positions.labels[0]]}
-        return FilesIndex(source, kind, partition, missing)
+        return open_files(source, kind, partition, missing)
     rows = TableRows("the data frame", bool(positions.labels), is_text=False)
     for number in range(frame.shape[0]):
         row = {place: column[number] for place, column in cells.items()}
@@ -234,7 +234,7 @@ class TableIndex(Index):
             _cells(self._offsets, row_array),
             _cells(self._lengths, row_array),
             repeat(None),
-            *self._labels_of_records(rows, places),
+            *self._labels_of_records(rows, numbers),
             numbers.tolist(),
         )
 
@@ -245,17 +245,14 @@ class TableIndex(Index):
         return [urls[name] for name in filenames]
 
     def _labels_of_records(
-        self, rows: list[int], places: Array
+        self, rows: list[int], numbers: Array
     ) -> tuple[Iterable[Any], Iterable[Any]]:
         if not self.labels:
             return repeat(None), repeat(())
-        codes = np.frombuffer(self._all_codes, np.int64)[places].tolist()
-        names = [*self.labels, None]
-        single: list[Any] = [names[code] for code in codes]
+        single = self._labels_at(numbers)
         if len(self._all_codes) > len(self._filenames):  # some rows have several labels
             return single, [self._labels_of(row) for row in rows]
-        tuples = [*((label,) for label in self.labels), ()]
-        return single, [tuples[code] for code in codes]
+        return single, [() if label is None else (label,) for label in single]
 
     def _labels_of(self, row: int) -> tuple[Any, ...]:
         first = self._row_starts[row]

@@ -15,10 +15,17 @@ import numpy as np
 
 from ...errors import DataError
 from ..io.crc32c import library, masked, masked_of_length
-from ..io.filesystem import compression_of, local_path, parent_folder
 from ..io.reader import BLOCK, RangeFile
 from .base import Partition
-from .ranged import RangedIndex, RecordColumns, Versions, expand_shards, open_part
+from .ranged import (
+    RangedIndex,
+    RecordColumns,
+    Versions,
+    check_uncompressed,
+    expand_shards,
+    number_files,
+    open_part,
+)
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -29,11 +36,7 @@ _MAX_LENGTH = 1 << 40  # bytes of a record, so that no sum of lengths exceeds in
 def open_tfrecord(path: str, kind: str, partition: Partition) -> RangedIndex:
     """Open a TFRecord file, or several by wildcards or braces."""
     files = expand_shards(path)
-    load = partial(_columns, files)
-    index = RangedIndex(kind, parent_folder(files[0]), partition, load, _data, _record_error)
-    if all(local_path(file) is not None for file in files):
-        len(index)  # loads local files now, so that their errors are raised here
-    return index
+    return RangedIndex(kind, files, partition, partial(_columns, files), _data, _record_error)
 
 
 def _columns(files: list[str], versions: Versions) -> RecordColumns:
@@ -45,21 +48,8 @@ def _columns(files: list[str], versions: Versions) -> RecordColumns:
         with open_part(path, versions) as file:
             _walk(file, offsets, lengths)
         counts.append(len(offsets) - before)
-    column = np.repeat(np.arange(len(files), dtype=np.int32), counts) if len(files) > 1 else None
-    return RecordColumns(files, column, np.array(offsets, np.int64), np.array(lengths, np.int64))
-
-
-def _check_uncompressed(file: RangeFile) -> None:
-    """Raise DataError for a file that is compressed as a whole, by gzip or zlib."""
-    head = file.read_at(0, _HEAD.size)
-    # The header of zlib: method 8, a window of 32 KiB, and a multiple of 31.
-    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
-    name = compression_of(head) or ("zlib" if is_zlib else None)
-    if name is not None:
-        raise DataError(
-            f"{file.url} is compressed ({name}), so that records cannot be read one by one; unpack "
-            "it, and write files without compression"
-        )
+    spans = np.array(offsets, np.int64), np.array(lengths, np.int64)
+    return RecordColumns(files, number_files(counts), *spans)
 
 
 def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
@@ -80,7 +70,7 @@ def _walk(file: RangeFile, offsets: array[int], lengths: array[int]) -> None:
         lengths.append(-1 if length is None else length)
         if length is None:
             if not pos:
-                _check_uncompressed(file)
+                check_uncompressed(file)
             return
         pos += length
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...images.suffixes import IMAGE_SUFFIXES
-from ..io.filesystem import compression_of, local_path, parent_folder
+from ..io.filesystem import local_path
 from ..io.reader import RangeFile
 from ..labels import LabelColumns, Missing, check_columns, label_columns, parse_label
 from .base import Partition
@@ -32,6 +32,7 @@ from .ranged import (
     RangedIndex,
     RecordColumns,
     Versions,
+    check_uncompressed,
     expand_shards,
     open_part,
 )
@@ -57,10 +58,7 @@ def open_tar(
     spec = _parse_columns(columns)
     files = expand_shards(path)
     load = partial(_columns, files, spec, missing)
-    index = RangedIndex(kind, parent_folder(files[0]), partition, load, _unchanged, _record_error)
-    if all(local_path(file) is not None for file in files):
-        len(index)  # loads local files now, so that their errors are raised here
-    return index
+    return RangedIndex(kind, files, partition, load, _unchanged, _record_error)
 
 
 # ---- Columns ----------------------------------------------------------------------------------
@@ -312,7 +310,6 @@ def _samples(
 ) -> Iterator[_Sample]:
     sample: _Sample | None = None
     with open_part(path, versions) as file:
-        _check_uncompressed(file)
         stream = _ArchiveStream(file, _BUFFER if local_path(path) is not None else file.max_gap)
         links = _Links(file)
         for member, offset in _members(stream, file):
@@ -439,6 +436,7 @@ def _members(stream: _ArchiveStream, file: RangeFile) -> Iterator[tuple[Any, int
                     yield member, member.offset_data
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         if not end:
+            check_uncompressed(file)
             raise DataError(f"{file.url} is not a tar archive: {error}") from error
     # An archive ends with zeros, or its last member; tarfile treats unreadable data as the end.
     if any(file.read_at(end, tarfile.BLOCKSIZE)):
@@ -450,16 +448,6 @@ def _key_and_suffix(name: str) -> tuple[str, str]:
     folder, slash, base = name.rpartition("/")
     stem, dot, suffix = base.partition(".")
     return (folder + slash + stem, suffix.lower()) if stem and dot else ("", "")
-
-
-def _check_uncompressed(file: RangeFile) -> None:
-    """Raise DataError for a compressed archive, as its members are not byte ranges."""
-    name = compression_of(file.read_at(0, 8))
-    if name is not None:
-        raise DataError(
-            f"{file.url} is compressed ({name}), so that members cannot be read one by one; "
-            "unpack it to a plain .tar; compression makes images hardly smaller"
-        )
 
 
 def _unchanged(data: bytes, url: str, offset: int) -> bytes:

@@ -27,6 +27,10 @@ def write(tmp_path, members, name="s.tar"):
     return str(tmp_path / name)
 
 
+def test_the_first_member_may_be_named_as_a_compression(tmp_path):
+    assert contents(open_index(write(tmp_path, [("BZhang/1.jpg", b"i")]))) == [b"i"]
+
+
 # ---- The order of members ---------------------------------------------------------------------
 
 ORDERS = {  # of the members 0.IMAGE, 0.LABEL, 1.IMAGE, 1.LABEL
