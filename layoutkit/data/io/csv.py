@@ -200,15 +200,10 @@ def _file_state(file: int) -> tuple[int, int]:
 
 def _read(file: int, start: int, size: int) -> bytes:
     """Return `size` bytes from `start`, thread-safely; raise OSError if the file ends before."""
-    pieces = []
-    while size:
-        piece = read_at(file, min(size, 1 << 30), start)
-        if not piece:
-            raise OSError("the file is shorter than when it was opened")
-        pieces.append(piece)
-        start += len(piece)
-        size -= len(piece)
-    return b"".join(pieces)
+    data = read_at(file, size, start)
+    if len(data) < size:
+        raise OSError("the file is shorter than when it was opened")
+    return data
 
 
 def _line_at(file: int, stop: int) -> int:

@@ -436,7 +436,8 @@ def _too_large(url: str, max_bytes: int, nbytes: int | None) -> DataError:
     return too_large(url, max_bytes, nbytes, "a table or array at a URL", fix)
 
 
-_PIECE = 1 << 20
+_MAX_READ = 1 << 30  # bytes of one call, as macOS refuses 2 GiB
+_UNKNOWN_SIZE = 1 << 20  # bytes to read of a file without a size, as in /proc
 _seeking = threading.Lock()
 # Without O_BINARY Windows would change line ends; flags that a system lacks are 0.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -461,7 +462,9 @@ def read_from(file: int, name: str, start: int, length: int | None, max_bytes: i
     """Return bytes of a descriptor as `read_part` does, and close it; OSErrors pass unchanged."""
     try:
         available = os.fstat(file).st_size - start
-        data = _read(file, available, start, max_bytes + 1 if length is None else length)
+        # Not more than there are: memory that is not filled costs as much as the read.
+        available = available if available > 0 else _UNKNOWN_SIZE
+        data = read_at(file, min(available, max_bytes + 1 if length is None else length), start)
     finally:
         os.close(file)
     if length is None and len(data) > max_bytes:
@@ -493,25 +496,22 @@ class OpenFile:
 
 
 def read_at(file: int, size: int, start: int) -> bytes:
-    """Return at most `size` bytes from `start`; safe if the descriptor is shared."""
+    """Return `size` bytes from `start`, fewer only at the end; safe if the descriptor is shared."""
+    data = _read_once(file, size, start)
+    if len(data) in (0, size):
+        return data
+    pieces = [data]
+    nbytes = len(data)
+    while nbytes < size and (piece := _read_once(file, size - nbytes, start + nbytes)):
+        pieces.append(piece)
+        nbytes += len(piece)
+    return b"".join(pieces)
+
+
+def _read_once(file: int, size: int, start: int) -> bytes:
+    size = min(size, _MAX_READ)
     if hasattr(os, "pread"):
         return os.pread(file, size, start)
     with _seeking:  # Windows, where no process is forked with the file
         os.lseek(file, start, os.SEEK_SET)
         return os.read(file, size)
-
-
-def _read(file: int, available: int, start: int, count: int) -> bytes:
-    """Return at most `count` bytes; allocates memory for the available ones only."""
-    if start:
-        os.lseek(file, start, os.SEEK_SET)
-    # Not more than there are: memory that is not filled costs as much as the read.
-    data = os.read(file, min(available if available > 0 else _PIECE, count, 1 << 30))
-    if len(data) in (available, count):
-        return data
-    pieces = [data]
-    nbytes = len(data)
-    while nbytes < count and (piece := os.read(file, min(_PIECE, count - nbytes))):
-        pieces.append(piece)
-        nbytes += len(piece)
-    return b"".join(pieces)

@@ -29,7 +29,6 @@ from .filesystem import (
     OpenFile,
     Remote,
     local_path,
-    open_regular_file,
     read_at,
     read_part,
     retry,
@@ -208,7 +207,7 @@ _MAX_GAP_REMOTE = 1 << 19
 
 
 class RangeFile(io.RawIOBase):
-    """A file at a path or URL, read by position; also a file object. Not thread-safe.
+    """A file at a path or URL, read by position; also a file object, which is not thread-safe.
 
     url : str
     size : int                  bytes, when it was opened
@@ -223,7 +222,7 @@ class RangeFile(io.RawIOBase):
     ) -> None:
         self.url = url
         self._pos = 0
-        self._file: Any = None
+        self._file: OpenFile | None = None
         self.version: FileVersion | None
         local = local_path(url)
         self.max_gap = _MAX_GAP_REMOTE if local is None else _MAX_GAP_LOCAL
@@ -235,10 +234,10 @@ class RangeFile(io.RawIOBase):
         self.version = None
         with as_data_errors(url, OSError):
             try:
-                descriptor, self.size = open_regular_file(local)
+                self._file = OpenFile(local)
             except ValueError as error:  # a name with a null byte
                 raise DataError(f"{url} cannot be read: {error}") from error
-            self._file = open(descriptor, "rb", buffering=0)  # noqa: PTH123, SIM115
+            self.size = self._file.size
 
     def check_has_bytes(self) -> None:
         """Raise DataError if the file is empty, as after a copy that did not succeed."""
@@ -252,17 +251,15 @@ class RangeFile(io.RawIOBase):
 
     def read_at(self, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`; fewer only at the end of the file."""
+        if self.closed:
+            raise ValueError(f"{self.url} is closed")
         length = max(0, min(length, self.size - start))
         if not length:
             return b""
         if self._file is None:
             return self._reader.read(self.url, start, length, self.version)
         with as_data_errors(self.url, OSError):
-            self._file.seek(start)
-            data: bytes = self._file.read(length)
-            while len(data) < length and (more := self._file.read(length - len(data))):
-                data += more
-        return data
+            return read_at(self._file.descriptor, length, start)
 
     def readable(self) -> bool:
         return True
@@ -291,8 +288,7 @@ class RangeFile(io.RawIOBase):
 
     def close(self) -> None:
         """Close the file; closing it twice is allowed."""
-        if self._file is not None:
-            self._file.close()
+        self._file = None
         super().close()
 
 
