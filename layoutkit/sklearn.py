@@ -87,7 +87,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         self.center = center
         self.sizes = sizes
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Store the shape and dtype of X; raise if X cannot be converted."""
         array = self._checked(X, reset=True)
         self._converter().plan(array)
@@ -95,12 +95,12 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         self.dtype_ = array.dtype
         return self
 
-    def transform(self, X: Any) -> Array:  # noqa: N803
+    def transform(self, X: Any) -> Array:
         """Return X converted, or X itself if nothing has to be copied."""
         result: Array = self._converter()(self._checked(X, reset=False))
         return result
 
-    def inverse_transform(self, X: Any) -> Array:  # noqa: N803
+    def inverse_transform(self, X: Any) -> Array:
         """Return the array that `transform` converts to X, in the dtype of the X of `fit`.
 
         Integers are rounded and clipped to their range; values beyond `clip` are not restored.
@@ -148,10 +148,10 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         inner = {name for names in move.target.named for name in names[1:]}
         return {name: size for name, size in move.named_sizes.items() if name in inner}
 
-    def _checked(self, X: Any, reset: bool) -> Array:  # noqa: N803
+    def _checked(self, X: Any, reset: bool) -> Array:
         """Return X as an array; if it has two axes, check that its features match `fit`."""
         left = self._converter().options.pattern.left
-        X = _stacked(X)  # noqa: N806
+        X = _stacked(X)
         is_2d = (
             left.ndim == 2 and not left.has_ellipsis
         )  # sklearn's error for another rank fits then
@@ -191,12 +191,12 @@ class Collate(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, collator: Collator) -> None:
         self.collator = collator
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Store the shape of the result for the first sample."""
         self.shape_ = self._collate(_items(X)[:1]).shape[1:]
         return self
 
-    def transform(self, X: Any) -> Array:  # noqa: N803
+    def transform(self, X: Any) -> Array:
         """Return the batch of the images."""
         return self._collate(_items(X))
 
@@ -226,14 +226,14 @@ class Collate(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _column(X: Any) -> list[Any] | None:  # noqa: N803
+def _column(X: Any) -> list[Any] | None:
     """Return a list, or one column, of images or paths as a list; None for anything else."""
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        X = X.to_numpy()[:, 0] if len(X.shape) == 2 and X.shape[1] == 1 else None  # noqa: N806
+        X = X.to_numpy()[:, 0] if len(X.shape) == 2 and X.shape[1] == 1 else None
     elif hasattr(X, "to_numpy"):
-        X = X.to_numpy()  # noqa: N806
+        X = X.to_numpy()
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == 1 and X.dtype.kind == "O":
-        X = X[:, 0]  # noqa: N806
+        X = X[:, 0]
     if isinstance(X, np.ndarray) and (X.ndim != 1 or X.dtype.kind not in "OUT"):
         return None
     if not isinstance(X, list | tuple | np.ndarray) or not len(X):
@@ -243,7 +243,7 @@ def _column(X: Any) -> list[Any] | None:  # noqa: N803
     return [*X] if is_item or (hasattr(first, "shape") and len(first.shape) > 1) else None
 
 
-def _items(X: Any) -> list[Any]:  # noqa: N803
+def _items(X: Any) -> list[Any]:
     column = _column(X)
     return [*X] if column is None else column
 
@@ -257,7 +257,7 @@ def _pixels(sample: Any) -> Any:
     return read(sample)
 
 
-def _stacked(X: Any) -> Any:  # noqa: N803
+def _stacked(X: Any) -> Any:
     """Return a column or list of images or paths as one array, and anything else unchanged."""
     column = _column(X)
     if column is None:

@@ -14,19 +14,19 @@ from typing import Any
 from ..errors import DataError
 
 
-class OutOfRange(DataError, IndexError):  # noqa: N818 - a message begins with its name
+class OutOfRange(DataError, IndexError):
     """An index that is out of range."""
 
 
-class NoSuchField(DataError, AttributeError):  # noqa: N818
+class NoSuchField(DataError, AttributeError):
     """A field that does not exist."""
 
 
-class NoLength(DataError, TypeError):  # noqa: N818
+class NoLength(DataError, TypeError):
     """A length that does not exist, or is not known yet."""
 
 
-class NoSuchArgument(DataError, TypeError):  # noqa: N818
+class NoSuchArgument(DataError, TypeError):
     """A keyword that a function does not accept."""
 
 

@@ -61,7 +61,7 @@ _COMPRESSED = (
 
 def lowercase_suffix(path: str) -> str:
     """Return the suffix of a path or URL, in lower case."""
-    return os.path.splitext(path)[1].lower()  # noqa: PTH122 - URLs, too
+    return os.path.splitext(path)[1].lower()
 
 
 def is_image_name(path: str) -> bool:

@@ -338,7 +338,7 @@ class DataView(SingleArrayView):
         """The base array; setting it puts another in the base's layout."""
         return self.batch.input
 
-    @input.setter  # noqa: A003
+    @input.setter
     def input(self, array: Any) -> None:
         self.forward_put(self.layout, array)
 

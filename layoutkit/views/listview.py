@@ -149,7 +149,7 @@ class ListView(View):
         self._check_not_empty()
         return self._nested(leaf.input for leaf in self._leaves)
 
-    @input.setter  # noqa: A003
+    @input.setter
     def input(self, arrays: Any) -> None:
         self.forward_put(self.layout, arrays)
 

@@ -553,7 +553,7 @@ def test_traced_formulas_and_sums_keep_the_digits_of_wide_dtypes(dtype):
         y = torch.vmap(lambda v, k=keywords: convert(v, "bc->cb", dtype="float32", **k))(x[None])
         assert y[0].tolist() == [[-60.0], [0.0]]
     part = torch.tensor([[-(2.0**31)] * 2], dtype=torch.float32)
-    parts = lambda v: [(v, "bc"), (part, "bc")]  # noqa: E731
+    parts = lambda v: [(v, "bc"), (part, "bc")]
     total = torch.vmap(lambda v: accumulate(parts(v), "bc", dtype="float32"))(x[None])
     assert total[0].tolist() == [[-61.0, -1.0]]
 

@@ -97,7 +97,7 @@ class FakeCupy:
     def copyto(self, out, source):
         self.submit(lambda: np.copyto(out, source), 2 * out.nbytes)
 
-    def ElementwiseKernel(self, inputs, output, operation, name):  # noqa: N802
+    def ElementwiseKernel(self, inputs, output, operation, name):
         """Run the operation, which is also valid Python."""
         names = [declared.split()[1] for declared in inputs.split(",")]
 

@@ -158,5 +158,5 @@ def test_arguments_of_sources(function, name):
 
 @pytest.mark.parametrize("name", ["layout", "tail", "shuffle", "seed", "batch_size", "padding"])
 def test_arguments_of_a_provider(name):
-    call = lambda value: ArrayProvider(PAIR, **{"batch_size": 2, name: value})  # noqa: E731
+    call = lambda value: ArrayProvider(PAIR, **{"batch_size": 2, name: value})
     assert check(call) == []

@@ -24,7 +24,7 @@ X = np.random.default_rng(0).integers(0, 99, SHAPE).astype("f4")
 PLANES = X.transpose(0, 3, 1, 2).copy()
 
 
-class Cut(Exception):  # noqa: N818  (it says what happens to the work)
+class Cut(Exception):
     """The exception that is raised in the middle of an operation."""
 
 

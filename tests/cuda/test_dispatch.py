@@ -483,7 +483,7 @@ def test_results_are_handed_over_on_their_own_device(gpu):
 
     class Standard(Interface):
         def __array_namespace__(self):
-            take = lambda array: current.append(gpu.runtime.current()) or array  # noqa: E731
+            take = lambda array: current.append(gpu.runtime.current()) or array
             return SimpleNamespace(from_dlpack=take)
 
     convert(Standard(gpu.array(IMAGES, 1)), "bhwc->bchw")

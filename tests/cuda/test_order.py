@@ -133,7 +133,7 @@ def test_other_libraries_wait_for_a_sum_before_they_write_to_its_parts(gpu, torc
         second, stream = parts[1], streams_of_parts[1]
         address = second.data_ptr() if kinds[1] == "torch" else second.array.data.ptr if (
             kinds[1] == "foreign") else second.data.ptr  # fmt: skip
-        overwrite = lambda: ctypes.memset(address, 0, IMAGES.nbytes)  # noqa: E731
+        overwrite = lambda: ctypes.memset(address, 0, IMAGES.nbytes)
         stream.queue.put("overwrite", overwrite, [gpu.gpus.block_of(address)])
         stream.queue.synchronize()  # waits for their stream only
         got = values_of(z) if isinstance(z, FakeArray) else torchs.values_of(z)

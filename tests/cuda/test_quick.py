@@ -123,8 +123,8 @@ def test_outputs_that_overlap_or_lie_otherwise_are_still_refused(gpu, long_ways)
     # (n - 1) * 8 is a multiple of 16: kernels are loaded for arrays that share one element.
     converter, n = Converter("bf->fb"), 15
     room = gpu.array(np.arange(4.0 * n + 1))
-    at = lambda begin: room[begin : begin + n].reshape(3, 5)  # noqa: E731
-    to = lambda begin: room[begin : begin + n].reshape(5, 3)  # noqa: E731
+    at = lambda begin: room[begin : begin + n].reshape(3, 5)
+    to = lambda begin: room[begin : begin + n].reshape(5, 3)
     converter(at(0), to(2 * n))
     converter(at(0), to(2 * n + 1))
     converter(at(1), to(2 * n))
@@ -152,8 +152,8 @@ def test_backward_memory_overlaps_where_it_lies(gpu, long_ways):
     """Test overlaps of a reversed array, whose memory is below its address."""
     converter, n = Converter("bf->fb"), 12
     room = gpu.array(np.arange(64.0))
-    x = lambda at: room[at : at + n].reshape(3, 4)[::-1, ::-1]  # noqa: E731
-    to = lambda at: room[at : at + n].reshape(4, 3)  # noqa: E731
+    x = lambda at: room[at : at + n].reshape(3, 4)[::-1, ::-1]
+    to = lambda at: room[at : at + n].reshape(4, 3)
     for begin, end in itertools.product((0, 1), (2 * n, 2 * n + 1)):  # for words of each alignment
         converter(x(begin), to(end))
     for begin in (n + 1, n + 2, 2 * n, 3 * n - 2, 3 * n - 1):
@@ -354,7 +354,7 @@ def test_outputs_of_sums_that_overlap_are_still_refused(gpu, long_sums):
     # (n - 1) * 8 is a multiple of 16: kernels are loaded for arrays that share one element.
     add, n = Accumulator(("bf", "fb"), "bf"), 15
     room = gpu.array(np.arange(6.0 * n))
-    at = lambda begin: room[begin : begin + n].reshape(3, 5)  # noqa: E731
+    at = lambda begin: room[begin : begin + n].reshape(3, 5)
     other = gpu.array(np.zeros((5, 3)))
     for begin, end in itertools.product((0, 1), (2 * n, 2 * n + 1)):
         add([at(begin), other], at(end))

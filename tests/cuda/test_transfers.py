@@ -349,7 +349,7 @@ def test_a_call_that_fails_leaves_the_ring_in_order(gpu, monkeypatch):
 def test_memory_that_runs_out_leaves_the_ring_in_order(gpu, monkeypatch):
     converter = Converter("bhwc->bchw", device="cuda")
     converter(IMAGES[:1])
-    full = lambda *_: (_ for _ in ()).throw(MemoryError("it is full"))  # noqa: E731
+    full = lambda *_: (_ for _ in ()).throw(MemoryError("it is full"))
     for place, name in ((CupyRuntime, "empty"), (CupyRuntime, "pinned")):
         with monkeypatch.context() as broken:
             broken.setattr(place, name, full)

@@ -22,7 +22,7 @@ from .fake_gpus import PINNED, Gpus, Mark
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
-class CompileException(Exception):  # noqa: N818
+class CompileException(Exception):
     """An error like CuPy's, which has no base class of CuPy."""
 
 
@@ -260,7 +260,7 @@ class _Cuda(SimpleNamespace):
 
     def __init__(self, cupy):
         self.cupy, self.gpus = cupy, cupy.gpus
-        Stream_ = lambda *, non_blocking: self._stream(non_blocking)  # noqa: E731, N806
+        Stream_ = lambda *, non_blocking: self._stream(non_blocking)  # noqa: N806
         Stream_.from_external = self._external
         super().__init__(
             Stream=Stream_, runtime=self._runtime(),
@@ -280,7 +280,7 @@ class _Cuda(SimpleNamespace):
         )  # fmt: skip
 
     @contextmanager
-    def Device(self, number):  # noqa: N802
+    def Device(self, number):
         here = self.cupy.here
         before, here.now = here.now, checked(number, int)
         try:
@@ -296,10 +296,10 @@ class _Cuda(SimpleNamespace):
         self.gpus.contexts.add(self.cupy.here.now)
         return self.gpus.lend(size, PINNED)
 
-    def UnownedMemory(self, ptr, size, owner, device_id):  # noqa: N802
+    def UnownedMemory(self, ptr, size, owner, device_id):
         return SimpleNamespace(ptr=checked(ptr, int), owner=owner, device_id=device_id)
 
-    def MemoryPointer(self, memory, offset):  # noqa: N802
+    def MemoryPointer(self, memory, offset):
         return SimpleNamespace(mem=memory, ptr=memory.ptr + offset)
 
     def _stream(self, non_blocking):

@@ -73,7 +73,7 @@ class FakeTorch:
         """Return a tensor that torch's stream will fill with the values of a NumPy array."""
         tensor, copy = self.lent(values.shape, torch.float32), values.copy()
         address, nbytes = tensor.data_ptr(), values.nbytes
-        fill = lambda: ctypes.memmove(address, address_of(copy), nbytes)  # noqa: E731
+        fill = lambda: ctypes.memmove(address, address_of(copy), nbytes)
         self.stream.queue.put("made", fill, [self.gpus.block_of(address)])
         return tensor
 

@@ -183,7 +183,7 @@ class Batch:
 
     def run(self, collator, expected, compare=None):
         rooms, samples = zip(*(sample.make() for sample in self.samples), strict=True)
-        work = lambda out: collator(list(samples), **self.call, out=out)  # noqa: E731
+        work = lambda out: collator(list(samples), **self.call, out=out)
         check(self.out, work, expected, compare)
         del rooms
 

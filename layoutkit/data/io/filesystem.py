@@ -230,7 +230,7 @@ def parent_folder(path: str) -> str:
 def join_path(prefix: str | None, name: str) -> str:
     """Return `prefix/name`, or `name` unchanged if it is an absolute path or a URL."""
     # os.path, as pathlib would take longer than all other work of making a record.
-    if prefix is None or is_url(name) or name.startswith("/") or os.path.isabs(name):  # noqa: PTH117
+    if prefix is None or is_url(name) or name.startswith("/") or os.path.isabs(name):
         return name
     return f"{prefix.rstrip('/')}/{name}"
 
@@ -320,9 +320,9 @@ def expand_pattern(pattern: str) -> list[str]:
     """
     if os.path.lexists(pattern):
         return [pattern]
-    folder = os.path.dirname(pattern)  # noqa: PTH120  # keeps the spelling of the path
-    while folder and not os.path.isdir(folder):  # noqa: PTH112
-        folder = os.path.dirname(folder)  # noqa: PTH120
+    folder = os.path.dirname(pattern)  # keeps the spelling of the path
+    while folder and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
     rest = pattern[len(folder) :]
     return sorted(glob.glob(glob.escape(folder) + rest, recursive=True))  # noqa: PTH207
 

@@ -40,7 +40,7 @@ class ImageHeader(NamedTuple):
     id2: int
 
 
-def pack_image(data: Any, label: Any, id: int = 0, id2: int = 0) -> bytes:  # noqa: A002
+def pack_image(data: Any, label: Any, id: int = 0, id2: int = 0) -> bytes:
     """Return the payload of an image record.
 
     >>> pack_image(b"....", 3.0, id=7).hex(" ", 4)
@@ -92,7 +92,7 @@ def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:
     """
     if len(payload) < HEADER:
         raise DataError(f"not an image record: it has {len(payload)} bytes, a header {HEADER}")
-    flag, label, id, id2 = _HEADER.unpack_from(payload)  # noqa: A001
+    flag, label, id, id2 = _HEADER.unpack_from(payload)
     end = HEADER + 4 * flag
     if end > len(payload):
         raise DataError(f"not an image record: {len(payload)} bytes are too few for {flag} labels")

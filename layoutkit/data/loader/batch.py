@@ -51,7 +51,7 @@ class Batch:
 
     def __init__(
         self,
-        input: DataView | tuple[DataView, ...] | Ragged | None,  # noqa: A002  # the attribute's name
+        input: DataView | tuple[DataView, ...] | Ragged | None,  # the attribute's name
         target: DataView | None,
         index: Array,
         records: Callable[[], list[Record]],

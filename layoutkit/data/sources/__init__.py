@@ -60,7 +60,7 @@ def open_index(
     partitions: int = 1,
     schemes: Sequence[str] = (),
     index: str | os.PathLike[str] | None = None,
-    list: str | os.PathLike[str] | None = None,  # noqa: A002  # MXNet's name of the file
+    list: str | os.PathLike[str] | None = None,  # MXNet's name of the file
     columns: Mapping[str, Any] | None = None,
     missing: str | int = "error",
     **unknown: Never,
@@ -248,7 +248,7 @@ def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
         return kind
     if is_file_list(path):
         return "files"
-    exists = os.path.exists(path)  # noqa: PTH110  # no error for too long a name
+    exists = os.path.exists(path)  # no error for too long a name
     reason = "nothing is known of its kind" if exists else "there is no such file"
     raise DataError(
         f"{path} is not an index: {reason}; an index is a folder, the URL of a folder of part "
@@ -264,7 +264,7 @@ def _source_kind(path: str) -> str | None:
         raise DataError(f"{path!r} has a null character, which no name of a file has")
     if is_store(path):
         return "zarr"
-    if not is_url(path) and os.path.isdir(path):  # noqa: PTH112  # no error for too long a name
+    if not is_url(path) and os.path.isdir(path):  # no error for too long a name
         return "directory"
     if suffix in TABLE_DELIMITERS:
         return suffix[1:]

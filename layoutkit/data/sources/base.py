@@ -265,7 +265,7 @@ class NamePolicy:
         """Raise ValueError if a file name is not allowed."""
         if is_url(name):
             self._check_scheme(name, _scheme_of(name))
-        elif name.startswith("/") or os.path.isabs(name):  # noqa: PTH117  # as `join_path` decides
+        elif name.startswith("/") or os.path.isabs(name):  # as `join_path` decides
             self._check_scheme(name, _LOCAL)
         if "::" in name and (is_url(name) or self._own != _LOCAL):
             raise ValueError(f"{name!r} chains file systems (::), which an index may not")

@@ -76,7 +76,7 @@ def is_file_list(source: Any) -> bool:
     if is_dataframe(source):
         return False
     if isinstance(source, str):
-        exists = has_wildcards(source) or is_url(source) or os.path.isfile(source)  # noqa: PTH113
+        exists = has_wildcards(source) or is_url(source) or os.path.isfile(source)
         return is_image_name(source) and exists
     paths: Any = source
     if isinstance(source, Mapping):
@@ -87,7 +87,7 @@ def is_file_list(source: Any) -> bool:
     first = paths[0] if len(paths) else None
     if isinstance(first, os.PathLike):
         return True
-    return isinstance(first, str) and (is_image_name(first) or os.path.isfile(first))  # noqa: PTH113
+    return isinstance(first, str) and (is_image_name(first) or os.path.isfile(first))
 
 
 def _paths_and_labels(source: Any) -> tuple[list[str], Labels]:
@@ -107,7 +107,7 @@ def _paths_and_labels(source: Any) -> tuple[list[str], Labels]:
 
 
 def _expand(pattern: str) -> list[str]:
-    paths = [path for path in expand_pattern(pattern) if os.path.isfile(path)]  # noqa: PTH113
+    paths = [path for path in expand_pattern(pattern) if os.path.isfile(path)]
     if not paths:
         raise DataError(f"{pattern} names no file; correct it, or give a folder")
     return paths

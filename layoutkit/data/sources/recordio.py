@@ -169,7 +169,7 @@ def open_record_file(
     kind: str,
     partition: Partition,
     index: str | None = None,
-    list: str | None = None,  # noqa: A002  # the keyword of `open_index`
+    list: str | None = None,  # the keyword of `open_index`
     missing: Missing = "error",
 ) -> RangedIndex:
     """Open a RecordIO file, or several by wildcards or braces."""
@@ -246,7 +246,7 @@ def _part(path: str, kind: str, index: str | None, labels: Any, versions: Versio
 
 def _default_idx(path: str) -> str | None:
     """Return the `.idx` next to a file, if it exists."""
-    idx_path = os.path.splitext(path)[0] + ".idx"  # noqa: PTH122 - URLs, too
+    idx_path = os.path.splitext(path)[0] + ".idx"
     return idx_path if exists(idx_path) else None
 
 

@@ -399,7 +399,7 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
 
 def _prefix(path: str, kind: str, naming: NamePolicy) -> str:
     """Return the prefix of file names: the second line of the meta file, else the folder."""
-    stem = os.path.splitext(path)[0]  # noqa: PTH122 - URLs, too
+    stem = os.path.splitext(path)[0]
     for suffix in sorted(TABLE_DELIMITERS, key=lambda suffix: suffix != f".{kind}"):
         meta = f"{stem}-meta{suffix}"
         if exists(meta):

@@ -141,7 +141,7 @@ def test_dtype_is_what_is_asked(dtype, dims, processor):
 def test_values_are_not_cut_off_silently(dims, processor):
     with pytest.raises(DataError, match=r"record 0 and 6 more: DtypeError: float64 to int16"):
         first(X / 2, layout="bwc", dtype="int16", input_dims=dims, processor=processor)
-    halves = lambda x, out: x / 2 if x[0, 0] < 12 else x  # noqa: E731
+    halves = lambda x, out: x / 2 if x[0, 0] < 12 else x
     batch = first(X, layout="bwc", dtype="int16", input_dims=dims, processor=halves)
     assert batch.index.tolist() == [2, 3]
     assert {type(error) for *_, error in batch.dropped} == {DtypeError}

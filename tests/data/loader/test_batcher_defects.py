@@ -233,7 +233,7 @@ def test_a_fork_can_close(begun):
 def test_a_fork_begins_loops_of_its_own(begun):
     batches, _ = begun
     pairs = [[2 * i, 2 * i + 1] for i in range(6)]
-    work = lambda: ([b.index.tolist() for b in batches], batches.close(), len(our_threads()))  # noqa: E731
+    work = lambda: ([b.index.tolist() for b in batches], batches.close(), len(our_threads()))
     assert forked(work) == str((pairs, None, 0))
 
 

@@ -141,7 +141,7 @@ def test_bytes_of_images_are_no_rows(photos):
         with pytest.raises(DataError, match=r"0\.png is an image.*size=\(height, width\)"):
             sampled_batcher(photos, batch_size=2, **options)
     # A processor may use the bytes on purpose.
-    lengths = lambda data, out: np.array([len(data)])  # noqa: E731
+    lengths = lambda data, out: np.array([len(data)])
     with sampled_batcher(open_index(photos), batch_size=5, processor=lengths) as batches:
         (batch,) = batches
     assert batch.input.input[:, 0].tolist() == [

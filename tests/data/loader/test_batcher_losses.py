@@ -80,7 +80,7 @@ def test_a_short_epoch_without_any_is_an_error_at_its_end():
 
 
 def test_what_a_processor_refuses_is_no_error():
-    refuse = lambda x, out: None  # noqa: E731
+    refuse = lambda x, out: None
     with sampled_batcher(X, batch_size=16, processor=refuse) as batches:
         assert counts(batches) == [([], 16), ([], 14)]
 

@@ -224,7 +224,7 @@ ODD = {
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_results_that_no_window_can_be_cut_from(num_workers):
-    get = lambda r: ODD[r.position][0] if r.position in ODD else of_record(r)  # noqa: E731
+    get = lambda r: ODD[r.position][0] if r.position in ODD else of_record(r)
     with batcher(get=get, num_workers=num_workers) as batches:
         found = list(batches)
     dropped = [entry for batch in found for entry in batch.dropped]
@@ -239,7 +239,7 @@ def test_results_that_no_window_can_be_cut_from(num_workers):
 def test_an_odd_one_at_the_start_of_a_batch_leaves_the_others_in():
     three = {**WINDOW, "mean": (1, 2, 3)}
     grey = np.zeros((9, 9, 1), np.uint8)
-    get = lambda r: grey if r.position == 0 else of_record(r)  # noqa: E731
+    get = lambda r: grey if r.position == 0 else of_record(r)
     with batcher(get=get, collate=three) as batches:
         batch = next(iter(batches))
     assert batch.index.tolist() == [1, 2, 3]
@@ -247,7 +247,7 @@ def test_an_odd_one_at_the_start_of_a_batch_leaves_the_others_in():
 
 
 def test_on_error_raise_names_the_record_and_goes_on_from_there():
-    get = lambda r: ODD[1][0] if r.position == 5 else of_record(r)  # noqa: E731
+    get = lambda r: ODD[1][0] if r.position == 5 else of_record(r)
     with batcher(get=get, on_error="raise") as batches:
         loop = iter(batches)
         next(loop)

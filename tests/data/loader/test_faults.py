@@ -133,7 +133,7 @@ def test_what_ends_a_thread_reaches_the_caller(number):
 @pytest.mark.parametrize("dims", [None, (2,)])
 def test_a_record_that_hangs_is_left_out(gate, number, dims, caplog):
     options = {"batch_size": 6, "input_dims": dims, "timeout": 0.05, "num_workers": number}
-    get = lambda record: (gate(record), record.position)  # noqa: E731
+    get = lambda record: (gate(record), record.position)
     with sampled_batcher(INDEX, get=get, **options) as batches:
         first, second = plain_all(batches)
     assert first["dropped"] == [(3, 3, "TimeoutError"), (4, 4, "TimeoutError")]

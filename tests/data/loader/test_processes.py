@@ -14,7 +14,7 @@ X = np.arange(24.0).reshape(6, 2, 2, 1)
 SOURCE = {"x": X, "y": ["cat", "dog", "cat", "dog", "cat", "dog"]}
 
 
-class Odd(Exception):  # noqa: N818  # named for what it does
+class Odd(Exception):  # named for what it does
     """An error that cannot be unpickled, because its arguments are incomplete."""
 
     def __init__(self, one, two):

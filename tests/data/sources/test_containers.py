@@ -414,7 +414,7 @@ def test_images_as_a_hub_keeps_them_are_read(tmp_path, parquet):
 
 def test_a_row_that_is_left_out_is_named_by_its_number(tmp_path, parquet, caplog):
     write_parquet(parquet, tmp_path / "a.parquet", image=[b"good", b"bad", b"well"])
-    processor = lambda data, out: np.frombuffer(data, np.uint8)  # noqa: E731
+    processor = lambda data, out: np.frombuffer(data, np.uint8)
     with sampled_batcher(tmp_path / "a.parquet", batch_size=3, processor=processor) as batcher:
         (batch,) = batcher
     assert [bytes(row) for row in batch.input.input] == [b"good", b"well"]
@@ -463,7 +463,7 @@ def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
 
     monkeypatch.setattr(parquetfiles.RowGroups, "_read", counted)
     index = open_index(tmp_path / "*.parquet")
-    processor = lambda data, out: np.frombuffer(data, np.uint8)  # noqa: E731
+    processor = lambda data, out: np.frombuffer(data, np.uint8)
     with sampled_batcher(index, batch_size=3, num_workers=3, processor=processor) as batcher:
         rows = [bytes(row) for batch in batcher for row in batch.input.input]
     assert rows == [f"{name}{n}".encode() for name in "ab" for n in range(10)]
