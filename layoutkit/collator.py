@@ -520,8 +520,9 @@ class Collator:
         array = arrays[0]
         _, axis, numbers = self._options.select_samples(array.shape, indices)
         if is_swapped:
-            array, numbers = in_native_order(array.take(numbers, axis)), np.arange(len(numbers))
-            return samples_of_array(array, axis, numbers)._replace(arrays=(array,))
+            array = in_native_order(array.take(numbers, axis))
+            rows = np.arange(len(numbers))
+            return samples_of_array(array, axis, rows)._replace(arrays=(array,))
         return samples_of_array(array, axis, numbers)
 
     # -- batches ---------------------------------------------------------------------------

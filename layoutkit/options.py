@@ -432,11 +432,9 @@ def parse_collate_options(
     shared: Any = {name: value for name, value in keywords.items() if name in names}
     convert = parse_options(pattern, sizes, **shared)
     stacked, letter, is_whole = _stack_pattern(convert.pattern)
-    fill, key, center = (
-        keywords.get("fill"),
-        keywords.get("key"),
-        keywords.get("center", DEFAULT_CENTERING),
-    )
+    fill = keywords.get("fill")
+    key = keywords.get("key")
+    center = keywords.get("center", DEFAULT_CENTERING)
     if key is not None and not isinstance(key, int | str):
         raise ArgumentError(
             f'key={key!r}; give the name or number of one item, as in key="image", and make a '
@@ -464,12 +462,10 @@ def parse_collate_options(
         key=key,
         center=center,
     )
-    offset, flip, crop, seed = (
-        keywords.get("offset"),
-        keywords.get("flip"),
-        keywords.get("crop"),
-        keywords.get("seed", 0),
-    )
+    offset = keywords.get("offset")
+    flip = keywords.get("flip")
+    crop = keywords.get("crop")
+    seed = keywords.get("seed", 0)
     if as_int(seed) == 0 and offset is flip is crop is None:
         return options
     crop_axes = options.crop_axes(stacked.left.ndim - 1)

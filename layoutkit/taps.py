@@ -136,7 +136,8 @@ class _Taps(NamedTuple):
         firsts, lasts = np.zeros((2, len(begins) * length), np.int64)
         lasts[:] = -1
         # Positions ascend, and the last assignment to an element remains.
-        lasts[row], firsts[row[::-1]] = position, position[::-1]
+        lasts[row] = position
+        firsts[row[::-1]] = position[::-1]
         counts = lasts - firsts + 1
         weights = np.zeros((len(counts), counts.max(initial=1)), self.weights.dtype)
         weights[row, position - firsts[row]] = self.weights[

@@ -488,12 +488,15 @@ def _sides(
     """
     count = len(samples.addresses)
     window = reads.placements.window
-    begins, steps, lengths = reads.begins.copy(), reads.steps.copy(), samples.shapes
-    begins[:, [*reads.maps]], steps[:, [*reads.maps]] = 0, 1
-    low = np.where(steps < 0, begins - lengths + 1, -begins)
-    high = np.where(steps < 0, begins + 1, lengths - begins)
+    begins = reads.begins.copy()
+    begins[:, [*reads.maps]] = 0
+    steps = reads.steps.copy()
+    steps[:, [*reads.maps]] = 1
+    low = np.where(steps < 0, begins - samples.shapes + 1, -begins)
+    high = np.where(steps < 0, begins + 1, samples.shapes - begins)
     is_spaced = np.abs(steps) != 1  # selected channels, which all exist
-    low, high = np.where(is_spaced, 0, low), np.where(is_spaced, np.array(window), high)
+    low = np.where(is_spaced, 0, low)
+    high = np.where(is_spaced, np.array(window), high)
     tables = np.zeros((3, *begins.shape), np.int64)  # of positions and taps, and bytes of taps
     heads: dict[int, Array] = {}
     for axis, index in reads.maps.items():

@@ -83,10 +83,12 @@ def plan_single_part(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
 def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) -> SumPlan:
     """Plan a sum by a kernel that supports at most `most` loops."""
     cast = [not _can_add(dtype, request.computed, has_half) for dtype in request.dtypes]
-    dtypes, strides = list(request.dtypes), list(request.strides)
+    dtypes = list(request.dtypes)
+    strides = list(request.strides)
     stages: list[Stage | None] = [None] * len(cast)
     for part in [part for part, needed in enumerate(cast) if needed]:
-        dtypes[part], stages[part] = request.computed, Stage(request.computed)
+        dtypes[part] = request.computed
+        stages[part] = Stage(request.computed)
         strides[part] = contiguous_strides(request.moves[part].source_shape, request.computed)
     written = (
         request.result

@@ -78,10 +78,10 @@ class Padding:
         """
         values = self.fill
         if len(values) > 1 and len(values) != channels:
-            problem, fix = "there is no axis c", "give one number"
+            reason = "there is no axis c; give one number"
             if channels is not None:
-                problem, fix = f"axis c has size {channels}", f"{fix}, or {channels} values"
-            raise ShapeError(f"fill has {len(values)} values, but {problem}; {fix}")
+                reason = f"axis c has size {channels}; give one number, or {channels} values"
+            raise ShapeError(f"fill has {len(values)} values, but {reason}")
         for value in values:
             if not _can_represent(dtype, value):
                 raise DtypeError(

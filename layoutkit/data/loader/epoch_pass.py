@@ -47,7 +47,9 @@ class EpochPass:
     def __init__(
         self, config: LoaderConfig, pool: WorkerPool | None, epoch: int, position: Position
     ) -> None:
-        self._config, self._pool, self._epoch = config, pool, epoch
+        self._config = config
+        self._pool = pool
+        self._epoch = epoch
         self._length = config.length
         first, *others = config.sources
         # The order of a state knows where its part file begins.

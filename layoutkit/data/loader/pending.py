@@ -97,7 +97,10 @@ class PendingBatch(Pending):
         epoch: int = 0,
         run: RunSpec | None = None,
     ) -> None:
-        self.pipeline, self.start, self.dims, self.epoch = pipeline, start, dims, epoch
+        self.pipeline = pipeline
+        self.start = start
+        self.dims = dims
+        self.epoch = epoch
         self.numbers: list[Any] = list(numbers[:1])  # of the first source, one item per round
         self.num_requested = len(numbers[0])
         self.num_taken = 0  # records of the epoch, in all rounds

@@ -112,7 +112,8 @@ class CSVProvider(BaseProvider):
             CSVProvider, others, (data_name, label_name), (part_index, num_parts),
             tail=tail, prefetch=prefetch,
         )  # fmt: skip
-        row, filling = _shape("data_shape", data_shape), np.zeros((), as_result_dtype(dtype))
+        row = _shape("data_shape", data_shape)
+        filling = np.zeros((), as_result_dtype(dtype))
         layout, converter = _conversion(data_name, row, layout, filling.dtype)
         label = _label_shape(label_shape)
         rows = CSVRows(fspath(data_csv))

@@ -59,7 +59,9 @@ class ImageRows:
     """
 
     def __init__(self, name: str, layout: str, augment: Augmenter, index: RangedIndex) -> None:
-        self.name, self.augment, self._index = name, augment, index
+        self.name = name
+        self.augment = augment
+        self._index = index
         self._batch_axis = parse_layout(layout).groups.index("b")
         finish = augment.finish
         shape: Any = (augment.height, augment.width, augment.channels)

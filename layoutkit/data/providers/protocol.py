@@ -93,7 +93,8 @@ def copy_to_targets(named: Named, views: Sequence[Any], targets: Sequence[Any]) 
 
 def _iter_copies(name: str, view: Any, target: Any) -> Iterator[tuple[Array, Array, Any]]:
     """Yield validated (rows, memory to write, target array) triples."""
-    base, axis = view.input, parse_layout(view.layout).groups.index("b")
+    base = view.input
+    axis = parse_layout(view.layout).groups.index("b")
     pairs = target if isinstance(target, list | tuple) else [(slice(None), target)]
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], slice):

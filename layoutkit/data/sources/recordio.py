@@ -270,7 +270,9 @@ def _label_part(file: RangeFile, spans: Spans, heads: Array, image_list: Any) ->
     widths = np.where(plain, np.maximum(flags, 1), 0)
     odd = _split_headers(file, spans, np.flatnonzero(readable & ~one_part & ~plain))
     for row, (labels, number, empty) in odd.items():
-        widths[row], ids[row], kept[row] = len(labels), number, not empty
+        widths[row] = len(labels)
+        ids[row] = number
+        kept[row] = not empty
     if image_list is not None:
         return _by_list(file.url, spans, ids, kept, widths > 0, image_list)
     starts = np.cumsum(widths) - widths

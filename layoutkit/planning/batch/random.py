@@ -67,7 +67,8 @@ class RandomCrop(NamedTuple):
         ratio = low + (high - low) * draws[..., 1]
         ratio = np.exp(ratio) if self.is_log else ratio
         sides = np.empty((*area.shape, 2))  # (samples, tries, 2)
-        sides[..., 0], sides[..., 1] = area / ratio, area * ratio
+        sides[..., 0] = area / ratio
+        sides[..., 1] = area * ratio
         sides = np.rint(np.sqrt(sides))
         if self.exchanges:
             sides = np.where(draws[..., 2:3] >= 0.5, sides[..., ::-1], sides)
