@@ -294,6 +294,7 @@ class CollateArgs:
         self._objects_address, *result_addresses = part_addresses[:-1]
         self.head[[t.ROWS, t.TABLE, t.STATES, t.ARENA]] = result_addresses
         self._has_values = False  # whether the head has offsets, flips or positions
+        self._values: Mapping[int, PerSampleArgs] = {}  # of the last batch
         self._write_objects = Struct(f"{count}q").pack_into
 
     def of_axes(self, which: int) -> Array:
@@ -313,7 +314,7 @@ class CollateArgs:
         values: Mapping[int, PerSampleArgs],
         out: tuple[int, int],
     ) -> None:
-        """Write the arguments of a batch; the caller keeps the arrays alive that they point to.
+        """Write the arguments of a batch; the caller keeps the arrays of `sources` alive.
 
         `values` are the offsets, flips and positions, by t.OFFSETS, t.FLIPS and t.POSITIONS.
         """
@@ -326,6 +327,7 @@ class CollateArgs:
             row_bytes = 8 * self._rank if len(sources.places.sizes) > 1 else 0
             samples = 0, 0, starts, sizes, strides, row_bytes
         _write_batch_args(self.head.data, 0, *samples, *out, *kinds, 0, 0)
+        self._values = values  # kept alive: kernels read positions when they move items
         has_values = any(values.values())
         if not (has_values or self._has_values):
             return

@@ -293,6 +293,12 @@ def test_the_nearest_items_of_any_dtype_are_moved_by_kernels(dtype, pattern, mon
         assert made.tobytes() == expected.astype(made.dtype).tobytes()
 
 
+def test_long_tables_of_positions_are_kept_until_items_are_moved():
+    x = np.arange(7)
+    made = collate([x], "t->bt", t=700_000, resize="nearest")
+    assert_same(made[0], np.repeat(x, 100_000))
+
+
 @pytest.mark.parametrize("channels", [None, (2, 0), (1, 1, 2, 0)])
 @pytest.mark.parametrize("dtype", ["i8", "u4", "c8"])
 def test_moved_items_are_cropped_selected_and_filled(dtype, channels):
