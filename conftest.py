@@ -74,8 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("layoutkit")
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the objects that live to the end from garbage collection, a million of them.
+@pytest.fixture(scope="module", autouse=True)
+def _freeze() -> None:
+    """Exclude imported modules from garbage collection: a million objects.
 
     A full collection took half a second, and tests of memory run hundreds of them.
     """

@@ -12,7 +12,6 @@ import numpy as np
 
 from layoutkit import Collator, Converter
 from layoutkit.accumulation import Accumulator
-from layoutkit.cpu.program import fill_array
 from layoutkit.cuda.collate import DeviceCollateProgram
 from layoutkit.cuda.memory import DeviceArray
 from layoutkit.cuda.program import supports_float16
@@ -22,8 +21,7 @@ from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
 from layoutkit.planning.batch.arguments import CropArgs
-from layoutkit.planning.padding import fill_region_for
-from layoutkit.planning.plan import make_single_plan, plan_inner_region
+from layoutkit.planning.plan import make_single_plan
 from layoutkit.spec import as_dtype
 
 from . import cuda_shim
@@ -105,28 +103,6 @@ def by_boxes(lengths=(), word=None):
         patch.object(boxes, "_box", in_words if word else make_box),
     ):
         yield
-
-
-def planned_padded(x, pattern, out, **keywords):
-    """Return the launches of `pad_to=`, of x and of each border, as arguments of `cuda_shim.run`.
-
-    The pattern has no folds.
-    """
-    options = Converter(pattern, **keywords).options
-    facts = x.shape, x.strides, x.dtype, "cuda:0"
-    plan, region = plan_inner_region(options, *facts, out, supports_float16)
-    inner = out[region.window]
-    launches = []
-    for src, dst in plan.launches():
-        launch = prepare(plan.choice, plan.epilogue, address(x) + src, address(inner) + dst)
-        launches.append((launch, inner, [x], (dst, src)))
-    fill = fill_array(options, x.shape, x.dtype, out.dtype, region.full)
-    axes = "abcdefg"[: out.ndim]
-    for border in region.borders():
-        part = np.broadcast_to(fill[fill_region_for(fill, border)], out[border].shape)
-        for launch, output, shifts in planned(part, f"{axes}->{axes}", out[border])[1]:
-            launches.append((launch, output, [part], shifts))
-    return launches
 
 
 def summed(parts, layout, *, how=None, out=None, **keywords):

@@ -58,8 +58,8 @@ def test_chunk_shuffle_visits_the_chunks_of_a_window_once(rows, width):
             order = ChunkShuffle(plan, epoch)
             numbers = order.numbers_in(0, count)
             assert sorted(numbers.tolist()) == list(range(count))
-            single = [order._compute(place, place + 1)[0] for place in range(min(count, 40))]
-            assert single == numbers[:40].tolist()
+            for place in range(0, min(count, 40), 13):
+                assert order._compute(place, place + 1) == numbers[place]
             for chunk in range(-(-count // rows)):
                 places = np.flatnonzero(numbers // rows == chunk)
                 assert np.ptp(places) < rows * width
