@@ -77,8 +77,9 @@ class Collator:
         within these bounds, drawn like torchvision's RandomResizedCrop: the share uniformly, the
         ratio by its logarithm, and the place uniformly. If ten draws are outside of the image, the
         largest central part with a ratio within the bounds is taken.
-    seed : int
-        Random values depend on the seed, and on `positions` and `epoch` of a call.
+    seed : int, optional
+        Random values depend on the seed, and on `positions` and `epoch` of a call. By default the
+        seed of `sampled_batcher`, if that calls the Collator, else 0.
 
     Samples may have several items, such as (image, label): the batch then has the same structure.
     The item `key`, by default the first one of the pattern's rank, is collated; numbers and arrays
@@ -103,7 +104,7 @@ class Collator:
         offset: str | Mapping[str, Any] | None = None,
         flip: str | Mapping[str, Any] | None = None,
         crop: str | Mapping[str, Any] | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         key: int | str | None = None,
         fill: Any = None,
         channels: Sequence[int] | None = None,

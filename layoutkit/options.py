@@ -357,6 +357,8 @@ class CollateOptions:
         if self.crops.is_random:  # draws depend on the names of axes
             names = {name: name for name in names}
         form = _normal_form(self.convert, self.keywords(), names)
+        if not self.crops.seed:  # None draws as 0 does
+            form.pop("seed", None)
         letter = self.convert.pattern.left.name(self.letter)
         return {**form, "samples": names[letter], "whole": self.whole}
 
@@ -465,8 +467,8 @@ def parse_collate_options(
     offset = keywords.get("offset")
     flip = keywords.get("flip")
     crop = keywords.get("crop")
-    seed = keywords.get("seed", 0)
-    if as_int(seed) == 0 and offset is flip is crop is None:
+    seed = keywords.get("seed")
+    if (seed is None or as_int(seed) == 0) and offset is flip is crop is None:
         return options
     crop_axes = options.crop_axes(stacked.left.ndim - 1)
     return replace(options, crops=parse_crops(crop_axes, offset, flip, crop, seed))

@@ -107,15 +107,16 @@ def make_samplers(
     if isinstance(spec, list | tuple) and not any(isinstance(kind, str | Sampler) for kind in spec):
         find_kind(spec)  # raises: `spec` is a list of positions
     specs = _select_full_batches(spec) if check_bool("drop_last", drop_last) else spec
+    first_seed = 0 if seed is None else seed
     kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
     if len(kinds) != len(indexes):
         raise DataError(
             f"there are {len(kinds)} samplers for {len(indexes)} sources; give one for each"
         )
     return [
-        _adopt_sampler(kind, index, size, num_batches)
+        _adopt_sampler(kind, index, size, num_batches, seed)
         if isinstance(kind, Sampler)
-        else sampler(kind, index, batch_size=size, num_batches=num_batches, seed=seed)
+        else sampler(kind, index, batch_size=size, num_batches=num_batches, seed=first_seed)
         for kind, index in zip(kinds, indexes, strict=True)
     ]
 
@@ -132,7 +133,9 @@ def _select_full_batches(spec: Any) -> Any:
     raise DataError(f"drop_last=True does not change an existing sampler; make it of kind {kind!r}")
 
 
-def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) -> Sampler:
+def _adopt_sampler(
+    sampler: Sampler, index: Index, size: int, num_batches: Any, seed: Any
+) -> Sampler:
     """Return a copy of the caller's sampler with the batch size and number of batches set."""
     plan = sampler.plan
     if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
@@ -145,6 +148,8 @@ def _adopt_sampler(sampler: Sampler, index: Index, size: int, num_batches: Any) 
             f"batch_size={size}, but the sampler has batch_size={plan.batch_size}; "
             "omit the sampler's"
         )
+    if seed is not None and plan.seed != seed:
+        raise DataError(f"seed={seed!r}, but the sampler has seed={plan.seed}; omit one of them")
     requested = plan.num_batches if num_batches is None else check_int("num_batches", num_batches)
     if requested is None and plan.draws:
         requested = -(-plan.count // size)

@@ -43,7 +43,7 @@ def sampled_batcher(
     sampler: Any = "linear",
     num_batches: int | None = None,
     drop_last: bool = False,
-    seed: int = 0,
+    seed: int | None = None,
     epoch: int = 0,
     shard: tuple[int, int] | str | None = None,
     get: Any = None,
@@ -93,8 +93,11 @@ def sampled_batcher(
         The number of batches in an epoch; by default all.
     drop_last : bool
         Omit the records at an epoch's end that do not fill a batch, as the kinds `even-...` do.
-    seed, epoch : int
-        The random order is a function of both.
+    seed : int, optional
+        The random order, crops and flips are functions of the seed and the epoch. By default 0, or
+        the seed of a Sampler that is given.
+    epoch : int
+        The first epoch.
     shard : (rank, world) or "auto", optional
         Yield the batches of one of `world` processes (ranks) that share one order of all records.
         Each step consumes `world` batches of equal size, one for each rank; fewer than `world`
@@ -123,10 +126,11 @@ def sampled_batcher(
         Converts the rows to the batch's input: ``Converter("bhwc->bchw", scale=1 / 255)``.
     collate : Collator, list of Collators, or "ragged", optional
         Makes the batch's input from results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
-        Its crops and flips are drawn by the `seed` of this call. Then `out` is always None, and
-        results are copied, except records of an array. A list makes several inputs of the same
-        results, such as two random crops of each image. "ragged" joins results that differ in
-        length, such as bytes or tokens: the input is a `Ragged`.
+        Its own seed draws its crops and flips, by default the `seed` of this call; two that differ
+        are an error. Then `out` is always None, and results are copied, except records of an array.
+        A list makes several inputs of the same results, such as two random crops of each image.
+        "ragged" joins results that differ in length, such as bytes or tokens: the input is a
+        `Ragged`.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -178,6 +182,7 @@ def sampled_batcher(
         indexes, sampler, batch_size=batch_size, num_batches=num_batches, drop_last=drop_last,
         seed=seed, shard=shard, refill=refill,
     )  # fmt: skip
+    processing.check_seeds(seed)
     workers, seconds = parse_workers(num_workers, timeout)
     strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
     reader = make_reader(retries, cache_dir, cache_size, max_record_bytes)

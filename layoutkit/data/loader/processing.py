@@ -65,13 +65,32 @@ class Processing:
 
         return type(self.processor) is Reader
 
+    @property
+    def collators(self) -> tuple[Collator, ...]:
+        """The Collators that make the inputs of a batch; () if results are rows or ragged."""
+        if self.collate is None or isinstance(self.collate, str):
+            return ()
+        return self.collate if isinstance(self.collate, tuple) else (self.collate,)
+
+    def check_seeds(self, seed: Any) -> None:
+        """Raise DataError if a Collator draws by another seed than `seed`; None agrees with all."""
+        for collator in self.collators:
+            crops = collator.windows.crops
+            if crops.is_random and None not in (seed, crops.seed) and crops.seed != seed:
+                options = {k: value for k, value in collator.to_dict().items() if k != "seed"}
+                raise DataError(
+                    f"sampled_batcher has seed={seed}, but its Collator has seed={crops.seed}; "
+                    f"omit one of them, as in sampled_batcher(..., seed={seed}, "
+                    f"collate={Collator.from_dict(options)})"
+                )
+
     def make_batch_step(self, workers: int, seed: int) -> BatchStep | None:
         """Return the step that makes batches of results of any size; None if results are rows."""
-        if self.collate is None:
-            return None
         if isinstance(self.collate, str):
             return RaggedStep()
-        collators = self.collate if isinstance(self.collate, tuple) else (self.collate,)
+        collators = self.collators
+        if not collators:
+            return None
         # A seed for each Collator, so that their random windows are independent.
         seeds = [seed, *(make_key("collate", seed, number) for number in range(1, len(collators)))]
         steps = tuple(
@@ -332,14 +351,14 @@ def _find_result_layout(collator: Collator) -> str:
 
 
 def _with_seed_and_threads(collator: Collator, seed: int, workers: int) -> Collator:
-    """Return the Collator with the seed of the loop, and a number of threads if it has none.
+    """Return the Collator with a seed and a number of threads, if it has none of its own.
 
     Workers read the next records while a batch is made, so the Collator uses the threads that are
     left.
     """
     options = collator.windows
     changes: dict[str, Any] = {}
-    if options.crops.is_random:
+    if options.crops.is_random and options.crops.seed is None:
         changes["seed"] = seed
     if workers and options.convert.threads is None:
         changes["threads"] = max(1, get_num_threads() - workers)

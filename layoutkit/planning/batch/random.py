@@ -108,7 +108,7 @@ class CropOptions(NamedTuple):
     offset: tuple[tuple[str, Any], ...] = ()
     flip: tuple[tuple[str, Any], ...] = ()
     crop: tuple[tuple[str, int], ...] | RandomCrop = ()
-    seed: int = 0
+    seed: int | None = None  # None: of the loop that calls the Collator, else 0
 
     @property
     def random_args(self) -> list[str]:
@@ -156,7 +156,9 @@ class CropOptions(NamedTuple):
         `shapes` has the shape of each sample as a row.
         """
         places, sizes = axes.places, axes.sizes
-        draws = _Draws((self.seed, epoch), positions.numbers.astype(np.uint64), positions.files)
+        draws = _Draws(
+            (self.seed or 0, epoch), positions.numbers.astype(np.uint64), positions.files
+        )
         if isinstance(self.crop, RandomCrop):
             names = sorted(sizes, key=_WIDTHS.__contains__)  # height before width
             sides = shapes[:, [*map(places.__getitem__, names)]]
@@ -231,7 +233,7 @@ def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) ->
     Raises ArgumentError if one is malformed, or has no axis to apply to.
     """
     number = as_int(seed)
-    if number is None:
+    if number is None and seed is not None:
         raise ArgumentError(f"seed={seed!r}; it must be a whole number")
     crops = _parse_crop(crop, axes)
     offsets = _parse_offset(offset, axes, crops)
