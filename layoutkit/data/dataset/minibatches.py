@@ -15,8 +15,9 @@ from ...memory import Array
 from ...spec import DType
 from ..errors import OutOfRange
 from .indexing import Selection, expand, key_types
-from .stores import Length, Store, as_elements
+from .stores import Length, Store
 from .stream import BufferedElements, ElementStack, Infinite, Stream
+from .values import as_elements
 
 
 def make_blocks(store: Store, size: int) -> Store:

@@ -28,20 +28,11 @@ from ..errors import NoLength, NoSuchField, reject_unknown
 from ..formats import FIELD_PAIRS, frame_to_array, is_dataframe, open_arrays
 from ..io.npy import StoredArray
 from ..labels import Missing, check_missing, fill_missing
+from .array_sources import ArrayLikeSource, ArraySource, FileSource, Source
 from .indexing import expand_ellipsis, key_types
-from .stores import (
-    ArrayLikeSource,
-    ArraySource,
-    FileSource,
-    Length,
-    Rows,
-    SelectionStore,
-    Source,
-    Store,
-    equal,
-    translate_numpy_errors,
-)
+from .stores import Length, Rows, SelectionStore, Store
 from .stream import Infinite, Stream
+from .values import equal, translate_numpy_errors
 
 UNKNOWN_LAYOUT = "?"  # the default of a Dataset whose rank is unknown until it is read
 

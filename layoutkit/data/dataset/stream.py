@@ -23,8 +23,9 @@ from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType
 from ..errors import OutOfRange
+from .array_sources import ArraySource
 from .indexing import Selection, expand, key_types
-from .stores import ArraySource, Length, SelectionStore, Store
+from .stores import Length, SelectionStore, Store
 
 
 class LazyValue:
