@@ -134,8 +134,7 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
     """Return the expected result of simple NumPy code, or of layoutkit on the CPU for a resize."""
     if "resize" in dict(row.options):
         keywords = row.keywords | {"dtype": "float32"}
-        resized: Array = collate(sources[0], row.pattern, **keywords)
-        return resized
+        return collate(sources[0], row.pattern, **keywords)
     if row.options:
         sources = [_with_options(row, sources[0])]
     pairs = zip(row.sources, sources, strict=True)

@@ -66,8 +66,7 @@ class Cuda(Device):
         self._after = cupy.cuda.Event()
 
     def using(self) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any] = self.stream
-        return stream
+        return self.stream
 
     def about(self) -> dict[str, Any]:
         api = self.cupy.cuda.runtime
@@ -84,13 +83,11 @@ class Cuda(Device):
         return {"gpu": gpu}
 
     def array(self, values: Array) -> Array:
-        array: Array = self.cupy.array(values)
-        return array
+        return self.cupy.array(values)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Allocate memory from CuPy's pool; a GPU has no pages to touch."""
-        array: Array = self.cupy.empty(shape, dtype)
-        return array
+        return self.cupy.empty(shape, dtype)
 
     def on_host(self, result: Any) -> Any:
         if isinstance(result, self.cupy.ndarray):

@@ -91,8 +91,7 @@ def stack_and_convert(case: SampleCase, turn: Turn) -> Array:
             window = np.pad(window, sides, constant_values=case.keywords["fill"])
         windows.append(window)
     formula = {name: value for name, value in case.keywords.items() if name in FORMULA}
-    batch: Array = layoutkit.convert(np.stack(windows), f"bhwc->{case.to}", **formula)
-    return batch
+    return layoutkit.convert(np.stack(windows), f"bhwc->{case.to}", **formula)
 
 
 def check_resized(case: SampleCase, batch: Array, antialias: bool) -> None:

@@ -188,8 +188,7 @@ class Collator:
         return f"Collator({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        html: str = late.load("drawing").notebook_html(repr(self), self.pattern)
-        return html
+        return late.load("drawing").notebook_html(repr(self), self.pattern)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)} - {"windows", "check_sample", *vars(self)})
@@ -545,8 +544,7 @@ class Collator:
             for i, array in enumerate(arrays):
                 check_writable(array, out, self._name(i))
         windows = program(sources, crops, None)
-        result: Array = self._post_converter(post_conversion)(windows, out)
-        return result
+        return self._post_converter(post_conversion)(windows, out)
 
     def _find_program(self, sources: SampleBatch, out: Array | None) -> BatchProgram:
         """Return the cached program for a batch; raise if its samples or `out` do not fit."""

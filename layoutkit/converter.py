@@ -191,8 +191,7 @@ class Converter:
         return f"Converter({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        html: str = late.load("drawing").notebook_html(repr(self), self.pattern)
-        return html
+        return late.load("drawing").notebook_html(repr(self), self.pattern)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)} - _INTERNAL - {*vars(self)})
@@ -421,7 +420,7 @@ class Converter:
         if isinstance(x, ArraySpec):
             self._options.check_spec(x)
             return plan_of_spec(self._options, x)
-        return late.load("dispatch").plan_conversion(self, x)  # type: ignore[no-any-return]
+        return late.load("dispatch").plan_conversion(self, x)
 
     def spec_of(self, x: Any) -> ArraySpec:
         """Return the spec of an array of any library; the array may be abstract (without data)."""
@@ -545,7 +544,7 @@ def _array_info(x: Any, arg_name: str) -> tuple[tuple[int, ...], DType, str]:
     """Return shape, dtype and device of an array of any library."""
     if type(x) is np.ndarray:
         return x.shape, x.dtype, CPU
-    return late.load("dispatch").inspect(x, arg_name)  # type: ignore[no-any-return]
+    return late.load("dispatch").inspect(x, arg_name)
 
 
 # The result has the type of `out`, or without `out` and `device` the type of x, if x is an array.

@@ -24,7 +24,7 @@ _BACKENDS = ("jax", "numpy", "torch")
 
 
 @keras.saving.register_keras_serializable(package="layoutkit")
-class Convert(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
+class Convert(keras.layers.Layer):
     """A layer that converts its input to another layout, dtype and scale.
 
         keras.Sequential([

@@ -540,7 +540,7 @@ def _in_order(constants: Any, order: Sequence[int]) -> Constants:
     if isinstance(constants, Traced):
         return Traced("a constant", constants.value[np.array(order)])
     if len(constants) != len(order):  # `check_count` raises, when the number of channels is known
-        return constants  # type: ignore[no-any-return]
+        return constants
     return tuple(constants[i] for i in order)
 
 

@@ -211,8 +211,7 @@ class ConvertOptions:
                     f"out has dtype {out.dtype}, but dtype={self.dtype} was given; make them equal"
                 )
             check_supported_dtype(out.dtype)
-            out_dtype: DType = out.dtype
-            return out_dtype
+            return out.dtype
         if self.dtype is not None:
             return self.dtype
         formula = self.formula

@@ -25,7 +25,7 @@ __all__ = ["Collate", "Convert"]
 
 
 # OneToOneFeatureMixin is the first base, so that set_output finds names.
-class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """A transformer that converts arrays to another layout, dtype and scale.
 
         make_pipeline(Convert("bhwc->bf", dtype="float32", scale=1 / 255), LogisticRegression())
@@ -97,8 +97,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
     def transform(self, X: Any) -> Array:
         """Return X converted, or X itself if nothing has to be copied."""
-        result: Array = self._converter()(self._checked(X, reset=False))
-        return result
+        return self._converter()(self._checked(X, reset=False))
 
     def inverse_transform(self, X: Any) -> Array:
         """Return the array that `transform` converts to X, in the dtype of the X of `fit`.
@@ -112,8 +111,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         """
         check_is_fitted(self, "shape_")
         inverse = self._converter(**self._inner_sizes()).inverse(self.dtype_)
-        result: Array = inverse(check_array(X, **_CHECK_OPTIONS, ensure_2d=False, estimator=self))
-        return result
+        return inverse(check_array(X, **_CHECK_OPTIONS, ensure_2d=False, estimator=self))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns of a result with two axes.
@@ -131,7 +129,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         pattern = converter.options.pattern
         keeps_channels = converter.options.select_channels(self.shape_)[1] is None
         if keeps_channels and shape == self.shape_ and pattern.source == pattern.target:
-            return super().get_feature_names_out(input_features)  # type: ignore[no-any-return]
+            return super().get_feature_names_out(input_features)
         prefix = type(self).__name__.lower()
         return np.array([f"{prefix}{i}" for i in range(shape[1])], dtype=object)
 
@@ -168,7 +166,7 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         return tags
 
 
-class Collate(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Collate(TransformerMixin, BaseEstimator):
     """A transformer of images of any size, or of paths of image files, into rows or batches.
 
         images = Collator("hwc->b(hwc)", h=32, w=32, resize="area", dtype="float32", scale=1 / 255)
@@ -205,8 +203,7 @@ class Collate(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ArgumentError(
                 f'collator is {self.collator!r}; give a layoutkit.Collator("hwc->b(hwc)", ...)'
             )
-        result: Array = self.collator([_pixels(sample) for sample in samples])
-        return result
+        return self.collator([_pixels(sample) for sample in samples])
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return collate0, collate1, ..., of a Collator that makes rows."""

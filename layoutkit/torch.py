@@ -47,7 +47,7 @@ _LARGE = 1 << 20  # bytes of a batch; torch stacks smaller ones faster
 # ---- a module ----------------------------------------------------------------------------
 
 
-class Convert(_torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+class Convert(_torch.nn.Module):
     """A conversion as a module: a layer of a model, or a transform.
 
     Accepts the arguments of `layoutkit.Converter`. It does not have parameters or state. Additional
@@ -129,7 +129,7 @@ class Collator(_ArrayCollator):
         return batch
 
 
-class Positions(_torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types here
+class Positions(_torch.utils.data.Dataset):
     """A dataset whose samples carry their position and the epoch, for random windows of a Collator.
 
     The windows are then the same for any number of workers, any batch size and order, and in a

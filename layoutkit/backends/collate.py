@@ -50,8 +50,7 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
 def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of the samples; None if their library has no fast path to views."""
     views_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
-    views: list[Array] | None = None if views_of is None else views_of(samples)
-    return views
+    return None if views_of is None else views_of(samples)
 
 
 def stack_recorded_windows(

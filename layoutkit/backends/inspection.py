@@ -87,8 +87,7 @@ def to_cpu(x: Any, arg_name: str = "x") -> Array:
     adapter = dispatch.get_device_adapter(x)
     if adapter is not None:
         return to_host(adapter.device_array(x, arg_name), adapter)
-    array: Array = dispatch.as_array(x, arg_name)
-    return array
+    return dispatch.as_array(x, arg_name)
 
 
 def asarray_like(array: Array, base: Any) -> Any:

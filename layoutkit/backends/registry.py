@@ -46,8 +46,7 @@ def library_of(x: Any) -> Library | None:
     sparse = sys.modules.get("scipy.sparse")
     if isinstance(x, np.ndarray) or (sparse is not None and sparse.issparse(x)):
         return NUMPY
-    library: Library | None = call_backend_hook("library_of", x)
-    return library
+    return call_backend_hook("library_of", x)
 
 
 def call_backend_hook(hook_name: str, x: Any) -> Any:

@@ -38,7 +38,7 @@ class Library:
 
     def dtype(self, x: Any) -> DType:
         """Return the dtype, as NumPy's."""
-        return x.dtype  # type: ignore[no-any-return]
+        return x.dtype
 
     def is_sparse(self, x: Any) -> bool:
         """Return True unless x is a dense array."""

@@ -122,8 +122,7 @@ class Windows:
         differs = (placements.begins != 0) | (placements.lengths != placements.window)
         differs |= placements.flips
         differs[:, placements.resized] = True
-        axes: list[int] = np.flatnonzero(differs.any(0)).tolist()
-        return axes
+        return np.flatnonzero(differs.any(0)).tolist()
 
     @property
     def window_dtype(self) -> DType:

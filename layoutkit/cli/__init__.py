@@ -278,7 +278,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     own = arguments.pattern, arguments.shape, arguments.from_dtype, arguments.dtype
     if any(option is not None for option in own) and None in own[:2]:
         raise ArgumentError("a conversion is measured for a PATTERN and a --shape; give both")
-    code: int = bench(
+    return bench(
         table="random" if arguments.random else arguments.table,
         conversion=None if own[0] is None else (*own[:2], own[2] or "float32", own[3]),
         quick=arguments.quick,
@@ -291,7 +291,6 @@ def _bench(arguments: argparse.Namespace) -> int:
         only=arguments.only,
         limit=arguments.limit,
     )
-    return code
 
 
 def _watch(arguments: argparse.Namespace) -> int:

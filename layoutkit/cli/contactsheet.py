@@ -75,7 +75,7 @@ def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Ima
         top = _top() + row * (cell[1] + _CAPTION + _GAP)
         sheet.paste(pillow().fromarray(pixels).resize(cell, _filter(pixels, cell)), (left, top))
         _write(draw, caption, fonts, (left, top + cell[1]), width)
-    return sheet  # type: ignore[no-any-return]
+    return sheet
 
 
 def _cell(height: int, width: int) -> tuple[int, int]:

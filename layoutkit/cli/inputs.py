@@ -431,8 +431,7 @@ class LoadedArray:
         """Return the slab `start:stop` along one axis; the whole array if `axis` is None."""
         if axis is None:
             return self.array
-        slab: Array = self.array[(*[slice(None)] * axis, slice(start, stop))]
-        return slab
+        return self.array[(*[slice(None)] * axis, slice(start, stop))]
 
 
 @dataclass(frozen=True)
@@ -448,8 +447,7 @@ class ZarrSource:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.array.dtype
-        return dtype
+        return self.array.dtype
 
     def read(self, axis: int | None, start: int, stop: int) -> Any:
         """Return the slab `start:stop` along one axis; the whole array if `axis` is None."""

@@ -362,8 +362,7 @@ class _WindowedSource:
             slab = self._crop_each_image(crop, first, slab)
         index: list[Any] = [slice(None)] * slab.ndim
         index[self._width] = slice(None, None, -1 if self._flip else 1)
-        result: Array = slab[tuple(index)]
-        return result
+        return slab[tuple(index)]
 
     def _window(self, crop: Crop, number: int, slab: Array) -> tuple[slice, ...]:
         offsets = crop.offset_for(number, slab.shape[self._height], slab.shape[self._width])

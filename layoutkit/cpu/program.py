@@ -237,8 +237,7 @@ class DirectCall:
 
     def __call__(self, x: Array, out: Array) -> int:
         """Convert x into `out` and return 1, or return 0 if Python has to do it."""
-        result: int = self._run(self._block, x, out)
-        return result
+        return self._run(self._block, x, out)
 
     def with_new_results(self, out: Array) -> NewResultCall:
         """Return a function that converts x into a new array like `out`, or returns None."""

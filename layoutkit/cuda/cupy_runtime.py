@@ -98,8 +98,7 @@ class CupyRuntime:
         """Return a context manager that makes a device the current one of this thread."""
         if self.cupy.cuda.runtime.getDevice() == ordinal:
             return _STAYS
-        device: AbstractContextManager[Any] = self.cupy.cuda.Device(ordinal)
-        return device
+        return self.cupy.cuda.Device(ordinal)
 
     def stream(self, ordinal: int) -> Any:
         """Return the current stream of CuPy on a device."""

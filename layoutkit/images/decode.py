@@ -249,13 +249,11 @@ def _to_8_bit_gray(image: Image, white: int) -> Image:
             f"its gray values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
             "save it with 8 or 16 bits"
         )
-    gray: Image = pillow().fromarray(_round_to_8_bits(values, white))
-    return gray
+    return pillow().fromarray(_round_to_8_bits(values, white))
 
 
 def _round_to_8_bits(values: Array, white: int = _MAX_16_BIT) -> Array:
-    scaled: Array = np.rint(values / np.float32(white / 255)).astype(np.uint8)
-    return scaled
+    return np.rint(values / np.float32(white / 255)).astype(np.uint8)
 
 
 def _load_upright(image: Image, tiles: list[Any], file: IO[bytes]) -> Image:
@@ -277,8 +275,7 @@ def _load_upright(image: Image, tiles: list[Any], file: IO[bytes]) -> Image:
     if low_tiles[0].args == "RGBA":  # a gray value and its alpha, as four bytes
         low = low[..., [1, 1, 1, 3]]
     values = _round_to_8_bits(np.asarray(upright).astype(np.uint16) << 8 | low)
-    rounded: Image = pillow().frombytes(upright.mode, upright.size, values.tobytes())
-    return rounded
+    return pillow().frombytes(upright.mode, upright.size, values.tobytes())
 
 
 def _low_byte_tile(tile: Any) -> Any:

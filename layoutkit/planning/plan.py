@@ -115,8 +115,7 @@ class Plan:
         return str(self)
 
     def _repr_html_(self) -> str:
-        html: str = late.load("drawing").notebook_html(str(self), self.pattern, self.move)
-        return html
+        return late.load("drawing").notebook_html(str(self), self.pattern, self.move)
 
     @property
     def devices(self) -> tuple[str, str]:

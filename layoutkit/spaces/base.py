@@ -122,7 +122,7 @@ class Space(UncachedState):
 
     def batch_size(self, batch: Any) -> int:
         """Validate the batch and return its number of samples; 0 if it holds no data."""
-        return common_size(self._validated_leaves(batch))  # type: ignore[no-any-return]
+        return common_size(self._validated_leaves(batch))
 
     def get_total_dimension(self) -> int:
         """Return how many numbers a sample has, the columns of a matrix of the same data."""

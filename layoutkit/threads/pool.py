@@ -219,7 +219,7 @@ def register_threadpoolctl() -> None:
 
 
 def _controller(base: Any) -> Any:
-    class LayoutkitController(base):  # type: ignore[misc]  # threadpoolctl has no types
+    class LayoutkitController(base):
         """The thread pool of layoutkit for threadpoolctl."""
 
         user_api = internal_api = "layoutkit"

@@ -117,7 +117,7 @@ def check_get(view: Any, layout: Any, dtype: Any, device: Any) -> None:
 def gradient_for(view: Any, layout: Any, grad: Any, formula: Any = None) -> ConversionGradient:
     """Return the validated gradient of a view of one array."""
     if not is_view_target(layout):
-        return view.batch.check_gradient(layout, grad, formula)  # type: ignore[no-any-return]
+        return view.batch.check_gradient(layout, grad, formula)
     check_default_options(layout, ConversionOptions(formula))
     [gradient] = layout.gradients_for(view, grad)
     return gradient

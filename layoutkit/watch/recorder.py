@@ -67,7 +67,7 @@ class _Origin:
         return replace(self, chain=chain, rename=None)
 
 
-class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+class Recorder(_modes.TorchDispatchMode):
     """A dispatch mode that appends to `copies` what it recognizes.
 
     errors    operations that were not recorded, and the reason, with their number
@@ -119,8 +119,7 @@ class Recorder(_modes.TorchDispatchMode):  # type: ignore[misc]  # torch has no 
     def _origin(self, tensor: Any) -> _Origin:
         if tensor not in self._origins:
             self._origins[tensor] = _new_origin(tensor)
-        origin: _Origin = self._origins[tensor]
-        return origin
+        return self._origins[tensor]
 
     def _view(self, source: Any, result: Any) -> None:
         if source.numel() == result.numel() and _num_bytes(source, result) >= self._min_bytes:

@@ -169,8 +169,7 @@ class Jax(ArrayNamespace):
 
     def width(self, dtype: DType) -> DType:
         """Return the dtype as the settings of JAX allow it: of 32 bits without x64."""
-        result: DType = np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
-        return result
+        return np.dtype(self.jax.dtypes.canonicalize_dtype(dtype))
 
 
 class JaxMixin:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _torch: Any = import_module("torch")
 
 
-class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+class _RecordedFunction(_torch.autograd.Function):
     """The autograd function `run(tensors)`; the gradient for tensor n is `backward_fn(grad, n)`."""
 
     @staticmethod
@@ -35,7 +35,7 @@ class _RecordedFunction(_torch.autograd.Function):  # type: ignore[misc]  # torc
         return None, None, *(ctx.back(grad, n) if need else None for n, need in enumerate(needed))
 
 
-class _TransformableFunction(_torch.autograd.Function):  # type: ignore[misc]
+class _TransformableFunction(_torch.autograd.Function):
     """The autograd function for torch.func, which requires `setup_context`.
 
     It is used only there: torch inspects the signature of its `forward` in each call, which doubles

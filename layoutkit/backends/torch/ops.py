@@ -217,8 +217,7 @@ def _symbolic_gradients(windows: Windows, grad: Any) -> Sequence[Any]:
     ]
     with _torch.enable_grad():
         stack = _symbolic_windows(windows, samples)
-    gradients: Sequence[Any] = _torch.autograd.grad(stack, samples, grad, create_graph=keeps_graph)
-    return gradients
+    return _torch.autograd.grad(stack, samples, grad, create_graph=keeps_graph)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -137,9 +137,9 @@ class TorchAdapter(TensorMixin, Adapter):
         dtype = self.namespace.dtype(x)
         try:
             if not _is_ml_dtype(dtype):
-                return x.detach().numpy()  # type: ignore[no-any-return]
+                return x.detach().numpy()
             bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
-            return bits.numpy().view(dtype)  # type: ignore[no-any-return]
+            return bits.numpy().view(dtype)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise memory_error(arg_name, x, "pass a plain torch.Tensor that holds data") from error
 

@@ -275,12 +275,11 @@ def _compose(selector: range | Array, part: Part) -> Selector:
     if isinstance(part, slice):
         return selector[part]
     positions = normalize_indices(part, len(selector), "elements", OutOfRange)
-    selected: Array = (
+    return (
         selector.start + selector.step * positions
         if isinstance(selector, range)
         else selector[positions]
     )
-    return selected
 
 
 def _sizes(selectors: Sequence[Selector]) -> tuple[int, ...]:

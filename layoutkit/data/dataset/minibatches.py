@@ -44,7 +44,7 @@ class _AnyBlocks(Store):
         self.unbounded = store.unbounded
 
     def num_samples(self) -> Length:
-        return self.store.num_samples()  # type: ignore[no-any-return]
+        return self.store.num_samples()
 
     @property
     def rank(self) -> int:
@@ -76,7 +76,7 @@ class Blocks(_AnyBlocks):
 
     @property
     def dtype(self) -> DType:
-        return self.store.dtype  # type: ignore[no-any-return]
+        return self.store.dtype
 
     @property
     def writable(self) -> bool:  # type: ignore[override]
@@ -122,7 +122,7 @@ class Blocks(_AnyBlocks):
     def _block(self, key: Any) -> Store:
         (part,) = expand(key, (len(self.order),))
         number = int(self.order[normalize_index(part, len(self.order), "mini-batches", OutOfRange)])
-        return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]
+        return self.store.select(slice(number * self.size, (number + 1) * self.size))
 
     def _select_order(self, part: Any) -> Any:
         return Selection((self.order,), (), (len(self.order),)).select(part).selectors[0]
@@ -139,9 +139,9 @@ class Blocks(_AnyBlocks):
             )
         if isinstance(self.order, range) and self.order.step == 1:
             run = slice(self.order.start * self.size, self.order.stop * self.size)
-            return self.store.select(run)  # type: ignore[no-any-return]
+            return self.store.select(run)
         positions = numbers[:, None] * self.size + np.arange(self.size)
-        return self.store.select(positions.ravel())  # type: ignore[no-any-return]
+        return self.store.select(positions.ravel())
 
     def _grid(self) -> Store:
         """Return the samples of all mini-batches, with a leading axis for the mini-batches."""
@@ -162,7 +162,7 @@ class InfiniteBlocks(_AnyBlocks):
             stop = numbers[-1] + 1 if numbers else 1
             return Blocks(self.store.select(slice(0, stop * self.size)), self.size, numbers)
         number = self.store.non_negative_index(key)
-        return self.store.select(slice(number * self.size, (number + 1) * self.size))  # type: ignore[no-any-return]
+        return self.store.select(slice(number * self.size, (number + 1) * self.size))
 
     def iter_elements(self) -> Iterator[Store]:
         """Return an endless iterator over the mini-batches."""
@@ -177,7 +177,7 @@ class StreamBlocks(_AnyBlocks):
 
     def select(self, key: Any) -> Store:
         """Raise OutOfRange: a stream does not support keys."""
-        return self.store.select(key)  # type: ignore[no-any-return]
+        return self.store.select(key)
 
     def iter_elements(self) -> Iterator[Store]:
         """Yield the mini-batches; the last one may be shorter."""

@@ -640,7 +640,7 @@ class Sample(FieldContainer):
             if first is not None:
                 return first._layout()
             return default_sample_layout(self._store().rank, self._is_dataset)
-        return self._layout_option  # type: ignore[no-any-return]
+        return self._layout_option
 
     def _meta(self) -> dict[str, Any]:
         owner = self._data_owner()

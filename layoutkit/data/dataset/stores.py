@@ -163,8 +163,7 @@ class SelectionStore(Store):
         has_list = any(isinstance(selector, np.ndarray) for selector in self.selection.selectors)
         if has_list or self.selection.rest or not isinstance(self.source, ArraySource):
             return None
-        view: Array = self.read(True)
-        return view
+        return self.read(True)
 
     def take(self, positions: Array) -> Array:
         """Return a copy of the elements at some positions, in pooled memory if they are a view."""

@@ -68,10 +68,7 @@ class Remote:
         """
         if _is_http(url):
             client = self._http(url)
-            download: Download = client.open(
-                url, _web().ByteRange(start, length, max_bytes, version), seconds
-            )
-            return download
+            return client.open(url, _web().ByteRange(start, length, max_bytes, version), seconds)
         with convert_remote_errors(url):
             download = _open_fsspec(url, start, length, seconds, max_bytes)
         try:
@@ -85,8 +82,7 @@ class Remote:
     def names(self, folder: str, seconds: float) -> list[str]:
         """Return the names of the files directly in a folder. Raises as `open` does."""
         if _is_http(folder):
-            linked: list[str] = self._http(folder).names(folder, seconds)
-            return linked
+            return self._http(folder).names(folder, seconds)
         with convert_remote_errors(folder):
             system, inner = _file_system(folder)
             entries = system.ls(inner, detail=True)
@@ -158,7 +154,7 @@ def _fsspec_version(file: Any, size: int | None) -> FileVersion:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    return _url_to_fs()(url)  # type: ignore[no-any-return]
+    return _url_to_fs()(url)
 
 
 @fork.run_once

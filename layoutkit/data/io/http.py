@@ -99,7 +99,7 @@ class _TimedSocketReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         self._sock.settimeout(self._deadline.remaining())
-        return self._raw.readinto(buffer)  # type: ignore[no-any-return]
+        return self._raw.readinto(buffer)
 
     def close(self) -> None:
         self._raw.close()

@@ -121,8 +121,7 @@ class ChunkedArray:
         if isinstance(first, np.ndarray):
             return self.take(first)
         if isinstance(first, int):
-            row: Array = self.take(np.array([first]))[0, ...]
-            return row
+            return self.take(np.array([first]))[0, ...]
         return self._read(key)
 
     def take(self, rows: Array) -> Array:

@@ -93,8 +93,7 @@ class Batcher(BatchLoop[Batch]):
         first, *others = self._config.view_factories.inputs
         if isinstance(x, tuple):
             return tuple([make(array) for make, array in zip((first, *others), x, strict=True)])
-        view: DataView = first(x)
-        return view
+        return first(x)
 
     def _make_target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
         """Return the processor's targets, else the source's, else the ranks of labels."""
@@ -102,7 +101,7 @@ class Batcher(BatchLoop[Batch]):
         if targets is None:
             targets = source.targets(numbers)
         if targets is not None:
-            return view_factories.target(in_native_order(targets))  # type: ignore[no-any-return]
+            return view_factories.target(in_native_order(targets))
         ranks = source.ranks(numbers)
         return None if ranks is None else view_factories.labels(ranks)
 

@@ -56,7 +56,7 @@ class RecordSource:
     def take(self, order: Order, start: int, stop: int) -> Numbers:
         """Return the records at positions start .. stop-1; fewer at the epoch's end."""
         if self.in_parts:
-            return order.between(start, stop)  # type: ignore[no-any-return]
+            return order.between(start, stop)
         return order.numbers_in(start, stop)
 
     def read_inputs(self, numbers: Numbers) -> Sequence[Any]:

@@ -206,8 +206,7 @@ class Ragged:
 
     def __getitem__(self, i: int) -> Array:
         number = normalize_index(i, len(self), "arrays", OutOfRange)
-        part: Array = self.data[self.offsets[number] : self.offsets[number + 1]]
-        return part
+        return self.data[self.offsets[number] : self.offsets[number + 1]]
 
     def __repr__(self) -> str:
         return f"<Ragged of {len(self)} arrays, {self.data.dtype} {self.data.shape}>"

@@ -24,8 +24,7 @@ def describe_record(record: Any) -> str:
         return f"{record.url}, byte {record.offset}"
     if container_kind(record.url) is not None:  # a row of a Parquet file, which has no offset
         return f"{record.url}, record {record.position}"
-    url: str = record.url
-    return url
+    return record.url
 
 
 def describe_error(error: BaseException) -> str:

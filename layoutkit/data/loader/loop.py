@@ -82,7 +82,7 @@ class BatchLoop(Epochs[B]):
 
     def _item(self, batch: Any) -> B:
         """Return the item that the loop yields for a batch."""
-        return batch  # type: ignore[no-any-return]
+        return batch
 
     def _records(self) -> int:
         return int(self._config.sources[0].sampler.plan.count)
@@ -190,7 +190,7 @@ def _progress_bar(config: LoaderConfig, total: int | None, position: int) -> Any
         return nullcontext()
     from tqdm import tqdm  # imported only if a bar is shown
 
-    class Bar(tqdm):  # type: ignore[misc]
+    class Bar(tqdm):
         monitor_interval = 0  # do not start a monitor thread
 
     return Bar(total=total, initial=position, unit="record")

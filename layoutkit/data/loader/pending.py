@@ -312,7 +312,7 @@ class PendingBatch(Pending):
                 and not first.irregular
                 and first.block.dtype == self._signature.dtype
             ):
-                return first.block  # type: ignore[no-any-return]
+                return first.block
         shape, dtype = self._signature.shape, self._signature.dtype
         result = empty((count, *shape), dtype)  # type: ignore[misc, arg-type]  # both are known
         start = 0

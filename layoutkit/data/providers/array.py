@@ -48,8 +48,7 @@ class Field(UncachedState):
 
     @cached_property
     def _array(self) -> Array:
-        array: Array = self.source
-        return array
+        return self.source
 
     @cached_property
     def _batch_axis(self) -> int:
@@ -93,8 +92,7 @@ def _select(array: Array, axis: int, numbers: Array) -> Array:
         step = int(steps[0])
         if step > 0 and (steps == step).all():
             evenly = slice(int(numbers[0]), int(numbers[-1]) + 1, step)
-            view: Array = array[(slice(None),) * axis + (evenly,)]
-            return view
+            return array[(slice(None),) * axis + (evenly,)]
     return take(array, axis, numbers)
 
 

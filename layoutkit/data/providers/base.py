@@ -122,12 +122,11 @@ class ProviderOrder(Order):
             positions = self._permute(positions)
         if self._cut.partition == _UNPARTITIONED:
             return positions
-        numbers: Array = self._cut.partition.place(positions)
-        return numbers
+        return self._cut.partition.place(positions)
 
     def _permute(self, positions: Array) -> Array:
         """Return the samples of this part at these positions of an epoch."""
-        return permute_index(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
+        return permute_index(self.key, positions, self.plan.count)
 
 
 class TableOrder(ProviderOrder):
@@ -138,7 +137,7 @@ class TableOrder(ProviderOrder):
 
     @cached_property
     def _table(self) -> Array:
-        return permutation_array(self.key, self.plan.count)  # type: ignore[no-any-return]
+        return permutation_array(self.key, self.plan.count)
 
 
 # ---- Batches -----------------------------------------------------------------------------------
@@ -312,7 +311,7 @@ class BaseProvider(ArrayLoop[ProviderBatch]):
     @property
     def _epoch_order(self) -> ProviderOrder:
         order: Any = self._config.sources[0].order(self._epoch)
-        return order  # type: ignore[no-any-return]
+        return order
 
     def _split(self, pending: Any) -> list[tuple[ProviderBatch, int]]:
         size, num_data = self._size, len(self._data)

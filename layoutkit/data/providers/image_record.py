@@ -151,8 +151,7 @@ def row_layout(layout: str) -> str:
 def open_records(path: Any, index: Any, listed: Any, missing: str | int) -> RangedIndex:
     """Return the index of image records; "" means no file, as in MXNet."""
     options: dict[str, Any] = {"index": index or None, "list": listed or None}
-    index_: RangedIndex = open_index(fspath(path), kind="image", missing=missing, **options)
-    return index_
+    return open_index(fspath(path), kind="image", missing=missing, **options)
 
 
 def record_labels(name: str, index: RangedIndex, width: Any, path: Any) -> Field:
@@ -214,8 +213,7 @@ def _compute_mean(index: Index, plain: Augmenter, workers: int) -> Array:
             count += batch.count
     if not count:
         raise DataError("no image can be decoded, so there is no mean image")
-    result: Array = (total / count).astype(np.float32)
-    return result
+    return (total / count).astype(np.float32)
 
 
 _RUN = RunSpec(target=SampleSpec(np.dtype(bool), ()))  # a mirror flag

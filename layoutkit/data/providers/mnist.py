@@ -144,8 +144,7 @@ class _ImageField(Field):
 
     @cached_property
     def _array(self) -> Array:
-        array: Array = self.source.array.reshape(self.sizes)
-        return array
+        return self.source.array.reshape(self.sizes)
 
     def _read(self, numbers: Array) -> Array:
         self.source.check()

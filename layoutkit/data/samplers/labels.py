@@ -56,8 +56,7 @@ class LabelTable:
 
     def members(self, labels: Array, rows: Array) -> Array:
         """Return the record in row `rows[i]` of label `labels[i]`, for each i."""
-        chosen: Array = self.groups.members[self.groups.starts[labels] + rows]
-        return chosen
+        return self.groups.members[self.groups.starts[labels] + rows]
 
 
 def _limits(weights: Sequence[Fraction]) -> Array:
@@ -87,7 +86,7 @@ class LabelUniform(_LabelDraw):
     """Draws in which all labels are equally likely."""
 
     def _labels(self, positions: Array) -> Array:
-        return draw_below(self.key, positions, self._table.num_labels)  # type: ignore[no-any-return]
+        return draw_below(self.key, positions, self._table.num_labels)
 
 
 class LabelDistribution(_LabelDraw):
@@ -95,8 +94,7 @@ class LabelDistribution(_LabelDraw):
 
     def _labels(self, positions: Array) -> Array:
         limits: Any = self._table.limits
-        ranks: Array = np.searchsorted(limits, hash64(self.key, positions), side="right")
-        return ranks
+        return np.searchsorted(limits, hash64(self.key, positions), side="right")
 
 
 class LabelPermutation(Order):

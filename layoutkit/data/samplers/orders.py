@@ -184,14 +184,14 @@ class PermutedOrder(Order):
     """Each record once, in random order, computed without a table."""
 
     def _numbers(self, positions: Array) -> Array:
-        return permute_index(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
+        return permute_index(self.key, positions, self.plan.count)
 
 
 class Uniform(Order):
     """A uniform draw at each position, independent of all others."""
 
     def _numbers(self, positions: Array) -> Array:
-        return draw_below(self.key, positions, self.plan.count)  # type: ignore[no-any-return]
+        return draw_below(self.key, positions, self.plan.count)
 
 
 class Batchwise(Order):
@@ -242,7 +242,7 @@ class Batchwise(Order):
         turns, rows = self._split(positions)
         if self.plan.even:
             turns = turns + (turns >= self._short)  # the short slice has no turn
-        return permute_index(self.key, turns, self._slices) * self._width + rows  # type: ignore[no-any-return]
+        return permute_index(self.key, turns, self._slices) * self._width + rows
 
 
 class ChunkShuffle(Order):
@@ -283,7 +283,7 @@ class ChunkShuffle(Order):
         is_behind = is_short & (place >= short_turn * self._rows + self._rows - self._missing)
         place = place + is_behind * missing
         turn = first + place // rows
-        return permute_index(self.key, turn, self._chunks) * rows + place % rows  # type: ignore[no-any-return]
+        return permute_index(self.key, turn, self._chunks) * rows + place % rows
 
 
 class RandomSlice(Order):
@@ -292,7 +292,7 @@ class RandomSlice(Order):
     def _numbers(self, positions: Array) -> Array:
         width = self.plan.batch_size or 1
         starts = draw_below(self.key, positions // width, self.plan.count - width + 1)
-        return starts + positions % width  # type: ignore[no-any-return]
+        return starts + positions % width
 
 
 class EvenSequences(Order):
@@ -336,5 +336,4 @@ class EvenSequences(Order):
         keys = hash64(self._records_key, group.astype(np.uint64))
         counts = self._groups.counts[group].astype(np.uint64)
         shuffled_rows = permute_index(keys, rows.astype(np.uint64), counts).astype(np.int64)
-        chosen: Array = self._groups.members[self._groups.starts[group] + shuffled_rows]
-        return chosen
+        return self._groups.members[self._groups.starts[group] + shuffled_rows]

@@ -122,8 +122,7 @@ class PartLinear(Order):
         rows = np.arange(start, stop, dtype=np.uint64)
         if not self.shuffled_lines:
             return rows
-        order: Any = permute_index(hash64(self._lines_key, part), rows, count)
-        return order  # type: ignore[no-any-return]
+        return permute_index(hash64(self._lines_key, part), rows, count)
 
 
 class PartLinearPermutation(PartLinear):
@@ -146,4 +145,4 @@ def order_from_state(order: Any, plan: SamplingPlan, epoch: int, state: Mapping[
         raise DataError(
             f"the state names part {part} from {start} on, but there are {plan.count} part files"
         )
-    return order(plan, epoch, part, start)  # type: ignore[no-any-return]
+    return order(plan, epoch, part, start)

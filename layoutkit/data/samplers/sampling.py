@@ -314,7 +314,7 @@ def _sequence_length(index: Any, number: int) -> int:
             raise DataError(
                 f"even-sequences needs the length of each record, and record {number} has none"
             )
-        return sequence.length  # type: ignore[no-any-return]
+        return sequence.length
     try:
         return len(sequence.array if isinstance(index, Index) else sequence)
     except DataError:

@@ -111,8 +111,7 @@ class TensorIndex(Index):
 
     @property
     def source(self) -> Array:
-        array: Array = self._x
-        return array
+        return self._x
 
     def targets(self, numbers: Array) -> Array | None:
         if self._y is None:

@@ -140,8 +140,7 @@ class Index(UncachedState, Sequence[Record]):
         """Return the ranks of the records' labels, -1 for no label; None without any labels."""
         if self._codes is None:
             return None
-        ranks: Array = self._codes[numbers]
-        return ranks
+        return self._codes[numbers]
 
     def _label_at(self, number: int) -> tuple[Label | None, tuple[Label, ...]]:
         """Return the label of a record, and all of its labels."""

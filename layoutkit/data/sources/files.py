@@ -64,8 +64,7 @@ class FilesIndex(Index):
     def targets(self, numbers: Array) -> Array | None:
         if self._targets is None:
             return None
-        rows: Array = self._targets[self._partition.place(numbers)]
-        return rows
+        return self._targets[self._partition.place(numbers)]
 
 
 def is_file_list(source: Any) -> bool:

@@ -89,8 +89,7 @@ class FinalStep:
         if is_mirrored:
             pixels = pixels[:, ::-1]
         if not self.varies:
-            result: Array = self._to_layout(pixels, out=out)
-            return result
+            return self._to_layout(pixels, out=out)
         direct = self._to_dtype.options.dtype == self._to_layout.options.dtype
         values: Array = self._to_layout(pixels, out=out if direct else None)
         if self._means is not None:
@@ -114,8 +113,7 @@ class FinalStep:
             return np.array(values, dtype).reshape(shape)
         image = np.empty((options.height, options.width, options.channels), dtype)
         image[...] = values
-        result: Array = Converter(f"hwc->{self._layout}")(image)
-        return result
+        return Converter(f"hwc->{self._layout}")(image)
 
     def _mean_images(self, mean: Array, dtype: str) -> tuple[Array, Array]:
         if mean.shape != self._options.data_shape:

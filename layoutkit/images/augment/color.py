@@ -92,8 +92,7 @@ def shift_hls(pixels: Array, hue: int, lightness: int, saturation: int) -> Array
         _to_uint8(_LEVELS + lightness),
         _to_uint8(_LEVELS + saturation),
     ]
-    result: Array = cv2.cvtColor(_apply_tables(hls, tables), cv2.COLOR_HLS2RGB)
-    return result
+    return cv2.cvtColor(_apply_tables(hls, tables), cv2.COLOR_HLS2RGB)
 
 
 def add_pca_noise(pixels: Array, weights: Sequence[float]) -> Array:
@@ -112,5 +111,4 @@ def _apply_tables(pixels: Array, tables: Sequence[Array]) -> Array:
 def _to_uint8(values: Array) -> Array:
     """Round and clip floats to uint8; overwrites `values`."""
     np.rint(values, out=values)
-    result: Array = np.clip(values, 0, 255, out=values).astype(np.uint8)
-    return result
+    return np.clip(values, 0, 255, out=values).astype(np.uint8)

@@ -73,8 +73,7 @@ def random_words(key: tuple[int, int], position: int, first: int, count: int) ->
     source.state = state  # its buffer is empty, as it was when the state was saved
     if count == _WORDS_PER_STEP:
         return [source.random_raw() for _ in range(_WORDS_PER_STEP)]
-    words: list[int] = source.random_raw(count).tolist()
-    return words
+    return source.random_raw(count).tolist()
 
 
 class ImageRng:
@@ -104,8 +103,7 @@ class ImageRng:
 
     def fraction(self, slot: int) -> float:
         """Return a float in [0, 1)."""
-        number: float = as_fractions(self.word(slot))
-        return number
+        return as_fractions(self.word(slot))
 
     def crop_draws(self) -> Array:
         """Return the random numbers in [0, 1) of the tries of a crop."""

@@ -81,8 +81,7 @@ class Collation(NamedTuple):
 
     def _repr_html_(self) -> str:
         plan = self.layout.plan
-        html: str = late.load("drawing").notebook_html(str(self), plan.pattern, plan.move)
-        return html
+        return late.load("drawing").notebook_html(str(self), plan.pattern, plan.move)
 
     def __str__(self) -> str:
         plan = self.layout.plan

@@ -112,8 +112,7 @@ class Placements:
     @property
     def outside(self) -> Array:  # (samples, axes) bool
         """True for crops that reach outside of their samples."""
-        flags: Array = (self.begins < 0) | (self.begins + self.sizes > self.lengths)
-        return flags
+        return (self.begins < 0) | (self.begins + self.sizes > self.lengths)
 
     def along(
         self, columns: Sequence[int], window: tuple[int, ...], resized: tuple[int, ...]

@@ -89,8 +89,7 @@ class RandomCrop(NamedTuple):
         height, width = np.maximum(sizes, 1).T
         rows = np.where(width / height < low, np.rint(width / low), height)
         columns = np.where(width / height > high, np.rint(height * high), width)
-        sides: Array = np.minimum(np.maximum(np.stack([rows, columns], 1), 1), sizes)
-        return sides
+        return np.minimum(np.maximum(np.stack([rows, columns], 1), 1), sizes)
 
 
 class CropAxes(NamedTuple):

@@ -40,8 +40,7 @@ def tap_counts(resize: ResizeOptions, scales: Array) -> Array:
     """
     widens = resize.antialias or resize.filter == "area"
     width = np.maximum.reduce(scales, 1, initial=1) if widens else np.ones(len(scales))
-    counts: Array = 2 * np.ceil(RADII[resize.filter] * width).astype(np.int64) + 1
-    return counts
+    return 2 * np.ceil(RADII[resize.filter] * width).astype(np.int64) + 1
 
 
 def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
