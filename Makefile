@@ -12,6 +12,9 @@
 #   make fuzz           random conversions, sums and batches between guard pages: MOVES=100000 from SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64; then
 #                       damaged files of tests/corpus/ for SECONDS=60
+#   make compare        the speed of this tree beside BASE=commit (default: the last release, or else
+#                       the first parent of HEAD), in turns, in at most 10 minutes; QUICK=1 for 90
+#                       seconds; COMPARE="--only REGEX --json FILE"
 #   make test-lowest    the test suite with the lowest versions of the dependencies that
 #                       pyproject.toml allows, in its own environment; PYTHON=python3.11
 #   make wheel          an sdist and a wheel in dist/. The wheel contains compiled kernels for this
@@ -45,6 +48,9 @@ LOWEST := .venv-lowest
 BIN    := $(VENV)/bin
 SYSTEM ?=
 BENCH  ?=
+BASE   ?=
+QUICK  ?=
+COMPARE ?=
 SEED   ?= 1
 MOVES  ?= 100000
 CPU    ?=
@@ -54,7 +60,7 @@ EXTRA  ?= test
 OBJECTS ?= all
 STEPS  ?= 1 2 3 4 5 6 7 8
 
-.PHONY: demo docs test test-all test-lowest fuzz lint wheel clean first-contact test-gpu bench-gpu \
+.PHONY: demo docs test test-all test-lowest compare fuzz lint wheel clean first-contact test-gpu bench-gpu \
   sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 
 demo: $(VENV)/.demo
@@ -73,6 +79,9 @@ test-all: $(VENV)/.$(EXTRA)
 
 test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
+
+compare: $(VENV)/.$(EXTRA)
+	@$(BIN)/python -m layoutkit.bench.compare $(if $(QUICK),--quick) $(COMPARE) $(BASE)
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.helpers.fuzz --seed $(SEED) --moves $(MOVES) --cpu "$(CPU)"

@@ -2,6 +2,9 @@
 
 cases           prepare a row: arrays, the expected result, the variants
 chart           draw the results with matplotlib
+compare         `make compare`: this tree and an earlier commit in turns
+compare_rows    its rows, as texts that both trees execute
+compare_worker  its processes, one for each tree
 device          rows, limit and peers on a GPU: CUDA graphs, events
 entries         the variants of a row: layoutkit's calls and the peers' calls
 files           validate output files before measuring

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import layoutkit
 
@@ -137,7 +137,15 @@ def show_plan(row: Row) -> None:
             print(f"  compiled  {ORIGINS[kernel.origin]}: {kernel.spec}")
 
 
-def select_rows(rows: Sequence[Row], only: str) -> list[Row]:
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_NamedRow = TypeVar("_NamedRow", bound=_Named)
+
+
+def select_rows(rows: Sequence[_NamedRow], only: str) -> list[_NamedRow]:
     """Return the rows whose names contain a match of the regular expression `only`."""
     try:
         pattern = re.compile(only)
