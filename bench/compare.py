@@ -3,7 +3,7 @@
     python -m layoutkit.bench.compare [COMMIT] [--quick] [--only REGEX] [--json FILE]
 
 Every pass starts a process for each tree (see compare_worker.py). Both open a row, then their calls
-are measured alternately by protocol.py: back to back, and each call after other work (a copy of 32 MB
+are measured alternately by protocol.py: back to back, and after other work (a copy of 32 MB
 by NumPy, 5 ms of sleep), which empties caches and lets workers sleep. Passes have new processes,
 because the addresses of code and arrays change the speed of a process until it ends. The ratio of a
 row is the median of its passes, the spread their range. A row has changed if all passes agree on

@@ -169,7 +169,7 @@ def crash(): os._exit(3)
 @pytest.fixture
 def trees(tmp_path):
     """Return two trees: the base needs 2 ms, lacks a function, and crashes in another."""
-    texts = FAKE.format(seconds=0.002), FAKE.format(seconds=0.006)
+    texts = FAKE.format(seconds=0.002), FAKE.format(seconds=0.04)
     texts = texts[0], texts[1].replace("raise ValueError", "0 and ").replace("os._exit(3)", "0")
     for name, text in zip((BASE, THIS), texts, strict=True):
         (tmp_path / name).mkdir()
