@@ -163,6 +163,7 @@ def test_vmap_of_vmap(pattern):
     np.testing.assert_array_equal(across(moved), np.moveaxis(expected, 1, 2))
 
 
+@pytest.mark.budget(4)
 @pytest.mark.parametrize(("pattern", "shape", "options"), PATTERNS)
 def test_gradients_are_those_of_backward(pattern, shape, options):
     if options.get("dtype") == "float16":

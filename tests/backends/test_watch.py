@@ -381,7 +381,7 @@ for script in sys.argv[1:]:
 
 
 @pytest.mark.budget(1)
-@pytest.mark.parametrize("endings", [ENDINGS[1::4], ENDINGS], ids=len)
+@pytest.mark.parametrize("endings", [ENDINGS[1::7], ENDINGS], ids=len)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a forked child")
 def test_exit_codes_are_those_of_the_program(tmp_path, endings):
     names = [b"train.py", b"\xff\xfe.py", b"a\x1b[2J\nb.py"]

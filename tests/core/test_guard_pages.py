@@ -80,7 +80,7 @@ def test_moves_on_another_cpu(moves, kernels):
     assert found == "right"
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("word", "error"),
     [
@@ -130,7 +130,7 @@ print("right")
 """
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("dtype", "channels"), [("u1", 8), ("u1", 13), ("u2", 7), ("f4", 3)])
 def test_a_plan_of_windows_is_used_for_strides_of_its_signs_only(dtype, channels):
     code = SIGNS.format(root=ROOT, dtype=dtype, channels=channels)

@@ -11,7 +11,7 @@ from tests.helpers.arrays_of import assert_same, random_array
 from tests.helpers.cuda_moves import copied, placed, planned, prepared
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(4), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
 
 RNG = np.random.default_rng(0)
 FORMULA = {"dtype": "f4", "scale": 0.5}

@@ -114,7 +114,7 @@ def check_all_ways(path, expected):
     np.testing.assert_array_equal(resized(path), resized(expected))
 
 
-@pytest.mark.budget(8)
+@pytest.mark.budget(4)
 @pytest.mark.parametrize(("kind", "options", "modes"), WITH_ORIENTATION)
 def test_files_are_upright_in_every_way_to_read_them(kind, options, modes, tmp_path):
     path = tmp_path / "a.image"

@@ -7,7 +7,7 @@ from layoutkit import Converter
 from tests.helpers.arrays_of import BF16, assert_same, random_array
 from tests.helpers.reference import reference_convert
 
-pytestmark = pytest.mark.budget(3)
+pytestmark = pytest.mark.budget(2)
 
 RNG = np.random.default_rng(0)
 FORMULA = {"dtype": "float32", "scale": 0.5, "mean": 3.0}

@@ -9,6 +9,7 @@ import json
 import platform
 import re
 import struct
+from functools import cache
 
 import pytest
 
@@ -169,13 +170,16 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def listings():
-    """Return (assembly, object, IR) of some kernels, for CPUs with and without AVX-512."""
-    if not X86:
-        pytest.skip("names CPUs and instructions of x86-64")
-    started = {name: start(LISTING, **named(name)) for name in ("avx512", "avx2")}
-    return {name: json.loads(finish(process)) for name, process in started.items()}
+# The vector registers of CPUs; the first CPU is tested by default.
+REGISTERS = [("avx2", "ymm"), ("avx512", "zmm")]
+by_register = pytest.mark.parametrize(("name", "register"), REGISTERS)
+by_cpu = pytest.mark.parametrize("name", [name for name, _ in REGISTERS])
+
+
+@cache
+def listings(name):
+    """Return (assembly, object, IR) of some kernels for a CPU with or without AVX-512."""
+    return json.loads(python(LISTING, **named(name)))
 
 
 def instructions(listing):
@@ -187,41 +191,48 @@ def has(listing, pattern):
     return any(re.match(pattern, line) for line in instructions(listing))
 
 
+@needs_x86
 @pytest.mark.budget(0)
-@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
-def test_a_streaming_transpose_stores_past_the_caches_and_fences(listings, name, register):
-    kernel = listings[name]["streaming"]
+@by_register
+def test_a_streaming_transpose_stores_past_the_caches_and_fences(name, register):
+    kernel = listings(name)["streaming"]
     assert has(kernel, rf"vmovnt(ps|pd|dq) %{register}")
     assert has(kernel, rf"v(punpck|unpck)[lh]\w+ .*%{register}")
     assert has(kernel, "sfence")
 
 
+@needs_x86
 @pytest.mark.budget(0)
-@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
-def test_a_small_transpose_stores_plainly_in_whole_registers(listings, name, register):
-    kernel = listings[name]["plain"]
+@by_register
+def test_a_small_transpose_stores_plainly_in_whole_registers(name, register):
+    kernel = listings(name)["plain"]
     assert not has(kernel, "v?movnt")
     assert has(kernel, rf"vmovu\w+ %{register}\d+, .*\(")
     assert has(kernel, rf"v(punpck|unpck)[lh]\w+ .*%{register}")
 
 
-@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
-def test_bytes_become_floats_in_vectors(listings, name, register):
-    kernel = listings[name]["u1-f4"]
+@needs_x86
+@pytest.mark.budget(1)
+@by_register
+def test_bytes_become_floats_in_vectors(name, register):
+    kernel = listings(name)["u1-f4"]
     assert has(kernel, rf"vpmovzxbd .*%{register}")
     assert has(kernel, rf"vcvt\w*dq2ps .*%{register}")
     assert has(kernel, rf"vmovnt(ps|pd|dq) %{register}")
 
 
-@pytest.mark.parametrize(("name", "register"), [("avx512", "zmm"), ("avx2", "ymm")])
-def test_half_floats_are_converted_in_vectors(listings, name, register):
-    assert has(listings[name]["f4-f2"], rf"vcvtps2ph .*%{register}")
-    assert has(listings[name]["f2-f4"], rf"vcvtph2ps .*%{register}")
-    assert has(listings[name]["f8-f2"], "vcvtps2ph")
+@needs_x86
+@pytest.mark.budget(1)
+@by_register
+def test_half_floats_are_converted_in_vectors(name, register):
+    assert has(listings(name)["f4-f2"], rf"vcvtps2ph .*%{register}")
+    assert has(listings(name)["f2-f4"], rf"vcvtph2ps .*%{register}")
+    assert has(listings(name)["f8-f2"], "vcvtps2ph")
 
 
-def test_a_waiting_worker_pauses(listings):
-    assert has(listings["avx2"]["serve"], "pause")
+@needs_x86
+def test_a_waiting_worker_pauses():
+    assert has(listings("avx2")["serve"], "pause")
 
 
 def undefined_symbols(code):
@@ -241,17 +252,22 @@ def undefined_symbols(code):
     return names
 
 
-def test_the_optimizer_never_sees_ir_that_code_generation_has_rewritten(listings):
+@needs_x86
+@pytest.mark.budget(1)
+@by_cpu
+def test_the_optimizer_never_sees_ir_that_code_generation_has_rewritten(name):
     """LLVM 20 treated rewritten addresses as null pointers, and removed the accesses."""
-    for name, (*_, ir) in ((name, case) for cpu in listings.values() for name, case in cpu.items()):
+    for case, (*_, ir) in listings(name).items():
         rewritten = re.findall(r"%(?:sunkaddr|lsr\.iv)", ir)  # names of code generation
-        assert not rewritten, name
-        assert not re.findall("store [^,]* poison,|, ptr (?:poison|null),", ir), name
+        assert not rewritten, case
+        assert not re.findall("store [^,]* poison,|, ptr (?:poison|null),", ir), case
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads ELF objects")
-def test_objects_ask_for_nothing_but_the_c_library(listings):
-    for kernels in listings.values():
-        for name, (_, code, _) in kernels.items():
-            asked = undefined_symbols(base64.b64decode(code))
-            assert asked <= compiler.ALLOWED_SYMBOLS | {"_GLOBAL_OFFSET_TABLE_"}, name
+@needs_x86
+@pytest.mark.budget(1)
+@by_cpu
+def test_objects_ask_for_nothing_but_the_c_library(name):
+    for case, (_, code, _) in listings(name).items():
+        asked = undefined_symbols(base64.b64decode(code))
+        assert asked <= compiler.ALLOWED_SYMBOLS | {"_GLOBAL_OFFSET_TABLE_"}, case

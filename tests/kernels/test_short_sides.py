@@ -11,7 +11,7 @@ from layoutkit.memory import contiguous_strides
 from tests.helpers.guarded import guarded, why_not
 from tests.helpers.reference import reference_convert
 
-pytestmark = pytest.mark.budget(4)
+pytestmark = pytest.mark.budget(2)
 
 LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 129, 1000)  # around a lane and a register
 SIDES = [(1, side) for side in (2, 5, 7, 8, 9, 15)] + [(2, 5), (2, 7), (4, 3), (8, 3)]
