@@ -712,3 +712,44 @@ def options_from_dict(data: Any) -> ConvertOptions | CollateOptions:
     """Return the options of a Converter or of a Collator, by the kind of the stored form."""
     is_batch = isinstance(data, Mapping) and data.get("kind") == "collator"
     return CollateOptions.from_dict(data) if is_batch else ConvertOptions.from_dict(data)
+
+
+# ---- differences -------------------------------------------------------------------------
+
+_DEFAULTS = {  # of options that are not None by default
+    "antialias": True,
+    "casting": "same_kind",
+    "center": "round",
+    "fit": "stretch",
+    "seed": 0,
+}
+_LABELS = {
+    "resize": "filter (resize)",
+    "center": "centering (center)",
+    "pattern": "order of axes (pattern)",
+    "casting": "rounding (casting)",
+    **{name: f"constant {name}" for name in ("scale", "mean", "std", "clip", "fill")},
+}
+
+
+def list_differences(
+    one: ConvertOptions | CollateOptions, other: ConvertOptions | CollateOptions
+) -> list[tuple[str, str, str]]:
+    """Return a label, and the values of both, for each option that differs."""
+    forms = one.normal_form(), other.normal_form()
+    stored = one.to_dict(), other.to_dict()
+    names = [name for name in forms[0] | forms[1] if forms[0].get(name) != forms[1].get(name)]
+    of_pattern = {"samples", "whole"}  # follow from the pattern
+    names = ["pattern" if name in of_pattern else name for name in names]
+    return [
+        (_LABELS.get(name, name), _option_text(name, stored[0]), _option_text(name, stored[1]))
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _option_text(name: str, data: dict[str, Any]) -> str:
+    """Return the value of an option as text."""
+    import json
+
+    value = data.get(name, _DEFAULTS.get(name))
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

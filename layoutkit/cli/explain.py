@@ -1,6 +1,5 @@
 """`layoutkit explain`: a plan, the memory order before and after it, and differences of options."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,23 +8,8 @@ from .._utils.validation import escape_controls
 from ..converter import plan
 from ..drawing import draw_svg, draw_text, sizes_of
 from ..errors import ArgumentError
-from ..options import CollateOptions, ConvertOptions
+from ..options import list_differences
 from .options import read_options
-
-_DEFAULTS = {
-    "antialias": True,
-    "casting": "same_kind",
-    "center": "round",
-    "fit": "stretch",
-    "seed": 0,
-}
-_LABELS = {
-    "resize": "filter (resize)",
-    "center": "centering (center)",
-    "pattern": "order of axes (pattern)",
-    "casting": "rounding (casting)",
-    **{name: f"constant {name}" for name in ("scale", "mean", "std", "clip", "fill")},
-}
 
 
 def explain(
@@ -67,7 +51,7 @@ def explain(
 
 def compare(first: Path, second: Path) -> None:
     """Print the options that differ between two files, or that the results are equal."""
-    rows = _differences(read_options(first), read_options(second))
+    rows = list_differences(read_options(first), read_options(second))
     if not rows:
         print("the options are equal, and so are the results, bit for bit")
         return
@@ -75,24 +59,3 @@ def compare(first: Path, second: Path) -> None:
     widths = [max(len(row[column]) for row in table) for column in (0, 1)]
     for label, one, other in table:
         print(escape_controls(f"{label:<{widths[0]}}  {one:<{widths[1]}}  {other}"))
-
-
-def _differences(
-    one: ConvertOptions | CollateOptions, other: ConvertOptions | CollateOptions
-) -> list[tuple[str, str, str]]:
-    """Return a label, and the values of both, for each option that differs."""
-    forms = one.normal_form(), other.normal_form()
-    stored = one.to_dict(), other.to_dict()
-    names = [name for name in forms[0] | forms[1] if forms[0].get(name) != forms[1].get(name)]
-    of_pattern = {"samples", "whole"}  # follow from the pattern
-    names = ["pattern" if name in of_pattern else name for name in names]
-    return [
-        (_LABELS.get(name, name), _text(name, stored[0]), _text(name, stored[1]))
-        for name in dict.fromkeys(names)
-    ]
-
-
-def _text(name: str, data: dict[str, Any]) -> str:
-    """Return the value of an option as text."""
-    value = data.get(name, _DEFAULTS.get(name))
-    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

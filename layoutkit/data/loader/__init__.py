@@ -10,6 +10,7 @@ epoch_pass.py    `EpochPass`: the batches of an epoch, started ahead, and positi
 dropped.py       dropped records: log lines, and the error if all records fail
 arrays.py        `ArrayLoop`: loops over arrays that are read a batch at a time
 pending.py       a batch that is being made
+pixel_options.py the options of the pixels of batches, in states
 signature.py     the shape and dtype that all records of a run share
 chunk.py         records that one thread reads and processes, and the source they come from
 worker_pool.py   the threads that process chunks

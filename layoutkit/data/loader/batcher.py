@@ -117,7 +117,7 @@ class Batcher(BatchLoop[Batch]):
     def _end(self, epoch: int) -> int | None:
         return self._config.length.last_position(self._config.sources[0].order(epoch))
 
-    _extra_keys = ("spec",)
+    _extra_keys = ("spec", "fingerprint", "options")
 
     def _resume_info(self, position: Position) -> dict[str, int | str]:
         position = position.at_start()
@@ -125,7 +125,7 @@ class Batcher(BatchLoop[Batch]):
         dropped = position.dropped if self._config.length.shard is None else 0
         counted = {"batch": position.batches, "dropped": dropped}
         spec = {"spec": position.run.to_text()} if position.run.target is not None else {}
-        return {**counted, **self._part_position(position), **spec}
+        return {**counted, **self._part_position(position), **spec, **self._config.pixels.state}
 
     def _part_position(self, position: Position) -> dict[str, int]:
         """Return the values that locate a position in part files without opening earlier files."""
@@ -136,6 +136,7 @@ class Batcher(BatchLoop[Batch]):
         return position.order.marks(position.place)
 
     def _take(self, epoch: int, place: int, state: Mapping[str, Any]) -> Position:
+        self._config.pixels.check_state(state)
         source = self._config.sources[0]
         order = source.order(epoch, state) if source.in_parts else None  # raises for invalid marks
         run = RunSpec.from_text(state["spec"]) if "spec" in state else RunSpec()

@@ -39,6 +39,7 @@ class LoaderConfig:
     # Returns the shape of a row in batch k, None if the results decide.
     dims: Callable[[int], Shape | None] = lambda _: None
     view_factories: Any = None  # ViewFactories of a batch; None: the loop makes the Views
+    pixels: Any = None  # PixelOptions of a Batcher, which states store
     progress: bool = False  # show a progress bar
     chunk_seconds: float | None = None  # in which a thread draws records that are all expensive
 
@@ -125,7 +126,7 @@ def make_pipeline(
         processing.dtype,
         timeout,
         strict,
-        processing.make_batch_step(workers, sources[0].sampler.plan.seed),
+        processing.make_batch_step(workers),
         owns_results=processing.has_reader,
     )
 

@@ -182,7 +182,7 @@ def sampled_batcher(
         indexes, sampler, batch_size=batch_size, num_batches=num_batches, drop_last=drop_last,
         seed=seed, shard=shard, refill=refill,
     )  # fmt: skip
-    processing.check_seeds(seed)
+    processing = processing.with_seeds(seed, samplers[0].plan.seed)
     workers, seconds = parse_workers(num_workers, timeout)
     strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
     reader = make_reader(retries, cache_dir, cache_size, max_record_bytes)
@@ -193,6 +193,7 @@ def sampled_batcher(
         dims=processing.dims,
         pipeline=make_pipeline(opened, processing, seconds, strict, workers),
         view_factories=processing.make_view_factories(indexes[0]),
+        pixels=processing.pixel_options,
         reader=reader,
         length=length,
         prefetch=check_int("prefetch", prefetch),

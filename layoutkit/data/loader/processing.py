@@ -27,6 +27,7 @@ from ..formats import is_image_name
 from ..sources import Index, PartsIndex
 from .batch import ViewFactory, check_convert, default_layout
 from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedStep
+from .pixel_options import PixelOptions
 
 Shape = tuple[int, ...]
 
@@ -72,8 +73,43 @@ class Processing:
             return ()
         return self.collate if isinstance(self.collate, tuple) else (self.collate,)
 
-    def check_seeds(self, seed: Any) -> None:
-        """Raise DataError if a Collator draws by another seed than `seed`; None agrees with all."""
+    @property
+    def pixel_options(self) -> PixelOptions:
+        """The options that decide the pixels of batches."""
+        is_list = isinstance(self.collate, tuple)
+        steps: dict[str, Any] = {
+            f"Collator {i}" if is_list else "Collator": step
+            for i, step in enumerate(self.collators)
+        }
+        if self.convert is not None:
+            steps["Converter"] = self.convert
+        decoder = self.processor
+        if decoder is not None:
+            from ...images import Decoder  # lazy: few Batchers decode images
+
+            if type(decoder) is Decoder and decoder.library is None:
+                steps["Decoder"] = decoder.collator()
+        return PixelOptions.of(steps)
+
+    def with_seeds(self, seed: Any, first_seed: int) -> Processing:
+        """Return the steps with a seed for each Collator that draws and has none of its own.
+
+        The first Collator draws by `first_seed`, others by seeds that are derived from it, so that
+        their crops are independent. Raises DataError if a Collator has another seed than `seed`,
+        the argument of `sampled_batcher` (or None).
+        """
+        self._check_seeds(seed)
+        seeded = tuple(
+            _with_options(collator, seed=make_key("collate", first_seed, i) if i else first_seed)
+            if collator.windows.crops.is_random and collator.windows.crops.seed is None
+            else collator
+            for i, collator in enumerate(self.collators)
+        )
+        if not seeded:
+            return self
+        return replace(self, collate=seeded if isinstance(self.collate, tuple) else seeded[0])
+
+    def _check_seeds(self, seed: Any) -> None:
         for collator in self.collators:
             crops = collator.windows.crops
             if crops.is_random and None not in (seed, crops.seed) and crops.seed != seed:
@@ -84,19 +120,25 @@ class Processing:
                     f"collate={Collator.from_dict(options)})"
                 )
 
-    def make_batch_step(self, workers: int, seed: int) -> BatchStep | None:
-        """Return the step that makes batches of results of any size; None if results are rows."""
+    def make_batch_step(self, workers: int) -> BatchStep | None:
+        """Return the step that makes batches of results of any size; None if results are rows.
+
+        The `workers` read the next records while a batch is made, so a Collator without a number of
+        threads uses the ones that are left.
+        """
         if isinstance(self.collate, str):
             return RaggedStep()
-        collators = self.collators
-        if not collators:
-            return None
-        # A seed for each Collator, so that their random windows are independent.
-        seeds = [seed, *(make_key("collate", seed, number) for number in range(1, len(collators)))]
+        threads = max(1, get_num_threads() - workers)
         steps = tuple(
-            CollateStep(_with_seed_and_threads(collator, seed_, workers))
-            for collator, seed_ in zip(collators, seeds, strict=True)
+            CollateStep(
+                _with_options(collator, threads=threads)
+                if workers and collator.windows.convert.threads is None
+                else collator
+            )
+            for collator in self.collators
         )
+        if not steps:
+            return None
         return MultiCollateStep(steps) if isinstance(self.collate, tuple) else steps[0]
 
     def make_view_factories(self, index: Index) -> ViewFactories:
@@ -350,19 +392,8 @@ def _find_result_layout(collator: Collator) -> str:
     return str(collator.windows.convert.pattern.target)
 
 
-def _with_seed_and_threads(collator: Collator, seed: int, workers: int) -> Collator:
-    """Return the Collator with a seed and a number of threads, if it has none of its own.
-
-    Workers read the next records while a batch is made, so the Collator uses the threads that are
-    left.
-    """
-    options = collator.windows
-    changes: dict[str, Any] = {}
-    if options.crops.is_random and options.crops.seed is None:
-        changes["seed"] = seed
-    if workers and options.convert.threads is None:
-        changes["threads"] = max(1, get_num_threads() - workers)
-    return Collator.from_dict({**collator.to_dict(), **changes}) if changes else collator
+def _with_options(collator: Collator, **options: Any) -> Collator:
+    return Collator.from_dict({**collator.to_dict(), **options})
 
 
 # ---- Arguments ------------------------------------------------------------------------------
