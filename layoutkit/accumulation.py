@@ -173,14 +173,14 @@ class Accumulator:
             from .planning.accumulate import SumRequest, sum_dtype
 
         dtypes = tuple(part.dtype for part in parts)
-        moves, result = self.resolve([part.shape for part in parts], dtypes, out)
+        moves, result = self.infer_result([part.shape for part in parts], dtypes, out)
         if out is not None:
             check_out(out, moves[0].target_shape, f"the sum in {self._layout}")
         strides = tuple(part.strides for part in parts)
         to = None if out is None else out.strides
         return SumRequest(moves, dtypes, strides, sum_dtype(dtypes, result), result, to)
 
-    def resolve(
+    def infer_result(
         self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[DType], out: Array | None = None
     ) -> tuple[tuple[Permutation, ...], DType]:
         """Return the permutations of all parts and the sum's dtype; raise if parts do not fit."""

@@ -296,7 +296,7 @@ class Collator:
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
             arrays, positions, epoch = _unpositioned(arrays)
-        if isinstance(arrays[0], Mapping | tuple | list) and not self._options.whole:
+        if isinstance(arrays[0], Mapping | tuple | list) and not self._options.is_one_array:
             items = split_items(arrays, self._options.key, self._sample_layout)
             if items is not None:
                 batch = self._batch_of_arrays(items.collated, None, crops, out, positions, epoch)
@@ -359,7 +359,7 @@ class Collator:
 
     def check_sample(self, shape: tuple[int, ...], dtype: DType) -> None:
         """Raise what a batch of one sample of this shape and dtype would raise for its layout."""
-        axes = self._options.completed(len(shape))
+        axes = self._options.find_sample_axes(len(shape))
         window = axes.window(np.array([shape], np.int64))
         make_batch_layout(self._options, axes, 1, window, dtype, None, supports_float16)
 
@@ -382,7 +382,7 @@ class Collator:
         if max(sizes, default=0) >= MAX_ELEMENTS:
             raise ShapeError(f"shape is {sizes}, too large for any sample; pass image.shape")
         try:
-            axes = options.completed(len(sizes))
+            axes = options.find_sample_axes(len(sizes))
         except ShapeError:
             layout = self._sample_layout
             raise ShapeError(
@@ -402,10 +402,10 @@ class Collator:
                 f"{' and '.join(own.random_args)} of this Collator are drawn for each sample, so "
                 f"a placement needs the sample's, as in {', '.join(cures)}"
             )
-        args = args.completed(own.fixed())
+        args = args.fill_none(own.fixed())
         shapes = np.array([sizes], np.int64)
         placements = place(options, axes, axes.window(shapes), shapes, args)
-        return placements.placement(*[axes.places()[name] for name in ("h", "w")])
+        return placements.placement(*[axes.axis_indices[name] for name in ("h", "w")])
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -421,7 +421,7 @@ class Collator:
 
     def _as_sequence(self, samples: Any, indices: Any) -> Sequence[Any]:
         """Return the samples as a sequence, or the array that contains them in a tuple."""
-        if self._options.whole:
+        if self._options.is_one_array:
             if isinstance(samples, list | tuple):
                 self._check_one_shape(samples)
             return (samples,)
@@ -478,44 +478,44 @@ class Collator:
         """Return the samples, and where their windows are: by the call, or by this Collator."""
         own = self._options.crops.without(args)
         if not (self._is_random if own is self._options.crops else own.is_random):
-            return arrays, args.completed(own.fixed())
+            return arrays, args.fill_none(own.fixed())
         if {*map(type, arrays)} != {np.ndarray}:
             arrays = [
                 x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
                 for i, x in enumerate(arrays)
             ]
         shapes = [tuple(x.shape) for x in arrays]
-        ndim = len(shapes[0]) - self._options.whole
-        places = None if positions is None else as_positions(positions)
-        if self._options.whole:
+        ndim = len(shapes[0]) - self._options.is_one_array
+        sources = None if positions is None else as_positions(positions)
+        if self._options.is_one_array:
             _, axis, selected = self._options.select_samples(shapes[0], indices)
-            places = SourcePositions(selected) if places is None else places
+            sources = SourcePositions(selected) if sources is None else sources
             shape = shapes[0][:axis] + shapes[0][axis + 1 :]
             shapes = [shape] * len(selected)
         process: int | str = epoch
-        if places is None:
-            places = SourcePositions((next(self._calls) << 32) + np.arange(len(shapes)))
+        if sources is None:
+            sources = SourcePositions((next(self._calls) << 32) + np.arange(len(shapes)))
             name = current_process().name
             process = epoch if name == "MainProcess" else f"{epoch} {name}"
-        if len(places.numbers) != len(shapes):
+        if len(sources.numbers) != len(shapes):
             raise ShapeError(
-                f"positions has {len(places.numbers)} values "
+                f"positions has {len(sources.numbers)} values "
                 f"for {len(shapes)} samples; give one for each"
             )
         crop_axes = self._crop_axes.get(ndim)
         if crop_axes is None:
             crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
         table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
-        drawn = own.draw(crop_axes, table, places, process)
-        return arrays, args.completed(drawn)
+        drawn = own.draw(crop_axes, table, sources, process)
+        return arrays, args.fill_none(drawn)
 
     def _name(self, i: int) -> str:
-        return "x" if self._options.whole else f"sample {i}"
+        return "x" if self._options.is_one_array else f"sample {i}"
 
     def _sources(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
         """Return the SampleBatch of NumPy arrays, which are resized in native byte order."""
         is_swapped = self._options.resize is not None and not arrays[0].dtype.isnative
-        if not self._options.whole:
+        if not self._options.is_one_array:
             return samples_of_arrays([*map(in_native_order, arrays)] if is_swapped else arrays)
         array = arrays[0]
         _, axis, numbers = self._options.select_samples(array.shape, indices)
@@ -531,7 +531,7 @@ class Collator:
         self, arrays: Sequence[Array], indices: Any, crops: CropArgs, out: Array | None
     ) -> Array:
         """Return the batch of NumPy samples."""
-        if out is not None and self._options.whole:
+        if out is not None and self._options.is_one_array:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
@@ -565,7 +565,7 @@ class Collator:
     def _make_program(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> BatchProgram:
-        axes = self._options.completed(len(sources.shape), sources.shape)
+        axes = self._options.find_sample_axes(len(sources.shape), sources.shape)
         window = axes.window(np.array([sources.shape], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
@@ -579,10 +579,10 @@ class Collator:
 
     def _check_samples(self, sources: SampleBatch) -> None:
         """Raise unless samples have one rank and dtype, and equal sizes along uncropped axes."""
-        places = with_addresses(sources).places
-        axes = self._options.completed(len(sources.shape), sources.shape)
-        if places is not None:
-            axes.window(places.sizes)
+        addresses = with_addresses(sources).addresses
+        axes = self._options.find_sample_axes(len(sources.shape), sources.shape)
+        if addresses is not None:
+            axes.window(addresses.sizes)
 
     def _batch_on_gpu(
         self,

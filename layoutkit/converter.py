@@ -101,7 +101,7 @@ FEWEST_CALLS = 64
 
 # Attributes that other modules of layoutkit use; `dir` does not list them.
 _INTERNAL = {
-    "cuda_programs", "from_options", "graph_args", "options", "recorded", "resolve", "spec_of",
+    "cuda_programs", "from_options", "graph_args", "options", "infer_spec", "recorded", "spec_of",
     "targets_gpu", "with_options",
 }  # fmt: skip
 
@@ -406,11 +406,11 @@ class Converter:
         pattern, keywords = inverse_arguments(self._options, dtype)
         return Converter(pattern, **keywords)
 
-    def resolve(self, spec: ArraySpec) -> ArraySpec:
+    def infer_spec(self, spec: ArraySpec) -> ArraySpec:
         """Return the spec of the result for an x of `spec`.
 
         >>> spec = ArraySpec("bhwc", (8, 32, 32, 3), "uint8")
-        >>> print(Converter("bhwc->bchw", dtype="float32").resolve(spec))
+        >>> print(Converter("bhwc->bchw", dtype="float32").infer_spec(spec))
         float32 bchw (8, 3, 32, 32) on cpu
         """
         return self.plan(spec).target
@@ -475,7 +475,7 @@ class _GradientConverters:
     def __init__(self, options: ConvertOptions) -> None:
         self._options = options
         self._made: dict[Any, Converter] = {}  # by dtype, device and the sizes of folds
-        self._found: Cache[Converter] = Cache()  # by the facts of gradient and x
+        self._found: Cache[Converter] = Cache()  # by the ArrayInfo of gradient and x
 
     def find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
         """Return the Converter from a gradient like `grad` to an x like `source`.

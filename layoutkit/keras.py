@@ -70,7 +70,7 @@ class Convert(keras.layers.Layer):
         shapes = list(self._example_shapes(tuple(inputs.shape)))
         try:
             first, second = (
-                self.converter.resolve(ArraySpec.of(left, shape, dtype, CPU)) for shape in shapes
+                self.converter.infer_spec(ArraySpec.of(left, shape, dtype, CPU)) for shape in shapes
             )
         except ShapeError as error:  # show unknown sizes as None
             raise ShapeError(_with_none(str(error), shapes[0], inputs.shape)) from None
@@ -93,7 +93,7 @@ class Convert(keras.layers.Layer):
         Sizes of the results that differ between the two are unknown.
         """
         options = self.converter.options
-        pattern = options.pattern.completed(len(shape))
+        pattern = options.pattern.expand_ellipsis(len(shape))
         source = pattern.source
         divisor = prod(options.sizes.values())  # folded axes are divided by these sizes
         # Dropped axes, and axes that are padded to a size.

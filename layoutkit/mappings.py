@@ -97,7 +97,7 @@ def _rebuilt(arguments: list[tuple[str, Any]]) -> Columns:
 
 def _convert(way: Converter | Collator, column: Any) -> Any:
     if isinstance(way, Collator):
-        return way(column if way.windows.whole else list(column))
+        return way(column if way.windows.is_one_array else list(column))
     return way(_as_array(column))
 
 

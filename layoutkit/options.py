@@ -130,7 +130,7 @@ class ConvertOptions:
 
     def check_spec(self, spec: ArraySpec) -> None:
         """Raise PatternError unless the spec has the layout of the left side."""
-        expanded = self.pattern.completed(len(spec.shape))
+        expanded = self.pattern.expand_ellipsis(len(spec.shape))
         sides = (self.pattern.left, self.pattern.source, expanded.left, expanded.source)
         if spec.axes not in map(str, sides):
             raise PatternError(
@@ -138,23 +138,13 @@ class ConvertOptions:
                 f"{self.pattern.left}; give a spec of that layout"
             )
 
-    def check_and_infer_dtype(
-        self, shape: tuple[int, ...], source: DType, out: Any = None
-    ) -> tuple[Permutation, DType]:
-        """Return the resolved move and the result's dtype for an array of this shape and dtype.
-
-        Sizes may be symbolic while a framework traces. Raises an error if an array of this shape
-        and dtype cannot be converted.
-        """
-        move, _, target = self.resolve(shape, source, out)
-        return move, target
-
-    def resolve(
+    def infer_result(
         self, shape: tuple[int, ...], source: DType, out: Any = None
     ) -> tuple[Permutation, ChannelSelection | None, DType]:
         """Return the resolved move, the channel selection and the result's dtype.
 
-        Raises an error if an array of this shape and dtype cannot be converted.
+        Sizes may be symbolic while a framework traces. Raises an error if an array of this shape
+        and dtype cannot be converted.
         """
         move, selection = self.select_channels(shape)
         check_supported_dtype(source)
@@ -316,7 +306,7 @@ class CollateOptions:
     """The checked options of a Collator."""
 
     letter: str  # of the axis of samples
-    whole: bool  # True: samples are one array, which has the axis of samples
+    is_one_array: bool  # True: samples are one array, which has the axis of samples
     fill: tuple[float, ...] | None = None  # values outside of samples; None: windows are inside
     channels: tuple[int, ...] | None = None  # of samples, in result order; None: all
     resize: ResizeOptions | None = None  # to the size of windows; None: samples are cropped
@@ -359,7 +349,7 @@ class CollateOptions:
         if not self.crops.seed:  # None draws as 0 does
             form.pop("seed", None)
         letter = self.convert.pattern.left.name(self.letter)
-        return {**form, "samples": names[letter], "whole": self.whole}
+        return {**form, "samples": names[letter], "whole": self.is_one_array}
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._key() == other._key()
@@ -368,7 +358,7 @@ class CollateOptions:
         return hash((self.convert, self.fill, self.channels, self.resize, self.crops.seed))
 
     def _key(self) -> tuple[Any, ...]:
-        return self.convert, self.whole, self.keywords()
+        return self.convert, self.is_one_array, self.keywords()
 
     def select_samples(self, shape: tuple[int, ...], indices: Any) -> tuple[SampleAxes, int, Array]:
         """Return the axes of samples of one array, its sample axis, and the selected positions.
@@ -381,14 +371,14 @@ class CollateOptions:
             check_rank(pattern.left, shape)
         except ShapeError as error:
             raise ShapeError(f'"{pattern.text}" on shape {shape}: {error}') from None
-        axes = self.completed(len(shape) - 1)
+        axes = self.find_sample_axes(len(shape) - 1)
         axis = axes.pattern.source.groups.index(self.letter)
         count = shape[axis]
         if indices is None:
             return axes, axis, np.arange(count)
         return axes, axis, normalize_indices(indices, count, "samples")
 
-    def completed(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
+    def find_sample_axes(self, ndim: int, shape: tuple[int, ...] | None = None) -> SampleAxes:
         """Return the axes of samples of rank `ndim`; errors print `shape`, of a sample."""
         pattern = self.convert.pattern
         sizes = tuple(sorted(self.convert.sizes.items()))
@@ -400,15 +390,15 @@ class CollateOptions:
 
     def crop_axes(self, ndim: int) -> CropAxes:
         """Return the axes along which windows of samples of rank `ndim` can be placed."""
-        axes = self.completed(ndim)
-        places = axes.places()
-        if self.channels is not None:
-            del places[CHANNEL]
-        sizes = {name: self.convert.sizes[name] for name in axes.cropped_names if name in places}
-        return CropAxes(self.convert.pattern.text, places, sizes, self.resize is not None)
+        axes = self.find_sample_axes(ndim)
+        selects = self.channels is not None
+        named = axes.axis_indices.items()
+        indices = {name: axis for name, axis in named if not (selects and name == CHANNEL)}
+        sizes = {name: self.convert.sizes[name] for name in axes.cropped_names if name in indices}
+        return CropAxes(self.convert.pattern.text, indices, sizes, self.resize is not None)
 
 
-_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "whole"}  # fields
+_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "is_one_array"}  # fields
 _CONVERT_DEFAULTS, _COLLATE_DEFAULTS = (
     {field.name: field.default for field in fields(cls) if field.name not in _NOT_KEYWORDS}
     for cls in (ConvertOptions, CollateOptions)
@@ -432,7 +422,7 @@ def parse_collate_options(
     names = WindowKeywords.__annotations__
     shared: Any = {name: value for name, value in keywords.items() if name in names}
     convert = parse_options(pattern, sizes, **shared)
-    stacked, letter, is_whole = _stack_pattern(convert.pattern)
+    stacked, letter, is_one_array = _stack_pattern(convert.pattern)
     fill = keywords.get("fill")
     key = keywords.get("key")
     center = keywords.get("center", DEFAULT_CENTERING)
@@ -456,7 +446,7 @@ def parse_collate_options(
     options = CollateOptions(
         convert=replace(convert, pattern=stacked),
         letter=letter,
-        whole=is_whole,
+        is_one_array=is_one_array,
         fill=fill_numbers,
         channels=channel_order,
         resize=resizing,

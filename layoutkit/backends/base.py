@@ -60,7 +60,7 @@ class Adapter:
         """Return the name of the device of an array."""
         return CPU
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return the shape and the NumPy dtype of an array, which may not have data yet."""
         array = self.to_numpy(x, arg_name)
         return array.shape, array.dtype

@@ -61,33 +61,35 @@ def stack_recorded_windows(
     Also return the options of the conversion of that array to the batch.
     """
     adapter = adapter_for_any(like)
-    whole, batch_axis = None, None  # the array that has all samples, and their axis
-    if options.whole:
-        _, batch_axis, numbers = options.select_samples(adapter.facts(like, "x")[0], indices)
+    array, batch_axis = None, None  # that has all samples, and their axis
+    if options.is_one_array:
+        _, batch_axis, numbers = options.select_samples(adapter.inspect(like, "x")[0], indices)
         if not len(numbers):
             raise ArgumentError(
                 "indices is empty, but a recorded batch needs a sample; give an index"
             )
         if indices is None:
-            whole = samples[0]
+            array = samples[0]
         elif not adapter.is_traced:
-            whole = adapter.take(samples[0], batch_axis, numbers)
+            array = adapter.take(samples[0], batch_axis, numbers)
         samples = adapter.samples_of(samples[0], batch_axis, numbers)
     samples = [_to_library(sample, adapter, like, n) for n, sample in enumerate(samples)]
-    axes = options.completed(len(samples[0].shape), tuple(samples[0].shape))
-    facts = [adapter.facts(sample, f"sample {n}") for n, sample in enumerate(samples)]
-    check_same_rank_and_dtype(facts)
-    dtype = facts[0][1]
-    shapes = np.array([shape for shape, _ in facts], np.int64)
+    axes = options.find_sample_axes(len(samples[0].shape), tuple(samples[0].shape))
+    inspected = [adapter.inspect(sample, f"sample {n}") for n, sample in enumerate(samples)]
+    check_same_rank_and_dtype(inspected)
+    dtype = inspected[0][1]
+    shapes = np.array([shape for shape, _ in inspected], np.int64)
     if options.channels is not None and _must_select_first(options, axes, shapes, crops):
-        samples = [_select_channels(x, axes.places()[CHANNEL], options.channels) for x in samples]
+        samples = [
+            _select_channels(x, axes.axis_indices[CHANNEL], options.channels) for x in samples
+        ]
         shapes = axes.select_channels(shapes)
-        options, whole = _without_channels(options), None
+        options, array = _without_channels(options), None
     windows = Windows.of(options, shapes, dtype, crops)
     hook = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
     stack = None
-    if hook is not None and whole is not None:
-        stack = hook(replace(windows, axis=batch_axis), [whole])
+    if hook is not None and array is not None:
+        stack = hook(replace(windows, axis=batch_axis), [array])
     elif hook is not None:
         stack = hook(windows, samples)
     if stack is None:
@@ -99,8 +101,8 @@ def _must_select_first(
     options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
 ) -> bool:
     """Return True if channels must be selected before windows are stacked."""
-    channel = axes.places()[CHANNEL]
-    flips = parse_per_sample("flip", args.flip, axes.places(), len(shapes))
+    channel = axes.axis_indices[CHANNEL]
+    flips = parse_per_sample("flip", args.flip, axes.axis_indices, len(shapes))
     return bool((shapes[:, channel] != shapes[0, channel]).any() or np.any(flips.get(channel, 0)))
 
 

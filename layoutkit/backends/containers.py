@@ -48,7 +48,7 @@ class Container(Adapter):
             fix = f"pass a numpy.ndarray of its data ({error})"
             raise memory_error(arg_name, x, fix) from error
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, without reading the data if x has both as attributes."""
         shape = getattr(x, "shape", None)
         dtype = getattr(x, "dtype", None)

@@ -234,7 +234,7 @@ class CudaAdapter(Adapter):
 
     # -- in and out ------------------------------------------------------------------------
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         array = self.device_array(x, arg_name)
         return array.shape, array.dtype
 

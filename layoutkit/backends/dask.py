@@ -93,7 +93,7 @@ class Dask(Adapter):
             f"pass {arg_name}.compute()"
         )
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, or raise if a chunk size is unknown."""
         if any(isnan(size) for size in x.shape):
             raise ArgumentError(
@@ -145,7 +145,7 @@ class Dask(Adapter):
         if plan.kernel == "view" and plan.source.axes == plan.target.axes:
             return x
         move, picks = options.select_channels(shape)
-        full_move = move if picks is None else picks.whole(move)
+        full_move = move if picks is None else picks.with_all_channels(move)
         cuts = required_chunks(full_move, chunks, {picks.letter} if picks else set())
         x = _with_chunks(x, chunks, full_move, cuts, options.pattern.text)
         result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
@@ -175,7 +175,7 @@ class Dask(Adapter):
         _refuse(out)
         lazy = [self._lazy(part, f"part {index}") for index, part in enumerate(parts)]
         shapes = [part.shape for part in lazy]
-        moves, dtype = accumulator.resolve(shapes, tuple(part.dtype for part in lazy))
+        moves, dtype = accumulator.infer_result(shapes, tuple(part.dtype for part in lazy))
         moved = [
             converter(part) for converter, part in zip(accumulator.converters(), lazy, strict=True)
         ]
@@ -190,7 +190,7 @@ class Dask(Adapter):
 
         Raises ArgumentError if the conversion needs an unknown size.
         """
-        pattern = options.pattern.completed(x.ndim)
+        pattern = options.pattern.expand_ellipsis(x.ndim)
         needed = set(options.sizes) | ({CHANNEL} if options.channels is not None else set())
         if options.formula is not None and options.formula.per_channel:
             needed.add(options.formula.axis)
@@ -199,13 +199,13 @@ class Dask(Adapter):
             is_moved = len(group) == 1 and group in pattern.target.groups
             is_needed = not is_moved or pattern.source.name(group[0]) in needed
             if is_needed and any(map(isnan, chunks)):
-                self.facts(x, "x")  # raises
+                self.inspect(x, "x")  # raises
         return tuple(tuple(1 if isnan(size) else size for size in sizes) for sizes in x.chunks)
 
     def _lazy(self, part: Any, arg_name: str) -> Any:
         if adapter_for(part) is None:
             return _dask().from_array(as_array(part, arg_name))
-        self.facts(part, arg_name)
+        self.inspect(part, arg_name)
         return part
 
 

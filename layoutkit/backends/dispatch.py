@@ -98,7 +98,7 @@ def as_array(x: Any, arg_name: str = "x") -> Array:
 def inspect(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
     """Return shape, dtype and device of an array of any library, traced or not."""
     adapter = adapter_for_any(x)
-    return *adapter.facts(x, arg_name), adapter.device(x, arg_name)
+    return *adapter.inspect(x, arg_name), adapter.device(x, arg_name)
 
 
 def array_layout(
@@ -107,7 +107,7 @@ def array_layout(
     """Return shape, strides, dtype and device of an array of any library."""
     adapter = get_device_adapter(x)
     if adapter is not None:
-        return adapter.device_array(x, arg_name).facts
+        return adapter.device_array(x, arg_name).plan_args
     array = as_array(x, arg_name)
     return array.shape, array.strides, array.dtype, CPU
 
@@ -168,7 +168,7 @@ def _device_programs(converter: Converter) -> DevicePrograms:
 
 
 def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    padding = padded_source(converter.options, *adapter.facts(x, "x"))
+    padding = padded_source(converter.options, *adapter.inspect(x, "x"))
     padded = adapter.padded(x, padding)
     return converter.with_options(options_for_padded_source)(padded, out)
 

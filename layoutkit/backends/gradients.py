@@ -26,10 +26,10 @@ def take_channels(options: ConvertOptions, adapter: Adapter, x: Any, *, pads: bo
     """
     if options.channels is None or options.padding is None or pads or options.copy is False:
         return None
-    move, picks = options.select_channels(adapter.facts(x, "x")[0])
+    move, picks = options.select_channels(adapter.inspect(x, "x")[0])
     if picks is None:
         return None
-    sizes = picks.whole(move).sizes
+    sizes = picks.with_all_channels(move).sizes
     axis = picks.axis(move)
     order = np.array(picks.order)
     if adapter.pads_input:

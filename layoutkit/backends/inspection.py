@@ -51,7 +51,7 @@ def inspect_array(x: Any, arg_name: str) -> tuple[Any, str]:
     if adapter is None:
         traced_adapter = dispatch.get_adapter(x)
         if traced_adapter is not None and traced_adapter.is_traced:
-            return TracedArrayInfo(*traced_adapter.facts(x, arg_name)), traced_adapter.device(
+            return TracedArrayInfo(*traced_adapter.inspect(x, arg_name)), traced_adapter.device(
                 x, arg_name
             )
         return dispatch.as_array(x, arg_name), CPU

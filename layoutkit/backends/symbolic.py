@@ -164,10 +164,9 @@ class ArrayNamespace(Library):
 def convert_symbolic(options: ConvertOptions, x: Any, namespace: ArrayNamespace) -> Any:
     """Return the conversion of `x`; raise if its shape or dtype does not fit the options."""
     source = namespace.dtype(x)
-    move, target = options.check_and_infer_dtype(namespace.shape(x), source)
+    move, picks, target = options.infer_result(namespace.shape(x), source)
     namespace.check(target)
-    picks = options.select_channels(namespace.shape(x))[1]
-    x = namespace.unfold(x, move if picks is None else picks.whole(move), options.sizes)
+    x = namespace.unfold(x, move if picks is None else picks.with_all_channels(move), options.sizes)
     if picks is not None:
         x = namespace.take(x, picks.axis(move), picks.order)
     if options.formula is not None:
@@ -180,12 +179,12 @@ def convert_symbolic(options: ConvertOptions, x: Any, namespace: ArrayNamespace)
 def sum_symbolic(
     accumulator: Accumulator,
     parts: Sequence[Any],
-    facts: Sequence[tuple[tuple[int, ...], DType]],
+    inspected: Sequence[tuple[tuple[int, ...], DType]],
     namespace: ArrayNamespace,
 ) -> Any:
     """Return the sum of the parts from left to right, computed in the accumulation dtype."""
-    shapes, dtypes = zip(*facts, strict=True)
-    moves, result = accumulator.resolve(shapes, dtypes)
+    shapes, dtypes = zip(*inspected, strict=True)
+    moves, result = accumulator.infer_result(shapes, dtypes)
     namespace.check(result)
     computed = sum_dtype(dtypes, result)
     given_sizes = accumulator.graph_args[3]

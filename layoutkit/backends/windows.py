@@ -52,9 +52,9 @@ class Windows:
 
         Raises the errors of a call of the Collator.
         """
-        axes = options.completed(shapes.shape[1])
+        axes = options.find_sample_axes(shapes.shape[1])
         place(options, axes, axes.window(shapes), shapes, args)
-        channel = axes.places().get(CHANNEL)
+        channel = axes.axis_indices.get(CHANNEL)
         letters = _choose_letters(shapes.shape[1], channel)
         crops = {
             arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
@@ -99,20 +99,20 @@ class Windows:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape of the stacked windows."""
-        axes = self.options.completed(len(self.shapes[0]))
+        axes = self.options.find_sample_axes(len(self.shapes[0]))
         return len(self.shapes), *axes.window(np.array(self.shapes, np.int64))
 
     @cached_property
     def fill(self) -> Array:
         """The fill values in the dtype of samples: one, or one for each channel of a window."""
-        axes = self.options.completed(len(self.shapes[0]))
+        axes = self.options.find_sample_axes(len(self.shapes[0]))
         return fill_array_of(self.options, axes, self.shape[1:], as_dtype(self.dtype))
 
     @cached_property
     def placements(self) -> Placements:
         """The placements of the samples in their windows."""
         shapes = np.array(self.shapes, np.int64)
-        axes = self.options.completed(shapes.shape[1])
+        axes = self.options.find_sample_axes(shapes.shape[1])
         return place(self.options, axes, self.shape[1:], shapes, self._args)
 
     @cached_property
@@ -186,13 +186,13 @@ def _parse_crops(
     options: CollateOptions, axes: SampleAxes, args: CropArgs, count: int
 ) -> dict[str, Mapping[int, Array]]:
     """Return the checked arguments of a call by axis of samples."""
-    places = axes.places()
+    indices = axes.axis_indices
     if options.resize is None:
-        offset, flip = parse_offset_and_flip(places, axes.channels is not None, args, count)
+        offset, flip = parse_offset_and_flip(indices, axes.channels is not None, args, count)
         return {"offset": offset, "flip": flip, "crop": {}}
     return {
         "offset": parse_per_sample("offset", args.offset, axes.cropped, count),
-        "flip": parse_per_sample("flip", args.flip, places, count),
+        "flip": parse_per_sample("flip", args.flip, indices, count),
         "crop": parse_per_sample("crop", args.crop, axes.cropped, count),
     }
 
@@ -217,7 +217,7 @@ def _make_keywords(
         return keywords
     keywords |= resize.keywords()
     if resize.pad_before:
-        before = {letters[axes.places()[name]]: n for name, n in resize.pad_before}
+        before = {letters[axes.axis_indices[name]]: n for name, n in resize.pad_before}
         keywords["pad_before"] = before
     if not moves_items(resize, dtype, supports_float16):
         keywords["dtype"] = summed_dtype(dtype).name

@@ -55,11 +55,13 @@ class Xarray(Container):
         return False
 
     def plan(self, converter: Converter, x: Any) -> Plan | None:
-        return converter.plan(_inside(_ordered(x, converter.options.pattern.completed(x.ndim))))
+        return converter.plan(
+            _inside(_ordered(x, converter.options.pattern.expand_ellipsis(x.ndim)))
+        )
 
     def convert_recorded(self, converter: Converter, x: Any, out: Any) -> Any:
         _refuse_chunks(x, "x", allow_lazy=True)
-        pattern = converter.options.pattern.completed(x.ndim)
+        pattern = converter.options.pattern.expand_ellipsis(x.ndim)
         x = _ordered(x, pattern)
         data = x.data
         result = converter(data, out)
@@ -79,7 +81,7 @@ class Xarray(Container):
         if out is not None:
             return out
         first = ordered[0]
-        pattern = patterns[0].completed(arrays[0].ndim)
+        pattern = patterns[0].expand_ellipsis(arrays[0].ndim)
         return _named(first, result, pattern.source, pattern.target)
 
 

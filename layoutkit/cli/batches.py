@@ -153,7 +153,7 @@ def run_batches(request: BatchesRequest) -> None:
 
 def _check_sign(converter: Converter, request: BatchesRequest) -> None:
     images = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.dtype(np.uint8))
-    check_sign(images.dtype, converter.resolve(images).dtype, "int16 holds them")
+    check_sign(images.dtype, converter.infer_spec(images).dtype, "int16 holds them")
 
 
 def _open_index(request: BatchesRequest) -> Index:

@@ -39,7 +39,7 @@ class Crop:
         """Return the window's offset in an image; raise ShapeError if it does not fit."""
         offset = None if self.offset is None else dict(zip("hw", self.offset, strict=True))
         shapes = np.array([[height, width]], np.int64)
-        axes = self._options.completed(2)
+        axes = self._options.find_sample_axes(2)
         placements = place(self._options, axes, self.size, shapes, CropArgs(offset))
         if placements.outside.any():
             position = "" if self.offset is None else f" at {self.offset[0]},{self.offset[1]}"

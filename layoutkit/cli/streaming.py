@@ -104,7 +104,7 @@ def convert_to_file(source: SlabSource, name: str, destination: Destination, job
 def _resolve_result(source: SlabSource, job: FileJob) -> ArraySpec:
     converter = job.converter()
     axes = converter.options.pattern.left
-    result = converter.resolve(ArraySpec.of(axes, source.shape, source.dtype, CPU))
+    result = converter.infer_spec(ArraySpec.of(axes, source.shape, source.dtype, CPU))
     if "casting" not in job.options:
         fix = "choose --casting saturate (clip) or same_kind (wrap)"
         check_sign(source.dtype, result.dtype, fix)
@@ -222,7 +222,7 @@ class StreamAxes:
 
     def __init__(self, job: FileJob, shape: tuple[int, ...]) -> None:
         move, selection = job.converter().options.select_channels(shape)
-        full_move = move if selection is None else selection.whole(move)
+        full_move = move if selection is None else selection.with_all_channels(move)
         self.sizes = dict(zip(full_move.axes, full_move.sizes, strict=True))
         left = _outermost(move.source.groups, self.sizes)
         right = _outermost(move.target.groups, dict(zip(move.axes, move.sizes, strict=True)))

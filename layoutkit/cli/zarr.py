@@ -60,7 +60,7 @@ def convert_to_store(source: str, target: str, job: FileJob, scheduler: str | No
         check_sign(x.dtype, y.dtype, "choose --casting saturate or same_kind")
     y = y.rechunk(tuple(max(sizes) for sizes in y.chunks))
     source_names = open_store(source).metadata.dimension_names if is_store(source) else None
-    names = _dimension_names(converter.options.pattern.completed(x.ndim), source_names)
+    names = _dimension_names(converter.options.pattern.expand_ellipsis(x.ndim), source_names)
     description = f"{source} {x.shape} {x.dtype} by {converter!r} in chunks of {y.chunksize}"
     with name_in_errors(target):
         store = _open_or_create(zarr, target, y, names, description)

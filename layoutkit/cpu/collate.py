@@ -70,7 +70,7 @@ class CollateProgram:
         self._axes = axes
         self._source = source
         self._count = count
-        self._axis_indices = axes.places()
+        self._axis_indices = axes.axis_indices
         self._positions: PerSampleArgs = {}
         if options.channels is not None and as_slice(options.channels) is None:
             self._positions[self._axis_indices[CHANNEL]] = np.array(options.channels, np.int64)
@@ -151,12 +151,12 @@ class CollateProgram:
 
         Indices are int64, a row for each sample, and -1 where the window is filled.
         """
-        if sources.places is None:
+        if sources.addresses is None:
             raise RuntimeError("samples without addresses")
         window = self.layout.window
         if self._count == 0:
             return {}
-        lengths = np.broadcast_to(sources.places.sizes, (self._count, len(window)))
+        lengths = np.broadcast_to(sources.addresses.sizes, (self._count, len(window)))
         self._axes.check(lengths, window)
         return nearest_positions(place(self._options, self._axes, window, lengths, crops))
 
@@ -200,8 +200,8 @@ class CollateProgram:
         equal but not one object.
         """
         located = with_addresses(sources)
-        if located.places is not None:
-            self._axes.window(located.places.sizes)
+        if located.addresses is not None:
+            self._axes.window(located.addresses.sizes)
         if not errors & t.MISMATCH:
             starts = args.of_windows(t.WINDOW_OFFSETS)
             sizes = args.of_windows(t.SAMPLE_SIZES)
@@ -266,7 +266,7 @@ class CollateProgram:
         """Return the table with one row per launch instead of one row per window."""
         rows = []
         for entry, number in zip(args.table, args.states.tolist(), strict=True):
-            offsets = plan_table.kinds[number].places
+            offsets = plan_table.kinds[number].launch_offsets
             for src, dst in offsets:
                 row = entry.copy()
                 row[t.E_SOURCE] += src - offsets[0][0]

@@ -280,8 +280,8 @@ def make_program(
         return TransposedViewProgram(options, array, out)
     if options.padding is not None:
         return PaddedProgram(options, array, out)
-    facts = array.shape, array.strides, array.dtype
-    plan = make_single_plan(options, *facts, CPU, out, supports_float16)
+    planned = array.shape, array.strides, array.dtype
+    plan = make_single_plan(options, *planned, CPU, out, supports_float16)
     return Program(plan, options.threads, options.is_part)
 
 
@@ -289,7 +289,7 @@ def make_program(
 
 
 def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> Array:
-    opened = array.reshape(picks.whole(move).sizes)
+    opened = array.reshape(picks.with_all_channels(move).sizes)
     selected: Array = np.take(opened, picks.order, picks.axis(move))
     return selected.reshape(move.source_shape)
 

@@ -63,7 +63,7 @@ class _Samples(NamedTuple):
 
 
 class _AxisOrder(NamedTuple):
-    """The facts that follow from an order of the axes in memory."""
+    """The properties of an order of the axes in memory."""
 
     roles: AxisRoles
     packed: list[int]  # the axes that must be contiguous, innermost first: `inner` and columns
@@ -91,8 +91,8 @@ class _Run(NamedTuple):
     def __call__(self, sources: SampleBatch, dst: int) -> None:
         """Resample and convert a batch into the memory at `dst`."""
         starts = self.starts
-        if starts is None and sources.places is not None:
-            starts = sources.places.starts
+        if starts is None and sources.addresses is not None:
+            starts = sources.addresses.starts
         call = self.call.copy()
         areas, call[0] = empty_with_address((int(call[1] * call[2]),), np.dtype(np.uint8))
         call[-prod(self.shape) :].reshape(self.shape)[:, 0] = starts + self.offsets
@@ -186,9 +186,9 @@ class ResizeProgram:
 
     def _place_samples(self, sources: SampleBatch, args: CropArgs) -> _Samples:
         """Return the checked samples, or copies of their crops, with placements."""
-        if sources.places is None:
+        if sources.addresses is None:
             raise RuntimeError("samples without addresses")
-        starts, lengths, strides = sources.places
+        starts, lengths, strides = sources.addresses
         if len(lengths) != self._count:
             shape = (self._count, len(self._groups))
             lengths, strides = (np.broadcast_to(rows, shape) for rows in (lengths, strides))
@@ -343,10 +343,10 @@ class ResizeProgram:
         bits = dst | LINE
         alignment = bits & -bits
         threads = self._options.convert.threads or get_num_threads()
-        places = sources.places
+        addresses = sources.addresses
         key = self._make_crop_key(crops)
-        if places is not None and key is not None:
-            key = places.sizes.tobytes(), places.strides.tobytes(), alignment, threads, key
+        if addresses is not None and key is not None:
+            key = addresses.sizes.tobytes(), addresses.strides.tobytes(), alignment, threads, key
             last = self.last_run.get(None)
             if last is not None and last.key == key:
                 return last

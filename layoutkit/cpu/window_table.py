@@ -42,7 +42,7 @@ class WindowPlan(NamedTuple):
                 sign; -1: no other stride
     code        the address of the machine code
     units       the number of work units
-    places      the byte offsets in the source and the output of each launch
+    launch_offsets  the byte offsets in the source and the output of each launch
     patches     rows of (parameter, axis, growth per byte of stride) for other strides
     tried       whether other strides were tested
     """
@@ -53,13 +53,13 @@ class WindowPlan(NamedTuple):
     code: int
     params: Array
     units: int
-    places: tuple[tuple[int, int], ...]
+    launch_offsets: tuple[tuple[int, int], ...]
     patches: Array
     tried: bool
 
     def row(self) -> Iterator[int]:
         """Yield the words of this plan in the kernel's table (kernels/cpu/collate_params.py)."""
-        (source, output), *_ = self.places
+        (source, output), *_ = self.launch_offsets
         yield from (
             self.code,
             data_pointer(self.params),
@@ -89,7 +89,7 @@ class WindowPlanTable(NamedTuple):
         patched = [kind for kind in kinds if max(kind.min_stride, default=-1) >= 0]
         longest = max((len(kind.params) for kind in patched), default=0)
         table = np.array(rows, np.int64)
-        is_spread = any(len(kind.places) > 1 for kind in kinds)
+        is_spread = any(len(kind.launch_offsets) > 1 for kind in kinds)
         return cls(tuple(kinds), table, data_pointer(table), longest, is_spread)
 
 
@@ -99,18 +99,22 @@ class _PreparedWindow(NamedTuple):
     plan: Plan
     spec: Any
     units: int
-    places: tuple[tuple[int, int], ...]
+    launch_offsets: tuple[tuple[int, int], ...]
     params: Array
 
     def numbers(self) -> Array:
         """Return the parameters, followed by the source offset of the first launch."""
-        return np.append(self.params, self.places[0][0])
+        return np.append(self.params, self.launch_offsets[0][0])
 
     def differs_only_in_numbers(self, other: _PreparedWindow) -> bool:
         """Return True if code, work units and output offset are equal, in one launch each."""
         ours, theirs = ((w.spec, w.units, len(w.params)) for w in (self, other))
-        is_one_launch = len(self.places) == len(other.places) == 1
-        return ours == theirs and is_one_launch and self.places[0][1] == other.places[0][1]
+        is_one_launch = len(self.launch_offsets) == len(other.launch_offsets) == 1
+        return (
+            ours == theirs
+            and is_one_launch
+            and self.launch_offsets[0][1] == other.launch_offsets[0][1]
+        )
 
 
 def make_window_plan(
@@ -127,7 +131,7 @@ def make_window_plan(
         code=load(window.spec).address,
         params=window.params,
         units=window.units,
-        places=window.places,
+        launch_offsets=window.launch_offsets,
         patches=np.empty((0, t.PATCH_WORDS), np.int64),
         tried=False,
     )
@@ -196,14 +200,14 @@ def _prepare_window(
     )
     if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
         raise RuntimeError(f"{plan.pattern}: a batch needs one pass, but a window several")
-    places = tuple(plan.launches())
+    launch_offsets = tuple(plan.launches())
     with fork.init_lock:
         from ..kernels.cpu.launch import prepare
 
-        alignment = gcd(alignment, *(dst for _, dst in places))
+        alignment = gcd(alignment, *(dst for _, dst in launch_offsets))
         launch = prepare(plan.choice, plan.epilogue, alignment, stream)
     params = np.frombuffer(launch.params, np.int64)
-    return _PreparedWindow(plan, launch.spec, launch.units, places, params)
+    return _PreparedWindow(plan, launch.spec, launch.units, launch_offsets, params)
 
 
 class SampleAddresses(NamedTuple):
@@ -219,14 +223,14 @@ class SampleBatch(NamedTuple):
 
     shape     the shape of the first sample
     arrays    the samples, or what else must stay alive; empty if samples are parts of one array
-    places    the addresses of samples; None: the kernel reads them from `arrays`
+    addresses the addresses of samples; None: the kernel reads them from `arrays`
     """
 
     dtype: DType
     shape: tuple[int, ...]
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     arrays: Sequence[Array]
-    places: SampleAddresses | None
+    addresses: SampleAddresses | None
 
 
 def samples_of_arrays(arrays: Sequence[Array]) -> SampleBatch:
@@ -241,7 +245,7 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
 
     Samples in another byte order than the first are copied.
     """
-    if sources.places is not None:
+    if sources.addresses is not None:
         return sources
     dtype = sources.dtype
     rank = len(sources.shape)
@@ -256,8 +260,8 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
     rows = np.array([(array.shape, array.strides) for array in arrays], np.int64)
     shapes, strides = rows.reshape(len(arrays), 2, rank).swapaxes(0, 1).copy()
-    places = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
-    return SampleBatch(dtype, sources.shape, len(arrays), arrays, places)
+    found = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
+    return SampleBatch(dtype, sources.shape, len(arrays), arrays, found)
 
 
 def samples_of_array(array: Array, axis: int, rows: Array) -> SampleBatch:
@@ -319,12 +323,12 @@ class CollateArgs:
         `values` are the offsets, flips and positions, by t.OFFSETS, t.FLIPS and t.POSITIONS.
         """
         kinds = len(known.kinds), known.address
-        if sources.places is None:
+        if sources.addresses is None:
             self._write_objects(self._objects.data, 0, *map(id, sources.arrays))
             samples = self._objects_address, id(sources.dtype), 0, 0, 0, 0
         else:
-            starts, sizes, strides = map(data_pointer, sources.places)
-            row_bytes = 8 * self._rank if len(sources.places.sizes) > 1 else 0
+            starts, sizes, strides = map(data_pointer, sources.addresses)
+            row_bytes = 8 * self._rank if len(sources.addresses.sizes) > 1 else 0
             samples = 0, 0, starts, sizes, strides, row_bytes
         _write_batch_args(self.head.data, 0, *samples, *out, *kinds, 0, 0)
         self._values = values  # kept alive: kernels read positions when they move items

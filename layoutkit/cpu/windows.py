@@ -51,7 +51,9 @@ def stack_windows(
 def _find_stacking_program(
     options: CollateOptions, count: int, window: tuple[int, ...], source: DType
 ) -> BatchProgram:
-    return make_batch_program(options, options.completed(len(window)), count, window, source, None)
+    return make_batch_program(
+        options, options.find_sample_axes(len(window)), count, window, source, None
+    )
 
 
 class GradientWindows(NamedTuple):
@@ -155,5 +157,5 @@ def _find_gradient_program(
         dtype=target,
         threads=threads,
     )
-    axes = options.completed(len(shape))
+    axes = options.find_sample_axes(len(shape))
     return GradientProgram(options, options.resize or _IDENTITY, axes, count, shape, source, None)

@@ -153,8 +153,8 @@ class DeviceCollateProgram:
         self, arrays: Sequence[DeviceArray], samples: _Samples, out: DeviceArray
     ) -> None:
         """Raise unless `out` is writeable and shares no memory with the arrays."""
-        if self._options.whole or not out.writeable:
-            check_writable(arrays[0], out, "x" if self._options.whole else "sample 0")
+        if self._options.is_one_array or not out.writeable:
+            check_writable(arrays[0], out, "x" if self._options.is_one_array else "sample 0")
             return
         begin, end = (out.address + offset for offset in span(out))
         low, high = samples.spans()
@@ -167,8 +167,8 @@ class DeviceCollateProgram:
         """Return the selected samples, their axes, and the index of the sample axis."""
         options = self._options
         first = arrays[0]
-        if not options.whole:
-            return _Samples.of(arrays), options.completed(len(first.shape)), 0
+        if not options.is_one_array:
+            return _Samples.of(arrays), options.find_sample_axes(len(first.shape)), 0
         axes, sample_axis, numbers = options.select_samples(first.shape, indices)
         return _Samples.along(first, sample_axis, numbers), axes, sample_axis
 
@@ -181,15 +181,15 @@ class DeviceCollateProgram:
         out: DeviceArray | None,
     ) -> Plan:
         """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
-        facts = shape, contiguous_strides(shape, dtype), dtype, first.device
+        planned = shape, contiguous_strides(shape, dtype), dtype, first.device
         # Resized windows are floats, but a batch has the dtype of the samples by default.
-        key = (*facts, first.dtype, out and (out.shape, out.strides, out.dtype))
+        key = (*planned, first.dtype, out and (out.shape, out.strides, out.dtype))
         plan = self._plans.get(key)
         if plan is None:
-            plan = make_single_plan(options, *facts, out, supports_float16)
+            plan = make_single_plan(options, *planned, out, supports_float16)
             if out is not None:
                 dense = Part(out.shape, contiguous_strides(out.shape, out.dtype), out.dtype)
-                plan = make_single_plan(options, *facts, dense, supports_float16)
+                plan = make_single_plan(options, *planned, dense, supports_float16)
             cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
         return plan
 
@@ -289,13 +289,13 @@ def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements)
         for axis, index in maps.items():
             maps[axis] = np.where(flips[:, axis, None], index[:, ::-1], index)
         resized = ()
-    is_turned = flips.copy()
-    is_turned[:, resized] = False
-    steps = np.where(is_turned, -1, 1)
-    begins = placements.begins + is_turned * (window - 1)
+    is_reversed = flips.copy()
+    is_reversed[:, resized] = False
+    steps = np.where(is_reversed, -1, 1)
+    begins = placements.begins + is_reversed * (window - 1)
     channels = None
     if options.channels is not None:
-        channel = axes.places()[CHANNEL]
+        channel = axes.axis_indices[CHANNEL]
         if window[channel] == len(options.channels) and not flips[:, channel].any():
             channels = channel, tuple(options.channels)
         spaced = as_slice(options.channels)
@@ -473,7 +473,7 @@ def _window_axes(
 
 def _fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
     """Return the fill values in the order of windows: common ones, or each sample's in turn."""
-    channel = axes.places().get(CHANNEL)
+    channel = axes.axis_indices.get(CHANNEL)
     if len(fill) == 1 or channel is None or not placements.flips[:, channel].any():
         return fill
     return np.where(placements.flips[:, channel, None], fill[::-1], fill).ravel()

@@ -34,7 +34,7 @@ class DeviceArray:
         return device_name(self.ordinal)
 
     @property
-    def facts(self) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
+    def plan_args(self) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
         """Shape, strides, dtype and device, the arguments of a plan."""
         return self.shape, self.strides, self.dtype, self.device
 

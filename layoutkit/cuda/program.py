@@ -354,7 +354,7 @@ class DevicePrograms:
     def _make_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
         if self.options.padding is not None:
             return PaddedDeviceProgram(self.options, array, out)
-        plan = make_single_plan(self.options, *array.facts, out, supports_float16)
+        plan = make_single_plan(self.options, *array.plan_args, out, supports_float16)
         return DeviceProgram(plan, array.ordinal)
 
     def cache_fast_path(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
@@ -448,7 +448,7 @@ class PaddedDeviceProgram(DeviceProgram):
     def __init__(
         self, options: ConvertOptions, array: DeviceArray, out: DeviceArray | None
     ) -> None:
-        plan, self._region = plan_inner_region(options, *array.facts, out, supports_float16)
+        plan, self._region = plan_inner_region(options, *array.plan_args, out, supports_float16)
         super().__init__(plan, array.ordinal)
         self.shape = self._region.shape
         dtype = plan.target.dtype
@@ -501,8 +501,9 @@ class PaddedDeviceProgram(DeviceProgram):
     ) -> None:
         """Convert x into the region of `result` for it, whose folded axes are split."""
         address = result.address + self._inner_offset
-        facts = self._inner_shape, self._strides, result.dtype, result.ordinal
-        region = DeviceArray(address, *facts, None)
+        region = DeviceArray(
+            address, self._inner_shape, self._strides, result.dtype, result.ordinal, None
+        )
         if self.plan.after is None:
             self._stages(array, region, adapter)
             return

@@ -404,7 +404,7 @@ class DeviceToHostPlan:
     """The cached plan to convert arrays of one layout on a GPU and copy them to the CPU."""
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
-        target = make_single_plan(programs.options, *array.facts, out, supports_float16).target
+        target = make_single_plan(programs.options, *array.plan_args, out, supports_float16).target
         self.programs = programs.same_device_programs(target.dtype, copy=None)
         self.write: Program | None = None  # if out does not have the result's layout
         plain = contiguous_strides(target.shape, target.dtype)

@@ -83,7 +83,7 @@ class Layout(UncachedState):
             return "..."
         return dict(self.names)[letter] if ord(letter) >= NAMED else "1"
 
-    def completed(self, count: int) -> "Layout":
+    def expand_ellipsis(self, count: int) -> "Layout":
         """Return the layout with `count` axes in place of `...`."""
         staying = "".join(chr(STAYING + i) for i in range(count))
         groups: list[str] = []

@@ -258,7 +258,7 @@ class Pattern:
     ('bf', 'b(chw)')
 
     Patterns are equal if their layouts are: `text` is kept for messages only. A pattern with `...`
-    is `completed` for the rank of an array first.
+    is first replaced by axes, by `expand_ellipsis`.
     """
 
     left: Layout
@@ -287,10 +287,10 @@ class Pattern:
     def __str__(self) -> str:
         return _joined(self.left, self.right)
 
-    def completed(self, ndim: int) -> "Pattern":
+    def expand_ellipsis(self, ndim: int) -> "Pattern":
         """Return the pattern for arrays of rank `ndim`, with axes in place of `...`.
 
-        >>> parse_pattern("...hwc->...chw").completed(5).target.ndim
+        >>> parse_pattern("...hwc->...chw").expand_ellipsis(5).target.ndim
         5
 
         Raises ShapeError if the rank is too low.
@@ -300,7 +300,9 @@ class Pattern:
         if ndim < self.left.ndim:
             raise ShapeError(_rank_fact(self.left, ndim))
         staying = ndim - self.left.ndim
-        return Pattern(self.left.completed(staying), self.right.completed(staying), self.text)
+        return Pattern(
+            self.left.expand_ellipsis(staying), self.right.expand_ellipsis(staying), self.text
+        )
 
     @property
     def folds_ellipsis(self) -> bool:
@@ -320,7 +322,7 @@ class Pattern:
     def with_outer_axis(self) -> "Pattern":
         """Return the pattern for arrays with one more axis, the first on both sides.
 
-        The pattern must be `completed`. The axis is one of those that `...` stands for.
+        The pattern must have no `...`; in errors and texts, the new axis belongs to it.
 
         >>> parse_pattern("hwc->f").with_outer_axis().resolve((8, 2, 4, 3)).target_shape
         (8, 24)
@@ -453,7 +455,7 @@ def _resolve(
     pattern: Pattern, shape: tuple[int, ...], sizes_key: tuple[tuple[str, int], ...]
 ) -> Permutation:
     check_rank(pattern.left, shape)
-    pattern = pattern.completed(len(shape))
+    pattern = pattern.expand_ellipsis(len(shape))
     source, target, features = _expand_feature(pattern.left, pattern.right)
     sizes = solve_axis_sizes(source, target, shape, dict(sizes_key), features)
     _check_countable(sizes)

@@ -34,7 +34,7 @@ class ChannelSelection(NamedTuple):
         """True if every channel of x is selected exactly once."""
         return len(self.order) == self.count and inverse_permutation(self.order) is not None
 
-    def whole(self, move: Permutation) -> Permutation:
+    def with_all_channels(self, move: Permutation) -> Permutation:
         """Return the move of the selected channels with the full shape of x as its source."""
         sizes = zip(move.axes, move.sizes, strict=True)
         full_sizes = tuple(self.count if letter == self.letter else size for letter, size in sizes)
@@ -88,7 +88,7 @@ def resolve_selection(
         move = pattern.resolve(shape, sizes)
         count = move.sizes[move.axes.index(letter)]
         return _select_in_fold(move, _selection(pattern, letter, order, count, shape))
-    axis = pattern.completed(len(shape)).left.groups.index(letter)
+    axis = pattern.expand_ellipsis(len(shape)).left.groups.index(letter)
     count = shape[axis]
     other_sizes = {name: size for name, size in sizes.items() if name != CHANNEL}
     if sizes.get(CHANNEL, count) != count:

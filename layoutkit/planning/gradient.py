@@ -106,7 +106,7 @@ ArrayInfo = tuple[tuple[int, ...], DType, str]  # the shape, dtype and device of
 
 
 def crop_gradient(
-    options: ConvertOptions, grad: Any, facts: ArrayInfo, source: ArrayInfo | None
+    options: ConvertOptions, grad: Any, grad_info: ArrayInfo, source: ArrayInfo | None
 ) -> Any:
     """Return the part of a padded result's gradient that belongs to x.
 
@@ -126,7 +126,7 @@ def crop_gradient(
         from .plan import resolve_padding  # late: `import layoutkit` stays fast
 
     region = resolve_padding(options, source[0])
-    check_shape(options, facts[0], region.shape, source[0])
+    check_shape(options, grad_info[0], region.shape, source[0])
     return grad.reshape(region.full)[region.window]
 
 
@@ -142,7 +142,7 @@ def channel_scatter(
 ) -> tuple[ArrayInfo, Permutation, ChannelSelection] | None:
     """Return how to scatter the gradient of selected channels; None if they are a permutation.
 
-    Returns the facts of the gradient of the selected channels, the move, and the selection. The
+    Returns the ArrayInfo of the gradient of the selected channels, the move, and the selection. The
     dtype has at least 32 bits, as gradients of a channel that is selected several times are summed.
 
     Raises ArgumentError if the channels of x are unknown.

@@ -78,10 +78,13 @@ def source_pixel(channels: Loop, pixels: Loop, item: int) -> SourcePixel | None:
     """Return the pixel whose items the iterations of `channels` are; None if they are not."""
     offsets = channels.src_offsets
     lowest = min(offsets)
-    places = [offset - lowest for offset in offsets]
-    if any(place % item for place in (*places, pixels.src)) or max(places) >= pixels.src:
+    positions = [offset - lowest for offset in offsets]
+    if (
+        any(position % item for position in (*positions, pixels.src))
+        or max(positions) >= pixels.src
+    ):
         return None
-    order = tuple([place // item for place in places])
+    order = tuple([position // item for position in positions])
     size = pixels.src // item
     is_complete = len(order) == size and order == tuple(range(size))
     return SourcePixel(size, () if is_complete else order, lowest)

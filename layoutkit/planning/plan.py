@@ -336,7 +336,7 @@ def make_single_plan(
 
     Raises an error if such an array cannot be converted.
     """
-    move, picks, target = options.resolve(shape, source, out)
+    move, picks, target = options.infer_result(shape, source, out)
     if out is not None:
         check_out(out, move.target_shape, f'"{options.pattern.text}" on {shape}')
     devices = device, options.device or device
@@ -390,7 +390,7 @@ def make_plan_for_options(
 
 def _with_target(plan: Plan, options: ConvertOptions, ndim: int, shape: tuple[int, ...]) -> Plan:
     """Return the plan of one step of a conversion as the plan of all of it; x has rank `ndim`."""
-    layout = options.pattern.completed(ndim).target
+    layout = options.pattern.expand_ellipsis(ndim).target
     target = ArraySpec.unchecked(layout, shape, plan.target.dtype, plan.target.device)
     return replace(plan, pattern=options.pattern.text, target=target)
 
@@ -420,7 +420,7 @@ def memory_permutation(options: ConvertOptions, ndim: int) -> tuple[int, ...]:
     memory = options.memory or options.pattern.right
     if right.has_ellipsis:
         staying = ndim - right.ndim
-        right, memory = right.completed(staying), memory.completed(staying)
+        right, memory = right.expand_ellipsis(staying), memory.expand_ellipsis(staying)
     return tuple(map(memory.groups.index, right.groups))
 
 
@@ -467,7 +467,7 @@ def unfolded_strides(
     options: ConvertOptions, region: PaddedRegion, ndim: int, strides: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the strides of a padded result of an x of this rank after its folds are split."""
-    target = options.pattern.completed(ndim).target
+    target = options.pattern.expand_ellipsis(ndim).target
     return byte_strides(target.groups, target.letters, region.full, strides)
 
 

@@ -482,7 +482,7 @@ class TransposeProblem(NamedTuple):
     def loops(self) -> list[Loop]:
         """Return one loop per unfolded axis, in source order, ignoring the channel selection."""
         move = self.move
-        sizes = move.sizes if self.picks is None else self.picks.whole(move).sizes
+        sizes = move.sizes if self.picks is None else self.picks.with_all_channels(move).sizes
         source_steps = byte_strides(move.source.groups, move.axes, sizes, self.strides)
         steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, self.out)
         target_steps = dict(zip(move.target_axes, steps, strict=True))
@@ -503,8 +503,8 @@ def select_kernel_for_channels(
     select_kernel_for_channels = _select_channels(sides, sides.picks)
     if select_kernel_for_channels is not None:
         return *select_kernel_for_channels, False
-    lies = contiguous_strides(sides.move.source_shape, sides.source)
-    copied = sides._replace(picks=None, strides=lies)
+    dense = contiguous_strides(sides.move.source_shape, sides.source)
+    copied = sides._replace(picks=None, strides=dense)
     return *copied.select_kernel(copied.loops()), True
 
 

@@ -196,7 +196,7 @@ class ConversionCache:
         except TypeError:  # not hashable, such as a structured dtype in a list
             conversion = key = None
         if conversion is None:
-            conversion = self._resolve(layout, dtype, device, options)
+            conversion = self._find_conversion(layout, dtype, device, options)
             if key is not None:
                 cache_put(self._aliases, key, conversion)
         return conversion
@@ -226,7 +226,7 @@ class ConversionCache:
         """Return a copy of samples of the base, in `out` if it is given."""
         return self._copier(samples, out)
 
-    def _resolve(
+    def _find_conversion(
         self, layout: Any, dtype: Any, device: Any, options: ConversionOptions
     ) -> Conversion:
         formula = options.formula

@@ -125,12 +125,12 @@ def test_resolve_says_what_a_call_makes():
         for pattern in PATTERNS:
             converter = Converter(pattern, **keywords)
             for x in (X[:0], X[:1, :2, :2]):
-                spec = converter.resolve(ArraySpec("b h w c", x.shape, x.dtype))
+                spec = converter.infer_spec(ArraySpec("b h w c", x.shape, x.dtype))
                 y = converter(x)
                 assert (spec.shape, spec.dtype, spec.device) == (y.shape, y.dtype, "cpu")
                 assert converter.target_shape(x.shape) == y.shape
-    assert Converter("bchw->bf").resolve(ArraySpec("bchw", (2, 3, 4, 5), "u1")).axes == "b(chw)"
-    spec = Converter("bf->bhwc", h=4, w=5).resolve(ArraySpec("bf", (2, 60), "u1"))
+    assert Converter("bchw->bf").infer_spec(ArraySpec("bchw", (2, 3, 4, 5), "u1")).axes == "b(chw)"
+    spec = Converter("bf->bhwc", h=4, w=5).infer_spec(ArraySpec("bf", (2, 60), "u1"))
     assert spec == ArraySpec("bhwc", (2, 4, 5, 3), "u1")
 
 

@@ -775,7 +775,7 @@ def test_the_placement_of_windows_is_that_of_the_python_functions(rows):
     batch = photo((3, 9, 8, 3))
     samples = batch if rows is None else batch[rows]
     options = parse_collate_options("bhwc->bhwc", fill=None, channels=None, h=4, w=5)
-    axes = options.completed(3)
+    axes = options.find_sample_axes(3)
     for number in range(40):
         said = np.random.default_rng(number)
         offset = {"h": said.integers(0, 6, 3)} if number % 3 else {}

@@ -218,7 +218,7 @@ def test_new_results_are_of_the_call(keywords):
         wanted = (expected(values(seed)) * keywords.get("scale", 1)).astype(result.dtype)
         assert result.flags.c_contiguous
         assert result.flags.writeable
-        assert result.dtype == converter.resolve(converter.spec_of(values())).dtype
+        assert result.dtype == converter.infer_spec(converter.spec_of(values())).dtype
         np.testing.assert_array_equal(result, wanted)
 
 

@@ -359,10 +359,10 @@ def test_specs_of_another_layout_and_of_another_device():
     converter = Converter("bhwc->bchw")
     with pytest.raises(PatternError, match="the spec is of layout bchw"):
         converter.plan(ArraySpec("bchw", (1, 2, 3, 4), "f4"))
-    there = converter.resolve(ArraySpec("bhwc", (1, 2, 3, 4), "f4", "cuda"))
+    there = converter.infer_spec(ArraySpec("bhwc", (1, 2, 3, 4), "f4", "cuda"))
     assert there == ArraySpec("bchw", (1, 4, 2, 3), "f4", "cuda:0")
     with pytest.raises(ArgumentError):
-        converter.resolve("bhwc")
+        converter.infer_spec("bhwc")
 
 
 def test_plan_of_what_is_no_shape():

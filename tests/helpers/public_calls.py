@@ -104,7 +104,7 @@ def _converter(shared, number=0):
     y = shared.converter(PIXELS + np.uint8(number))
     grad = shared.converter.backward(y, like=FLOATS)
     inverse = shared.converter.inverse("uint8")(y)
-    spec = shared.converter.resolve(layoutkit.ArraySpec("bhwc", (number, 8, 10, 3), "uint8"))
+    spec = shared.converter.infer_spec(layoutkit.ArraySpec("bhwc", (number, 8, 10, 3), "uint8"))
     return [y, grad, inverse, str(spec), str(layoutkit.plan("bhwc->bchw", PIXELS.shape, "uint8"))]
 
 

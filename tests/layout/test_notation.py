@@ -135,13 +135,13 @@ def test_names_in_repr_pickle_plan_specs_and_sums():
     np.testing.assert_array_equal(again(x), converter(x))
     spec = converter.spec_of(x)
     assert spec == ArraySpec("batch (height width) c", (2, 20, 3), "int32")
-    result = converter.resolve(spec)
+    result = converter.infer_spec(spec)
     assert str(result) == "int32 batch c height width (2, 3, 4, 5) on cpu"
-    assert converter.inverse().resolve(result) == spec
+    assert converter.inverse().infer_spec(result) == spec
     assert "batch c height width" in str(plan(pattern, (2, 20, 3), height=4))
     assert pickle.loads(pickle.dumps(converter.plan(x))) == converter.plan(x)
     flat = Converter("batch time -> (batch time)")
-    assert flat.resolve(flat.spec_of(numbered(2, 3))).axes == "(batch time)"
+    assert flat.infer_spec(flat.spec_of(numbered(2, 3))).axes == "(batch time)"
     total = accumulate(
         [(numbered(2, 3, 4), "batch time c"), (numbered(6, 4), "(batch time) c")],
         "batch time c",
@@ -190,9 +190,9 @@ def test_dots_are_any_number_of_axes(lead):
     grad = y.astype(np.float32)
     np.testing.assert_array_equal(converter.backward(grad, like=x), x)
     np.testing.assert_array_equal(converter.backward(grad), x)
-    result = converter.resolve(converter.spec_of(x))
+    result = converter.infer_spec(converter.spec_of(x))
     assert result.shape == y.shape
-    assert converter.inverse().resolve(result).shape == x.shape
+    assert converter.inverse().infer_spec(result).shape == x.shape
     assert str(converter.plan(x)).startswith("...hwc->...chw")
     again = pickle.loads(pickle.dumps(converter))
     np.testing.assert_array_equal(again(x), y)
@@ -374,7 +374,7 @@ def test_a_folded_ellipsis_has_no_reverse_without_x():
     x = numbered(2, 3, 4).astype("f4")
     np.testing.assert_array_equal(fold.backward(fold(x), like=fold.spec_of(x)), x)
     assert str(fold.plan(x).target) == "float32 a(...) (2, 12) on cpu"
-    assert fold.resolve(fold.spec_of(x)) == ArraySpec("a(...)", (2, 12), "f4")
+    assert fold.infer_spec(fold.spec_of(x)) == ArraySpec("a(...)", (2, 12), "f4")
     assert convert(x, "a...->a(...)", memory="(...)a").strides == (4, 8)
     padded = convert(x, "a...->a(...)", pad_to={"a": 3})
     np.testing.assert_array_equal(padded, np.pad(x.reshape(2, 12), ((0, 1), (0, 0))))

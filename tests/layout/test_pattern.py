@@ -518,7 +518,7 @@ class Symbol(int):
     ],
 )
 def test_identities_are_recognized_without_sizes(pattern, shape, sizes, expected):
-    parsed = parse_pattern(pattern).completed(len(shape))
+    parsed = parse_pattern(pattern).expand_ellipsis(len(shape))
     move = parsed.resolve(shape, sizes)
     assert move.is_identity == expected
     symbolic = {

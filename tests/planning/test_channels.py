@@ -217,7 +217,7 @@ def test_it_is_part_of_what_a_converter_is():
     assert to == pickle.loads(pickle.dumps(to)) == copy.deepcopy(to)
     assert to.target_shape((2, 4, 5, 4)) == (2, 3, 4, 5)
     spec = ArraySpec("bhwc", (2, 4, 5, 4), "uint8")
-    assert to.resolve(spec).shape == (2, 3, 4, 5)
+    assert to.infer_spec(spec).shape == (2, 3, 4, 5)
 
 
 def test_a_plan_says_it():

@@ -26,8 +26,8 @@ BOUNDS = [
 
 def drawn(shape, bounds, seed=0, count=MANY, layout="hwc"):
     """Return the windows (top, left, height, width) that a Collator draws for images of a shape."""
-    places = {name: layout.index(name) for name in layout}
-    axes = CropAxes(f"{layout}->bchw", places, {n: 8 for n in layout if n != "c"}, True)
+    axis_indices = {name: layout.index(name) for name in layout}
+    axes = CropAxes(f"{layout}->bchw", axis_indices, {n: 8 for n in layout if n != "c"}, True)
     options = parse_crops(axes, None, None, bounds, seed)
     sizes = dict(zip("hwc", (*shape, 3), strict=True))
     shapes = np.tile([sizes[name] for name in layout], (count, 1))

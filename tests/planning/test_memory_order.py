@@ -39,7 +39,7 @@ def test_a_converter_says_and_pickles_it():
     assert repr(to) == "Converter(\"bhwc->bchw\", dtype='float32', memory='bhwc')"
     assert eval(repr(to), {"Converter": Converter}) == to
     assert to != Converter("bhwc->bchw", dtype="float32")
-    spec = to.resolve(ArraySpec("bhwc", (2, 4, 5, 3), "uint8"))
+    spec = to.infer_spec(ArraySpec("bhwc", (2, 4, 5, 3), "uint8"))
     assert (spec.axes, spec.shape) == ("bchw", (2, 3, 4, 5))
     assert to.target_shape((2, 4, 5, 3)) == (2, 3, 4, 5)
     assert "stored as bhwc" in str(to.plan(PHOTOS))

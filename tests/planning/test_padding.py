@@ -108,7 +108,7 @@ def test_a_converter_says_and_pickles_it():
     assert (to, hash(to)) == (same, hash(same))
     assert eval(repr(to), {"Converter": Converter}) == to
     assert to != Converter("hwc->chw", pad_to={"h": 640, "w": 640}, fill=(1, 2, 3))
-    spec = to.resolve(ArraySpec("hwc", (480, 640, 3), "uint8"))
+    spec = to.infer_spec(ArraySpec("hwc", (480, 640, 3), "uint8"))
     assert spec.shape == to.target_shape((480, 640, 3)) == (3, 640, 640)
     plan = to.plan(np.zeros((480, 640, 3), np.uint8))
     assert plan.bytes_moved == 480 * 640 * 3 + 640 * 640 * 3

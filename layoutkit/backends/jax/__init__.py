@@ -180,7 +180,7 @@ class JaxMixin:
     def __init__(self, words: Jax) -> None:
         self.namespace = words
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, which need no memory."""
         return self.namespace.shape(x), self.namespace.dtype(x)
 
@@ -301,16 +301,16 @@ class TracedAdapter(JaxMixin, Adapter):
     def sum_recorded(self, accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
         if out is not None:
             raise _immutable()
-        facts = [self._facts_of(part, ordinal) for ordinal, part in enumerate(parts)]
+        inspected = [self._inspect_part(part, ordinal) for ordinal, part in enumerate(parts)]
         arrays = [self.namespace.xp.asarray(part) for part in parts]
-        return sum_symbolic(accumulator, arrays, facts, self.namespace)
+        return sum_symbolic(accumulator, arrays, inspected, self.namespace)
 
-    def _facts_of(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
+    def _inspect_part(self, part: Any, ordinal: int) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype of a part of a sum; raise if JAX cannot trace it."""
         if isinstance(part, np.ndarray) and not isinstance(part, np.ma.MaskedArray):
             return part.shape, part.dtype
         if isinstance(part, self.namespace.jax.Array):
-            return self.facts(part, f"part {ordinal}")
+            return self.inspect(part, f"part {ordinal}")
         raise ArgumentError(
             f"part {ordinal} is a {type_name(part)}, which cannot be added to one traced by jax; "
             "pass an array of jax or NumPy"

@@ -148,7 +148,7 @@ class KernelPrimitive:
 
     def infer_type(self, x: Any, *, converter: Converter) -> Any:
         """Return the abstract value of the result; JAX calls it while it traces."""
-        move, dtype = converter.options.check_and_infer_dtype(x.shape, as_dtype(x.dtype))
+        move, _, dtype = converter.options.infer_result(x.shape, as_dtype(x.dtype))
         return x.update(
             shape=move.target_shape,
             dtype=dtype,
@@ -168,7 +168,7 @@ class KernelPrimitive:
         """Return the conversion of an array with one more axis, which becomes the first."""
         x = self._namespace.xp.moveaxis(xs[0], axes[0], 0)
         options = converter.options
-        pattern = options.pattern.completed(x.ndim - 1).with_outer_axis()
+        pattern = options.pattern.expand_ellipsis(x.ndim - 1).with_outer_axis()
         return self(Converter.from_options(replace(options, pattern=pattern)), x), 0
 
     def _differentiate(

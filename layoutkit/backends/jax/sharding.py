@@ -34,7 +34,7 @@ class ShardedAdapter(Adapter):
         fix = f'pass jax.device_put({arg_name}, jax.devices("cpu")[0])'
         raise device_error(arg_name, f"several devices ({names})", fix)
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], Any]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], Any]:
         return self.namespace.shape(x), self.namespace.dtype(x)
 
     def is_recorded(self, x: Any) -> bool:
@@ -74,7 +74,7 @@ def _mesh_axes(x: Any) -> list[Any]:
 
 def result_axes(options: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
     """Return the mesh axis for each axis of the result; raise if a shard needs other shards."""
-    pattern = options.pattern.completed(len(mesh_axes))
+    pattern = options.pattern.expand_ellipsis(len(mesh_axes))
     source = pattern.source.groups
     target = pattern.target.groups
     pairs = zip(source, mesh_axes, strict=True)
@@ -96,7 +96,7 @@ def result_axes(options: ConvertOptions, mesh_axes: list[Any]) -> list[Any]:
 
 def _shard_converter(converter: Converter, mesh_axes: list[Any]) -> Converter:
     """Return the Converter of a shard, without the sizes of sharded axes, which are global."""
-    named = converter.options.pattern.completed(len(mesh_axes)).source.named
+    named = converter.options.pattern.expand_ellipsis(len(mesh_axes)).source.named
     pairs = zip(named, mesh_axes, strict=True)
     sharded_names = {name for (name, *_), mesh_axis in pairs if mesh_axis is not None} & set(
         converter.options.sizes

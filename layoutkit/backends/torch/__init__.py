@@ -55,7 +55,7 @@ class TracedTensors(TensorMixin, Adapter):
         fill = self.namespace.constant(padding.fill, x)
         return _torch.where(mask, pad(x.reshape(padding.sizes), edges), fill)
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype; sizes are ints also under torch.jit, which would give tensors."""
         return sizes_of(x), self.namespace.dtype(x)
 

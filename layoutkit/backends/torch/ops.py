@@ -63,7 +63,7 @@ def _convert(x: Any, options: str, names: list[str], sizes: list[int]) -> Any:
 
 def _fake_convert(x: Any, options: str, names: list[str], sizes: list[int]) -> Any:
     checked = _options_of(options, names, sizes)
-    move, target = checked.check_and_infer_dtype(tuple(x.shape), _namespace.dtype(x))
+    move, _, target = checked.infer_result(tuple(x.shape), _namespace.dtype(x))
     if checked.formula is not None:  # raises unless there is one constant per index
         checked.formula.coefficients(checked.formula.indices(move))
     return _empty(move.target_shape, target, checked.device or x.device)
@@ -115,8 +115,8 @@ def _accumulate(parts: list[Any], *graph_args: Any) -> Any:
 
 def _fake_accumulate(parts: list[Any], *graph_args: Any) -> Any:
     accumulator = Accumulator.from_graph_args(*graph_args)
-    facts = [(tuple(part.shape), _namespace.dtype(part)) for part in parts]
-    moves, result = accumulator.resolve(*zip(*facts, strict=True))
+    inspected = [(tuple(part.shape), _namespace.dtype(part)) for part in parts]
+    moves, result = accumulator.infer_result(*zip(*inspected, strict=True))
     return _empty(moves[0].target_shape, result, parts[0].device)
 
 

@@ -43,7 +43,7 @@ class TensorMixin:
         self.namespace = namespace
         self.torch = namespace.xp
 
-    def facts(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
+    def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype; the tensor need not hold data."""
         return self.namespace.shape(x), self.namespace.dtype(x)
 

@@ -89,7 +89,7 @@ def convert_traced(options: ConvertOptions, x: Any, out: Any) -> Any:
     """Return the conversion of `x`, validated by shape and dtype."""
     namespace = library()
     _check_dense(x, "x")
-    move, target = options.check_and_infer_dtype(
+    move, _, target = options.infer_result(
         sizes_of(x), namespace.dtype(x), None if out is None else _OutputInfo(out)
     )
     namespace.check(target)
@@ -124,8 +124,8 @@ def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
                 "bring all to one device first"
             )
     if _needs_torch_operations(tensors):
-        facts = [(sizes_of(tensor), namespace.dtype(tensor)) for tensor in tensors]
-        total = symbolic.sum_symbolic(accumulator, tensors, facts, namespace).contiguous()
+        inspected = [(sizes_of(tensor), namespace.dtype(tensor)) for tensor in tensors]
+        total = symbolic.sum_symbolic(accumulator, tensors, inspected, namespace).contiguous()
     else:
         total = _ops().accumulate(tensors, *accumulator.graph_args)
     return total if out is None else _write_out(out, total)

@@ -72,7 +72,7 @@ class CollateStep(BatchStep, UncachedState):
         axes = self._fixed_axes.get(x.ndim)
         if axes is None:
             windows = self.collator.windows
-            names = windows.completed(x.ndim).cropped_names
+            names = windows.find_sample_axes(x.ndim).cropped_names
             may_be_cut = windows.fill is None and windows.resize is None
             axes = tuple(
                 axis
@@ -97,7 +97,7 @@ class CollateStep(BatchStep, UncachedState):
             The spec differs from `common`, the run's, or the sample cannot be collated.
         """
         options = self.collator.windows
-        axes = options.completed(x.ndim)
+        axes = options.find_sample_axes(x.ndim)
         shapes = np.array([x.shape], np.int64)
         window = axes.window(shapes)
         sizes = axes.select_channels(shapes)[0].tolist()

@@ -375,7 +375,7 @@ def _check_collator(collator: Any) -> None:
             f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), a list of '
             'them, or "ragged"'
         )
-    if collator.windows.whole:
+    if collator.windows.is_one_array:
         raise DataError(
             f'collate needs one array of all samples ("{collator.pattern}"), but results are '
             "separate samples; remove b on the left of its pattern"

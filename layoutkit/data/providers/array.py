@@ -128,7 +128,7 @@ def make_field(
     if formula is not None:
         converter = Converter(f"{layout}->{layout}", **formula.keywords())
     if converter is not None:
-        dtype = converter.resolve(converter.spec_of(memory)).dtype
+        dtype = converter.infer_spec(converter.spec_of(memory)).dtype
         layout = result_layout(converter)
     number = padding.get(name, 0) if isinstance(padding, Mapping) else padding
     filling = _filling(number, dtype, name)

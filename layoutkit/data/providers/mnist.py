@@ -166,7 +166,7 @@ def _image_field(
         array, source = array.reshape(len(array), *planes), _LAYOUT
     target = layout if source == _LAYOUT else source
     converter = Converter(f"{source}->{target}", dtype=dtype, scale=scale)
-    spec = converter.resolve(converter.spec_of(array))
+    spec = converter.infer_spec(converter.spec_of(array))
     filling = np.zeros((), spec.dtype)
     return _ImageField(name, file, array.shape, 0, target, filling, converter)
 

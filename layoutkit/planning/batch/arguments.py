@@ -33,7 +33,7 @@ class CropArgs(NamedTuple):
     flip: Any = None
     crop: Any = None  # the size of the part that is resized; None: the whole sample
 
-    def completed(self, others: CropArgs) -> CropArgs:
+    def fill_none(self, others: CropArgs) -> CropArgs:
         """Return these arguments, with the values of `others` in place of None."""
         if self.offset is self.flip is self.crop is None:
             return others
@@ -45,7 +45,7 @@ PerSampleArgs: TypeAlias = dict[int, Array]  # by index of the axis: one value, 
 
 
 def parse_offset_and_flip(
-    places: Mapping[str, int], selects_channels: bool, args: CropArgs, count: int
+    axis_indices: Mapping[str, int], selects_channels: bool, args: CropArgs, count: int
 ) -> tuple[PerSampleArgs, PerSampleArgs]:
     """Return `offset` and `flip` of one call; see `parse_per_sample`.
 
@@ -58,22 +58,22 @@ def parse_offset_and_flip(
         )
     if args.offset is args.flip is None:
         return {}, {}
-    movable = places
+    movable = axis_indices
     if selects_channels:
-        movable = {name: axis for name, axis in places.items() if name != CHANNEL}
+        movable = {name: axis for name, axis in axis_indices.items() if name != CHANNEL}
     return (
         parse_per_sample("offset", args.offset, movable, count),
-        parse_per_sample("flip", args.flip, places, count),
+        parse_per_sample("flip", args.flip, axis_indices, count),
     )
 
 
 def parse_per_sample(
-    arg_name: str, value: Any, places: Mapping[str, int], count: int
+    arg_name: str, value: Any, axis_indices: Mapping[str, int], count: int
 ) -> PerSampleArgs:
     """Return the argument `crop`, `offset` or `flip` of one call as int64 arrays by axis.
 
     An array has one value, or one per sample. Axes that the argument does not name are omitted.
-    `places` has the index of each axis that it may name.
+    `axis_indices` has the index of each axis that it may name.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def parse_per_sample(
     if value is None:
         return {}
     if type(value) is DrawnByAxis:
-        return dict(zip(map(places.__getitem__, value), value.values(), strict=True))
+        return dict(zip(map(axis_indices.__getitem__, value), value.values(), strict=True))
     if isinstance(value, str) and value == RANDOM:
         raise ArgumentError(
             f'{arg_name}="random" is an option of a Collator: Collator(..., {arg_name}="random")'
@@ -100,17 +100,19 @@ def parse_per_sample(
         raise ArgumentError(f"{arg_name}={value!r}; it must be {forms[arg_name]}")
     parse = _parse_flags if arg_name == "flip" else _parse_positions
     return {
-        _crop_axis(arg_name, value, name, places): parse(f"{arg_name}[{name!r}]", values, count)
+        _crop_axis(arg_name, value, name, axis_indices): parse(
+            f"{arg_name}[{name!r}]", values, count
+        )
         for name, values in by_axis.items()
     }
 
 
-def _crop_axis(arg_name: str, value: Any, name: Any, places: Mapping[str, int]) -> int:
-    axis = places.get(axis_name(name)) if isinstance(name, str) else None
+def _crop_axis(arg_name: str, value: Any, name: Any, axis_indices: Mapping[str, int]) -> int:
+    axis = axis_indices.get(axis_name(name)) if isinstance(name, str) else None
     if axis is None:
         raise ArgumentError(
             f"{arg_name}={value!r}, but samples cannot be cropped or flipped along "
-            f"{name!r}; the axes are {', '.join(places)}"
+            f"{name!r}; the axes are {', '.join(axis_indices)}"
         )
     return axis
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ..resize import ResizeOptions
 
 
-def check_same_rank_and_dtype(facts: Sequence[tuple[tuple[int, ...], DType]]) -> None:
+def check_same_rank_and_dtype(samples: Sequence[tuple[tuple[int, ...], DType]]) -> None:
     """Raise unless all samples, of these shapes and dtypes, have one rank and dtype."""
-    shape, dtype = facts[0]
-    for number, (other_shape, other_dtype) in enumerate(facts):
+    shape, dtype = samples[0]
+    for number, (other_shape, other_dtype) in enumerate(samples):
         if other_dtype != dtype:
             raise DtypeError(
                 f"sample {number} has dtype {other_dtype}, but sample 0 has {dtype}; give "

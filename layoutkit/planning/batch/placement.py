@@ -177,7 +177,7 @@ def _place_crops(
     args: CropArgs,
 ) -> Placements:
     selects = axes.channels is not None
-    offsets, flips = parse_offset_and_flip(axes.places(), selects, args, len(lengths))
+    offsets, flips = parse_offset_and_flip(axes.axis_indices, selects, args, len(lengths))
     sizes = np.empty(lengths.shape, np.int64)
     sizes[:] = window
     begins = centered_start(lengths - sizes, options.center)
@@ -237,7 +237,7 @@ def _place_resized(
     scaled, firsts = sizes.copy(), begins.copy()
     begins[:, resized], sizes[:, resized] = placed.begins, placed.sizes
     scaled[:, resized], firsts[:, resized] = placed.scaled, placed.firsts
-    flips = parse_per_sample("flip", args.flip, axes.places(), count)
+    flips = parse_per_sample("flip", args.flip, axes.axis_indices, count)
     flags = _flags_by_axis(flips, lengths.shape)
     return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flags)
 

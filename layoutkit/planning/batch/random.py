@@ -96,7 +96,7 @@ class CropAxes(NamedTuple):
     """The axes of samples along which windows can be placed."""
 
     text: str  # the pattern, for errors
-    places: Mapping[str, int]  # the index in a sample of each axis, by name
+    axis_indices: Mapping[str, int]  # the index in a sample of each axis, by name
     sizes: Mapping[str, int]  # of windows, by name; other axes have no window
     resized: bool  # True if samples are resized to these sizes
 
@@ -154,13 +154,13 @@ class CropOptions(NamedTuple):
 
         `shapes` has the shape of each sample as a row.
         """
-        places, sizes = axes.places, axes.sizes
+        axis_indices, sizes = axes.axis_indices, axes.sizes
         draws = _Draws(
             (self.seed or 0, epoch), positions.numbers.astype(np.uint64), positions.files
         )
         if isinstance(self.crop, RandomCrop):
             names = sorted(sizes, key=_WIDTHS.__contains__)  # height before width
-            sides = shapes[:, [*map(places.__getitem__, names)]]
+            sides = shapes[:, [*map(axis_indices.__getitem__, names)]]
             begins, extents = self.crop.draw(sides, draws.crop_draws())
             offset = DrawnByAxis(zip(names, begins.T.copy(), strict=True))
             crop = DrawnByAxis(zip(names, extents.T.copy(), strict=True))
@@ -168,7 +168,7 @@ class CropOptions(NamedTuple):
             crop, offset = DrawnByAxis(self.crop), DrawnByAxis(self.offset)
         for name, value in offset.items():
             if isinstance(value, str):
-                spare = shapes[:, places[name]] - crop.get(name, sizes[name])
+                spare = shapes[:, axis_indices[name]] - crop.get(name, sizes[name])
                 offsets = draws.below("offset", name, np.abs(spare) + 1)
                 offset[name] = offsets + np.minimum(spare, 0)
         flip = DrawnByAxis(self.flip)
@@ -301,7 +301,7 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
     if isinstance(option, str) and option == RANDOM:
         offsets = dict.fromkeys(cropped, RANDOM)
     else:
-        offsets = _parse_by_axis("offset", option, axes.places)
+        offsets = _parse_by_axis("offset", option, axes.axis_indices)
     for name, value in offsets.items():
         number = as_int(value)
         if number is not None:
@@ -311,7 +311,7 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
         offsets[name] = RANDOM
     lacking = [name for name, value in offsets.items() if value == RANDOM and name not in cropped]
     if lacking or (option is not None and not offsets):
-        others = [*axes.sizes] if axes.resized else [*axes.places] or ["h", "w"]
+        others = [*axes.sizes] if axes.resized else [*axes.axis_indices] or ["h", "w"]
         raise _no_window_error(option, axes, lacking or others)
     return tuple(offsets.items())
 
@@ -334,16 +334,16 @@ def _no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> Argum
 
 def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
     if isinstance(option, str) and option == RANDOM:
-        option = {name: RANDOM for name in axes.places if name in _WIDTHS}
+        option = {name: RANDOM for name in axes.axis_indices if name in _WIDTHS}
         if not option:
-            axis = next((name for name in axes.places if name != CHANNEL), CHANNEL)
+            axis = next((name for name in axes.axis_indices if name != CHANNEL), CHANNEL)
             raise ArgumentError(
                 f'flip="random" flips along w, but "{axes.text}" has no such axis; name one '
-                f'of {", ".join(axes.places) or "its own"}, as in flip={{"{axis}": "random"}}'
+                f'of {", ".join(axes.axis_indices) or "its own"}, as in flip={{"{axis}": "random"}}'
             )
-    if isinstance(option, str) and axis_name(option) in axes.places:
+    if isinstance(option, str) and axis_name(option) in axes.axis_indices:
         option = {option: True}
-    flips = _parse_by_axis("flip", option, axes.places)
+    flips = _parse_by_axis("flip", option, axes.axis_indices)
     for name, value in flips.items():
         if isinstance(value, bool | np.bool_):
             flips[name] = bool(value)

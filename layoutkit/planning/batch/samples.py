@@ -81,7 +81,7 @@ class SampleAxes:
         """Return the shapes after the channel selection; raise ShapeError if a sample lacks any."""
         if self.channels is None:
             return shapes
-        channel = self.places()[CHANNEL]
+        channel = self.axis_indices[CHANNEL]
         lacking = np.flatnonzero(shapes[:, channel] <= max(self.channels))
         if lacking.size:
             number = int(lacking[0])
@@ -93,12 +93,9 @@ class SampleAxes:
         sizes[:, channel] = len(self.channels)
         return sizes
 
-    def places(self) -> dict[str, int]:
-        """Return the index in a sample of each axis that windows can be cropped along, by name."""
-        return self._places.copy()
-
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def axis_indices(self) -> dict[str, int]:
+        """The index in a sample of each axis that windows can be cropped along, by name."""
         named = enumerate(self.sample.named)
         return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
@@ -125,6 +122,6 @@ def axes_of_samples(
     """
     sample = Layout(tuple(g for g in pattern.left.groups if g != letter), pattern.left.names)
     check_rank(sample, ndim)
-    expanded = pattern.completed(ndim + 1)
+    expanded = pattern.expand_ellipsis(ndim + 1)
     groups = tuple(group for group in expanded.source.groups if group != letter)
     return SampleAxes(expanded, Layout(groups, expanded.source.names), dict(sizes), channels)

@@ -69,7 +69,7 @@ def converted_options(
     convert, resize = options.convert, options.resize
     if resize is None or moves_items(resize, source, has_half):
         return convert
-    return options_of_floats(convert, convert.check_and_infer_dtype(shape, source)[1])
+    return options_of_floats(convert, convert.infer_result(shape, source)[2])
 
 
 def options_of_floats(options: ConvertOptions, target: DType) -> ConvertOptions:
