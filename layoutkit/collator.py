@@ -443,7 +443,7 @@ class Collator:
                 f'samples is a {type_name(samples)}; "{self.pattern}" needs a sequence of arrays'
             ) from None
         if not sequence:
-            raise ShapeError("there are no samples; a batch has at least one")
+            raise ShapeError("there are no samples; pass at least one")
         if not is_listed and getattr(samples, "ndim", 0) == self._sample_layout.ndim:
             self._check_not_one_sample(samples, sequence[0])
         return sequence

@@ -494,7 +494,7 @@ class _GradientConverters:
     def _find(self, grad: ArrayInfo, source: ArrayInfo | None, fresh: bool) -> Converter:
         shape, dtype, device = grad
         if dtype_kind(dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {dtype}; a gradient is floating")
+            raise DtypeError(f"grad has dtype {dtype}; give a gradient of a floating dtype")
         options = self._options
         if source is None:
             if options.pattern.folds_ellipsis:

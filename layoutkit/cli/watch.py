@@ -20,7 +20,9 @@ from .printing import OptionalStream, escape_unencodable_output, open_closed_str
 def watch(arguments: argparse.Namespace) -> int:
     """Run a script as `python SCRIPT ARGUMENT...` does; print the report, also after an error."""
     if find_spec("torch") is None:
-        raise ArgumentError("watch records the operations of PyTorch, which is not installed")
+        raise ArgumentError(
+            "watch records the operations of PyTorch, which is not installed; install torch"
+        )
     script = Path(arguments.script)
     if not script.is_file():
         raise ArgumentError(f"{script} is not a file; give the path of a Python program")

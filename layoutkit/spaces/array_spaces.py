@@ -436,7 +436,9 @@ class NullSpace(Space):
     def arrays_in(self, batch: Any) -> list[Leaf]:
         """Return an empty list; raise SpaceError unless the batch is None."""
         if batch is not None:
-            raise SpaceError(f"NullSpace() holds no data, but the batch is {describe(batch)}")
+            raise SpaceError(
+                f"NullSpace() holds no data, but the batch is {describe(batch)}; give None"
+            )
         return []
 
     def _origin_batch(self, n: int, dtype: Any) -> None:

@@ -186,7 +186,9 @@ class OneHot(ArrayConversion):
         """Raise DtypeError if the dtype of the vectors is not numeric."""
         target = self.result_dtype(x, library)
         if dtype_kind(target) not in "buifc":
-            raise DtypeError(f"one-hot vectors are numbers, not of dtype {target}")
+            raise DtypeError(
+                f"one-hot vectors are numbers, not of dtype {target}; give a dtype of numbers"
+            )
         if self._sparse:
             _check_not_symbolic(library)
             sparse.check_sparse_dtype(target)

@@ -102,7 +102,7 @@ def check_default_options(target: ViewTarget, options: ConversionOptions) -> Non
     if options != DEFAULT_OPTIONS:
         raise ArgumentError(
             f"scale, mean, std, clip and memory are for layouts, and {target!r} is not one; get "
-            "the layout with them and put that into a view of its own"
+            "a layout with them, and put the result into a new view"
         )
 
 

@@ -142,7 +142,7 @@ class BatchState:
         kind = dtype_kind(array.dtype)
         described = (array, device)
         if kind not in "fc":
-            self._refuse(name, described, "a gradient is floating")
+            self._refuse(name, described, "give a gradient of a floating dtype")
         if kind == "c" and dtype_kind(self.plans.native) == "f":
             self._refuse(name, described, f"complex gradients do not add up to {self.plans.native}")
         dtype = as_dtype(array.dtype)
@@ -189,7 +189,7 @@ class BatchState:
             return plans.gradient_dtype
         sum_dtype = as_result_dtype(dtype)
         if dtype_kind(sum_dtype) not in "fc":
-            raise DtypeError(f"dtype is {sum_dtype}; a sum of gradients is floating")
+            raise DtypeError(f"dtype is {sum_dtype}; give a floating dtype for a sum of gradients")
         return sum_dtype
 
     def gradient_sum(self, dtype: DType | None) -> Any:

@@ -66,7 +66,7 @@ class FirstColumn:
         """
         array = to_cpu(grad, "grad")
         if dtype_kind(array.dtype) not in "fc":
-            raise DtypeError(f"grad has dtype {array.dtype}; a gradient is floating")
+            raise DtypeError(f"grad has dtype {array.dtype}; give a gradient of a floating dtype")
         check_rank(parse_layout("b"), array.shape)
         shape, dtype = self._described(array, like)
         target = empty(shape, dtype) if out is None else as_numpy(out, "out")
@@ -74,7 +74,9 @@ class FirstColumn:
             check_out(target, shape, f"the gradient in {self._layout}")
             check_writable(array, target, "grad")
             if like is not None and as_dtype(target.dtype) != dtype:
-                raise DtypeError(f"out has dtype {target.dtype}, but the gradient has {dtype}")
+                raise DtypeError(
+                    f"out has dtype {target.dtype}, but the gradient has {dtype}; give that dtype"
+                )
         check_cast(array.dtype, target.dtype, "same_kind")
         target[...] = 0
         cast_into(self._first_of(target), array)
@@ -232,7 +234,9 @@ class ClassView(DataView):
                 "this ClassView has no classes; set view.classes to them or their count"
             )
         if dtype_kind(labels.dtype) not in "bui":
-            raise DtypeError(f"labels have dtype {labels.dtype}; ranks into classes are integers")
+            raise DtypeError(
+                f"labels have dtype {labels.dtype}; give ranks into classes, which are integers"
+            )
         wrong = np.argwhere((labels < 0) | (labels >= self._max_labels))
         if len(wrong):
             index = tuple(int(i) for i in wrong[0])

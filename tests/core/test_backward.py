@@ -94,7 +94,7 @@ def test_gradients_that_do_not_fit():
     with pytest.raises(ShapeError, match="rank"):
         converter.backward(np.ones((2, 60), "f4"), like=X[0])
     for dtype in ("i4", "?", "M8[s]", "O"):
-        with pytest.raises(DtypeError, match="a gradient is floating"):
+        with pytest.raises(DtypeError, match="give a gradient of a floating dtype"):
             converter.backward(np.ones((2, 60)).astype(dtype), like=X)
     with pytest.raises(ArgumentError, match="grad is a list"):
         converter.backward([1.0], like=X)

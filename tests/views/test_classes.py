@@ -93,7 +93,11 @@ def test_misuse_of_the_first_columns_converter():
         (lambda: first(np.zeros((4, 0), int)), ShapeError, "no first column"),
         (lambda: first(TWO, full[:, 0]), DtypeError, "out has dtype float64"),
         (lambda: first(TWO, TWO[:, 1]), ArgumentError, "out shares memory with x"),
-        (lambda: first.backward(np.ones(4, int)), DtypeError, "a gradient is floating"),
+        (
+            lambda: first.backward(np.ones(4, int)),
+            DtypeError,
+            "give a gradient of a floating dtype",
+        ),
         (lambda: first.backward([1.0]), ArgumentError, "grad is a list"),
         (lambda: first.backward(np.ones((4, 1))), ShapeError, "rank 1"),
         (lambda: first.backward(grad, like=TWO[:3]), ShapeError, "pass the gradient of that"),
@@ -258,7 +262,7 @@ def test_hot_arrays_that_are_refused():
         view.one_hot()
     for labels in (ONE.astype("f4"), ONE.astype("c8"), ONE.astype("M8[s]")):
         floating = ClassView("b", labels, 4)
-        with check_error(DtypeError, "ranks into classes are integers", floating):
+        with check_error(DtypeError, "give ranks into classes, which are integers", floating):
             floating.one_hot()
     named = ClassView("b", ONE, NAMES)
     for dtype, words in (("M8[s]", "make numbers"), ("no", "is not a dtype"), (None, "None")):

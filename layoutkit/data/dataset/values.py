@@ -89,7 +89,7 @@ def _array(value: Any) -> Array:
     try:
         return np.asarray(value)
     except ValueError:  # nested lists of different lengths
-        raise ShapeError("the value is not an array: its rows differ in length") from None
+        raise ShapeError("the rows of the value differ in length; give an array") from None
 
 
 def _can_cast(source: DType, target: DType) -> bool:

@@ -279,7 +279,9 @@ def _check_names(data: Mapping[str, Any], label: Mapping[str, Any], **options: A
         )
         if unknown:
             names = ", ".join(map(repr, [*data, *label]))
-            raise DataError(f"{arg_name} speaks of {unknown[0]!r}; there are {names}")
+            raise DataError(
+                f"{arg_name} names {unknown[0]!r}, but the arrays are {names}; name one of them"
+            )
 
 
 def _common_length(fields: Sequence[Field]) -> int:

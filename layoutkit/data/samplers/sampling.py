@@ -261,7 +261,7 @@ def _label_weights(weights: Any, index: Index) -> list[Fraction]:
         raise DataError(f"weights is a {type_name(weights)}; give {{label: number}}")
     unknown = [label for label in weights if label not in index.label_index]
     if unknown:
-        raise DataError(f"weights has {unknown[0]!r}, but no record has that label")
+        raise DataError(f"weights has {unknown[0]!r}, but no record has that label; omit it")
     weights = copy.copy(weights)  # looking up a missing key adds it to a defaultdict
     ranked = [_weight(weights, label) for label in index.labels]
     if not any(ranked):
@@ -339,7 +339,9 @@ def _batch_size(
     if kind.draws and not plan.count:
         raise DataError(f"{kind.name} has nothing to draw from: there are no records")
     if kind.order is orders.RandomSlice and batch and batch > plan.count:
-        raise DataError(f"batch_size={batch}, but there are {plan.count} records to slice")
+        raise DataError(
+            f"batch_size={batch}, but there are {plan.count} records; give at most that number"
+        )
     return batch
 
 

@@ -100,7 +100,7 @@ def test_a_provider_converts_what_is_named_or_all_data():
     batch = next(iter(halved))
     np.testing.assert_array_equal(halved.get(batch, "mask").input, PHOTOS[..., 0] * np.float32(0.5))
     np.testing.assert_array_equal(halved.get(batch, "label").input, np.arange(10))
-    with pytest.raises(DataError, match="convert speaks of 'images'"):
+    with pytest.raises(DataError, match="convert names 'images', but the arrays are"):
         ArrayProvider(arrays, layout=layouts, convert={"images": Converter("bhwc->bchw")})
     with pytest.raises(ShapeError, match="mean has 2 values"):
         ArrayProvider(PHOTOS, layout={"data": "bhwc"}, mean=[1, 2])
