@@ -300,7 +300,7 @@ def test_samples_that_are_refused():
     out = nested()
     for call, error, words in (
         (lambda: view.index([5], out=out), ShapeError, "index 5 at position 0"),
-        (lambda: view.index([0.5], out=out), ArgumentError, "give ints"),
+        (lambda: view.index([0.5], out=out), ArgumentError, "whole numbers"),
         (lambda: view.sub("a", 1, out=out), ArgumentError, "start is"),
     ):
         with check_error(error, words, view, out):
