@@ -43,7 +43,6 @@ def main(
     plot: str | None = None,
     json: str | None = None,
     device: str = "cpu",
-    others: bool = False,
     count: int = 0,
     seed: int = 0,
     conversion: tuple[str, Sequence[int], str, str | None] | None = None,
@@ -58,15 +57,14 @@ def main(
     measure instead: pattern, shape, and dtypes of both sides.
     `quick` measures fewer rows for a shorter time (on two cores, less than a minute instead of
     ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
-    `others` also measures compilers and training pipelines. `only` is a regular expression that the
-    names of rows have to match, and no row is begun after `limit` seconds. The exit code is 0, or 1
-    if a conversion of layoutkit fails or gives a wrong result, or if a row of the sweep "floor"
-    misses its goal. Raises DeviceError for "cuda" without CuPy, a driver or a GPU, and
-    ArgumentError, before measuring, for files that cannot be written, an invalid HPTT library, and
-    options that cannot be combined.
+    `only` is a regular expression that the names of rows have to match, and no row is begun after
+    `limit` seconds. The exit code is 0, or 1 if a conversion of layoutkit fails or gives a wrong
+    result, or if a row of the sweep "floor" misses its goal. Raises DeviceError for "cuda" without
+    CuPy, a driver or a GPU, and ArgumentError, before measuring, for files that cannot be written,
+    an invalid HPTT library, and options that cannot be combined.
     """
     filters = only is not None or limit is not None
-    _check(table, device, others, conversion is not None, filters)
+    _check(table, device, conversion is not None, filters)
     if table == LOADERS or table in SAMPLES:
         if (plot, json) != (None, None):
             raise ArgumentError(f"--{table}: can only be combined with --quick")
@@ -76,18 +74,16 @@ def main(
     if conversion is not None:
         return _measure_conversion(conversion, quick, plot, json, device)
     if table is None:
-        setup = partial(run.main_setup, device, quick, others)
+        setup = partial(run.main_setup, device, quick)
     else:
         setup = partial(run.sweep_setup, device, quick, table, count, seed)
     return run.run(setup, quick, plot, json, only, limit)
 
 
-def _check(table: str | None, device: str, others: bool, is_own: bool, filters: bool) -> None:
+def _check(table: str | None, device: str, is_own: bool, filters: bool) -> None:
     """Raise ArgumentError for options that cannot be combined."""
     if is_own and (table is not None or filters):
         raise ArgumentError("PATTERN: measures one conversion; omit options that select other rows")
-    if others and (table is not None or is_own or device != "cpu"):
-        raise ArgumentError("--others: applies to the main table of the CPU; omit other options")
     if (table == LOADERS or table in SAMPLES) and (device != "cpu" or filters):
         raise ArgumentError(f"--{table}: can only be combined with --quick")
     if table == "floor" and device != "cpu":

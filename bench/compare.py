@@ -236,11 +236,6 @@ class Measurement:
             except RowError as error:
                 self.errors[row.name] = error.args
 
-    def names_of(self, slow_only: bool) -> set[str]:
-        """Return the names of measured rows, or of those that are much slower."""
-        measured = self.comparisons.values()
-        return {each.row.name for each in measured if each.is_much_slower or not slow_only}
-
 
 def open_row(row: ComparedRow, processes: Sequence[Process]) -> None:
     """Make the arrays of a row in all processes at the same time; raise the last RowError."""
@@ -280,7 +275,8 @@ def measure_trees(
             print(f"pass {number + 1}: {len(rows)} rows", file=sys.stderr)
             with started(trees, end) as processes:
                 measurement.run_pass(rows, processes)
-            names = measurement.names_of(slow_only=quick)
+            measured = measurement.comparisons.values()
+            names = {each.row.name for each in measured if each.is_much_slower or not quick}
             rows = [row for row in reversed(rows) if row.name in names]  # arrays move in memory
     return measurement
 
@@ -296,21 +292,15 @@ COLUMNS = (
 
 
 def geometric_means(measurement: Measurement) -> dict[str, dict[str, float | None]]:
-    """Return the geometric means of ratios by protocol, and by kind, with "all" at the end."""
-    measured = measurement.comparisons.values()
-    kinds = [*dict.fromkeys(each.row.kind for each in measured), "all"]
+    """Return the geometric means of ratios by protocol and kind; "all" is every kind."""
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for each in measurement.comparisons.values():
+        by_kind = ratios.setdefault(each.protocol, {})
+        for kind in ("all", each.row.kind):
+            by_kind.setdefault(kind, []).append(each.ratio)
     return {
-        protocol: {
-            kind: geometric_mean(
-                [
-                    each.ratio
-                    for each in measured
-                    if each.protocol == protocol and kind in (each.row.kind, "all")
-                ]
-            )
-            for kind in kinds
-        }
-        for protocol, _ in PROTOCOLS.values()
+        protocol: {kind: geometric_mean(values) for kind, values in by_kind.items()}
+        for protocol, by_kind in ratios.items()
     }
 
 
@@ -327,12 +317,10 @@ def write_report(measurement: Measurement, rows: Sequence[ComparedRow], quick: b
     for tree, title in (BASE, "new rows, which the base cannot run:"), (THIS, "FAILED:"):
         errors = measurement.errors.items()
         table.write_items(title, [f"{name}: {text}" for name, (of, text) in errors if of == tree])
-    complete = measurement.errors.keys() | {
-        each.row.name for each in measurement.comparisons.values() if quick or len(each.passes) > 1
-    }
+    measured = [each for each in measurement.comparisons.values() if quick or len(each.passes) > 1]
+    complete = {each.row.name for each in measured} | measurement.errors.keys()
     missing = [row.name for row in rows if row.name not in complete]
-    title = "too few passes in the time; run again, as machine code is kept:"
-    table.write_items(title, missing)
+    table.write_items("too few passes in the time; run again, as machine code is kept:", missing)
 
 
 def as_json(measurement: Measurement) -> dict[str, Any]:

@@ -5,10 +5,6 @@ as users usually write it, with a new output for each call. `available` omits li
 installed, and HPTT unless the environment names it, and sets the libraries' number of threads to
 layoutkit's.
 
-`--others` adds compilers and training pipelines. XLA under `jax.jit` and `torch.compile` (inductor)
-compile a program for each row, which takes seconds. timm and albumentations support one row, images
-for a model, and are called as in their documentation. All but `torch.compile` return new arrays.
-
 HPTT, the High-Performance Tensor Transposition library, is used through its C interface. It has no
 Python package: build `libhptt.so` from github.com/springer13/hptt, and set the environment variable
 `LAYOUTKIT_HPTT` to its path. Its C functions transpose float32 and float64; every call plans by an
@@ -19,9 +15,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import CDLL, POINTER, c_double, c_float, c_int, c_void_p
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -51,24 +47,12 @@ class Peer:
 
 def available(threads: int) -> list[Peer]:
     """Return the installed libraries, NumPy first; raise ArgumentError for an invalid HPTT path."""
-    path = os.environ.get(HPTT_VARIABLE)
-    hptt = [Hptt(path, threads)] if path else []
-    return [*_installed((NumPy, TorchPeer, OpenCV), threads), *hptt]
-
-
-def optional_peers(threads: int) -> list[Peer]:
-    """Return the compilers and training pipelines that are installed."""
-    return _installed((XlaJit, TorchCompile, Timm, Albumentations), threads)
-
-
-def _installed(classes: Sequence[Callable[[int], Peer]], threads: int) -> list[Peer]:
-    peers: list[Peer] = []
-    for peer_class in classes:
-        try:
+    peers: list[Peer] = [NumPy(threads)]
+    for peer_class in (TorchPeer, OpenCV):
+        with suppress(ImportError):
             peers.append(peer_class(threads))
-        except ImportError:
-            continue
-    return peers
+    path = os.environ.get(HPTT_VARIABLE)
+    return [*peers, Hptt(path, threads)] if path else peers
 
 
 def factor_and_term(row: Row) -> tuple[Array, Array]:
@@ -315,127 +299,3 @@ def _declare(function: Any, scalar: Any) -> Any:
     function.argtypes = (sizes, c_int, *read, *write, c_int, c_int)
     function.restype = None
     return function
-
-
-# ---- compilers and training pipelines ------------------------------------------------------
-
-
-class XlaJit(Peer):
-    """The XLA peer: one function under `jax.jit`; each call waits for its new array."""
-
-    name = "XLA jit"
-
-    def __init__(self, threads: int) -> None:
-        import jax
-
-        self._jax = jax
-        self.version = jax.__version__
-
-    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        orders = [row.order(layout) for layout in row.sources]
-        dtype = as_dtype(row.to_dtype)
-        factor, term = factor_and_term(row) if row.formula else (None, None)
-
-        def compute(*arrays: Any) -> Any:
-            views = [x.transpose(order) for x, order in zip(arrays, orders, strict=True)]
-            if factor is not None:
-                return (views[0].astype("float32") * factor + term).astype(dtype)
-            return sum(views[1:], views[0])
-
-        compiled = self._jax.jit(compute)
-        arrays = [self._jax.device_put(source) for source in sources]
-        return lambda: compiled(*arrays).block_until_ready()
-
-
-class TorchCompile(TorchPeer):
-    """The operations of `TorchPeer` as one expression, compiled by inductor for each row."""
-
-    name = "torch.compile"
-
-    def into(self, row: Row, sources: Sequence[Array], out: Array) -> Call | None:
-        views = self._views(row, sources)
-        target = self._tensor(out)
-        expression = self._expression(row)
-
-        def compute(target: Any, *views: Any) -> None:
-            target.copy_(expression(*views))
-
-        return self._compiled(compute, target, *views)
-
-    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        expression = self._expression(row)
-
-        def compute(*views: Any) -> Any:
-            return expression(*views).contiguous()
-
-        return self._compiled(compute, *self._views(row, sources))
-
-    def _compiled(self, function: Callable[..., Any], *arguments: Any) -> Call:
-        compiled = self._torch.compile(function, dynamic=False)
-        return lambda: compiled(*arguments)
-
-
-class Timm(Peer):
-    """The timm peer: its collate function and the arithmetic of its PrefetchLoader, on the CPU."""
-
-    name = "timm"
-    spin_seconds = TorchPeer.spin_seconds
-
-    def __init__(self, threads: int) -> None:
-        import torch
-        from timm.data.loader import PrefetchLoader, fast_collate
-
-        torch.set_num_threads(threads)
-        self._torch = torch
-        self._loader = PrefetchLoader
-        self._collate = fast_collate
-        self.version = version("timm")
-
-    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that collates and normalises images for a model; None for other rows."""
-        if not _is_model_input(row):
-            return None
-        formula = row.formula
-        cpu = self._torch.device("cpu")
-        # timm's transforms return chw views of images.
-        samples = [(image.transpose(2, 0, 1), 0) for image in sources[0]]
-
-        def call() -> object:
-            batches = [self._collate(samples)]
-            mean = formula["mean"]
-            std = formula["std"]
-            (images, _), *_ = self._loader(batches, mean=mean, std=std, device=cpu)
-            return images
-
-        return call
-
-
-class Albumentations(Peer):
-    """The albumentations peer: `Normalize` and `ToTensorV2` for each image, and `torch.stack`."""
-
-    name = "albumentations"
-
-    def __init__(self, threads: int) -> None:
-        import albumentations
-        import torch
-        from albumentations.pytorch import ToTensorV2
-
-        torch.set_num_threads(threads)
-        self._library = albumentations
-        self._to_tensor = ToTensorV2
-        self._stack = torch.stack
-        self.version = albumentations.__version__
-
-    def fresh(self, row: Row, sources: Sequence[Array]) -> Call | None:
-        """Return a call that normalises and stacks images for a model; None for other rows."""
-        if not _is_model_input(row):
-            return None
-        formula = row.formula
-        normalise = self._library.Normalize(formula["mean"], formula["std"], 1 / formula["scale"])
-        compose = self._library.Compose([normalise, self._to_tensor()])
-        return lambda: self._stack([compose(image=image)["image"] for image in sources[0]])
-
-
-def _is_model_input(row: Row) -> bool:
-    """Return True if the row converts images to the float32 planes that a model expects."""
-    return row.kind == "fused" and row.pattern == "bhwc->bchw" and row.to_dtype == "float32"

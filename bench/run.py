@@ -20,7 +20,7 @@ from .device import adapt_to_device, device_peers, device_rows, open_cuda
 from .entries import FRESH, OURS
 from .files import check_files
 from .host import Device, set_passive_wait_policy
-from .peers import Peer, available, optional_peers
+from .peers import Peer, available
 from .protocol import Budget, measure
 from .report import Report
 from .results import Result, as_json, environment
@@ -56,14 +56,13 @@ class Setup:
     has_goals: bool = True  # the summary is about goals; otherwise about the fastest library
 
 
-def main_setup(device: str, quick: bool, others: bool) -> Setup:
-    """Return the main table of "cpu" or "cuda"; `others` adds optional peers of the CPU."""
+def main_setup(device: str, quick: bool) -> Setup:
+    """Return the main table of "cpu" or "cuda"."""
     if device != "cpu":
         gpu = open_cuda()
         budget = DEVICE_QUICK if quick else DEVICE_FULL
         return Setup(gpu, device_rows(quick), device_peers(gpu), budget, not quick)
-    threads = layoutkit.get_num_threads()
-    peers = available(threads) + (optional_peers(threads) if others else [])
+    peers = available(layoutkit.get_num_threads())
     return Setup(Device(), all_rows(quick), peers, QUICK if quick else FULL, not quick)
 
 

@@ -285,7 +285,6 @@ def _bench(arguments: argparse.Namespace) -> int:
         plot=arguments.plot,
         json=arguments.json,
         device=arguments.device,
-        others=arguments.others,
         count=arguments.random or 0,
         seed=arguments.seed,
         only=arguments.only,

@@ -471,8 +471,6 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
     add("--dtype", help="dtype of the result (default: the source's)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure on")
-    others_help = "also measure XLA jit, torch.compile, timm and albumentations, if installed"
-    add("--others", action="store_true", help=others_help)
     tables = parser.add_mutually_exclusive_group()
     random_help = "measure N random moves and casts instead, which no kernel was tuned for"
     tables.add_argument("--random", type=positive_int, metavar="N", help=random_help)

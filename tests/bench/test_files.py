@@ -22,8 +22,6 @@ MATRIX = ("hw->wh", (2, 12), "u1", None)
         ({"table": "collate", "limit": 3}, "--collate: can only be combined with --quick"),
         ({"table": "loaders", "json": "x.json"}, "--loaders: can only be combined with --quick"),
         ({"table": "resize", "device": "cuda"}, "--resize: can only be combined with --quick"),
-        ({"table": "random", "others": True}, "--others: applies to the main table"),
-        ({"device": "cuda", "others": True}, "--others: applies to the main table"),
         ({"table": "floor", "device": "cuda"}, "--floor: its goals are for CPUs"),
         ({"conversion": ("b(hw)->bhw", (2, 12), "u1", None)}, "measures axes of one letter each"),
         ({"conversion": ("hw->wh", (2, 12, 3), "u1", None)}, "rank 2"),

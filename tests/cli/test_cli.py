@@ -241,7 +241,7 @@ def test_bench_hands_its_options_on(monkeypatch):
     monkeypatch.setattr(bench, "main", lambda **options: seen.update(options) or 0)
     assert main(["bench", "--quick", "--json", "r.json"]) == 0
     defaults = {"quick": False, "plot": None, "json": None, "device": "cpu"}
-    defaults |= {"table": None, "others": False, "only": None, "limit": None}
+    defaults |= {"table": None, "only": None, "limit": None}
     defaults |= {"count": 0, "seed": 0, "conversion": None}
     assert seen == defaults | {"quick": True, "json": "r.json"}
     assert main(["bench", "bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "uint8"]) == 0
