@@ -7,7 +7,7 @@ contactsheet  the preview image of a batch
 crop          the option --crop: a window of every image
 explain       `layoutkit explain`: a plan as text, and both memory orders as text or SVG
 inputs        open a source: an array file, or image files as one batch
-options       files of options: `convert --options`, `explain --compare`
+options       files of options: `convert --options`, `batches --options`, `explain --compare`
 outputs       write `.npy` files, local or at an fsspec URL
 pack          `layoutkit pack` and `layoutkit index`: RecordIO files and their indexes
 parser        the command-line arguments, their types and the help texts
@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from .._utils.validation import escape_controls
 from ..errors import ArgumentError, LayoutkitError, PatternError
-from .parser import parse, warmup_options
+from .parser import IMAGE_SIZE, parse, warmup_options
 from .printing import (
     OptionalStream,
     escape_unencodable_output,
@@ -219,17 +219,37 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
     )
 
 
+# Options of `batches` that `--options` replaces; a preview shows images before they are converted.
+_OF_BATCHES = (
+    "to", "dtype", "scale", "mean", "std", "resize", "fit", "short_side", "filter", "fill",
+    "center", "preview",
+)  # fmt: skip
+
+
 def _batches(arguments: argparse.Namespace) -> int:
     from .batches import BatchesRequest, run_batches
 
+    collator = None if arguments.options is None else _collator_of_file(arguments)
     options = {"dtype": arguments.dtype, **_formula_options(arguments)}
     names = "sampler batch_size seed epoch partition columns missing workers limit profile preview"
     request_options = {name: getattr(arguments, name) for name in names.split()}
-    image_options = _image_options(arguments)
-    run_batches(
-        BatchesRequest(arguments.src, arguments.to, options, image_options, **request_options)
-    )
+    arguments.resize = arguments.resize or IMAGE_SIZE
+    request = BatchesRequest(
+        arguments.src, arguments.to or "bhwc", options, collator, _image_options(arguments),
+        **request_options,
+    )  # fmt: skip
+    run_batches(request)
     return 0
+
+
+def _collator_of_file(arguments: argparse.Namespace) -> Any:
+    from .options import read_collator
+
+    for name in _OF_BATCHES:
+        if getattr(arguments, name) is not None:
+            option = "size" if name == "resize" else name.replace("_", "-")
+            raise ArgumentError(f"--{option}: --options has all options of the batches; omit one")
+    return read_collator(arguments.options)
 
 
 def _pack(arguments: argparse.Namespace) -> int:

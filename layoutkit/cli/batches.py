@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,16 +20,18 @@ import numpy as np
 from .._utils.errors import name_in_errors
 from .._utils.files import replace_atomically
 from .._utils.validation import escape_controls
+from ..collator import Collator
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
 from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is_image_name
 from ..data.io.filesystem import has_wildcards
-from ..errors import ArgumentError, DataError
+from ..errors import ArgumentError, DataError, LayoutkitError
 from ..images import Decoder
 from ..spec import ArraySpec
 from ..views import ClassView
 from .inputs import ImageOptions, pixel_limit
 from .outputs import check_destination
+from .parser import IMAGE_SIZE
 from .printing import keywords_to_options
 from .streaming import check_sign
 
@@ -39,7 +41,7 @@ class StageTimes:
 
     def __init__(self) -> None:
         self.batches = self.records = 0
-        self.seconds = {"convert": 0.0}
+        self.seconds: dict[str, float] = {}
         self.elapsed = 0.0
         self.first_batch = ""
 
@@ -72,20 +74,21 @@ class StageTimes:
 _REPEATS = 16
 
 
-def _print_ceiling(batcher: Batcher, converter: Converter) -> None:
+def _print_ceiling(batcher: Batcher, converter: Converter | None) -> None:
     """Print the records per second if batches took no time, measured with one batch."""
     records = 0
     start = perf_counter()
     for batch in batcher.repeated(_REPEATS):
         if not records:  # the batch is loaded
             start = perf_counter()
-        converter(batch.input.forward_get("bhwc"))
+        if converter is not None:
+            converter(batch.input.forward_get("bhwc"))
         records += batch.count
     seconds = perf_counter() - start
-    print(f"\n{records / seconds:,.0f} records/s if batches took no time: one of them, converted")
+    done = "" if converter is None else ", converted"
+    print(f"\n{records / seconds:,.0f} records/s if batches took no time: one of them{done}")
 
 
-_SIZE = 224, 224
 _INDEX_KINDS = (
     "directory",
     "files",
@@ -96,15 +99,16 @@ _INDEX_KINDS = (
 
 @dataclass(frozen=True)
 class BatchesRequest:
-    """The arguments of `layoutkit batches`; `options` are keywords of `Converter`."""
+    """The arguments of `layoutkit batches`."""
 
     source: str
     to: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # keywords of a Converter
+    collator: Collator | None  # of --options: it makes the batches, and no Converter follows
     image_options: ImageOptions
     sampler: str
     batch_size: int
-    seed: int
+    seed: int | None
     epoch: int
     partition: tuple[int, int]
     columns: Mapping[str, Any] | None
@@ -114,14 +118,24 @@ class BatchesRequest:
     profile: bool
     preview: Path | None
 
-    def converter(self) -> Converter:
+    def converter(self) -> Converter | None:
         """Return the converter from decoded images to the requested layout and dtype."""
-        return Converter(f"bhwc->{self.to}", **self.options)
+        return None if self.collator else Converter(f"bhwc->{self.to}", **self.options)
 
     @cached_property
     def decoder(self) -> Decoder:
         """The decoder from the bytes of a file to its pixels."""
-        return self.image_options.decoder("cover") or Decoder(_SIZE)
+        return self.image_options.decoder("cover") or Decoder(IMAGE_SIZE)
+
+    @property
+    def processing(self) -> dict[str, Any]:
+        """The arguments of `sampled_batcher` that make batches of the bytes of images."""
+        if self.collator is not None:
+            return {"collate": self.collator}
+        dims = self.decoder.input_dims
+        return {
+            "processor": self.decoder, "input_dims": dims, "dtype": np.uint8, "layout": "bhwc"
+        }  # fmt: skip
 
 
 def run_batches(request: BatchesRequest) -> None:
@@ -151,9 +165,15 @@ def run_batches(request: BatchesRequest) -> None:
         print(f"written: {escape_controls(request.preview)}")
 
 
-def _check_sign(converter: Converter, request: BatchesRequest) -> None:
-    images = ArraySpec("bhwc", (1, *request.decoder.input_dims), np.dtype(np.uint8))
-    check_sign(images.dtype, converter.infer_spec(images).dtype, "int16 holds them")
+def _check_sign(converter: Converter | None, request: BatchesRequest) -> None:
+    pixel = np.dtype(np.uint8)
+    if converter is not None:
+        images = ArraySpec("bhwc", (1, *request.decoder.input_dims), pixel)
+        target = converter.infer_spec(images).dtype
+    else:
+        collator: Any = request.collator
+        target = collator.windows.convert.target_dtype(pixel, None)
+    check_sign(pixel, target, "int16 holds them")
 
 
 def _open_index(request: BatchesRequest) -> Index:
@@ -187,7 +207,7 @@ def _open_index(request: BatchesRequest) -> Index:
 
 def _make_batcher(request: BatchesRequest, index: Index) -> Batcher:
     size = request.batch_size
-    order = sampler(request.sampler, index, batch_size=size, seed=request.seed)
+    order = sampler(request.sampler, index, batch_size=size, seed=request.seed or 0)
     limit = request.limit
     epoch_batches = order.num_batches or 0
     return sampled_batcher(
@@ -197,31 +217,36 @@ def _make_batcher(request: BatchesRequest, index: Index) -> Batcher:
         num_batches=None if limit is None else min(limit, epoch_batches),
         seed=request.seed,
         epoch=request.epoch,
-        processor=request.decoder,
-        input_dims=request.decoder.input_dims,
-        dtype=np.uint8,
-        layout="bhwc",
+        **request.processing,
         num_workers=request.workers,
         progress=sys.stderr.isatty(),
     )
 
 
-def _warm_up(converter: Converter, request: BatchesRequest) -> None:
+def _warm_up(converter: Converter | None, request: BatchesRequest) -> None:
     """Load the kernel and allocate the memory that later batches reuse, before the clock starts."""
-    converter(np.zeros((request.batch_size, *request.decoder.input_dims), np.uint8))
+    if converter is not None:
+        converter(np.zeros((request.batch_size, *request.decoder.input_dims), np.uint8))
+    elif request.collator is not None:
+        sizes = request.collator.windows.convert.sizes
+        image = np.zeros((sizes.get("h", 224), sizes.get("w", 224), 3), np.uint8)
+        with suppress(LayoutkitError):  # images of other sizes may fit
+            request.collator([image] * request.batch_size)
 
 
 def _process_batch(
-    batch: Batch, converter: Converter, times: StageTimes, request: BatchesRequest
+    batch: Batch, converter: Converter | None, times: StageTimes, request: BatchesRequest
 ) -> None:
     """Convert a batch, and preview the first one if requested."""
     times.add(batch)
     if not batch.count or batch.input is None:
         return
-    with times.timing("convert"):
-        result = converter(batch.input.forward_get("bhwc"))
+    layout, result = batch.input.layout, batch.input.input
+    if converter is not None:
+        with times.timing("convert"):
+            layout, result = request.to, converter(batch.input.forward_get("bhwc"))
     if times.records == batch.count:
-        times.first_batch = f"{request.to} {result.shape} {result.dtype}"
+        times.first_batch = f"{layout} {result.shape} {result.dtype}"
         if request.preview is not None:
             with times.timing("preview"):
                 _draw_preview(batch, request, request.preview)

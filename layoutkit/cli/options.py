@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from .._utils.errors import prefix_errors
+from ..collator import Collator
 from ..errors import ArgumentError, LayoutkitError
 from ..options import CollateOptions, ConvertOptions, options_from_dict
 
@@ -34,3 +35,12 @@ def read_conversion(path: Path) -> ConvertOptions:
                 f"{path} has {name}={value!r}, which does not apply to files; remove it"
             )
     return options
+
+
+def read_collator(path: Path) -> Collator:
+    """Return the Collator of `batches --options`; raise ArgumentError for other options."""
+    options = read_options(path)
+    if not isinstance(options, CollateOptions):
+        raise ArgumentError(f"{path} has the options of a Converter; give those of a Collator")
+    with prefix_errors(f"{path}: ", LayoutkitError):
+        return Collator.from_dict(options.to_dict())

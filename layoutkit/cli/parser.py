@@ -382,6 +382,9 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     add("--scheduler", metavar="URL", help="dask scheduler for a .zarr DST (default: threads)")
 
 
+IMAGE_SIZE = 224, 224  # of `batches`, by default
+
+
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
@@ -389,12 +392,16 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     add("--sampler", default="linear", metavar="KIND", help=order_help)
     add("--batch-size", type=positive_int, default=32, metavar="N", help="default: 32")
     layout_help = "layout of the batches, such as bchw (default: bhwc)"
-    add("--to", default="bhwc", metavar="LAYOUT", help=layout_help)
+    add("--to", metavar="LAYOUT", help=layout_help)
     add("--dtype", help=f"dtype of the batches: {_DTYPES}")
     _add_formula(parser)
-    _add_image_options(parser, "cover", "--size", (224, 224))
-    for option, text in (("--seed", "seed of a random order"), ("--epoch", "number of the epoch")):
-        add(option, type=nonnegative_int, default=0, metavar="N", help=f"{text} (default: 0)")
+    options_help = "all options of the batches: Collator.to_dict() as JSON"
+    add("--options", type=Path, metavar="FILE.json", help=options_help)
+    _add_image_options(parser, "cover", "--size", IMAGE_SIZE)
+    seed_help = "seed of a random order, and of random crops (default: 0)"
+    add("--seed", type=nonnegative_int, metavar="N", help=seed_help)
+    epoch_help = "number of the epoch (default: 0)"
+    add("--epoch", type=nonnegative_int, default=0, metavar="N", help=epoch_help)
     workers_help = "threads that decode (default: up to 4)"
     add("--workers", type=nonnegative_int, metavar="N", help=workers_help)
     part_help = "read one of P parts, such as 0/4; p counts from 0"
@@ -419,7 +426,7 @@ def _add_image_options(
     add = group.add_argument
     default = "" if size is None else f" (default: {size[0]}x{size[1]})"
     size_help = f"resize every image to this size{default}"
-    add(option, dest="resize", type=height_width, default=size, metavar="HxW", help=size_help)
+    add(option, dest="resize", type=height_width, metavar="HxW", help=size_help)
     fit_help = (
         "cover: crop what exceeds the size; pad: fit inside it and fill the rest; or stretch "
         f"(default: {default_fit})"

@@ -1,4 +1,4 @@
-"""Files of options: `layoutkit convert --options` and `layoutkit explain --compare`."""
+"""Files of options: `--options` of `convert` and `batches`, and `explain --compare`."""
 
 import json
 
@@ -7,6 +7,8 @@ import pytest
 
 from layoutkit import Collator, Converter
 from layoutkit.cli import main
+from layoutkit.data import sampled_batcher
+from tests.helpers.command_batches import run_batches
 
 PHOTOS = np.arange(2 * 4 * 60, dtype=np.uint8).reshape(2, 4, 60)
 CONVERTER = Converter(
@@ -101,3 +103,69 @@ def test_nothing_else_is_explained_beside_a_comparison(folder, capsys, words):
     stored = store(folder / "a.json", CONVERTER)
     assert main(["explain", *words, "--compare", stored, stored]) == 2
     assert "omit all other arguments" in capsys.readouterr().err
+
+
+# ---- batches -------------------------------------------------------------------------------
+
+CROPS = Collator("hwc->bchw", h=4, w=5, offset="random", dtype="float32", scale=1 / 255, seed=3)
+
+
+@pytest.fixture
+def images(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 9, 12, 3), np.uint8)
+    for number, array in enumerate(pixels):
+        image.fromarray(array[: 6 + number]).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("collator", "words", "seed"),
+    [
+        (CROPS, [], None),
+        (Collator("hwc->bhwc", h=4, w=5, resize="bilinear"), ["--workers", 0], None),
+        (
+            Collator("hwc->bchw", h=4, w=5, flip="random", offset="random"),
+            ["--seed", 7, "--sampler", "shuffle", "--profile"],
+            7,
+        ),
+    ],
+)
+def test_batches_are_made_by_the_options_of_a_collator(
+    images, tmp_path_factory, monkeypatch, capsys, collator, words, seed
+):
+    stored = store(tmp_path_factory.mktemp("stored") / "a.json", collator)
+    actual = run_batches(monkeypatch, images, "--options", stored, "--batch-size", 2, *words)
+    order = {"sampler": "shuffle"} if "--sampler" in words else {}
+    with sampled_batcher(images, batch_size=2, collate=collator, seed=seed, **order) as batches:
+        expected = [batch.input for batch in batches]
+    np.testing.assert_array_equal(
+        actual["input"], np.concatenate([view.forward_get("bhwc") for view in expected])
+    )
+    printed = capsys.readouterr().out
+    first = expected[0].input
+    assert f"first batch: {expected[0].layout} {first.shape} {first.dtype}" in printed
+    assert "convert" not in printed
+    assert ("if batches took no time: one of them" in printed) == ("--profile" in words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "message"),
+    [
+        (CROPS, ["--to", "bchw"], "--to: --options has all options of the batches; omit one"),
+        (CROPS, ["--size", "4x4"], "--size: --options has all options"),
+        (CROPS, ["--short-side", 4], "--short-side: --options has all options"),
+        (CROPS, ["--mean", 1], "--mean: --options has all options"),
+        (CROPS, ["--preview", "a.png"], "--preview: --options has all options"),
+        (CROPS, ["--seed", 7], "sampled_batcher has seed=7, but its Collator has seed=3"),
+        (CONVERTER, [], "a.json has the options of a Converter; give those of a Collator"),
+        ({**CROPS.to_dict(), "scales": 2}, [], "a.json: scales is not an option"),
+        (Collator("hwc->bchw", h=4, w=5, dtype="int8"), [], "uint8 to int8"),
+        (Collator("bhwc->bchw", h=4, w=5), [], "results are separate samples"),
+        (Collator("hwc->bchw", h=400, w=500), [], "the result has size"),
+    ],
+)
+def test_options_that_make_no_batches(images, tmp_path_factory, capsys, options, words, message):
+    stored = store(tmp_path_factory.mktemp("stored") / "a.json", options)
+    assert main(["batches", str(images), "--options", stored, *map(str, words)]) == 2
+    assert message in capsys.readouterr().err
