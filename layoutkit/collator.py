@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import count
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, Self
@@ -14,13 +13,13 @@ import numpy as np
 from . import _compile
 from ._compile import graph_args_of, is_compiling
 from ._utils import fork, late
-from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, type_name
 from .backends import dispatch
 from .backends.collate import choose_adapter, numpy_views, stack_recorded_windows
 from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
-from .converter import Converter
+from .converter import Converter, cache_by_arguments, find_or_make
 from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
 from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
@@ -32,7 +31,6 @@ from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
 from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
-from .normalize import is_hashable_constant, to_hashable
 from .options import CollateOptions, parse_collate_options
 from .planning.batch.arguments import CropArgs
 from .planning.batch.layout import Collation, make_batch_layout
@@ -125,32 +123,11 @@ class Collator:
         threads: int | None = None,
         **sizes: int,
     ) -> None:
-        self._options = parse_collate_options(
-            pattern,
-            sizes,
-            offset=offset,
-            flip=flip,
-            crop=crop,
-            seed=seed,
-            key=key,
-            fill=fill,
-            channels=channels,
-            resize=resize,
-            antialias=antialias,
-            fit=fit,
-            short_side=short_side,
-            pad_before=pad_before,
-            center=center,
-            dtype=dtype,
-            scale=scale,
-            mean=mean,
-            std=std,
-            clip=clip,
-            casting=casting,
-            device=None if device is None else check_device(device),
-            memory=memory,
-            threads=threads,
-        )
+        arguments = locals()
+        keywords: Any = {name: arguments[name] for name in CollateKeywords.__annotations__}
+        if device is not None:
+            keywords["device"] = check_device(device)
+        self._options = parse_collate_options(pattern, sizes, **keywords)
         self._init_caches()
 
     @classmethod
@@ -799,33 +776,27 @@ def collate(
         )
     if device is not None:
         keywords["device"] = check_device(device)  # now, as the current GPU may change
-    collator = _find_or_make(pattern, keywords, sizes)
+    try:
+        collator = _cached(pattern, tuple(keywords), *keywords.values(), **sizes)
+    except LayoutkitError:
+        raise
+    except TypeError:  # unhashable, such as a list of means, or an array
+        collator = find_or_make(_make_collator, _cached, pattern, keywords, sizes)
     return collator(samples, indices=indices, offset=offset, flip=flip, crop=crop, out=out)
 
 
-def _find_or_make(pattern: str, keywords: CollateKeywords, sizes: dict[str, int]) -> Collator:
-    """Return the cached Collator of keywords made hashable, or a new one if that fails."""
-    hashable: dict[str, Any] = {**keywords}
-    for name in ("scale", "mean", "std", "clip"):
-        hashable[name] = to_hashable(name, hashable[name])
-    for name in ("fill", "channels"):
-        hashable[name] = _as_hashable(hashable[name])
+def _make_collator(pattern: str, **arguments: Any) -> Collator:
+    """Return a Collator; errors name the keywords of `collate`."""
     try:
-        return _cached(pattern, **hashable, **sizes)
+        return Collator(pattern, **arguments)
     except LayoutkitError:
-        check_sizes("collate", parse_pattern(pattern, sizes), sizes)  # names collate's keywords
+        keywords = CollateKeywords.__annotations__
+        sizes = {name: value for name, value in arguments.items() if name not in keywords}
+        check_sizes("collate", parse_pattern(pattern, sizes), sizes)
         raise
-    except TypeError:  # unhashable
-        return Collator(pattern, **hashable | sizes)
 
 
-# Typed, since True == 1 == 1.0: an invalid call must not get the Collator of a valid one.
-@lru_cache(maxsize=MAX_KEPT, typed=True)
-def _cached(pattern: str, **options: Any) -> Collator:
-    """Return the cached Collator of these arguments, so that a loop plans once."""
-    if not all(map(is_hashable_constant, options.values())):
-        raise TypeError("an array cannot be a cache key")
-    return Collator(pattern, **options)
+_cached = cache_by_arguments(_make_collator)
 
 
 def _unpositioned(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
@@ -843,9 +814,3 @@ def _random_in_graph() -> ArgumentError:
         "this Collator draws windows for each call, and a compiled function would repeat the "
         "windows of its first call; make batches outside of the compiled function"
     )
-
-
-def _as_hashable(value: Any) -> Any:
-    """Return a list or one-dimensional array as a tuple, and any other value unchanged."""
-    is_list = isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    return tuple(value) if is_list else value

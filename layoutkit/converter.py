@@ -144,27 +144,11 @@ class Converter:
         channels: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
-        self._init_state(
-            parse_options(
-                pattern,
-                sizes,
-                dtype=dtype,
-                scale=scale,
-                mean=mean,
-                std=std,
-                clip=clip,
-                casting=casting,
-                device=None if device is None else check_device(device),
-                copy=copy,
-                memory=memory,
-                threads=threads,
-                pad_to=pad_to,
-                pad_before=pad_before,
-                fill=fill,
-                center=center,
-                channels=channels,
-            )
-        )
+        arguments = locals()
+        keywords: Any = {name: arguments[name] for name in ConvertKeywords.__annotations__}
+        if device is not None:
+            keywords["device"] = check_device(device)
+        self._init_state(parse_options(pattern, sizes, **keywords))
 
     @classmethod
     def from_options(cls, options: ConvertOptions) -> Self:
@@ -713,39 +697,49 @@ def convert(
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
-        converter = _find_or_make(pattern, keywords, sizes)
+        converter = find_or_make(Converter, _cached, pattern, keywords, sizes)
     return converter(x, out)
 
 
-# Typed, since True == 1 == 1.0: an invalid call must not get the Converter of a valid one.
-@lru_cache(maxsize=MAX_KEPT, typed=True)
-def _cached(pattern: str, names: tuple[str, ...], *values: Any, **sizes: int) -> Converter:
-    """Return the cached Converter of keywords with these names and values.
+def cache_by_arguments(make: Callable[..., _T]) -> Callable[..., _T]:
+    """Return a cached function of a pattern, the names and values of keywords, and sizes.
 
-    Raises TypeError for unhashable values, and for arrays, which are not hashed by value.
+    It raises TypeError for unhashable values, and for arrays, which are not hashed by value.
     """
-    keywords: dict[str, Any] = dict(zip(names, values, strict=True))
-    if not all(is_hashable_constant(keywords[name]) for name in _CONSTANTS):
-        raise TypeError("an array cannot be a cache key")
-    return Converter(pattern, **keywords | sizes)
+
+    # Typed, since True == 1 == 1.0: an invalid call must not get the result of a valid one.
+    @lru_cache(maxsize=MAX_KEPT, typed=True)
+    def find(pattern: str, names: tuple[str, ...], /, *values: Any, **sizes: int) -> _T:
+        if not all(map(is_hashable_constant, values)):
+            raise TypeError("an array cannot be a cache key")
+        return make(pattern, **dict(zip(names, values, strict=True)), **sizes)
+
+    return find
 
 
+_cached = cache_by_arguments(Converter)
 _CONSTANTS = ("scale", "mean", "std", "clip")
 
 
-def _find_or_make(pattern: str, keywords: ConvertKeywords, sizes: dict[str, int]) -> Converter:
-    """Return the cached Converter of keywords made hashable, or a new one if that fails."""
-    hashable: dict[str, Any] = {
+def find_or_make(
+    make: Callable[..., _T],
+    cached: Callable[..., _T],
+    pattern: str,
+    keywords: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> _T:
+    """Return the cached object of keywords made hashable, or a new one if that fails."""
+    hashable = {
         name: to_hashable(name, value) if name in _CONSTANTS else _as_hashable(value)
         for name, value in keywords.items()
     }
     hashable["dtype"] = keywords["dtype"]  # a list is a structured dtype
     try:
-        return _cached(pattern, tuple(hashable), *hashable.values(), **sizes)
+        return cached(pattern, tuple(hashable), *hashable.values(), **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # such as constants that are traced
-        return Converter(pattern, **hashable | sizes)
+        return make(pattern, **hashable, **sizes)
 
 
 def _as_hashable(value: Any) -> Any:

@@ -148,10 +148,11 @@ def parse_padding(pad_to: Any, pad_before: Any, fill: Any, center: Any) -> Paddi
                     'such as pad_to={"h": 640, "w": 640}'
                 )
         return None
-    sizes = _parse_axis_sizes("pad_to", pad_to)
+    sizes = parse_axis_sizes("pad_to", pad_to, MAX_ELEMENTS)
     if not sizes:
         raise ArgumentError('pad_to names no axis; give sizes such as {"h": 640, "w": 640}')
-    begins = () if pad_before is None else _parse_axis_sizes("pad_before", pad_before)
+    before = () if pad_before is None else pad_before
+    begins = parse_axis_sizes("pad_before", before, MAX_ELEMENTS)
     for name, _ in begins:
         if name not in dict(sizes):
             raise ArgumentError(
@@ -175,7 +176,7 @@ def _start_of_x(name: str, size: int, full: int, pad_before: int | None, center:
     return centered_start(full - size, center) if pad_before is None else pad_before
 
 
-def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
+def parse_axis_sizes(name: str, value: Any, limit: int) -> tuple[tuple[str, int], ...]:
     """Return (axis, number) pairs sorted by axis, of a dict or a sequence of pairs."""
     pairs = value.items() if isinstance(value, Mapping) else value
     form = f'{name}={value!r}; give a dict of whole numbers by axis, such as {{"h": 640}}'
@@ -186,7 +187,7 @@ def _parse_axis_sizes(name: str, value: Any) -> tuple[tuple[str, int], ...]:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ArgumentError(form)
         number = as_int(pair[1])
-        if number is None or not 0 <= number < MAX_ELEMENTS:
+        if number is None or not 0 <= number < limit:
             raise ArgumentError(form)
         sizes[axis_name(pair[0])] = number
     return tuple(sorted(sizes.items()))

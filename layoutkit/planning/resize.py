@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError
-from ..layout.pattern import axis_name
 from .keywords import collect_keywords, filter_cure
+from .padding import parse_axis_sizes
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
@@ -82,13 +81,4 @@ def _parse_pad_before(pad_before: Any, fit: str) -> tuple[tuple[str, int], ...]:
         return ()
     if fit != "pad":
         raise ArgumentError(f'pad_before={pad_before!r} applies to fit="pad", and fit is {fit!r}')
-    result = []
-    for name, value in pad_before.items() if isinstance(pad_before, Mapping) else [(None, None)]:
-        number = as_int(value)
-        if not isinstance(name, str) or number is None or not 0 <= number <= MAX_SIDE:
-            raise ArgumentError(
-                f"pad_before={pad_before!r}; it must be a dict of whole numbers up to {MAX_SIDE}, "
-                'such as {"h": 0}'
-            )
-        result.append((axis_name(name), number))
-    return tuple(result)
+    return parse_axis_sizes("pad_before", pad_before, MAX_SIDE + 1)
