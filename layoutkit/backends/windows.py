@@ -53,16 +53,23 @@ class Windows:
         Raises the errors of a call of the Collator.
         """
         axes = options.find_sample_axes(shapes.shape[1])
-        place(options, axes, axes.window(shapes), shapes, args)
+        window = axes.window(shapes)
+        parsed = _parse_crops(options, axes, args, len(shapes))
+        if axes.channels is not None:  # the stacked windows have all of them
+            axes = replace(axes, channels=None)
+            window = axes.window(shapes)
+        placements = place(options, axes, window, shapes, args)
         channel = axes.axis_indices.get(CHANNEL)
         letters = _choose_letters(shapes.shape[1], channel)
         crops = {
             arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
-            for arg_name, by_axis in _parse_crops(options, axes, args, len(shapes)).items()
+            for arg_name, by_axis in parsed.items()
         }
         sizes = {letters[axis]: axes.sizes[name] for name, axis in axes.cropped.items()}
         keywords = _make_keywords(options, axes, letters, shapes, dtype)
-        return cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
+        windows = cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
+        vars(windows)["placements"] = placements  # equal, but errors name the caller's axes
+        return windows
 
     @classmethod
     def from_text(cls, text: str) -> Windows:

@@ -149,13 +149,14 @@ def _find_gradient_program(
 ) -> GradientProgram:
     """Return the cached program of the gradients of samples of one shape."""
     letters = [letter for letter in ascii_lowercase if letter not in "bcf"][: len(shape)]
+    resize = ResizeOptions("bilinear")  # any filter that averages: a call has its own
     options = parse_collate_options(
         f"b{''.join(letters)}->b{''.join(letters)}",
         {letters[axis]: shape[axis] for axis in placed_axes},
         fill=0,
-        resize="bilinear",
+        resize=resize.filter,
         dtype=target,
         threads=threads,
     )
     axes = options.find_sample_axes(len(shape))
-    return GradientProgram(options, options.resize or _IDENTITY, axes, count, shape, source, None)
+    return GradientProgram(options, resize, axes, count, shape, source, None)
