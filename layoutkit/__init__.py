@@ -68,7 +68,6 @@ __version__ = "0.1.0"
 late.register(
     dispatch="layoutkit.backends.dispatch",
     gradients="layoutkit.backends.gradients",
-    drawing="layoutkit.drawing",
     graph="layoutkit._graph",
 )
 

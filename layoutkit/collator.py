@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _compile
 from ._compile import graph_args_of, is_compiling
-from ._utils import fork, late
+from ._utils import fork
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, type_name
 from .backends import dispatch
@@ -165,7 +165,10 @@ class Collator:
         return f"Collator({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        return late.load("drawing").notebook_html(repr(self), self.pattern)
+        with fork.init_lock:
+            from .drawing import notebook_html
+
+        return notebook_html(repr(self), self.pattern)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)} - {"windows", "check_sample", *vars(self)})

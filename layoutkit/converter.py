@@ -175,7 +175,10 @@ class Converter:
         return f"Converter({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        return late.load("drawing").notebook_html(repr(self), self.pattern)
+        with fork.init_lock:
+            from .drawing import notebook_html
+
+        return notebook_html(repr(self), self.pattern)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)} - _INTERNAL - {*vars(self)})

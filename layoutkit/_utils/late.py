@@ -1,8 +1,9 @@
 """Modules of higher layers that a lower layer calls, loaded on first use.
 
-Converters call the backends, and the backends create Converters. Imports go one way nevertheless:
-`layoutkit/__init__.py`, which knows all layers, registers the modules by name, and `load` imports
-one when it is needed first. Most processes convert NumPy arrays only and never load the backends.
+A Converter calls the adapters of arrays, and adapters of lazy, sharded or traced arrays create the
+Converters of their parts, so an import in either module would be a cycle. `layoutkit/__init__.py`,
+which knows all layers, registers the modules by name, and `load` imports one when it is needed
+first. Most processes convert NumPy arrays only and never load the backends.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._utils import late
+from .._utils import fork
 from ..errors import ArgumentError, ShapeError
 from ..layout.parsing import Layout
 from ..layout.pattern import Pattern, Permutation
@@ -115,7 +115,10 @@ class Plan:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return late.load("drawing").notebook_html(str(self), self.pattern, self.move)
+        with fork.init_lock:
+            from ..drawing import notebook_html
+
+        return notebook_html(str(self), self.pattern, self.move)
 
     @property
     def devices(self) -> tuple[str, str]:

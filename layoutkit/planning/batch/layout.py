@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._utils import late
+from ..._utils import fork
 from ...errors import DtypeError, ShapeError
 from ...layout.parsing import Layout
 from ...layout.pattern import Pattern, Permutation
@@ -80,8 +80,11 @@ class Collation(NamedTuple):
         return str(self)
 
     def _repr_html_(self) -> str:
+        with fork.init_lock:
+            from ...drawing import notebook_html
+
         plan = self.layout.plan
-        return late.load("drawing").notebook_html(str(self), plan.pattern, plan.move)
+        return notebook_html(str(self), plan.pattern, plan.move)
 
     def __str__(self) -> str:
         plan = self.layout.plan
