@@ -1,11 +1,13 @@
 """Spaces on batches of JAX and PyTorch: equal to NumPy's, with gradients, and without data."""
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from layoutkit import (
+    ArgumentError,
     CompositeSpace,
     Conv2DSpace,
     DataError,
@@ -89,6 +91,14 @@ def name(request):
 @pytest.fixture
 def library(name):
     return LIBRARIES[name]()
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax", reason="symbolic batches of JAX need jax")
+
+
+OF_JAX = pytest.mark.parametrize("name", ["jax"])
 
 
 @pytest.fixture
@@ -308,3 +318,111 @@ VectorSpace(3).make_symbolic_batch(framework="{name}")
 print(before, *[other for other in ("jax", "torch") if other in sys.modules])
 """
     assert python(code) == f"False {name}\n"
+
+
+# ---- JAX: widths, traced errors and export ---------------------------------------------------
+
+
+@OF_JAX
+def test_labels_beyond_the_classes_of_a_narrow_dtype(assert_same, jax):
+    labels = np.array([[100], [127]], "int8")
+    wanted = IndexSpace(300, 1).format_as(labels, VectorSpace(300))
+    assert_same(IndexSpace(300, 1).format_as(jax.numpy.asarray(labels), VectorSpace(300)), wanted)
+
+
+def test_symbolic_batches(jax):
+    struct = jax.ShapeDtypeStruct
+    assert VECTORS.make_symbolic_batch(framework="jax") == struct((1, 24), "float32")
+    assert IMAGES.make_symbolic_batch(7) == struct((4, 2, 3, 7), "float32")
+    assert VECTORS.make_symbolic_batch(0, dtype="bfloat16") == struct((0, 24), "bfloat16")
+    assert N.make_symbolic_batch(5) is None
+
+
+def test_sequences_are_made_one_step_long(jax):
+    nested = CompositeSpace((VECTORS, VectorSequenceSpace(3)))
+    made = nested.make_symbolic_batch(5)
+    assert made[1] == jax.ShapeDtypeStruct((1, 3), "float32")
+    assert nested.batch_size(made) == 5
+
+
+def test_widths_are_those_that_jax_allows(jax):
+    assert VECTORS.make_symbolic_batch(dtype="float64").dtype == np.float32
+    assert IndexSpace(4, 2).make_symbolic_batch().dtype == np.int32
+    wide = IMAGES.with_dtype("float64")
+    assert VECTORS.format_as(jax.numpy.zeros((2, 24)), wide).dtype == np.float32
+    code = """
+import jax, warnings
+warnings.simplefilter("error")
+jax.config.update("jax_enable_x64", True)
+from layoutkit import VectorSpace, IndexSpace
+wide = VectorSpace(3, dtype="float64")
+print(wide.make_symbolic_batch().dtype, IndexSpace(4, 2).make_symbolic_batch().dtype)
+print(VectorSpace(3).format_as(VectorSpace(3).make_symbolic_batch(), wide).dtype)
+"""
+    assert python(code).split() == ["float64", "int64", "float64"]
+
+
+def test_no_warning_of_widths(jax):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        images = VECTORS.format_as(jax.numpy.zeros((2, 24)), IMAGES.with_dtype("float64"))
+        reals = VectorSpace(3, dtype="complex64").format_as(
+            jax.numpy.zeros((2, 3), "complex64"), VectorSpace(3), casting="unsafe"
+        )
+    assert (images.dtype, reals.dtype) == (np.float32, np.float32)
+
+
+@pytest.mark.parametrize("framework", ["theano", None, 3])
+def test_frameworks_have_names(framework):
+    with pytest.raises(ArgumentError, match='"jax" or "torch"'):
+        VECTORS.make_symbolic_batch(framework=framework)
+
+
+def test_what_has_no_symbolic_batch(jax):
+    with pytest.raises(SpaceError, match="dense"):
+        VectorSpace(3, sparse=True).make_symbolic_batch()
+    with pytest.raises(DtypeError, match=r"component \[0\]: .*pass one"):
+        CompositeSpace((VectorSpace(3, dtype=None),)).make_symbolic_batch()
+    for n in (-1, 1.0, True):
+        with pytest.raises(ShapeError, match="batch_size"):
+            VECTORS.make_symbolic_batch(n)
+
+
+def test_it_is_checked_while_tracing(jax):
+    with pytest.raises(ShapeError, match="is 25, not 24"):
+        jax.jit(lambda x: VECTORS.format_as(x, IMAGES))(jax.numpy.zeros((5, 25)))
+
+
+def test_keys_of_random_generators_are_no_numbers(jax):
+    with pytest.raises(DtypeError):
+        VectorSpace(3, dtype=None).validate(jax.random.split(jax.random.key(0), (2, 3)))
+
+
+@OF_JAX
+def test_casts_saturate_at_the_width_that_there_is(assert_same, jax):
+    other = VectorSpace(2, dtype="int64")
+    found = VectorSpace(2).format_as(jax.numpy.array([[1e20, -1e20]]), other, casting="saturate")
+    assert_same(found, np.array([[2**31 - 1, -(2**31)]], "int32"))
+
+
+@OF_JAX
+def test_batch_sizes_may_be_unknown(assert_same, jax):
+    (n,) = jax.export.symbolic_shape("n")
+    exported = jax.export.export(jax.jit(lambda x: VECTORS.format_as(x, IMAGES)))(
+        jax.ShapeDtypeStruct((n, 24), "float32")
+    )
+    (out,) = exported.out_avals
+    assert out.shape[:3] == (4, 2, 3)
+    batch = random_batch(VECTORS, 5)
+    assert_same(exported.call(jax.numpy.asarray(batch)), VECTORS.format_as(batch, IMAGES))
+
+
+def test_traced_values_of_a_mapping_differ(jax):
+    mapping = DataSpecsMapping((CompositeSpace((VECTORS, VECTORS)), ("x", "x")))
+
+    def both(x, y):
+        return mapping.flatten((x, y))
+
+    x = jax.numpy.ones((5, 24))
+    with pytest.raises(DataError, match="values differ"):
+        jax.jit(both)(x, x)
