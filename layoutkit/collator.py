@@ -39,7 +39,6 @@ from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_po
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
 from .planning.plan import (
     check_no_out,
-    memory_permutation,
     options_in_memory_order,
     plan_of_permuted_view,
 )
@@ -304,9 +303,7 @@ class Collator:
         convert = self._options.convert
         check_no_out(convert, out)
         batch = self._memory_collator._collate(arrays, indices, crops, None)
-        return dispatch.adapter_for_any(batch).permute(
-            batch, memory_permutation(convert, batch.ndim)
-        )
+        return dispatch.permute_to_layout(convert, batch)
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any) -> Any:
         is_numpy = {*map(type, arrays)} == {np.ndarray}
@@ -640,10 +637,9 @@ class Collator:
             )
         if out is None:
             return leader.from_numpy(self._batch(arrays, indices, crops, None), like)
-        dispatch.check_out_not_on_gpu(out, self._name(0))
-        writer = dispatch.output_adapter(leader, out)
-        self._batch(arrays, indices, crops, writer.target(out))
-        return writer.written(out)
+        return dispatch.write_on_cpu(
+            leader, out, self._name(0), lambda target: self._batch(arrays, indices, crops, target)
+        )
 
 
 def collate(

@@ -8,7 +8,7 @@ array (`containers.py`) are tried last. Adapters only import and export arrays;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from .registry import call_backend_hook
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
     from ..converter import Converter
+    from ..options import ConvertOptions
     from ..planning.plan import Plan
 
 
@@ -176,19 +177,18 @@ def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) ->
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
     """Convert to axes in the order of `memory=`, and return a permuted view of that result."""
     check_no_out(converter.options, out)
-    result = converter.with_options(in_memory_order)(x)
-    return adapter_for_any(result).permute(
-        result, memory_permutation(converter.options, result.ndim)
-    )
+    return permute_to_layout(converter.options, converter.with_options(in_memory_order)(x))
+
+
+def permute_to_layout(options: ConvertOptions, result: Any) -> Any:
+    """Return a view, in the layout of the pattern, of a result in the order of `memory=`."""
+    return adapter_for_any(result).permute(result, memory_permutation(options, result.ndim))
 
 
 def _convert_on_cpu(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
     array = adapter.to_numpy(x, "x")
-    check_out_not_on_gpu(out, "x")
     if out is not None:
-        writer = output_adapter(adapter, out)
-        converter(array, writer.target(out))
-        return writer.written(out)
+        return write_on_cpu(adapter, out, "x", lambda target: converter(array, target))
     result = converter(array)
     return adapter.unchanged_result(x, array) if result is array else adapter.from_numpy(result, x)
 
@@ -224,14 +224,12 @@ def convert_on_gpu(
 
 def _convert_to_cpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any) -> Any:
     array = adapter.device_array(x, "x")
-    writer = adapter.cpu_adapter()
-    target = None
-    if out is not None:
-        check_out_not_on_gpu(out, None)
-        writer = output_adapter(writer, out)
-        target = writer.target(out)
-    host = download(_device_programs(converter), array, target, adapter)
-    return writer.from_numpy(host, x) if target is None else writer.written(out)
+    programs, cpu_adapter = _device_programs(converter), adapter.cpu_adapter()
+    if out is None:
+        return cpu_adapter.from_numpy(download(programs, array, None, adapter), x)
+    return write_on_cpu(
+        cpu_adapter, out, None, lambda target: download(programs, array, target, adapter)
+    )
 
 
 def device_output(
@@ -241,18 +239,23 @@ def device_output(
     return None if out is None else adapter.device_output(out, get_device_adapter(out), first, name)
 
 
-def output_adapter(adapter: Adapter, out: Any) -> Adapter:
-    """Return the adapter that writes to `out`: its own if it is a container, else `adapter`."""
+def write_on_cpu(
+    adapter: Adapter, out: Any, arg_name: str | None, write: Callable[[Array], object]
+) -> Any:
+    """Write to the memory of `out`, and return it; see `_check_out_not_on_gpu` for `arg_name`."""
+    _check_out_not_on_gpu(out, arg_name)
     out_adapter = adapter_for_any(out)
-    return out_adapter if out_adapter.is_container else adapter
+    writer = out_adapter if out_adapter.is_container else adapter
+    write(writer.target(out))
+    return writer.written(out)
 
 
-def check_out_not_on_gpu(out: Any, name: str | None) -> None:
+def _check_out_not_on_gpu(out: Any, name: str | None) -> None:
     """Raise DeviceError if `out` is on a GPU, but the result is computed on the CPU.
 
     name    of the argument that is on the CPU; None: the caller passed device="cpu"
     """
-    adapter = None if out is None else get_device_adapter(out)
+    adapter = get_device_adapter(out)
     if adapter is None:
         return
     device = adapter.device(out, "out")
@@ -292,11 +295,8 @@ def dispatch_sum(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> An
 def _sum_on_cpu(
     accumulator: Accumulator, adapter: Adapter, arrays: list[Any], like: Any, out: Any
 ) -> Any:
-    check_out_not_on_gpu(out, "part 0")
     if out is not None:
-        writer = output_adapter(adapter, out)
-        accumulator(arrays, writer.target(out))
-        return writer.written(out)
+        return write_on_cpu(adapter, out, "part 0", lambda target: accumulator(arrays, target))
     return adapter.from_numpy(accumulator(arrays), like)
 
 
