@@ -426,11 +426,7 @@ def parse_collate_options(
     fill = keywords.get("fill")
     key = keywords.get("key")
     center = keywords.get("center", DEFAULT_CENTERING)
-    if key is not None and not isinstance(key, int | str):
-        raise ArgumentError(
-            f'key={key!r}; give the name or number of one item, as in key="image", and make a '
-            "second Collator for another one"
-        )
+    _check_key(key)
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(keywords.get("channels"), stacked, convert)
     resizing = parse_resize(
@@ -461,6 +457,14 @@ def parse_collate_options(
         return options
     crop_axes = options.crop_axes(stacked.left.ndim - 1)
     return replace(options, crops=parse_crops(crop_axes, offset, flip, crop, seed))
+
+
+def _check_key(key: Any) -> None:
+    if key is not None and not isinstance(key, int | str):
+        raise ArgumentError(
+            f'key={key!r}; give the name or number of one item, as in key="image", and make a '
+            "second Collator for another one"
+        )
 
 
 def _find_single_axes(pattern: Pattern) -> list[str]:
