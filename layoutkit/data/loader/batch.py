@@ -114,9 +114,9 @@ class LoaderStats:
     get, process, collate : float
         Reading records, the processor (or decoding images), and making batches of the results.
     wait : float
-        The loop waited for a batch, without the work of its own thread on it.
+        Waiting for a batch, without the work of the loop's own thread on it.
     consumer : float
-        The loop worked with batches: `elapsed` without all that the Batcher took.
+        Working with batches outside of the Batcher.
     threads : int
         The number of worker threads.
     """

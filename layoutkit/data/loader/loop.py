@@ -171,7 +171,7 @@ def _checked_batches(
             yield from waiting
             waiting.clear()
             yield item
-            del item  # as above
+            del item  # the next batch may then use its memory
     if from_start:
         lost += run.dropped_at_end
         if lost and all(error is not None for _, _, error in lost):

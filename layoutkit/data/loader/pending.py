@@ -26,7 +26,7 @@ from .dropped import Dropped, describe_error, describe_record
 from .signature import BatchSignature, RunSpec, kept_rows
 
 # Called with a position in the epoch, the number of missing records, and the number of consecutive
-# failures. Returns the records from that position on: as many, or fewer at the epoch's end.
+# failures. Returns that number of records from the position on, or fewer at the epoch's end.
 Refill = Callable[[int, int, int], Sequence[Numbers]]
 
 

@@ -43,7 +43,7 @@ class Partition(NamedTuple):
         return f"{self.part} of {self.parts}"
 
     def count(self, total: int) -> int:
-        """Return how many of `total` records are in this partition."""
+        """Return the number of records in this partition of a source of `total` records."""
         return len(range(self.part, total, self.parts))
 
     def place(self, number: Any) -> Any:
@@ -179,7 +179,7 @@ class Index(UncachedState, Sequence[Record]):
         return group_by_code(codes, len(self.labels))
 
     def item_count(self, label: Label | None = None) -> int:
-        """Return the number of records in this partition, or of those with a label.
+        """Return the number of records in this partition, with a label if one is given.
 
         Raises
         ------

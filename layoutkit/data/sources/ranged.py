@@ -133,9 +133,9 @@ def number_files(counts: Sequence[int]) -> Array | None:
 class RangedIndex(Index):
     """Records that are byte ranges in files.
 
-    `load` returns their columns, and enters the versions of remote files into the dict that it
-    gets. For remote files it is called at the first access to more than the attributes that are
-    known without reading.
+    `load(versions)` returns their columns, and adds the versions of remote files to the dict
+    `versions`. It is called at once for local files, and for remote files at the first access to
+    records or labels.
     """
 
     _pickled_caches = frozenset({"_data_columns"})  # other processes need not read the files again
