@@ -4,7 +4,21 @@ import io
 import struct
 import tarfile
 
+from layoutkit import DataError
+from layoutkit.data.io.reader import Reader
+
 MAGIC = bytes.fromhex("0a23d7ce")
+
+
+def contents(index):
+    """Return the content of each record; None for a DataError that names its URL, or its text."""
+    get, found = index.getter(Reader()), []
+    for record in index:
+        try:
+            found.append(get(record))
+        except DataError as error:
+            found.append(None if record.url in str(error) else str(error))
+    return found
 
 
 def frames(payload):

@@ -81,23 +81,6 @@ def test_a_dataset_as_the_proposal_shows_it():
     assert (d[order]() == d()[order]).all()
 
 
-def test_the_proposals_linear_regression():
-    rng = np.random.default_rng(0)
-    x, true = rng.normal(size=(200, 3)), np.array([[1.0, -2], [0, 3], [2, 1]])
-    d = Dataset({"input": x, "target": x @ true + 1})
-    weights = np.zeros((d.input._width(), d.target._width()))
-    bias = np.zeros(d.target._width())
-    mb_dataset = d._minibatches(batch_size=10)
-    assert (mb_dataset.input._width(), mb_dataset.input._shape()[2]) == (10, 3)
-    for _ in range(30):
-        for inputs, target in zip(mb_dataset.input, mb_dataset.target, strict=True):
-            error = inputs() @ weights + bias - target()
-            weights -= 0.1 * inputs().T @ error / 10
-            bias -= 0.1 * error.mean(0)
-    np.testing.assert_allclose(weights, true, atol=1e-3)
-    np.testing.assert_allclose(bias, 1, atol=1e-3)
-
-
 # ---- fields ----------------------------------------------------------------------------------
 
 

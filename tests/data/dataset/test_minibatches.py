@@ -41,7 +41,7 @@ def test_fields_are_mini_batches_of_the_fields():
     assert (mb.y._shape(), mb.z._shape()) == ((3, 4), (3, 4))
     assert [batch().tolist() for batch in mb.y] == [y[:4].tolist(), y[4:8].tolist(), [8, 9]]
     assert mb.z[2]().tolist() == [8]
-    assert mb.x._width() == 4
+    assert (mb.x._width(), mb.x._shape()[2]) == (4, 2)
 
 
 def test_all_at_once_only_when_none_is_short():

@@ -250,13 +250,6 @@ def test_even_kinds_are_the_others_less_what_fills_no_batch():
             assert [batch for batch in both[0] if len(batch) == 4] == both[1]
 
 
-@pytest.mark.parametrize(("other", "name"), NAMES.items())
-def test_other_names_are_the_same(other, name):
-    one, two = (sampler(k, 9, batch_size=2, seed=4) for k in (other, name))
-    assert batches_of(one) == batches_of(two)
-    two.load_state_dict(one.state_dict())
-
-
 def test_random_slices_are_runs_of_neighbours():
     order = sampler("random_slice", 10, batch_size=4, num_batches=2000)
     batches = batches_of(order)
@@ -315,19 +308,19 @@ def test_no_global_random_state_is_read_or_moved():
     assert list(all_orders()) == first
 
 
-@pytest.mark.parametrize("kind", [*ONCE, *EVEN, *NAMES, "uniform", "random_slice"])
-def test_both_separators_name_one_kind(kind):
-    """Names with `-` and with `_` give equal orders and states."""
-    dashed = sampler(kind.replace("_", "-"), 10, batch_size=3, seed=2)
+PAIRS = [*NAMES.items(), *((kind, kind) for kind in [*ONCE, *EVEN, "uniform", "random_slice"])]
+
+
+@pytest.mark.parametrize(("other", "kind"), PAIRS)
+def test_other_names_and_both_separators_name_one_kind(other, kind):
+    """Names with `-` and with `_`, and other names of a kind, give equal orders and states."""
+    dashed = sampler(other.replace("_", "-"), 10, batch_size=3, seed=2)
     underscored = sampler(kind.replace("-", "_"), 10, batch_size=3, seed=2)
     assert batches_of(dashed) == batches_of(underscored)
     underscored.load_state_dict(dashed.state_dict())
 
 
-def test_documented_names_have_dashes():
-    """Kinds of labels and part files also take `_`, and errors list names with `-` only."""
-    order = sampler("label_uniform", labelled(Y), batch_size=3)
-    assert repr(order) == repr(sampler("label-uniform", labelled(Y), batch_size=3))
+def test_errors_list_names_with_dashes():
     with pytest.raises(DataError, match=r"'no_such'; there are sequential, [a-z, -]*$"):
         sampler("no_such", 3)
 

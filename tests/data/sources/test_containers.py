@@ -19,22 +19,9 @@ from layoutkit.data.io import crc32c as checksums
 from layoutkit.data.io import parquet as parquetfiles
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.labels import NumberLabels, label_columns, rank_whole_numbers
-from layoutkit.data.sources.ranged import (
-    RecordColumns,
-)
+from layoutkit.data.sources.ranged import RecordColumns
 from tests.helpers.loopback import serving
-from tests.helpers.record_files import crc32c, tar, tfrecords
-
-
-def read(index):
-    """Return the default getter's result per record; None if it raises a DataError with the URL."""
-    get, found = index.getter(Reader()), []
-    for record in index:
-        try:
-            found.append(get(record))
-        except DataError as error:
-            found.append(None if record.url in str(error) else str(error))
-    return found
+from tests.helpers.record_files import contents, crc32c, tar, tfrecords
 
 
 def sample(key, image=b"J", suffix="jpg", **more):
@@ -58,7 +45,7 @@ def test_what_exists_is_meant_and_no_pattern(tmp_path, pattern, images, prefix):
     odd.mkdir()
     for number, name in enumerate(["s1", "s[1]", "s*"]):
         (odd / f"{name}.tar").write_bytes(tar(sample("a", str(number).encode())))
-    assert read(open_index(f"{prefix}{odd}/{pattern}", kind="tar")) == images
+    assert contents(open_index(f"{prefix}{odd}/{pattern}", kind="tar")) == images
 
 
 # ---- tar -------------------------------------------------------------------------------------
@@ -81,7 +68,7 @@ def test_neighbours_with_one_key_are_a_sample(tmp_path):
     (tmp_path / "s.tar").write_bytes(tar(members))
     index = open_index(tmp_path / "s.tar", missing=-1)
     expected = [b"one", b"two", b"three" * 300, b"same name", b"same key", b"no label"]
-    assert read(index) == expected
+    assert contents(index) == expected
     assert [record.label for record in index] == [7, 3, 7, 3, 4, None]
     assert [record.labels for record in index] == [(7,), (3,), (7,), (3,), (4,), ()]
     assert [record.position for record in index] == [0, 1, 2, 5, 6, 7]
@@ -112,7 +99,7 @@ def test_columns_say_which_members_count(tmp_path, columns, images, labels):
     ]
     (tmp_path / "s.tar").write_bytes(tar(members))
     index = open_index(tmp_path / "s.tar", columns=columns, missing=-1)
-    assert read(index) == images
+    assert contents(index) == images
     assert [record.label for record in index] == labels
     if columns and "half" in columns.get("label", ""):
         assert index.targets(np.arange(2)).tolist() == [0.5, 2.0]
@@ -177,7 +164,7 @@ def test_compressed_archives_are_refused(tmp_path, name):
 def test_half_an_archive_gives_what_lies_before(tmp_path, cut):
     data = tar([*sample("1", b"a" * 600), *sample("2", b"b" * 600)])[: 2 * 1536]
     (tmp_path / "s.tar").write_bytes(data[: len(data) - cut])
-    found = read(open_index(tmp_path / "s.tar"))
+    found = contents(open_index(tmp_path / "s.tar"))
     assert found[0] == b"a" * 600 if cut < 1960 else found[0] is None
     whole = 1 if cut < 425 else 0
     assert found[1:] == ([b"b" * 600] if whole else [None] if cut != 1536 and cut < 2000 else [])
@@ -188,7 +175,7 @@ def test_a_damaged_header_costs_what_lies_behind(tmp_path):
     data[1024 + 5] ^= 1  # in the second header, whose checksum then differs
     (tmp_path / "s.tar").write_bytes(data)
     index = open_index(tmp_path / "s.tar")
-    assert read(index) == [b"a", None]
+    assert contents(index) == [b"a", None]
     assert (index[1].offset, index[1].length) == (1024, None)
     (tmp_path / "s.tar").write_bytes(b"\1" * 5000)
     with pytest.raises(DataError, match=r"s\.tar is not a tar"):
@@ -202,7 +189,7 @@ def test_archives_at_urls_are_read_in_ranges(site):
     with serving(site) as home:
         index = open_index(f"{home}/s-{{0..2}}.tar", partition=1, partitions=2)
         assert site.asked == []  # no request before the first read
-        assert read(index) == [b"%d" % n * 5000 for n in (1, 3) * 3]
+        assert contents(index) == [b"%d" % n * 5000 for n in (1, 3) * 3]
         assert index.labels == [0, 1]
 
 
@@ -227,7 +214,7 @@ def test_tfrecords_are_those_of_the_original(tmp_path):
         (tmp_path / name).write_bytes(bytes.fromhex(golden))
         index = open_index(tmp_path / name)
         assert (index.kind, index.labels) == ("tfrecord", [])
-        assert read(index) == [b"hello", b""]
+        assert contents(index) == [b"hello", b""]
         assert [(r.offset, r.length, r.label) for r in index] == [(0, 21, None), (21, 16, None)]
 
 
@@ -249,7 +236,7 @@ def test_large_and_small_records_are_found(tmp_path, monkeypatch):
     # Zeros in place of checksums of the data, which take long to compute and are not checked here.
     parts = [_head(len(payload)) + payload + bytes(4) for payload in payloads]
     (tmp_path / "a.tfrecord").write_bytes(b"".join(parts))
-    assert read(open_index(tmp_path / "a.tfrecord")) == payloads
+    assert contents(open_index(tmp_path / "a.tfrecord")) == payloads
 
 
 @pytest.mark.parametrize("bound", [-(1 << 24), 1 << 24])
@@ -308,7 +295,7 @@ def test_every_small_block_finds_the_same_records(tmp_path, monkeypatch, damaged
         monkeypatch.setattr("layoutkit.data.io.reader._MAX_GAP_LOCAL", max_gap)
         for block in range(16, 65):
             monkeypatch.setattr("layoutkit.data.sources.tfrecord.BLOCK", block)
-            found[max_gap, block] = read(open_index(tmp_path / "a.tfrecord"))
+            found[max_gap, block] = contents(open_index(tmp_path / "a.tfrecord"))
     assert [key for key, records in found.items() if records != expected] == []
 
 
@@ -333,13 +320,13 @@ def test_checksums_are_looked_at(tmp_path, checked):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(data)
     first = None if checked else b"girst"
-    assert read(open_index(path))[1:] == [b"second", b"third"]
-    assert (read(open_index(path))[0] is None) == (first is None)
+    assert contents(open_index(path))[1:] == [b"second", b"third"]
+    assert (contents(open_index(path))[0] is None) == (first is None)
     data[21] ^= 1  # in the length of the second record
     path.write_bytes(data)
     index = open_index(path)
     assert len(index) == 2
-    assert (index[1].offset, index[1].length, read(index)[1]) == (21, None, None)
+    assert (index[1].offset, index[1].length, contents(index)[1]) == (21, None, None)
 
 
 @pytest.mark.parametrize(("size", "length"), [(1 << 40, (1 << 40) + 16), ((1 << 40) + 1, None)])
@@ -348,7 +335,7 @@ def test_a_length_of_more_than_a_tebibyte_is_no_length(tmp_path, size, length):
     (tmp_path / "a.tfrecord").write_bytes(tfrecords([b"hello"]) + _head(size))
     index = open_index(tmp_path / "a.tfrecord")
     assert [record.length for record in index] == [21, length]
-    assert read(index) == [b"hello", None]
+    assert contents(index) == [b"hello", None]
 
 
 @pytest.mark.parametrize("cut", [1, 16, 20, 21, 22, 30])
@@ -356,7 +343,7 @@ def test_a_cut_file_gives_what_lies_before(tmp_path, checked, cut):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(tfrecords([b"hello", b"there"])[:-cut])  # of 21 bytes each
     whole = [b"hello"] * (cut <= 21)
-    assert read(open_index(path)) == whole + [None] * (cut != 21)
+    assert contents(open_index(path)) == whole + [None] * (cut != 21)
 
 
 @pytest.mark.parametrize("level", [1, 6, 9])
@@ -401,11 +388,11 @@ def test_images_as_a_hub_keeps_them_are_read(tmp_path, parquet):
     write_parquet(parquet, tmp_path / "a.parquet", image=images, label=labels)
     index = open_index(tmp_path / "a.parquet", missing=-1)
     assert (index.kind, index.labels) == ("parquet", [0, 1, 2])
-    assert read(index) == [None if n in (4, 5) else b"%d" % n for n in range(10)]
+    assert contents(index) == [None if n in (4, 5) else b"%d" % n for n in range(10)]
     assert [record.label for record in index] == labels
     assert {(record.offset, record.length) for record in index} == {(None, None)}
     copy = pickle.loads(pickle.dumps(index))
-    assert (read(copy), list(copy)) == (read(index), list(index))
+    assert (contents(copy), list(copy)) == (contents(index), list(index))
     with pytest.raises(DataError, match=r"a\.parquet, row 4: column image is null"):
         index.getter(Reader())(index[4])
     with pytest.raises(DataError, match="size="):
@@ -474,7 +461,7 @@ def test_row_groups_are_read_once(tmp_path, parquet, monkeypatch):
     assert [get(index[n]) for n in (0, 4, 0, 1)] == [b"a0", b"a4", b"a0", b"a1"]
     assert [group for _, group in asked] == [0, 1, 0]
     part = open_index(tmp_path / "*.parquet", partition=2, partitions=7)
-    assert read(part) == [b"a2", b"a9", b"b6"]
+    assert contents(part) == [b"a2", b"a9", b"b6"]
     assert [record.position for record in part] == [2, 9, 16]
 
 
@@ -532,7 +519,7 @@ def test_rows_with_several_labels_name_their_files(tmp_path, parquet):
         names = [record.url.rpartition("/")[2] for record in index]
         assert names == ["a.parquet"] * 4 + ["b.parquet"] * 2
         assert [record.labels for record in index] == [(2, 3)] * 2 + [(1, 3)] * 2 + [(1, 2)] * 2
-        assert read(index) == [b"a", b"a", b"b", b"b", b"c", b"c"]
+        assert contents(index) == [b"a", b"a", b"b", b"b", b"c", b"c"]
     half = open_index(tmp_path / "*.parquet", partition=1, partitions=2)
     assert [(record.label, record.url[-9:]) for record in half] == [
         (3, "a.parquet"),
@@ -558,7 +545,7 @@ def test_parquet_at_urls_is_read_in_ranges(tmp_path, site, parquet):
     site.files["/a.parquet"] = (tmp_path / "a.parquet").read_bytes()
     with serving(site) as home:
         index = open_index(f"{home}/a.parquet")
-        assert read(index) == [b"a", b"b"] * 9
+        assert contents(index) == [b"a", b"b"] * 9
         assert index.labels == [1, 2]
 
 
@@ -577,7 +564,7 @@ def test_columns_of_a_dictionary_are_read(tmp_path, parquet):
     write_parquet(parquet, tmp_path / "a.parquet", image=images, label=labels)
     index = open_index(tmp_path / "a.parquet")
     assert pa.types.is_dictionary(index._field.type)
-    assert read(index) == [b"a", b"b", b"a"]
+    assert contents(index) == [b"a", b"b", b"a"]
     assert ([record.label for record in index], index.has_images) == (["bee", "ant", "bee"], True)
 
 

@@ -1,13 +1,10 @@
 """csv and tsv files as indexes."""
 
 import bz2
-import functools
 import gzip
-import http.server
 import io
 import lzma
 import re
-import threading
 import time
 import zipfile
 
@@ -17,6 +14,7 @@ import pytest
 from layoutkit import DataError
 from layoutkit.data import CSVProvider, Record, open_index
 from layoutkit.data.io import filesystem
+from tests.helpers.loopback import serving
 
 # Files 1 to 20 with the labels A, B and C, as in the tests of the original library.
 LABELLED = {
@@ -111,11 +109,6 @@ def test_real_csv(tmp_path):
     assert index[2].labels == ("é", "é")
 
 
-def test_empty_cells_shift_nothing(tmp_path):
-    index = open_index(written(tmp_path, "filename,label1,label2\na,,X\n"))
-    assert rows_of(index) == [("a", "X")]
-
-
 def test_rows_without_labels_are_records_and_duplicates_stay(tmp_path):
     index = open_index(written(tmp_path, "filename\na\nb\na\n"))
     assert rows_of(index) == [("a", None), ("b", None), ("a", None)]
@@ -189,13 +182,6 @@ def test_a_wrong_row_is_named_by_file_and_line(tmp_path, text, line, says):
         open_index(path)
 
 
-def test_bytes_that_are_no_utf8(tmp_path):
-    path = tmp_path / "index.csv"
-    path.write_bytes(b"filename\n\xff\xfe\n")
-    with pytest.raises(DataError, match=r"index\.csv, line \d+: .*UTF-8"):
-        open_index(path)
-
-
 def test_a_table_at_a_url():
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
@@ -206,29 +192,20 @@ def test_a_table_at_a_url():
     assert open_index("memory://tables/index.csv")[0].url == "http://host/a"
 
 
-def test_tables_and_parts_behind_http(tmp_path):
-    written(tmp_path, "filename,label\na,X\n")
-    written(tmp_path, "hostname\nhttp://cdn\n", "index-meta.csv")
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "one").write_bytes(b"1\n22\n")
-    handler = functools.partial(Quiet, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        root = f"http://127.0.0.1:{server.server_port}"
-        assert open_index(f"{root}/index.csv")[0].url == "http://cdn/a"
-        index = open_index(f"{root}/parts/")
-        assert [(r.url, r.length) for r in index] == [(f"{root}/parts/one", n) for n in (1, 2)]
-        with pytest.raises(DataError, match=r"none\.csv cannot be read"):
-            open_index(f"{root}/none.csv")
-        for no_folder in ("none", "parts/one"):
-            with pytest.raises(DataError, match=f"{no_folder} cannot be read"):
-                open_index(f"{root}/{no_folder}")
-        server.shutdown()
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
+def test_tables_and_parts_behind_http(site):
+    site.files = {
+        "/index.csv": b"filename,label\na,X\n",
+        "/index-meta.csv": b"hostname\nhttp://cdn\n",
+        "/parts/": b'<a href="one">one</a>',
+        "/parts/one": b"1\n22\n",
+    }
+    with serving(site) as home:
+        assert open_index(f"{home}/index.csv")[0].url == "http://cdn/a"
+        index = open_index(f"{home}/parts/")
+        assert [(r.url, r.length) for r in index] == [(f"{home}/parts/one", n) for n in (1, 2)]
+        for name in ("none.csv", "none", "parts/one"):
+            with pytest.raises(DataError, match=f"{name} cannot be read"):
+                open_index(f"{home}/{name}")
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,9 @@ from PIL import Image
 
 from layoutkit import DataError, images
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.data.io.reader import Reader
 from layoutkit.images.suffixes import IMAGE_SUFFIXES
 from tests.helpers.loopback import serving
-from tests.helpers.record_files import tar
-
-
-def contents(index):
-    get = index.getter(Reader())
-    return [get(record) for record in index]
+from tests.helpers.record_files import contents, tar
 
 
 def write(tmp_path, members, name="s.tar"):
