@@ -432,7 +432,7 @@ def _too_large(url: str, max_bytes: int, nbytes: int | None) -> DataError:
     return too_large(url, max_bytes, nbytes, "a table or array at a URL", fix)
 
 
-_MAX_READ = 1 << 30  # bytes of one call, as macOS refuses 2 GiB
+MAX_READ = 1 << 30  # bytes of one call, as macOS refuses 2 GiB
 _UNKNOWN_SIZE = 1 << 20  # bytes to read of a file without a size, as in /proc
 _seeking = threading.Lock()
 # Without O_BINARY Windows would change line ends; flags that a system lacks are 0.
@@ -505,7 +505,7 @@ def read_at(file: int, size: int, start: int) -> bytes:
 
 
 def _read_once(file: int, size: int, start: int) -> bytes:
-    size = min(size, _MAX_READ)
+    size = min(size, MAX_READ)
     if hasattr(os, "pread"):
         return os.pread(file, size, start)
     with _seeking:  # Windows, where no process is forked with the file

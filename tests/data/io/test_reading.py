@@ -309,8 +309,10 @@ def npy_bytes(array):
     return file.getvalue()
 
 
+@pytest.mark.parametrize("one_call", [1, 2, 1 << 30])
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
-def test_every_part_of_a_small_file(tmp_path, size):
+def test_every_part_of_a_small_file(tmp_path, monkeypatch, size, one_call):
+    monkeypatch.setattr(filesystem, "MAX_READ", one_call)
     data = b"abc"[:size]
     path = str(tmp_path / "small")
     (tmp_path / "small").write_bytes(data)
@@ -325,6 +327,8 @@ def test_every_part_of_a_small_file(tmp_path, size):
                 elif length:
                     with pytest.raises(DataError, match="the file is truncated"):
                         reading.read(path, start, length)
+    with pytest.raises(ValueError, match="small is closed"):
+        file.read_at(0, 1)
     reading.close()
 
 

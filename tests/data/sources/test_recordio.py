@@ -209,6 +209,7 @@ def test_a_list_gives_the_labels(tmp_path, with_index):
         ("100\t1_0\tx\n", "line 1: '1_0' is not a label"),
         ("x\t1\tx\n", "line 1: 'x' is not an id"),
         ("-1\t1\tx\n", "line 1: '-1' is not an id"),
+        (f"{2**64}\t1\tx\n", "line 1: '18446744073709551616' is not an id"),
         ("100\t1\tx\n\n101\t1\tx\n100\t1\ty\n", "line 4: line 1 has the id 100, too"),
     ],
 )
