@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import settings
 
         # No deadline: the time of an example depends on the load of the machine.
-        examples = 100 if config.getoption("--all") else 30
+        examples = 100 if config.getoption("--all") else 10
         settings.register_profile("layoutkit", deadline=None, max_examples=examples)
         settings.load_profile("layoutkit")
 

@@ -22,7 +22,7 @@ def test_there_and_back(pattern):
     assert Converter(pattern).backward(y, like=spec).dtype == np.float64
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(
     st.permutations("bhwc"), st.integers(0, 3), st.lists(st.integers(1, 5), min_size=4, max_size=4)
 )

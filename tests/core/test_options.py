@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import layoutkit
@@ -72,7 +72,6 @@ def test_public_signatures_have_the_declared_keywords(name):
     } | {"out"}
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from([Converter, Collator]))
 def test_stored_options_make_an_equal_object(data, cls):
     patterns, options, sizes = CASES[cls]
@@ -91,7 +90,6 @@ def test_stored_options_make_an_equal_object(data, cls):
         assert json.dumps(other.to_dict()) == text
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_stored_constants_make_the_same_bits(data):
     keywords = {name: data.draw(CONVERSION[name]) for name in ("scale", "mean", "std")}

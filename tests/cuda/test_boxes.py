@@ -4,7 +4,7 @@ from itertools import product
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit.kernels.cuda.accumulate import LINE, choose
@@ -31,7 +31,6 @@ def chosen(draw):
 
 
 @given(chosen())
-@settings(max_examples=60, deadline=None)
 def test_words_along_any_axis_cover_a_box_once(found):
     boxes, near, most = found
     assert prod(boxes.places) == most
@@ -55,7 +54,6 @@ def test_every_place_of_a_narrow_box_has_its_own_slot(counts, words, size, most)
 
 
 @given(chosen())
-@settings(max_examples=60, deadline=None)
 def test_every_place_has_its_own_slot_and_words_are_whole(found):
     check_slots(found[0])
 
@@ -74,7 +72,6 @@ def check_slots(boxes):
 
 
 @given(chosen())
-@settings(max_examples=30, deadline=None)
 def test_slots_are_a_sum_of_bits(found):
     """Test that positions add and slots XOR bit by bit, as the iterations of a kernel assume."""
     boxes, near, _ = found
@@ -93,7 +90,6 @@ def test_slots_are_a_sum_of_bits(found):
 
 
 @given(chosen())
-@settings(max_examples=60, deadline=None)
 def test_words_of_a_thread_are_adjacent_along_the_last_axis(found):
     """Test that a thread can write its words to shared memory in pieces of up to 16 bytes."""
     boxes, near, _ = found

@@ -134,7 +134,7 @@ _sizes = st.sampled_from([1, 2, 3, 5, 16, 33, 64, 130])
     shift=st.sampled_from([0, 0, 1]),
     formula=st.booleans(),
 )  # fmt: skip
-@settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 def test_random_selections(pattern, sizes, order, spare, dtype, shift, formula):
     count = dict(zip("bhw", sizes, strict=True)) | {"c": max(order) + 1 + spare}
     while np.prod(list(count.values())) > 100_000:

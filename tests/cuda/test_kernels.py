@@ -32,7 +32,7 @@ from tests.helpers.cuda_moves import (
 from tests.helpers.cuda_shim import ORDERS
 from tests.helpers.reference import reference_convert, reference_sum
 
-pytestmark = [pytest.mark.budget(2), cuda_shim.needs_compiler]
+pytestmark = [pytest.mark.budget(1), cuda_shim.needs_compiler]
 quick = settings(
     deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
@@ -544,6 +544,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize(("source", "target"), CASTS, ids=str)
 def test_casts(source, target):
     cases = [(pattern, shape) for pattern, shapes in SHAPES.items() for shape in shapes]
@@ -663,6 +664,7 @@ def compare_sums(parts, layout, **keywords):
     assert_same(summed(parts, layout, **keywords), wanted_sum(parts, layout, **keywords))
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("layout", ["bhwc", "bchw", "chwb", "b(hwc)"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_sums_of_many_layouts(layout, order):

@@ -5,7 +5,7 @@ from math import gcd, prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit.kernels.cuda import boxes, launch
@@ -131,7 +131,6 @@ def conversions(draw):
 
 
 @pytest.mark.budget(0)
-@settings(max_examples=40)
 @given(conversions(), st.integers(0, 3))
 def test_shapes_that_nobody_chose(conversion, shift):
     pattern, shape, dtype, keywords = conversion

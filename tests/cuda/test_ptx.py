@@ -16,7 +16,7 @@ from tests.helpers.nvrtc import Compiled, needs_nvrtc
 from tests.helpers.ptx import Kernel
 from tests.helpers.reference import reference_convert
 
-pytestmark = [pytest.mark.budget(12), needs_nvrtc]
+pytestmark = [pytest.mark.budget(6), needs_nvrtc]
 
 LIMITS = 300  # values of a dtype, of which the last are random
 ARITHMETIC = {

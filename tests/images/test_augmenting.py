@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import augmented
@@ -82,7 +82,6 @@ def test_grey_is_what_pillow_makes():
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.booleans(), st.integers(0, 99))
-@settings(deadline=None, max_examples=40)
 def test_a_crop_is_a_window_of_the_image(height, width, is_mirrored, position):
     augment = Augmenter((3, height, width), dtype="uint8", rand_crop=True, mirror=is_mirrored)
     found = augment(PHOTO, position=position).transpose(1, 2, 0)
@@ -102,7 +101,6 @@ def test_crops_that_are_not_random():
 
 
 @given(st.integers(0, 3), st.integers(0, 20), st.booleans())
-@settings(deadline=None, max_examples=40)
 def test_a_crop_of_a_padded_image(pad, position, with_colours):
     height, width = 9 + pad, 10 + pad
     options = {"rand_crop": True, "pad": pad, "fill": (1, 2, 3), "brightness": 0.5 * with_colours}
@@ -139,7 +137,6 @@ def test_the_shorter_side_is_resized(shorter, size):
     st.floats(0.6, 1.6),
     st.sampled_from([(0, 1e10), (10, 1e10), (0, 8.0)]),
 )
-@settings(deadline=None, max_examples=30)
 def test_warps(angle, shear, scale, ratio, limits):
     smooth = np.add.outer(np.arange(9) * 9, np.arange(12) * 7).astype(np.uint8)
     options = geometry.Options(
@@ -261,7 +258,6 @@ def test_methods_are_those_of_opencv():
 @given(
     st.floats(0, 2), st.sampled_from(["adjust_brightness", "adjust_contrast", "adjust_saturation"])
 )
-@settings(deadline=None, max_examples=30)
 def test_factors_of_colours(factor, name):
     found = getattr(color, name)(PHOTO, factor)
     expected = getattr(augmented, name)(PHOTO, factor)

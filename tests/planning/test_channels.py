@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, convert, plan
@@ -98,7 +98,6 @@ def test_large_results_go_past_the_caches(pattern, width):
             assert_same(convert(seen, pattern, channels=order), convert(few, pattern))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(1, 7),
     data=st.data(),

@@ -288,7 +288,7 @@ KINDS = [
 ]
 
 
-@settings(deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(st.sampled_from(KINDS), st.data())
 def test_inner_products_are_kept(kinds, data):
     """<g, Jx> = <J'g, x>, summed over consumers; exact, since the values are integers."""

@@ -153,7 +153,7 @@ def test_the_gradient_of_integer_labels():
     assert view.backward_get().dtype == np.float64
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(
     st.lists(st.sampled_from(["b", "bt", "tb"]), min_size=2, max_size=6),
     st.sampled_from(["bt", "tb"]),

@@ -111,7 +111,7 @@ def test_bases_of_any_strides(how):
     np.testing.assert_array_equal(x, was)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(derandomize=True, database=None)
 @given(
     st.permutations("bhwc"),
     st.permutations("bhwc"),

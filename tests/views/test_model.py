@@ -157,6 +157,6 @@ class ViewMachine(RuleBasedStateMachine):
 
 TestView = ViewMachine.TestCase
 TestView.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, derandomize=True, database=None,
+    stateful_step_count=30, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip

@@ -106,6 +106,6 @@ def good(position):
 
 TestBatcher = BatcherMachine.TestCase
 TestBatcher.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, derandomize=True, database=None,
+    stateful_step_count=20, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip

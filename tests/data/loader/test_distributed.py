@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit import Collator, DataError
@@ -45,7 +45,6 @@ def flat(found):
     return [item for step in found for each in step for item in each]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 6), st.sampled_from(ONCE))
 def test_every_rank_gets_as_many_and_all_together_each_record_once(n, world, size, kind):
     batchers = ranks(n, world, size, kind)
@@ -60,7 +59,6 @@ def test_every_rank_gets_as_many_and_all_together_each_record_once(n, world, siz
     assert left < (world * size if kind.startswith("even") else world)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 80), st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1,
     max_size=4), st.data(),

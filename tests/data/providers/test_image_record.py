@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import augmented
@@ -157,7 +157,6 @@ def test_batches_are_not_written_to_again(path):
     st.integers(1, 13), st.sampled_from([0, 1, 3]), st.integers(1, 4), st.booleans(),
     st.sampled_from(["pad", "wrap", "drop"]), st.integers(0, 2), st.booleans(),
 )  # fmt: skip
-@settings(deadline=None, max_examples=25)
 def test_a_record_is_one_image_an_epoch(path, size, workers, parts, shuffle, tail, of, varies):
     """Test any number of threads and parts, any order and any tail."""
     options = {**RANDOM, "max_random_illumination": 3.0} if varies else RANDOM
