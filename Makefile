@@ -80,7 +80,8 @@ test-all: $(VENV)/.$(EXTRA)
 test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
 
-compare: $(VENV)/.$(EXTRA)
+# An environment is used as it is, so that a network is not needed.
+compare: $(if $(wildcard $(BIN)/python),,$(VENV)/.$(EXTRA))
 	@$(BIN)/python -m layoutkit.bench.compare $(if $(QUICK),--quick) $(COMPARE) $(BASE)
 
 fuzz: $(VENV)/.test
