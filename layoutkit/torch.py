@@ -30,8 +30,9 @@ from .backends.torch import numpy_views_of
 from .backends.torch.tensors import concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
-from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
+from .errors import ArgumentError, LayoutkitError, ShapeError
 from .memory import in_native_order
+from .planning.batch.layout import check_same_rank_and_dtype
 from .watch.recorder import Recorder
 from .watch.report import MIN_BYTES, Report
 
@@ -236,19 +237,15 @@ def _arrays(samples: Sequence[Any]) -> list[Any] | None:
 
 
 def _check_alike(samples: Sequence[Any]) -> None:
-    first = samples[0]
-    for i, sample in enumerate(samples):
-        if sample.shape != first.shape:
+    facts = [(tuple(sample.shape), sample.dtype) for sample in samples]
+    first, _ = facts[0]
+    for i, (shape, _) in enumerate(facts):
+        if shape != first:
             raise ShapeError(
-                f"sample {i} has shape {tuple(sample.shape)}, but sample 0 has "
-                f"{tuple(first.shape)}; crop or resize all to one size with "
-                "layoutkit.torch.Collator as collate_fn, or make batches of one"
+                f"sample {i} has shape {shape}, but sample 0 has {first}; crop or resize all to "
+                "one size with layoutkit.torch.Collator as collate_fn, or make batches of one"
             )
-        if sample.dtype != first.dtype:
-            raise DtypeError(
-                f"sample {i} has dtype {sample.dtype}, "
-                f"but sample 0 has {first.dtype}; give all one dtype"
-            )
+    check_same_rank_and_dtype(facts)
 
 
 def _shared_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
