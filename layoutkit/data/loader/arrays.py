@@ -18,7 +18,7 @@ from .config import LoaderConfig
 from .epoch_pass import EpochPass, Position
 from .epochs import EpochLength
 from .loop import B, BatchLoop
-from .pending import Pending
+from .pending import STAGES, Pending
 
 
 class NumberSource(RecordSource):
@@ -57,7 +57,7 @@ class ReadBatch(Pending):
     def __init__(self, read: Callable[[Array], Any], start: int, numbers: Array) -> None:
         self._read, self.start, self.numbers = read, start, numbers
         self.num_taken = self.count = len(numbers)
-        self.stats = {"get": 0.0, "process": 0.0, "collate": 0.0, "wait": 0.0}
+        self.stats = dict.fromkeys(STAGES, 0.0)
 
     def take_chunk(self, limit: int) -> ReadBatch:
         return self

@@ -97,12 +97,13 @@ class Batcher(BatchLoop[Batch]):
 
     def _make_target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
         """Return the processor's targets, else the source's, else the ranks of labels."""
-        source, view_factories = self._config.sources[0], self._config.view_factories
+        index: Any = self._config.sources[0].index
+        view_factories = self._config.view_factories
         if targets is None:
-            targets = source.targets(numbers)
+            targets = index.targets(numbers)
         if targets is not None:
             return view_factories.target(in_native_order(targets))
-        ranks = source.ranks(numbers)
+        ranks = index.ranks(numbers)
         return None if ranks is None else view_factories.labels(ranks)
 
     # -- states ----------------------------------------------------------------------------

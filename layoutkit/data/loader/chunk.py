@@ -61,22 +61,13 @@ class RecordSource:
 
     def read_inputs(self, numbers: Numbers) -> Sequence[Any]:
         """Return the argument of `get` for each of these records."""
-        return row_views(self.gathered(numbers)) if self.direct else self.records(numbers)
-
-    def gathered(self, numbers: Any) -> Array:
-        """Return a copy of these rows of the array."""
-        return self.index.rows(numbers)
+        return row_views(self.index.rows(numbers)) if self.direct else self.records(numbers)  # type: ignore[arg-type]
 
     def records(self, numbers: Numbers) -> list[Record]:
         """Return these records as Record objects."""
         if isinstance(numbers, list):
             return numbers
         return self.index.records(numbers)
-
-    @property
-    def source_array(self) -> Array:
-        """The array whose rows are the records of all partitions."""
-        return self.index.source
 
     def positions(self, numbers: Numbers) -> SourcePositions:
         """Return the positions of these records in the whole source, across partitions."""
@@ -86,14 +77,6 @@ class RecordSource:
                 np.array([record.position for record in numbers], np.int64), names
             )
         return SourcePositions(self.index.partition.place(numbers))
-
-    def ranks(self, numbers: Any) -> Array | None:
-        """Return the rank of each label, -1 if unlabeled; None for a source without labels."""
-        return self.index.ranks(numbers)
-
-    def targets(self, numbers: Any) -> Array | None:
-        """Return the targets of these records; None if the source has none besides labels."""
-        return self.index.targets(numbers)
 
 
 def row_views(block: Array) -> list[Any]:
@@ -272,7 +255,8 @@ class RecordChunk:
             self.is_from_source = True  # the CollateStep reads them
             return True
         start = perf_counter()
-        rows = in_native_order(source.gathered(self.numbers[0]))
+        numbers: Any = self.numbers[0]
+        rows = in_native_order(source.index.rows(numbers))
         dtype = self._dtype or pipeline.dtype or rows.dtype
         fits = self.block is None or rows.shape == self.block.shape
         if not fits or not can_cast(rows.dtype, dtype, "same_kind"):

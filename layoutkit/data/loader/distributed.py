@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..._utils.validation import check_bool, check_int
+from ..._utils.validation import check_int
 from ...errors import DataError
 from ..samplers import Sampler
 from ..sources import Index
@@ -61,7 +61,7 @@ def parse_shard(value: Any) -> Shard | None:
     return Shard(rank, world)
 
 
-def check_shardable(indexes: Sequence[Index], samplers: Sequence[Sampler], refill: Any) -> None:
+def check_shardable(indexes: Sequence[Index], samplers: Sequence[Sampler], refill: bool) -> None:
     """Raise DataError if ranks would get different numbers of batches, or a record twice."""
     for index, sampler in zip(indexes, samplers, strict=True):
         kind, base = sampler.plan.kind, sampler.plan.base
@@ -80,7 +80,7 @@ def check_shardable(indexes: Sequence[Index], samplers: Sequence[Sampler], refil
                 f"shard= divides batches of equal size, which {kind} does not make; give "
                 "even-batchwise-shuffled-sequential, shuffle or sequential"
             )
-    if check_bool("refill", refill):
+    if refill:
         raise DataError(
             "refill=True would make ranks continue at different positions; omit it with shard="
         )

@@ -12,7 +12,6 @@ from ..samplers import Sampler, sampler
 from ..samplers.orders import Order
 from ..samplers.sampling import find_kind, full_batch_kind
 from ..sources import Index
-from .chunk import RecordSource
 from .distributed import Shard, check_shardable, parse_shard
 
 
@@ -69,7 +68,7 @@ def parse_epochs(
     indexes: Sequence[Index],
     spec: Any,
     *,
-    batch_size: Any,
+    batch_size: int,
     num_batches: Any,
     drop_last: Any,
     seed: Any,
@@ -83,21 +82,23 @@ def parse_epochs(
     DataError
         An argument is invalid, or a sampler does not fit its index or these arguments.
     """
-    size = check_int("batch_size", batch_size, 1)
+    check_bool("refill", refill)
     part = parse_shard(shard)
     if part is not None and num_batches is not None:
         num_batches = check_int("num_batches", num_batches) * part.world
-    samplers = make_samplers(indexes, spec, drop_last, size, num_batches, seed)
+    samplers = make_samplers(indexes, spec, drop_last, batch_size, num_batches, seed)
     if part is not None:
         check_shardable(indexes, samplers, refill)
     plan = samplers[0].plan
-    if check_bool("refill", refill) and plan.base == "even_sequences":
+    if refill and plan.base == "even_sequences":
         raise DataError("refill=True would mix sequences of different lengths in a batch; omit it")
     max_batches = plan.num_batches if plan.draws else None
     if part is not None and max_batches is not None:
         max_batches = -(-max_batches // part.world) * part.world
-    length = EpochLength(size, max_batches, bool(plan.even or plan.draws), refill, part)
-    return [_remove_end(each) for each in samplers], length
+    length = EpochLength(batch_size, max_batches, bool(plan.even or plan.draws), refill, part)
+    samplers = [_remove_end(each) for each in samplers]
+    _check_lengths(samplers, length)
+    return samplers, length
 
 
 def make_samplers(
@@ -161,12 +162,12 @@ def _remove_end(sampler: Sampler) -> Sampler:
     return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
-def check_lengths(sources: Sequence[RecordSource], length: EpochLength) -> None:
+def _check_lengths(samplers: Sequence[Sampler], length: EpochLength) -> None:
     """Raise DataError unless all sources have equal numbers of records per epoch."""
-    first_count = length.num_records(sources[0].order(0))
-    for number, source in enumerate(sources[1:], 1):
-        count = source.order(0).size
-        if source.sampler.plan.draws or None in (first_count, count) or first_count == count:
+    first_count = length.num_records(samplers[0].order(0))
+    for number, other in enumerate(samplers[1:], 1):
+        count = other.order(0).size
+        if other.plan.draws or None in (first_count, count) or first_count == count:
             continue
         raise DataError(
             f"the first source gives {first_count} records an epoch, but source {number} gives "

@@ -31,7 +31,7 @@ from .config import (
     open_indexes,
     parse_workers,
 )
-from .epochs import check_lengths, parse_epochs
+from .epochs import parse_epochs
 from .processing import complete_processing, parse_processing
 
 
@@ -187,7 +187,6 @@ def sampled_batcher(
     strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
     reader = make_reader(retries, cache_dir, cache_size, max_record_bytes)
     opened = make_sources(indexes, samplers, get, reader)
-    check_lengths(opened, length)
     config = LoaderConfig(
         sources=opened,
         dims=processing.dims,

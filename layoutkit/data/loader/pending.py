@@ -30,6 +30,9 @@ from .signature import BatchSignature, RunSpec, kept_rows
 Refill = Callable[[int, int, int], Sequence[Numbers]]
 
 
+STAGES = ("get", "process", "collate", "wait")  # whose seconds are measured
+
+
 class Pending(ABC):
     """A batch that threads of a pool, or the consumer alone, make of records from `start` on.
 
@@ -105,7 +108,7 @@ class PendingBatch(Pending):
         self.num_requested = len(numbers[0])
         self.num_taken = 0  # records of the epoch, in all rounds
         self.failed: dict[int, BaseException | None] = {}
-        self.stats = {"get": 0.0, "process": 0.0, "collate": 0.0, "wait": 0.0}
+        self.stats = dict.fromkeys(STAGES, 0.0)
         self.target: Array | None = None
         self._refill = refill
         self._chunks: list[RecordChunk] = []
@@ -292,7 +295,7 @@ class PendingBatch(Pending):
         if self._chunks[0].is_from_source:
             make_batch = partial(
                 collate_step.batch_of_rows,
-                source.source_array,
+                source.index.source,
                 positions.numbers,
                 positions,
                 self.epoch,

@@ -230,7 +230,7 @@ def _samples(chunk: RecordChunk) -> Iterator[tuple[Sequence[int], Array]]:
     """
     rows = kept_rows(chunk)
     if chunk.is_from_source:
-        yield rows, chunk.pipeline.sources[0].source_array[0]
+        yield rows, chunk.pipeline.sources[0].index.source[0]
     else:
         yield from (((row,), chunk.irregular[row]) for row in rows)
 

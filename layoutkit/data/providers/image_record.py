@@ -74,15 +74,14 @@ class ImageRows:
             self.dims, self.dtype = augment.shape, finish.dtype
             if self._batch_axis:
                 self._collator = Collator(f"b{augment.layout}->{layout}")
-        shape_ = np.empty(augment.shape, np.int8).shape
-        self._shape = shape_[: self._batch_axis], shape_[self._batch_axis :]
         self.reader = Reader()
         self._get = index.getter(self.reader)
         self.view = ViewFactory(layout, "the data of a batch")
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape of a batch."""
-        return (*self._shape[0], rows, *self._shape[1])
+        shape, axis = self.augment.shape, self._batch_axis
+        return (*shape[:axis], rows, *shape[axis:])
 
     def pipeline(self, sampler: Sampler, strict: bool) -> RecordPipeline:
         """Return the pipeline of records; `process` with an epoch is its processor."""

@@ -22,7 +22,9 @@ X = np.arange(24.0).reshape(12, 2)
 # ---- several threads -------------------------------------------------------------------------
 
 
-def test_a_loop_that_another_thread_waits_in_is_an_error_and_goes_on():
+@pytest.fixture
+def waiting():
+    """Return a getter that waits, the event of its first call, and the one that it waits for."""
     at, go = threading.Event(), threading.Event()
 
     def get(record):
@@ -30,6 +32,11 @@ def test_a_loop_that_another_thread_waits_in_is_an_error_and_goes_on():
         assert go.wait(10)
         return record.array
 
+    return get, at, go
+
+
+def test_a_loop_that_another_thread_waits_in_is_an_error_and_goes_on(waiting):
+    get, at, go = waiting
     with sampled_batcher(X, batch_size=4, get=get, num_workers=2) as batches:
         loop, found = iter(batches), []
         other = threading.Thread(target=lambda: found.extend(batch.count for batch in loop))
@@ -43,13 +50,8 @@ def test_a_loop_that_another_thread_waits_in_is_an_error_and_goes_on():
 
 
 @pytest.mark.parametrize("newer", [iter, lambda b: b.reset(), lambda b: b.set_epoch(3)])
-def test_something_newer_ends_a_loop_that_another_thread_waits_in(newer):
-    at, go, failures = threading.Event(), threading.Event(), []
-
-    def get(record):
-        at.set()
-        assert go.wait(10)
-        return record.array
+def test_something_newer_ends_a_loop_that_another_thread_waits_in(newer, waiting):
+    (get, at, go), failures = waiting, []
 
     def take(loop):
         try:
@@ -93,14 +95,8 @@ def test_no_thread_outlives_close_however_short_the_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("timeout", [1e10, float("inf")])
-def test_a_limit_that_no_clock_can_take(timeout):
-    at, go = threading.Event(), threading.Event()
-
-    def get(record):
-        at.set()
-        assert go.wait(10)
-        return record.array
-
+def test_a_limit_that_no_clock_can_take(timeout, waiting):
+    get, at, go = waiting
     with sampled_batcher(X, batch_size=12, get=get, timeout=timeout) as batches:
         threading.Thread(target=lambda: (at.wait(10), time.sleep(0.01), go.set())).start()
         assert next(iter(batches)).count == 12

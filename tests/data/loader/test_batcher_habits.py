@@ -126,29 +126,20 @@ def test_no_len_while_there_are_parts_to_open(tmp_path):
         assert len(list(batches)) > 0  # `list` asks for a length, and ignores the TypeError
 
 
-def test_a_batch_is_a_pair_of_views():
-    source = {"x": X, "y": Y}
+@pytest.mark.parametrize(
+    ("source", "targets"),
+    [
+        ({"x": X, "y": Y}, [[0, 1, 0, 1], [0, 1, 2, 0], [1, 2]]),
+        (X, None),
+        (Dataset({"input": X, "target": np.arange(10.0)}), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]),
+    ],
+)
+def test_a_batch_is_a_pair_of_views(source, targets):
     with sampled_batcher(source, batch_size=4, num_workers=0) as batches:
-        pairs = [(x.input.tolist(), y.input.tolist()) for x, y in batches]
-        whole = [(b.input.input.tolist(), b.target.input.tolist()) for b in batches]
-    assert pairs == whole
-    [first, *_] = pairs
-    assert first == (X[:4].tolist(), [0, 1, 0, 1])
-
-
-def test_a_batch_without_a_target_is_a_pair_with_none():
-    with sampled_batcher(X, batch_size=4, num_workers=0) as batches:
-        x, y = next(iter(batches))
-    assert (np.asarray(x).tolist(), y) == (X[:4].tolist(), None)
-
-
-def test_a_dataset_with_input_and_target_gives_pairs():
-    dataset = Dataset({"input": X, "target": np.arange(10.0)})
-    with sampled_batcher(dataset, batch_size=5, num_workers=0) as batches:
-        assert [(len(x), y.input.tolist()) for x, y in batches] == [
-            (5, [0.0, 1.0, 2.0, 3.0, 4.0]),
-            (5, [5.0, 6.0, 7.0, 8.0, 9.0]),
-        ]
+        pairs = [*batches]
+    assert [x.input.tolist() for x, _ in pairs] == [X[:4].tolist(), X[4:8].tolist(), X[8:].tolist()]
+    found = [y if y is None else y.input.tolist() for _, y in pairs]
+    assert found == (targets or [None] * 3)
 
 
 # ---- tables ------------------------------------------------------------------------------------
