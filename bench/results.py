@@ -44,7 +44,7 @@ class Result:
         return self._ratio(LIMIT, OURS)
 
     def speedup(self, name: str, ours: str = OURS) -> float | None:
-        """Return how many times faster layoutkit is than another variant."""
+        """Return the speed of layoutkit relative to another variant."""
         return self._ratio(name, ours)
 
     def share(self, name: str) -> float | None:

@@ -75,7 +75,7 @@ def _collator(name: str, case: SampleCase, **options: Any) -> Variant:
 
 
 def _limit(case: SampleCase, batch: Array) -> Call:
-    """Return a pass over as many bytes as the windows and the batch have."""
+    """Return a pass over the number of bytes of the windows and the batch."""
     source = np.zeros(batch.size, case.samples[0].dtype)
     target = empty(batch.shape, batch.dtype)  # `empty` aligns it to a cache line
     return limit_pass([source], target, streaming_is_faster([source], target))

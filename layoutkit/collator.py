@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .cuda.memory import DeviceArray
     from .options import ConvertOptions
 
-# Arguments of `Collator.placement` in place of those that a Collator draws.
+# Arguments of `Collator.placement` that replace the drawn ones.
 _DRAWN_EXAMPLES = {
     "offset": 'offset={"h": 0, "w": 0}',
     "flip": 'flip={"w": True}',

@@ -23,7 +23,7 @@ class Positioned(NamedTuple):
 
 
 class ItemColumns(NamedTuple):
-    """The items of samples by key, and the key of those that are collated."""
+    """The items of samples by key, and the key of the collated ones."""
 
     first: Any
     columns: dict[Any, list[Any]]

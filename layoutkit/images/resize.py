@@ -239,7 +239,7 @@ def _resize_opencv(pixels: Array, height: int, width: int) -> Array:
 
 
 def _pillow_channels(pixels: Array) -> int:
-    """Return how many channels Pillow resizes in one call.
+    """Return the number of channels that Pillow resizes in one call.
 
     Not four: Pillow would treat the fourth as alpha and weight the colors by it.
     """

@@ -125,7 +125,7 @@ class Space(UncachedState):
         return common_size(self._validated_leaves(batch))
 
     def get_total_dimension(self) -> int:
-        """Return how many numbers a sample has, the columns of a matrix of the same data."""
+        """Return the size of a sample in numbers: the columns of a matrix of the same data."""
         raise self._undefined("get_total_dimension")
 
     def get_origin(self) -> Any:

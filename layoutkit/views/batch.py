@@ -149,7 +149,9 @@ class BatchState:
         matching = [
             conversion
             for conversion in (*self.by_conversion, self.plans.base)
-            if conversion.layout == name and conversion.device == device and conversion.takes(dtype)
+            if conversion.layout == name
+            and conversion.device == device
+            and conversion.accepts(dtype)
             if formula is None or conversion.has(formula)
         ]
         matching = [item for item in matching if as_dtype(item.dtype) == dtype] or matching

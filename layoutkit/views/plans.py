@@ -79,7 +79,7 @@ class Conversion:
     device: str = CPU
     options: ConversionOptions = DEFAULT_OPTIONS
 
-    def takes(self, dtype: DType) -> bool:
+    def accepts(self, dtype: DType) -> bool:
         """Return True if a floating gradient of this dtype can belong to the conversion."""
         return dtype == as_dtype(self.dtype) or dtype_kind(self.dtype) in "bui"
 

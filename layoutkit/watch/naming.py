@@ -112,7 +112,7 @@ def _memory(letters: Sequence[str], sizes: Sequence[int], strides: Sequence[int]
 
 
 def _grouped(sizes: Sequence[int], wholes: Sequence[int]) -> list[int] | None:
-    """Return how many of `sizes`, in order, make up each of `wholes`; None if they do not."""
+    """Return the lengths of consecutive groups of `sizes` whose products are `wholes`, or None."""
     groups = []
     place = 0
     for number, whole in enumerate(wholes):

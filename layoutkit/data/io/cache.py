@@ -165,7 +165,7 @@ class DiskCache:
             self._drop(entry)
             return None
 
-    def takes(self, url: str) -> bool:
+    def accepts(self, url: str) -> bool:
         """Return True unless a download of the URL is known to be uncacheable."""
         return self._writable and url not in self._uncacheable
 

@@ -187,7 +187,7 @@ class Reader:
         key = url if version is None else f"{url} ({version})"
         with cache.download_lock(key):
             path = cache.find(key)
-            if path is None and cache.takes(key):
+            if path is None and cache.accepts(key):
                 path = self._retry(
                     lambda seconds: cache.store(
                         key, self._remote.open(url, 0, None, seconds, version=version)

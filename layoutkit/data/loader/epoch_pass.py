@@ -114,7 +114,7 @@ class EpochPass:
         return pending
 
     def _begin_batches(self, num_requested: int = 0) -> None:
-        """Start as many batches as may be pending."""
+        """Start batches until the largest number of them is pending."""
         ahead = 0 if self._pool is None else self._config.prefetch
         with self._lock:
             while not self._is_over and self._num_begun < self._num_yielded + max(

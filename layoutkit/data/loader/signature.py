@@ -261,7 +261,7 @@ def _targets(chunk: RecordChunk) -> list[Any]:
 
 
 def _target_specs(chunk: RecordChunk) -> Iterator[SampleSpec | Literal[False]]:
-    """Yield the spec of each target of a chunk, False for none; omit those that are no arrays."""
+    """Yield the spec of each target of a chunk, False for none; omit targets that are no arrays."""
     block = _stack_if_alike(_targets(chunk))
     if block is not None:
         yield from [SampleSpec(block.dtype, block.shape[1:])] * len(block)

@@ -97,7 +97,7 @@ class Index(UncachedState, Sequence[Record]):
 
     skipped = 0  # records of the whole source that are omitted
     in_memory = False  # True if the records are rows of a NumPy array
-    # The records of a chunk, and how many chunks to shuffle together; None: not in chunks.
+    # Records in a chunk, and the number of chunks to shuffle together; None: not in chunks.
     chunk_window: tuple[int, int] | None = None
     has_images = False  # True if the records are image files, whatever their names are
     _partition = Partition(0, 1)

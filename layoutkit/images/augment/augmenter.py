@@ -136,7 +136,7 @@ def _final_converter(pattern: str, dtype: Any, **keywords: Any) -> Converter:
 
 
 def _formula_keywords(means: tuple[float, ...], stds: list[float] | None) -> dict[str, Any]:
-    """Return the keywords of `convert` for the formula, without those that have no effect."""
+    """Return the keywords of `convert` for the formula, without keywords that have no effect."""
     keywords: dict[str, Any] = {}
     if any(means):
         keywords["mean"] = means
@@ -321,7 +321,7 @@ class Augmenter(Options):
 
     @cached_property
     def finish(self) -> FinalStep:
-        """The final step."""
+        """The step that mirrors, applies the formula, and converts layout and dtype."""
         return FinalStep(self, self.layout, self.dtype, self.mean_img)
 
     @cached_property

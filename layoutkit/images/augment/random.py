@@ -25,7 +25,7 @@ class Slot:
 
     HUE, LIGHTNESS and HLS_SATURATION have a second slot each, from HLS on.
 
-    The first four are those that most images need, and one step of Philox.
+    Most images need only the first four, which are one step of Philox.
     """
 
     TOP = 0

@@ -449,5 +449,5 @@ def test_a_file_that_another_process_drops_while_it_is_counted(tmp_path, monkeyp
 
     monkeypatch.setattr("layoutkit.data.io.cache.os.scandir", scandir)
     cache = DiskCache(tmp_path, 100)
-    assert cache.takes("any")
+    assert cache.accepts("any")
     assert (cache._total, caplog.records) == (6, [])
