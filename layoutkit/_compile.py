@@ -31,7 +31,7 @@ def is_compiling() -> bool:
 is_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def graph_args_of(options: ConvertOptions | CollateOptions) -> tuple[Any, ...] | None:
+def make_graph_args(options: ConvertOptions | CollateOptions) -> tuple[Any, ...] | None:
     """Return the arguments of the operator in a graph, so equal options share compiled functions.
 
     None if torch is not imported, or if the options have traced constants.

@@ -53,7 +53,7 @@ def insert_batch(
 ) -> Any:
     """Insert the call of a Collator into the graph."""
     options: Any = _stored(collator) if collator.graph_args is None else collator.graph_args
-    return _like_samples(samples, _collate(samples, indices, offset, flip, crop, out, *options))
+    return _match_samples(samples, _collate(samples, indices, offset, flip, crop, out, *options))
 
 
 def insert_collate(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
@@ -62,10 +62,10 @@ def insert_collate(samples: Any, pattern: str, windows: Any, sizes: Any, keyword
     indices, offset, flip, crop, out = windows
     names, values = list(sizes), list(sizes.values())
     batch = _collate(samples, indices, offset, flip, crop, out, options, names, values)
-    return _like_samples(samples, batch)
+    return _match_samples(samples, batch)
 
 
-def _like_samples(samples: Any, batch: Any) -> Any:
+def _match_samples(samples: Any, batch: Any) -> Any:
     """Return a batch as a NumPy array if the samples are; in a graph both are tensors."""
     first = samples[0] if isinstance(samples, list | tuple) else samples
     return batch.numpy() if isinstance(first, np.ndarray) else batch
@@ -109,19 +109,19 @@ def _collate(
     names: list[str],
     sizes: list[int],
 ) -> Any:
-    collator = Collator.from_dict(join_sizes(options, names, map(_concrete_sizes, sizes)))
-    crops = {"offset": _concrete_by_axis(offset), "crop": _concrete_by_axis(crop)}
-    return collator(samples, indices=_concrete_sizes(indices), **crops, flip=flip, out=out)
+    collator = Collator.from_dict(join_sizes(options, names, map(_make_concrete, sizes)))
+    crops = {"offset": _make_concrete_by_axis(offset), "crop": _make_concrete_by_axis(crop)}
+    return collator(samples, indices=_make_concrete(indices), **crops, flip=flip, out=out)
 
 
-def _concrete_by_axis(sizes: Any) -> Any:
-    return {axis: _concrete_sizes(value) for axis, value in sizes.items()} if sizes else None
+def _make_concrete_by_axis(sizes: Any) -> Any:
+    return {axis: _make_concrete(value) for axis, value in sizes.items()} if sizes else None
 
 
-def _concrete_sizes(value: Any) -> Any:
+def _make_concrete(value: Any) -> Any:
     """Return symbols as their current numbers: the graph is specialized to these windows."""
     if isinstance(value, list | tuple):
-        return [_concrete_sizes(item) for item in value]
+        return [_make_concrete(item) for item in value]
     return int(value) if isinstance(value, _torch.SymInt) else value
 
 

@@ -106,7 +106,7 @@ class Accumulator:
         self._layout = layout
         self._dtype = None if dtype is None else as_result_dtype(dtype)
         self._patterns = [_pattern(part, layout, sizes) for part in layouts]
-        self._sizes = [_sizes_of(pattern, sizes) for pattern in self._patterns]
+        self._sizes = [_find_sizes(pattern, sizes) for pattern in self._patterns]
         _check_sizes(self._patterns, sizes)
         # The arguments except the parts, in types that operators of torch accept.
         self.graph_args = (
@@ -236,19 +236,19 @@ def _pattern(part: str, layout: str, sizes: Mapping[str, int]) -> Pattern:
         raise
 
 
-def _sizes_of(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
+def _find_sizes(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of axes that this pattern has; another part may need the rest."""
-    names = _axis_names(pattern)
+    names = _list_axis_names(pattern)
     return {name: size for name, size in sizes.items() if axis_name(name) in names}
 
 
 def _check_sizes(patterns: Sequence[Pattern], sizes: Mapping[str, int]) -> None:
     """Raise ShapeError for a size of an axis that no pattern has."""
-    names = [name for pattern in patterns for name in _axis_names(pattern)]
+    names = [name for pattern in patterns for name in _list_axis_names(pattern)]
     check_sizes("accumulate", patterns[0], sizes, [*dict.fromkeys(names)])
 
 
-def _axis_names(pattern: Pattern) -> list[str]:
+def _list_axis_names(pattern: Pattern) -> list[str]:
     sides = (pattern.left, pattern.right, pattern.source, pattern.target)
     return [name for side in sides for group in side.named for name in group]
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from . import _compile
-from ._compile import graph_args_of, is_compiling
+from ._compile import is_compiling, make_graph_args
 from ._utils import fork
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, type_name
 from .backends import dispatch
-from .backends.collate import choose_adapter, numpy_views, stack_recorded_windows
+from .backends.collate import choose_adapter, stack_recorded_windows, view_as_numpy
 from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
 from .converter import Converter, cache_by_arguments, find_or_make
 from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
-from .cpu.window_table import SampleBatch, samples_of_array, samples_of_arrays, with_addresses
+from .cpu.window_table import SampleBatch, describe_arrays, describe_parts, with_addresses
 from .cuda.collate import DeviceCollateProgram
 from .cuda.memory import check_same_device
 from .cuda.runtime import check_device
@@ -39,8 +39,8 @@ from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_po
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
 from .planning.plan import (
     check_no_out,
-    options_in_memory_order,
-    plan_of_permuted_view,
+    make_memory_order_options,
+    plan_permuted_view,
 )
 from .spec import CPU, DType
 
@@ -147,14 +147,14 @@ class Collator:
         self._crop_axes: dict[int, CropAxes] = {}  # by the rank of samples
         self._calls = count()
         self._memory_collator = self._make_memory_collator()
-        self.graph_args = graph_args_of(self._options)
+        self.graph_args = make_graph_args(self._options)
 
     def _make_memory_collator(self) -> Collator | None:
         """Return the Collator of the batch's memory, without `memory=` None."""
         convert = self._options.convert
         if convert.memory is None:
             return None
-        inner = replace(self._options, convert=options_in_memory_order(convert))
+        inner = replace(self._options, convert=make_memory_order_options(convert))
         return type(self).from_options(inner)
 
     def __repr__(self) -> str:
@@ -267,27 +267,27 @@ class Collator:
         """
         if is_compiling():
             if self._is_random:
-                raise _random_in_graph()
+                raise _make_graph_error()
             return _compile.graph.insert_batch(self, samples, indices, offset, flip, crop, out)
         if type(epoch) is not int or epoch < 0:
             epoch = check_int("epoch", epoch, error=ArgumentError)
         crops = CropArgs(offset, flip, crop)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
-            arrays, positions, epoch = _unpositioned(arrays)
+            arrays, positions, epoch = _split_positions(arrays)
         if isinstance(arrays[0], Mapping | tuple | list) and not self._options.is_one_array:
             items = split_items(arrays, self._options.key, self._sample_layout)
             if items is not None:
-                batch = self._batch_of_arrays(items.collated, None, crops, out, positions, epoch)
+                batch = self._collate_arrays(items.collated, None, crops, out, positions, epoch)
                 return items.joined(batch, self._stack_items)
         if self._options.key is not None:
             raise ArgumentError(
                 f"key={self._options.key!r} names an item of a sample, but a sample is a "
                 f"{type_name(arrays[0])}; omit key="
             )
-        return self._batch_of_arrays(arrays, indices, crops, out, positions, epoch)
+        return self._collate_arrays(arrays, indices, crops, out, positions, epoch)
 
-    def _batch_of_arrays(
+    def _collate_arrays(
         self,
         arrays: Sequence[Any],
         indices: Any,
@@ -297,7 +297,7 @@ class Collator:
         epoch: int,
     ) -> Any:
         if self._has_crops:
-            arrays, crops = self._crops_of_call(arrays, indices, crops, positions, epoch)
+            arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
         if self._memory_collator is None:
             return self._collate(arrays, indices, crops, out)
         convert = self._options.convert
@@ -308,7 +308,7 @@ class Collator:
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any) -> Any:
         is_numpy = {*map(type, arrays)} == {np.ndarray}
         if self._targets_gpu or not is_numpy or not (out is None or type(out) is np.ndarray):
-            return self._batch_of_any_library(arrays, indices, crops, out)
+            return self._collate_any_library(arrays, indices, crops, out)
         return self._batch(arrays, indices, crops, out)
 
     def plan(
@@ -326,11 +326,11 @@ class Collator:
         sources = self._sources(arrays, indices)
         program = (self._memory_collator or self)._find_program(sources, None)
         args = CropArgs(offset, flip, crop)
-        plans = program.plans(sources, self._crops_of_call(arrays, indices, args, None, 0)[1])
+        plans = program.plans(sources, self._find_crops(arrays, indices, args, None, 0)[1])
         layout = program.layout
         if self._memory_collator is not None:
             ndim = len(sources.shape) + 1
-            plan = plan_of_permuted_view(self._options.convert, layout.plan, ndim)
+            plan = plan_permuted_view(self._options.convert, layout.plan, ndim)
             layout = layout._replace(plan=plan)
         return Collation(layout, sources.count, tuple(plans), self._options.resize)
 
@@ -444,7 +444,7 @@ class Collator:
                 f"{self._sample_layout}; pass a list of samples, [x]"
             )
 
-    def _crops_of_call(
+    def _find_crops(
         self,
         arrays: Sequence[Any],
         indices: Any,
@@ -493,14 +493,14 @@ class Collator:
         """Return the SampleBatch of NumPy arrays, which are resized in native byte order."""
         is_swapped = self._options.resize is not None and not arrays[0].dtype.isnative
         if not self._options.is_one_array:
-            return samples_of_arrays([*map(in_native_order, arrays)] if is_swapped else arrays)
+            return describe_arrays([*map(in_native_order, arrays)] if is_swapped else arrays)
         array = arrays[0]
         _, axis, numbers = self._options.select_samples(array.shape, indices)
         if is_swapped:
             array = in_native_order(array.take(numbers, axis))
             rows = np.arange(len(numbers))
-            return samples_of_array(array, axis, rows)._replace(arrays=(array,))
-        return samples_of_array(array, axis, numbers)
+            return describe_parts(array, axis, rows)._replace(arrays=(array,))
+        return describe_parts(array, axis, numbers)
 
     # -- batches ---------------------------------------------------------------------------
 
@@ -521,7 +521,7 @@ class Collator:
             for i, array in enumerate(arrays):
                 check_writable(array, out, self._name(i))
         windows = program(sources, crops, None)
-        return self._post_converter(post_conversion)(windows, out)
+        return self._find_post_converter(post_conversion)(windows, out)
 
     def _find_program(self, sources: SampleBatch, out: Array | None) -> BatchProgram:
         """Return the cached program for a batch; raise if its samples or `out` do not fit."""
@@ -561,7 +561,7 @@ class Collator:
         if addresses is not None:
             axes.window(addresses.sizes)
 
-    def _batch_on_gpu(
+    def _collate_on_gpu(
         self,
         adapters: Sequence[Adapter],
         samples: Sequence[Any],
@@ -599,28 +599,28 @@ class Collator:
         windows = leader.export(batch.array.owner, samples[0])
         if batch.post_conversion is None:
             return windows
-        return self._post_converter(batch.post_conversion)(windows, out)
+        return self._find_post_converter(batch.post_conversion)(windows, out)
 
-    def _post_converter(self, options: ConvertOptions) -> Converter:
+    def _find_post_converter(self, options: ConvertOptions) -> Converter:
         """Return the cached Converter of options, which is applied to the stacked windows."""
         key = options.pattern, options.dtype, options.casting, options.channels
         converter = self._converters.get(key)
         return converter or self._converters.setdefault(key, Converter.from_options(options))
 
-    def _batch_of_any_library(
+    def _collate_any_library(
         self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any
     ) -> Any:
         """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
-        plain = numpy_views(samples)
+        plain = view_as_numpy(samples)
         adapters, first, uses_library = choose_adapter(samples if plain is None else samples[:1])
         leader, like = adapters[first], samples[first]
         if uses_library:  # its own operations, which the library can trace
             if self._is_random and getattr(leader, "is_traced", False):
-                raise _random_in_graph()
+                raise _make_graph_error()
             windows, options = stack_recorded_windows(self._options, samples, indices, crops, like)
-            return self._post_converter(options)(windows, out)
+            return self._find_post_converter(options)(windows, out)
         if isinstance(leader, CudaAdapter):
-            return self._batch_on_gpu(adapters, samples, indices, crops, out)
+            return self._collate_on_gpu(adapters, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
             sources = self._sources(arrays, indices)
@@ -630,7 +630,7 @@ class Collator:
                 layout.shape, layout.dtype, lambda target: program(sources, crops, target)
             )
             return dispatch.convert_on_gpu(
-                self._post_converter(layout.post_conversion or self._options.convert),
+                self._find_post_converter(layout.post_conversion or self._options.convert),
                 leader,
                 windows,
                 out,
@@ -798,7 +798,7 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
 _cached = cache_by_arguments(_make_collator)
 
 
-def _unpositioned(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
+def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
     """Return samples without their positions, the positions and the epoch."""
     epochs = {sample.epoch for sample in samples}
     if len(epochs) != 1:
@@ -808,7 +808,7 @@ def _unpositioned(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
     return [x.sample for x in samples], [x.position for x in samples], epochs.pop()
 
 
-def _random_in_graph() -> ArgumentError:
+def _make_graph_error() -> ArgumentError:
     return ArgumentError(
         "this Collator draws windows for each call, and a compiled function would repeat the "
         "windows of its first call; make batches outside of the compiled function"

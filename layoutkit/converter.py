@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 import numpy as np
 
 from . import _compile
-from ._compile import graph_args_of, is_compiling
+from ._compile import is_compiling, make_graph_args
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .cuda.runtime import check_device
@@ -26,12 +26,12 @@ from .normalize import is_hashable_constant, to_hashable
 from .options import ConvertOptions, parse_call, parse_options
 from .planning.gradient import (
     ArrayInfo,
-    channel_scatter,
     check_shape,
-    clip_bounds,
     crop_gradient,
-    folded_sizes,
-    gradient_arguments,
+    find_clip_bounds,
+    find_folded_sizes,
+    make_channel_scatter,
+    make_gradient_arguments,
     without_channels,
     without_folded_ellipsis,
 )
@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 _A = TypeVar("_A", bound=_Tensor | _JAXArray)
 
 
-def plan_of_spec(options: ConvertOptions, spec: ArraySpec) -> Plan:
+def plan_spec(options: ConvertOptions, spec: ArraySpec) -> Plan:
     """Return the plan for a contiguous array of `spec`; planning for a GPU does not need one."""
     with fork.init_lock:
         from .memory import contiguous_strides
@@ -164,7 +164,7 @@ class Converter:
         self.recorded: Cache[Any] = Cache()  # plans of arrays with gradients, stored by backends
         self._gradient_converters = _GradientConverters(options)
         self._derived: dict[Callable[[ConvertOptions], ConvertOptions], Converter] = {}
-        self.graph_args = graph_args_of(options)
+        self.graph_args = make_graph_args(options)
         self._calls = 0
         self._direct: Callable[[Array, Array], int] | None = None
         self._direct_new: Callable[[Array], Array | None] | None = None
@@ -315,7 +315,7 @@ class Converter:
         """Convert arrays like these without Python from now on, if that is possible."""
         call = None
         if not self._options.is_composed:
-            call = program.direct_new_call(x) if out is None else program.direct_call(x, out)
+            call = program.make_direct_new_call(x) if out is None else program.direct_call(x, out)
         if call is None:
             self._calls = 0  # tries again after FEWEST_CALLS more calls
         elif out is None:
@@ -346,16 +346,16 @@ class Converter:
         ArgumentError
             The Converter has a `clip`, and `like` is not an array.
         """
-        clip = clip_bounds(self._options, like)
+        clip = find_clip_bounds(self._options, like)
         grad_info = _array_info(grad, "grad")
-        source = None if like is None else self._source_info(like)
+        source = None if like is None else self._find_source_info(like)
         if self._options.padding is not None:
             with fork.init_lock:
-                from .planning.plan import options_for_inner_region
+                from .planning.plan import make_inner_options
 
             window = crop_gradient(self._options, grad, grad_info, source)
-            return self.with_options(options_for_inner_region).backward(window, like=like, out=out)
-        scatter = channel_scatter(self._options, grad_info, source)
+            return self.with_options(make_inner_options).backward(window, like=like, out=out)
+        scatter = make_channel_scatter(self._options, grad_info, source)
         if scatter is None:
             result = self._gradient_converters.find(grad_info, source, out is None)(grad, out)
             return (
@@ -388,9 +388,9 @@ class Converter:
         'bchw->bhwc'
         """
         with fork.init_lock:
-            from .planning.gradient import inverse_arguments
+            from .planning.gradient import make_inverse_arguments
 
-        pattern, keywords = inverse_arguments(self._options, dtype)
+        pattern, keywords = make_inverse_arguments(self._options, dtype)
         return Converter(pattern, **keywords)
 
     def infer_spec(self, spec: ArraySpec) -> ArraySpec:
@@ -406,7 +406,7 @@ class Converter:
         """Return the plan for an array or a (contiguous) ArraySpec; `print` shows it."""
         if isinstance(x, ArraySpec):
             self._options.check_spec(x)
-            return plan_of_spec(self._options, x)
+            return plan_spec(self._options, x)
         return late.load("dispatch").plan_conversion(self, x)
 
     def spec_of(self, x: Any) -> ArraySpec:
@@ -435,7 +435,7 @@ class Converter:
             transform, Converter.from_options(transform(self._options))
         )
 
-    def _source_info(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
+    def _find_source_info(self, like: Any) -> tuple[tuple[int, ...], DType, str]:
         """Return shape, dtype and device of an array, or of a spec in the layout of x."""
         if not isinstance(like, ArraySpec):
             return _array_info(like, "like")
@@ -507,11 +507,11 @@ class _GradientConverters:
         dtype: DType | None,
         device: str | None,
     ) -> Converter:
-        known = folded_sizes(options, sizes)
+        known = find_folded_sizes(options, sizes)
         key = (tuple(known.items()), dtype, device)
         back = self._made.get(key)
         if back is None:
-            pattern, keywords = gradient_arguments(options, known, dtype, device)
+            pattern, keywords = make_gradient_arguments(options, known, dtype, device)
             back = cache_put(self._made, key, Converter(pattern, **keywords))
         return back
 
@@ -774,4 +774,4 @@ def plan(
     """
     options = parse_call(pattern, {"dtype": dtype, "device": device, **keywords})
     spec = ArraySpec.of(options.pattern.left, as_shape(shape), as_dtype(from_dtype), CPU)
-    return plan_of_spec(options, spec)
+    return plan_spec(options, spec)

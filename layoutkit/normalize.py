@@ -284,10 +284,10 @@ class Normalization(UncachedState):
         if self.scales:
             kwargs = {"scale": self.scale, **self.along("mean"), **self.along("std")}
         if self.clip is not None:
-            kwargs["clip"] = self._shown_clip()
+            kwargs["clip"] = self._format_clip()
         return kwargs
 
-    def _shown_clip(self) -> tuple[float | None, ...]:
+    def _format_clip(self) -> tuple[float | None, ...]:
         return tuple(None if math.isinf(bound) else bound for bound in self.clip or ())
 
     def along(self, name: str) -> dict[str, Any]:
@@ -403,7 +403,7 @@ class Normalization(UncachedState):
         low, high = integer_bounds(source)
         if self.clip[0] > high or self.clip[1] < low:
             raise ArgumentError(
-                f"clip={self._shown_clip()} of {source} x, whose values are {low} to {high}: none "
+                f"clip={self._format_clip()} of {source} x, whose values are {low} to {high}: none "
                 "is between the bounds; give bounds in the units of x, before scale and mean"
             )
 
@@ -482,7 +482,7 @@ def make_normalization(scale: Any, mean: Any, std: Any, clip: Any = None) -> Nor
     return formula
 
 
-def cached_normalization(
+def find_normalization(
     scale: Any = None, mean: Any = None, std: Any = None, clip: Any = None
 ) -> Normalization | None:
     """Return the formula of four keyword arguments from a cache; see `make_normalization`."""

@@ -29,7 +29,7 @@ from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pat
 from .memory import Array
 from .normalize import CHANNEL, Normalization, Traced, make_normalization, shorten
 from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
-from .planning.batch.samples import SampleAxes, axes_of_samples
+from .planning.batch.samples import SampleAxes, make_sample_axes
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
 from .planning.keywords import (
@@ -112,7 +112,7 @@ class ConvertOptions:
 
     def normal_form(self) -> dict[str, Any]:
         """Return the normal form, JSON values that are equal for equal fingerprints."""
-        return _normal_form(self, self.keywords(), _number_axes(self.pattern))
+        return _make_normal_form(self, self.keywords(), _number_axes(self.pattern))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._key() == other._key()
@@ -345,7 +345,7 @@ class CollateOptions:
         names = _number_axes(self.convert.pattern)
         if self.crops.is_random:  # draws depend on the names of axes
             names = {name: name for name in names}
-        form = _normal_form(self.convert, self.keywords(), names)
+        form = _make_normal_form(self.convert, self.keywords(), names)
         if not self.crops.seed:  # None draws as 0 does
             form.pop("seed", None)
         letter = self.convert.pattern.left.name(self.letter)
@@ -383,7 +383,7 @@ class CollateOptions:
         pattern = self.convert.pattern
         sizes = tuple(sorted(self.convert.sizes.items()))
         try:
-            return axes_of_samples(pattern, pattern.text, self.letter, ndim, sizes, self.channels)
+            return make_sample_axes(pattern, pattern.text, self.letter, ndim, sizes, self.channels)
         except ShapeError as error:
             kind = f"rank {ndim}" if shape is None else f"shape {shape}"
             raise ShapeError(f'"{pattern.text}" on samples of {kind}: {error}') from None
@@ -590,7 +590,7 @@ def _read_stored(
             f"version is {data.get('version')!r}, but this layoutkit reads options of version "
             f"{VERSION}; write them again, by to_dict() of the Converter or Collator"
         )
-    types = _stored_types(declared)
+    types = _read_stored_types(declared)
     known = {"kind": (str,), "version": (int,), "pattern": (str,), "sizes": (dict,), **types}
     for key, value in data.items():
         if key not in known:
@@ -609,7 +609,7 @@ def _read_stored(
 
 
 @cache
-def _stored_types(declared: Any) -> dict[str, tuple[type, ...]]:
+def _read_stored_types(declared: Any) -> dict[str, tuple[type, ...]]:
     """Return the types of stored values, by keyword."""
     hints = get_type_hints(declared, include_extras=True)
     return {name: hint.__metadata__ for name, hint in hints.items()}
@@ -665,7 +665,7 @@ def _number_axes(pattern: Pattern) -> dict[str, str]:
     return {n: n if n in ("...", "1") else str(i) for i, n in enumerate(names)}
 
 
-def _normal_form(
+def _make_normal_form(
     options: ConvertOptions, keywords: dict[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the pattern, the sizes and keywords as JSON values, with axes renamed by `names`."""

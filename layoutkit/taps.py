@@ -18,7 +18,7 @@ from .buffers import empty_with_address
 from .kernels.cpu import resize_params as t
 from .memory import Array, data_pointer
 from .planning.batch.placement import Placements
-from .planning.batch.weights import tap_counts
+from .planning.batch.weights import count_taps
 from .planning.resize import FILTERS, ResizeOptions
 from .spec import DType
 from .threads.pool import Job
@@ -50,12 +50,12 @@ def make_tap_tables(
             row[:, t.T_FLAGS] = placements.flips[:, axis] * t.REVERSED
     rows[..., t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
     rows[..., t.T_FLAGS] += t.DOUBLE * (summed.itemsize == 8)
-    longest = tap_counts(resize, rows[..., t.T_SIZE] / rows[..., t.T_SCALED]).tolist()
+    longest = count_taps(resize, rows[..., t.T_SIZE] / rows[..., t.T_SCALED]).tolist()
     are_equal = np.logical_and.reduce(rows == rows[:, :1], (1, 2))
     requests, total = [], 0
     for row, taps, is_shared in zip(rows, longest, are_equal, strict=True):
         row = row[:1] if is_shared else row
-        pitch = _row_bytes(taps, summed.itemsize)
+        pitch = _compute_row_bytes(taps, summed.itemsize)
         nbytes = 8 * t.HEAD + int(row[0, t.T_COUNT]) * (8 * t.POSITION + pitch)
         row[:, t.T_PITCH] = pitch
         row[:, t.T_TABLE] = total + np.arange(len(row)) * nbytes
@@ -72,7 +72,7 @@ def make_tap_tables(
     return memory, addresses, longest
 
 
-def _row_bytes(taps: int, itemsize: int) -> int:
+def _compute_row_bytes(taps: int, itemsize: int) -> int:
     """Return the size of the weights of a position: a multiple of 8 bytes."""
     return -(-taps * itemsize // 8) * 8
 
@@ -105,7 +105,7 @@ class _Taps(NamedTuple):
         """Return the memory of the tables, (tables, bytes) uint8; the inverse of `read`."""
         tables, count, taps = self.weights.shape
         item = self.weights.itemsize
-        pitch = _row_bytes(taps, item)
+        pitch = _compute_row_bytes(taps, item)
         weights = np.zeros((tables, count, pitch // item), self.weights.dtype)
         weights[..., :taps] = self.weights
         heads = np.stack([self.firsts, self.counts], -1).reshape(tables, -1)

@@ -27,7 +27,7 @@ from ._utils.validation import check_int, type_name
 from .backends.dispatch import as_array
 from .backends.items import Positioned, join_items, map_items, stack_values
 from .backends.torch import numpy_views_of
-from .backends.torch.tensors import concrete_adapter
+from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
 from .errors import ArgumentError, LayoutkitError, ShapeError
@@ -219,7 +219,7 @@ def _stack(samples: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
         batch = _shared_tensor((len(arrays), *arrays[0].shape), arrays[0].dtype)
         _collator(arrays, out=batch.numpy())
         return batch
-    return concrete_adapter(_nothing).from_numpy(_collator(arrays), _nothing)
+    return find_concrete_adapter(_nothing).from_numpy(_collator(arrays), _nothing)
 
 
 def _arrays(samples: Sequence[Any]) -> list[Any] | None:
@@ -273,7 +273,7 @@ def _as_tensor(sample: Any) -> Any:
     array = in_native_order(as_array(sample, "sample"))
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy()  # torch supports neither
-    return concrete_adapter(_nothing).from_numpy(array, _nothing)
+    return find_concrete_adapter(_nothing).from_numpy(array, _nothing)
 
 
 # ---- converting batches ------------------------------------------------------------------

@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...planning.epilogue import Coefficients, Epilogue
-from ...planning.loops import Loop, SourcePixel, source_pixel
+from ...planning.loops import Loop, SourcePixel, find_source_pixel
 from ...planning.select import KernelChoice, count_iterations
 from .boxes import find_box
 from .tiling import (
@@ -193,7 +193,7 @@ def make_interleave(
     # Channels are together on the side of the source, of the output, or of both.
     splits, merges = choice.kernel != "merge", choice.kernel != "split"
     low, planes = choice.run if merges else (*choice.run, *choice.rows)
-    pixel = source_pixel(planes, low, source.item) if splits else None
+    pixel = find_source_pixel(planes, low, source.item) if splits else None
     group = max(1, 4 // source.item)
     pixels_per_chunk = THREADS * group * CHUNK[source.item]
     outer = list(choice.outer)

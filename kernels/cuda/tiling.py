@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import gcd, log, prod
 from typing import NamedTuple
 
-from ...planning.loops import Loop, SourcePixel, source_pixel
+from ...planning.loops import Loop, SourcePixel, find_source_pixel
 
 WORD = 16  # bytes that a thread reads or writes at once
 THREADS = 256
@@ -403,7 +403,7 @@ def _pixels(
         inside = [loop for loop in nest if loop.offsets or 0 < abs(loop.src) < low.src]
         if low.dst != other or low.src > MOST_PIXEL or len(inside) != 1 or inside[0] is low:
             continue
-        pixel = source_pixel(inside[0], low, item)
+        pixel = find_source_pixel(inside[0], low, item)
         if pixel is not None and pixel.order:
             yield inside[0], low, pixel
 

@@ -50,11 +50,11 @@ class Adapter:
         device_type, ordinal = map(int, x.__dlpack_device__())
         if device_type not in _HOST:
             device = f"{_DEVICES.get(device_type, f'DLPack device {device_type}')}:{ordinal}"
-            raise device_error(arg_name, device, "move it to the CPU")
+            raise make_device_error(arg_name, device, "move it to the CPU")
         try:
             return from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise memory_error(arg_name, x, "pass a numpy.ndarray of its data") from error
+            raise make_memory_error(arg_name, x, "pass a numpy.ndarray of its data") from error
 
     def device(self, x: Any, arg_name: str) -> str:
         """Return the name of the device of an array."""
@@ -169,12 +169,12 @@ class NumpyAdapter(Adapter):
 NUMPY = NumpyAdapter()
 
 
-def device_error(arg_name: str, device: str, fix: str) -> DeviceError:
+def make_device_error(arg_name: str, device: str, fix: str) -> DeviceError:
     """Return the error for memory on a device that the operation cannot access."""
     return DeviceError(f"{arg_name} is on {device}, which this operation cannot access; {fix}")
 
 
-def memory_error(arg_name: str, x: Any, fix: str) -> ArgumentError:
+def make_memory_error(arg_name: str, x: Any, fix: str) -> ArgumentError:
     """Return the error for an array that does not export its memory."""
     return ArgumentError(f"the memory of {arg_name}, a {type_name(x)}, cannot be accessed; {fix}")
 

@@ -23,7 +23,7 @@ from ..options import CollateOptions, ConvertOptions
 from ..planning.batch.arguments import CropArgs, parse_per_sample
 from ..planning.batch.layout import check_same_rank_and_dtype
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import converted_options
+from ..planning.batch.weights import make_window_conversion
 from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import compute_axis_taps
@@ -47,7 +47,7 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
     return adapters, 0, False
 
 
-def numpy_views(samples: Sequence[Any]) -> list[Array] | None:
+def view_as_numpy(samples: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of the samples; None if their library has no fast path to views."""
     views_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
     return None if views_of is None else views_of(samples)
@@ -84,7 +84,7 @@ def stack_recorded_windows(
             _select_channels(x, axes.axis_indices[CHANNEL], options.channels) for x in samples
         ]
         shapes = axes.select_channels(shapes)
-        options, array = _without_channels(options), None
+        options, array = _drop_channels(options), None
     windows = Windows.of(options, shapes, dtype, crops)
     hook = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
     stack = None
@@ -110,7 +110,7 @@ def _select_channels(x: Any, axis: int, channels: tuple[int, ...]) -> Any:
     return x[(slice(None),) * axis + (np.array(channels),)]
 
 
-def _without_channels(options: CollateOptions) -> CollateOptions:
+def _drop_channels(options: CollateOptions) -> CollateOptions:
     """Return the options of samples that have only the selected channels."""
     fill, channels = options.fill, options.channels or ()
     if fill is not None and len(fill) > 1:
@@ -127,7 +127,9 @@ def _make_stack_conversion(
     stack = Layout((options.letter, *groups), left.names)
     pattern = Pattern(stack, options.convert.pattern.right, options.convert.pattern.text)
     convert = replace(options.convert, pattern=pattern, channels=options.channels)
-    return converted_options(replace(options, convert=convert), shape, source, supports_float16)
+    return make_window_conversion(
+        replace(options, convert=convert), shape, source, supports_float16
+    )
 
 
 def _to_library(sample: Any, adapter: Adapter, like: Any, number: int) -> Any:

@@ -17,7 +17,7 @@ from ..buffers import empty
 from ..errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from ..memory import Array, as_numpy
 from ..spec import DType
-from .base import NUMPY, Adapter, memory_error
+from .base import NUMPY, Adapter, make_memory_error
 from .cupy import CudaAdapter
 from .registry import library_of
 from .symbolic import ArrayNamespace
@@ -46,7 +46,7 @@ class Container(Adapter):
             raise
         except Exception as error:  # the library may raise anything if there is no array
             fix = f"pass a numpy.ndarray of its data ({error})"
-            raise memory_error(arg_name, x, fix) from error
+            raise make_memory_error(arg_name, x, fix) from error
 
     def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], DType]:
         """Return shape and dtype, without reading the data if x has both as attributes."""
@@ -91,7 +91,7 @@ class _Buffer(_Memory):
         try:
             return np.asarray(memoryview(x))
         except (BufferError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise memory_error(arg_name, x, f"pass a numpy.ndarray ({error})") from error
+            raise make_memory_error(arg_name, x, f"pass a numpy.ndarray ({error})") from error
 
 
 class ListAdapter(Container):

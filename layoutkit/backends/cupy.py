@@ -29,7 +29,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError
 from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides, layout_key
 from ..spec import CPU, DType, dtype_kind
-from .base import NUMPY, Adapter, device_error, memory_error
+from .base import NUMPY, Adapter, make_device_error, make_memory_error
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
@@ -243,7 +243,7 @@ class CudaAdapter(Adapter):
 
     def to_numpy(self, x: Any, arg_name: str) -> Array:
         """Raise DeviceError: the CPU cannot access the memory."""
-        raise device_error(
+        raise make_device_error(
             arg_name, self.device(x, arg_name), 'bring it over with convert(..., device="cpu")'
         )
 
@@ -309,7 +309,7 @@ class ForeignAdapter(CudaAdapter):
         strides = interface.get("strides") or contiguous_strides(shape, dtype)
         pointer = interface.get("stream")
         if pointer is not None:
-            streams.wait_for(self.stream(ordinal), gpu.stream_at(pointer), ordinal, arg_name)
+            streams.wait_for(self.stream(ordinal), gpu.wrap_stream(pointer), ordinal, arg_name)
         owner = gpu.wrap(address, shape, tuple(strides), dtype, ordinal, x)
         return DeviceArray(address, shape, tuple(strides), dtype, ordinal, owner, not readonly)
 
@@ -322,7 +322,7 @@ class ForeignAdapter(CudaAdapter):
         try:
             return runtime().from_dlpack(x, ordinal)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise memory_error(arg_name, x, "pass a CuPy array of its data") from error
+            raise make_memory_error(arg_name, x, "pass a CuPy array of its data") from error
 
     def keep(self, arrays: Sequence[DeviceArray]) -> None:
         """Keep arrays alive until our stream is done; their library does not know of it."""

@@ -30,10 +30,10 @@ from ..planning.chunked import (
     ChunkedPlan,
     Chunks,
     Rechunked,
-    chunk_constants,
+    cut_constants,
+    find_required_chunks,
     folded_chunks,
-    options_of_chunk,
-    required_chunks,
+    make_chunk_options,
 )
 from ..spec import CPU, ArraySpec, DType
 from .base import Adapter
@@ -146,7 +146,7 @@ class Dask(Adapter):
             return x
         move, picks = options.select_channels(shape)
         full_move = move if picks is None else picks.with_all_channels(move)
-        cuts = required_chunks(full_move, chunks, {picks.letter} if picks else set())
+        cuts = find_required_chunks(full_move, chunks, {picks.letter} if picks else set())
         x = _with_chunks(x, chunks, full_move, cuts, options.pattern.text)
         result_cuts = cuts if picks is None else cuts | {picks.letter: (len(picks.order),)}
         source_axes, target_axes = (
@@ -217,8 +217,8 @@ def _chunk_converters(
     If chunks differ in their constants, their Converters are an array of the job, in chunks of one
     Converter; else the one Converter is a keyword.
     """
-    options = options_of_chunk(options, move, cuts)
-    varied = chunk_constants(options.formula, move, cuts)
+    options = make_chunk_options(options, move, cuts)
+    varied = cut_constants(options.formula, move, cuts)
     converter = Converter.from_options(options)
     identity = repr(converter), repr(varied)
     if varied is None:

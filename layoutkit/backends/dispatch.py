@@ -23,12 +23,12 @@ from ..errors import ArgumentError, DeviceError
 from ..memory import Array
 from ..planning.plan import (
     check_no_out,
+    find_padded_source,
+    make_options_after_take,
+    make_padded_source_options,
     memory_permutation,
-    options_after_take,
-    options_for_padded_source,
-    padded_source,
 )
-from ..planning.plan import options_in_memory_order as in_memory_order
+from ..planning.plan import make_memory_order_options as in_memory_order
 from ..spec import CPU, DType, device_ordinal
 from .base import NUMPY, Adapter
 from .containers import ListAdapter, array_protocol_adapter
@@ -53,7 +53,7 @@ def get_adapter(x: Any) -> Adapter | None:
     if isinstance(x, np.ndarray):
         return None
     adapter: Adapter | None = call_backend_hook("adapter_for", x)
-    return adapter or _adapter_by_protocol(x)
+    return adapter or _find_adapter_by_protocol(x)
 
 
 def adapter_for_any(x: Any) -> Adapter:
@@ -68,13 +68,13 @@ def adapter_for_any(x: Any) -> Adapter:
     )
     return (
         adapter
-        or _adapter_by_protocol(x)
+        or _find_adapter_by_protocol(x)
         or array_protocol_adapter(x)
         or (_list_adapter if _list_adapter.holds(x) else NUMPY)
     )
 
 
-def _adapter_by_protocol(x: Any) -> Adapter | None:
+def _find_adapter_by_protocol(x: Any) -> Adapter | None:
     """Return the adapter of an array that supports DLPack or the CUDA array interface."""
     array_type = type(x)
     if hasattr(array_type, "__dlpack__") and hasattr(array_type, "__dlpack_device__"):
@@ -102,7 +102,7 @@ def inspect(x: Any, arg_name: str = "x") -> tuple[tuple[int, ...], DType, str]:
     return *adapter.inspect(x, arg_name), adapter.device(x, arg_name)
 
 
-def array_layout(
+def find_array_layout(
     x: Any, arg_name: str = "x"
 ) -> tuple[tuple[int, ...], tuple[int, ...], DType, str]:
     """Return shape, strides, dtype and device of an array of any library."""
@@ -119,7 +119,7 @@ def array_layout(
 def plan_conversion(converter: Converter, x: Any) -> Plan:
     """Return the plan of a conversion of an array of any library."""
     return adapter_for_any(x).plan(converter, x) or make_plan_for_device(
-        converter.options, *array_layout(x)
+        converter.options, *find_array_layout(x)
     )
 
 
@@ -141,7 +141,7 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
         pads = stays_on_gpu and not adapter.is_recorded(x)
         selected = take_channels(options, adapter, x, pads=pads)
         if selected is not None:
-            converter = converter.with_options(options_after_take)
+            converter = converter.with_options(make_options_after_take)
             x = selected
         if options.padding is not None and not pads:
             return _convert_padded(converter, adapter, x, out)
@@ -169,9 +169,9 @@ def _device_programs(converter: Converter) -> DevicePrograms:
 
 
 def _convert_padded(converter: Converter, adapter: Adapter, x: Any, out: Any) -> Any:
-    padding = padded_source(converter.options, *adapter.inspect(x, "x"))
+    padding = find_padded_source(converter.options, *adapter.inspect(x, "x"))
     padded = adapter.padded(x, padding)
-    return converter.with_options(options_for_padded_source)(padded, out)
+    return converter.with_options(make_padded_source_options)(padded, out)
 
 
 def _convert_in_memory_order(converter: Converter, x: Any, out: Any) -> Any:
@@ -285,7 +285,8 @@ def dispatch_sum(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> An
     if any(map(leader.is_recorded, parts)):
         return leader.sum_recorded(accumulator, parts, out)
     arrays = [
-        _memory_without_gradient(*pair) for pair in enumerate(zip(parts, adapters, strict=True))
+        _read_memory_without_gradient(*pair)
+        for pair in enumerate(zip(parts, adapters, strict=True))
     ]
     if isinstance(leader, CudaAdapter):
         return _sum_on_gpu(accumulator, adapters, arrays, parts, out)
@@ -337,7 +338,7 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
             )
 
 
-def _memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
+def _read_memory_without_gradient(number: int, pair: tuple[Any, Adapter]) -> Any:
     """Return the memory of a part of a sum; raise ArgumentError if the part has a gradient."""
     part, adapter = pair
     if adapter.has_gradient(part):

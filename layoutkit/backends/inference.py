@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..memory import Array
-from .base import memory_error
+from .base import make_memory_error
 from .containers import Container
 from .dlpack import from_dlpack
 
@@ -44,7 +44,9 @@ class OpenVino(Container):
         try:
             return x.data
         except Exception as error:  # for a tensor on another device, and for strings
-            raise memory_error(arg_name, x, f"copy it to an openvino.Tensor ({error})") from error
+            raise make_memory_error(
+                arg_name, x, f"copy it to an openvino.Tensor ({error})"
+            ) from error
 
     def memory(self, out: Any) -> Array:
         """Return the array that shares its memory."""

@@ -25,7 +25,7 @@ from ..planning.batch.arguments import CropArgs, parse_offset_and_flip, parse_pe
 from ..planning.batch.layout import fill_array_of
 from ..planning.batch.placement import Placements, place
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import moves_items, summed_dtype
+from ..planning.batch.weights import choose_summed_dtype, moves_items
 from ..planning.centering import DEFAULT_CENTERING
 from ..planning.epilogue import is_supported_dtype
 from ..planning.resize import ResizeOptions
@@ -227,7 +227,7 @@ def _make_keywords(
         before = {letters[axes.axis_indices[name]]: n for name, n in resize.pad_before}
         keywords["pad_before"] = before
     if not moves_items(resize, dtype, supports_float16):
-        keywords["dtype"] = summed_dtype(dtype).name
+        keywords["dtype"] = choose_summed_dtype(dtype).name
     return keywords
 
 

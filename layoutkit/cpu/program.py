@@ -37,9 +37,9 @@ from ..planning.plan import (
     Plan,
     check_no_out,
     fill_conversion,
+    make_memory_order_options,
     make_single_plan,
     memory_permutation,
-    options_in_memory_order,
     plan_inner_region,
 )
 from ..spec import CPU, DType, dtype_kind, integer_bounds
@@ -49,10 +49,10 @@ from ..threads.pool import Job, register_threadpoolctl
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
     """Write `values` to `out` of the same shape: NumPy's unsafe cast, or the saturating one."""
     with np.errstate(all="ignore"):
-        np.copyto(out, _castable_values(values, out.dtype, saturate), casting="unsafe")
+        np.copyto(out, _limit_values(values, out.dtype, saturate), casting="unsafe")
 
 
-def _castable_values(values: Array, target: DType, saturate: bool) -> Array:
+def _limit_values(values: Array, target: DType, saturate: bool) -> Array:
     """Return values that NumPy can cast to `target` without a warning."""
     if dtype_kind(values.dtype) == "c":
         values = _as_numpy_complex(values, target)
@@ -162,7 +162,7 @@ class Program:
             self._direct[alignment] = call
         return self._direct[alignment]
 
-    def direct_new_call(self, x: Array) -> NewResultCall | None:
+    def make_direct_new_call(self, x: Array) -> NewResultCall | None:
         """Return the cached call for arrays like x with small new results, or None."""
         if not self._simple or self.plan.target.nbytes > NUMPY_BYTES:
             return None
@@ -296,14 +296,14 @@ def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> 
 
 def copy_array(source: Array, target: Array) -> None:
     """Copy an array to another one of its shape and dtype with any strides."""
-    if _axes_by_stride(source) == _axes_by_stride(target):
+    if _sort_axes_by_stride(source) == _sort_axes_by_stride(target):
         np.copyto(target, source)  # as fast as a kernel, without a plan
         return
     program = _copy_program(source.shape, source.strides, source.dtype, target.strides)
     program(source, source, target)
 
 
-def _axes_by_stride(array: Array) -> list[int]:
+def _sort_axes_by_stride(array: Array) -> list[int]:
     """Return the axes from the outermost to the innermost in memory."""
     return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
 
@@ -322,7 +322,7 @@ class TransposedViewProgram:
 
     def __init__(self, options: ConvertOptions, array: Array, out: Array | None) -> None:
         check_no_out(options, out)
-        self._program = make_program(options_in_memory_order(options), array, None)
+        self._program = make_program(make_memory_order_options(options), array, None)
         self._options = options
         self.nbytes: int = self._program.nbytes
 

@@ -29,7 +29,7 @@ from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
 from ..planning.batch.placement import Placements, place
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import options_of_floats, summed_dtype
+from ..planning.batch.weights import choose_summed_dtype, options_of_floats
 from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import ResizeOptions
@@ -126,7 +126,7 @@ class ResizeProgram:
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         to_target = options_of_floats(options.convert, checked.plan.target.dtype)
         floats = replace(options, convert=to_target)
-        summed = summed_dtype(source)
+        summed = choose_summed_dtype(source)
         self.layout = make_batch_layout(floats, axes, count, window, summed, out, supports_float16)
         self._is_empty = 0 in self.layout.shape
         self._index_axes(window)
@@ -222,7 +222,7 @@ class ResizeProgram:
             letters[index] = self._letters[axis]
         return "".join(letters)
 
-    def _axis_order(self, order: str) -> _AxisOrder:
+    def _analyze_order(self, order: str) -> _AxisOrder:
         """Return the cached analysis of an order of the axes."""
         analyzed = self._orders.get(order)
         if analyzed is None:
@@ -237,7 +237,7 @@ class ResizeProgram:
         """Return True if the kernels cannot read the samples in their own memory."""
         if self._is_empty:
             return False
-        order = self._axis_order(samples.order)
+        order = self._analyze_order(samples.order)
         if not order.is_sorted or np.logical_or.reduce(samples.placements.outside, None):
             return True
         lengths = samples.lengths[:, order.packed]
@@ -282,7 +282,7 @@ class ResizeProgram:
         placements = samples.placements
         rows = samples.lengths, samples.strides, placements.begins, placements.sizes
         lengths, strides, begins, sizes = (row[number].tolist() for row in rows)
-        x = array_at(int(samples.starts[number]), lengths, strides, self._source)
+        x = view_memory(int(samples.starts[number]), lengths, strides, self._source)
         if channels is not None:
             x = x.take(list(channels), self._letters.index(self._channel))
         copy = empty(tuple(sizes), self._source)
@@ -324,10 +324,10 @@ class ResizeProgram:
                 launch = prepare_blocks(
                     self.layout,
                     self._sizes,
-                    self._axis_order(samples.order).roles,
+                    self._analyze_order(samples.order).roles,
                     channels,
                     samples.channels,
-                    fill.astype(summed_dtype(self._source)),
+                    fill.astype(choose_summed_dtype(self._source)),
                     kernel_dtype_name(self._source),
                     alignment,
                     supports_float16,
@@ -402,7 +402,7 @@ class ResizeProgram:
         self, columns: list[int | None], samples: _Samples
     ) -> tuple[Array, list[Array], list[int]]:
         """Return the tap tables of a batch; see `make_tap_tables`."""
-        summed, threads = summed_dtype(self._source), self._options.convert.threads
+        summed, threads = choose_summed_dtype(self._source), self._options.convert.threads
         return make_tap_tables(self._resize, samples.placements, columns, summed, threads)
 
 
@@ -425,7 +425,7 @@ class _Memory:
         self.__array_interface__ = {"version": 3, **fields}
 
 
-def array_at(address: int, shape: list[int], strides: list[int], dtype: DType) -> Array:
+def view_memory(address: int, shape: list[int], strides: list[int], dtype: DType) -> Array:
     """Return an array of the memory at an address, which the caller keeps alive."""
     item = f"|V{dtype.itemsize}"
     memory = _Memory(data=(address, True), shape=tuple(shape), strides=tuple(strides), typestr=item)

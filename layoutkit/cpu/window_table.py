@@ -233,7 +233,7 @@ class SampleBatch(NamedTuple):
     addresses: SampleAddresses | None
 
 
-def samples_of_arrays(arrays: Sequence[Array]) -> SampleBatch:
+def describe_arrays(arrays: Sequence[Array]) -> SampleBatch:
     """Return the SampleBatch of separate arrays."""
     first = arrays[0]
     samples = SampleBatch(first.dtype, first.shape, len(arrays), arrays, None)
@@ -264,7 +264,7 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
     return SampleBatch(dtype, sources.shape, len(arrays), arrays, found)
 
 
-def samples_of_array(array: Array, axis: int, rows: Array) -> SampleBatch:
+def describe_parts(array: Array, axis: int, rows: Array) -> SampleBatch:
     """Return the SampleBatch of one array at validated indices `rows` of `axis`."""
     array = np.moveaxis(array, axis, 0) if axis else array
     starts = data_pointer(array) + rows * array.strides[0]

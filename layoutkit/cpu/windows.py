@@ -18,13 +18,13 @@ from ..memory import Array
 from ..options import CollateOptions, parse_collate_options
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.placement import Placements
-from ..planning.batch.weights import summed_dtype
+from ..planning.batch.weights import choose_summed_dtype
 from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import count_parts, make_transposed_tap_tables
 from .collate import BatchProgram, make_batch_program
 from .resize import ResizeProgram
-from .window_table import SampleBatch, samples_of_array, samples_of_arrays
+from .window_table import SampleBatch, describe_arrays, describe_parts
 
 _IDENTITY = ResizeOptions("nearest")
 
@@ -41,9 +41,9 @@ def stack_windows(
     Samples are arrays, or parts of one array along `axis`. The options convert only the dtype.
     """
     if axis is None:
-        sources = samples_of_arrays(samples)
+        sources = describe_arrays(samples)
     else:
-        sources = samples_of_array(samples[0], axis, np.arange(shape[0]))
+        sources = describe_parts(samples[0], axis, np.arange(shape[0]))
     return _find_stacking_program(options, shape[0], shape[1:], sources.dtype)(sources, args, None)
 
 
@@ -82,7 +82,7 @@ class GradientProgram(ResizeProgram):
 
     def _make_tap_tables(self, columns: list[int | None], samples: Any) -> Any:
         resize, placements, parts = samples.windows
-        summed, threads = summed_dtype(self._source), self._options.convert.threads
+        summed, threads = choose_summed_dtype(self._source), self._options.convert.threads
         return make_transposed_tap_tables(resize, placements, columns, summed, parts, threads)
 
 
@@ -117,7 +117,7 @@ def compute_sample_gradients(
     program = _find_gradient_program(
         tuple(axes), shape, grad.shape[1:], len(rows), grad.dtype, target, threads
     )
-    samples = samples_of_array(grad, 0, rows)
+    samples = describe_parts(grad, 0, rows)
     results = []
     for parts in _choose_parts(resize, axes, grad):
         windows: Any = GradientWindows(resize, placed, parts)

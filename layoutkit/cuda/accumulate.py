@@ -30,11 +30,11 @@ from .program import (
     CachedSumLaunch,
     DeviceProgram,
     aligned,
-    aligned_output,
     alignments,
     cast,
     cast_into,
     check_compiled,
+    find_aligned_output,
     supports_float16,
 )
 from .runtime import runtime
@@ -62,7 +62,7 @@ class DeviceSums:
         adapter.check(ready.result)
         with runtime().on(arrays[0].ordinal):
             arrays = [array if array.is_aligned else aligned(array, adapter) for array in arrays]
-            with aligned_output(out, adapter) as target:
+            with find_aligned_output(out, adapter) as target:
                 result = self._find(arrays, target)(arrays, target, adapter)
             return result if out is None else out.owner
 

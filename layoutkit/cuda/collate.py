@@ -31,7 +31,12 @@ from ..planning.batch.placement import (
     place,
 )
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import converted_options, moves_items, nearest_positions, summed_dtype
+from ..planning.batch.weights import (
+    choose_summed_dtype,
+    make_window_conversion,
+    moves_items,
+    nearest_positions,
+)
 from ..planning.channels import as_slice
 from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
@@ -42,7 +47,7 @@ from ..taps import make_tap_tables
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime
-from .transfers import STAGING_BYTES, Conversion, Fill, refuse_capture, staging_of
+from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_capture
 
 if TYPE_CHECKING:
     from ..kernels.cuda.collate import PixelOrder, WindowAxis
@@ -121,7 +126,7 @@ class DeviceCollateProgram:
         if options.resize is None or 0 not in shape:
             shapes = samples.shapes[:count]
             reads = _reads_of(options, axes, place(options, axes, window, shapes, crops))
-        post = converted_options(options, shape, first.dtype, supports_float16)
+        post = make_window_conversion(options, shape, first.dtype, supports_float16)
         plan = self._plan(replace(post, device=None, copy=True), shape, dtype, first, out)
         is_aligned = out is None or out.is_aligned  # as kernels write
         is_converted = may_convert and is_aligned and plan.before is plan.after is None
@@ -134,7 +139,7 @@ class DeviceCollateProgram:
         remaining = None if is_converted else post
         if reads is None or not result.size:
             return PreparedBatch(result, remaining)
-        written = _written_by(plan, result, options.letter, is_converted)
+        written = _describe_written(plan, result, options.letter, is_converted)
         resize = options.resize
         is_float = resize is not None and not moves_items(resize, first.dtype, supports_float16)
         return PreparedBatch(
@@ -238,7 +243,7 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
     Raises DtypeError if samples cannot be resized or moved.
     """
     if resize is not None and not moves_items(resize, source, supports_float16):
-        return summed_dtype(source)
+        return choose_summed_dtype(source)
     if source.itemsize not in _MOVED_BYTES:
         raise DtypeError(
             f"samples have dtype {source}, whose items of {source.itemsize} bytes a GPU does not "
@@ -326,7 +331,7 @@ class _Written(NamedTuple):
     coef: str | None
 
 
-def _written_by(plan: Plan, result: DeviceArray, letter: str, is_converted: bool) -> _Written:
+def _describe_written(plan: Plan, result: DeviceArray, letter: str, is_converted: bool) -> _Written:
     """Return the memory that a launch writes: converted windows, or windows as they are."""
     move = plan.move
     if not is_converted:
@@ -375,7 +380,7 @@ class _AxisExtent(NamedTuple):
     inner: int
 
 
-def _axis_extents(
+def _list_axis_extents(
     axes: SampleAxes, window: tuple[int, ...], sizes: dict[str, int]
 ) -> list[_AxisExtent]:
     """Return the extents of samples. Only axes of one letter are cropped, resized or flipped."""
@@ -404,9 +409,9 @@ def _prepare_launch(
         from ..kernels.cuda.launch import Side
 
     table = _Table()
-    fills = _fill_of_samples(axes, reads.placements, fill)
+    fills = _make_fill_of_samples(axes, reads.placements, fill)
     fill_offset = table.add(fills.tobytes())
-    extents = _axis_extents(
+    extents = _list_axis_extents(
         axes, reads.placements.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
     base = int(samples.addresses.min())
@@ -426,7 +431,7 @@ def _prepare_launch(
             fill_offset,
             samples.alignment(),
             reads.is_inside,
-            _pixel_order(samples, reads, extents),
+            _find_pixel_order(samples, reads, extents),
         ),
         item,
         epilogue,
@@ -442,7 +447,7 @@ def _kernel_items(
 ) -> tuple[str, Epilogue | None]:
     """Return the name of the items that a kernel reads from samples, and its epilogue."""
     if is_float:
-        summed = kernel_dtype_name(summed_dtype(source))
+        summed = kernel_dtype_name(choose_summed_dtype(source))
         return kernel_dtype_name(source), epilogue or Epilogue(summed, summed)
     return f"m{source.itemsize}" if epilogue is None else epilogue.source, epilogue
 
@@ -471,7 +476,7 @@ def _window_axes(
     ]
 
 
-def _fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
+def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
     """Return the fill values in the order of windows: common ones, or each sample's in turn."""
     channel = axes.axis_indices.get(CHANNEL)
     if len(fill) == 1 or channel is None or not placements.flips[:, channel].any():
@@ -503,7 +508,7 @@ def _sides(
         rows = np.ascontiguousarray(np.broadcast_to(index, (count, index.shape[1])))
         offset = table.add(rows.tobytes())
         tables[0, :, axis] = offset + rows.strides[0] * np.arange(count)
-    for axis, rows in _tap_tables(reads, summed_dtype(samples.dtype)):
+    for axis, rows in _make_tap_rows(reads, choose_summed_dtype(samples.dtype)):
         step = rows.strides[0] if len(rows) > 1 else 0
         tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(count)
         tables[2, :, axis] = rows.strides[1]
@@ -519,7 +524,9 @@ def _sides(
     return np.stack(starts, 1), sides, heads
 
 
-def _pixel_order(samples: _Samples, reads: _Reads, extents: list[_AxisExtent]) -> PixelOrder | None:
+def _find_pixel_order(
+    samples: _Samples, reads: _Reads, extents: list[_AxisExtent]
+) -> PixelOrder | None:
     """Return the channel order of pixels that are read whole; None if they are large or differ."""
     if reads.channels is None:
         return None
@@ -538,7 +545,7 @@ def _pixel_order(samples: _Samples, reads: _Reads, extents: list[_AxisExtent]) -
     return PixelOrder(number, order, count, shifts, strides)
 
 
-def _tap_tables(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
+def _make_tap_rows(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
     """Yield the resized axes and the tap table of each sample, or one for all.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
@@ -592,4 +599,4 @@ def _upload_and_launch(
     def launch(staged: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> None:
         gpu.launch(kernel, (result.address, staged.address, base), stream)
 
-    staging_of(result.ordinal).send(_TableUpload(table, launch), table, result, adapter)
+    find_staging(result.ordinal).send(_TableUpload(table, launch), table, result, adapter)

@@ -26,7 +26,7 @@ from .driver import (
     count_devices,
     describe_gpus,
     import_cupy,
-    relaxed_capture_mode,
+    relax_capture_mode,
 )
 
 _STAYS = nullcontext()  # a tenth of the cost of setting the current device again
@@ -104,7 +104,7 @@ class CupyRuntime:
         """Return the current stream of CuPy on a device."""
         return self.cupy.cuda.get_current_stream(ordinal)
 
-    def stream_at(self, pointer: int) -> Any:
+    def wrap_stream(self, pointer: int) -> Any:
         """Return another library's stream by its `cudaStream_t`; that library keeps it alive."""
         stream = self.foreign_streams.get(pointer)
         if stream is None:
@@ -124,14 +124,14 @@ class CupyRuntime:
         # The default stream never captures, and must not be queried while another one does.
         return stream.ptr not in DEFAULT_STREAMS and bool(stream.is_capturing())
 
-    def new_event(self, ordinal: int) -> Any:
+    def make_event(self, ordinal: int) -> Any:
         """Return an event of CuPy that is not recorded yet."""
         with self.on(ordinal):
             return self.cupy.cuda.Event(disable_timing=True)
 
     def is_done(self, event: Any) -> bool:
         """Return True if the GPU has reached an event; allowed while a graph is captured."""
-        with relaxed_capture_mode():
+        with relax_capture_mode():
             return bool(event.done)
 
     # -- memory ----------------------------------------------------------------------------

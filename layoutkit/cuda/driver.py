@@ -171,13 +171,13 @@ def _line(error: Exception) -> str:
 
 
 @contextmanager
-def relaxed_capture_mode() -> Iterator[None]:
+def relax_capture_mode() -> Iterator[None]:
     """Allow this thread to query events while other threads capture graphs.
 
     A query invalidates a capture in any thread, unless the querying thread has set the relaxed
     capture mode.
     """
-    exchange = exchange_function()
+    exchange = load_exchange_function()
     previous_mode = exchange(_RELAXED)
     try:
         yield
@@ -191,7 +191,7 @@ _exchange_lock = threading.Lock()
 exchange_capture_mode: Callable[[int], int] | None = None
 
 
-def exchange_function() -> Callable[[int], int]:
+def load_exchange_function() -> Callable[[int], int]:
     """Return the driver's cuThreadExchangeStreamCaptureMode, which CuPy does not wrap."""
     global exchange_capture_mode
     with _exchange_lock:

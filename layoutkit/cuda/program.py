@@ -32,7 +32,7 @@ from ..memory import contiguous_strides, data_pointer, layout_key
 from ..options import ConvertOptions, parse_options
 from ..planning.epilogue import is_supported_dtype
 from ..planning.padding import Window, fill_region_for
-from ..planning.plan import Plan, make_single_plan, plan_inner_region, unfolded_strides
+from ..planning.plan import Plan, make_single_plan, plan_inner_region, unfold_strides
 from ..spec import DType, device_name, dtype_kind
 from .memory import ALIGNMENT, DeviceAdapter, DeviceArray, check_writable, span
 from .runtime import runtime
@@ -246,7 +246,7 @@ def cast_into(
     saturate = saturate and dtype_kind(out.dtype) in "ui"
     if saturate and not is_supported_dtype(values.dtype, supports_float16):
         values = cast(values, np.dtype(np.float32), adapter)
-    if _kernel_casts(values.dtype, out.dtype, saturate):
+    if _needs_kernel_casts(values.dtype, out.dtype, saturate):
         _move(out, values, adapter, "saturate" if saturate else "unsafe")
     else:
         adapter.cast_into(out, values)
@@ -261,7 +261,9 @@ def aligned(array: DeviceArray, adapter: DeviceAdapter) -> DeviceArray:
 
 
 @contextmanager
-def aligned_output(out: DeviceArray | None, adapter: DeviceAdapter) -> Iterator[DeviceArray | None]:
+def find_aligned_output(
+    out: DeviceArray | None, adapter: DeviceAdapter
+) -> Iterator[DeviceArray | None]:
     """Yield `out`, or, if it is unaligned, temporary memory that is copied to it after the block.
 
     The temporary is contiguous, so its program differs from the program of `out`.
@@ -274,7 +276,7 @@ def aligned_output(out: DeviceArray | None, adapter: DeviceAdapter) -> Iterator[
     _move(out, temporary, adapter)
 
 
-def _kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
+def _needs_kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
     if not (
         is_supported_dtype(source, supports_float16)
         and is_supported_dtype(target, supports_float16)
@@ -368,7 +370,7 @@ class DevicePrograms:
             launch = CachedLaunch(program, steps, array, out) if steps else None
             cache_put(self.quick, key, launch, PROGRAM_SIZE_ESTIMATE)
 
-    def same_device_programs(self, dtype: DType, copy: bool | None) -> DevicePrograms:
+    def find_same_device_programs(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """Return the programs of this conversion to `dtype` without a change of device."""
         programs = self._same_device.get((dtype, copy))
         if programs is None:
@@ -389,7 +391,7 @@ class DevicePrograms:
                 return program(array, out, adapter)
             if not array.is_aligned:
                 array = aligned(array, adapter)
-            with aligned_output(out, adapter) as target:
+            with find_aligned_output(out, adapter) as target:
                 result = self.find(array, target)(array, target, adapter)
             return result if out is None else out.owner
 
@@ -456,7 +458,7 @@ class PaddedDeviceProgram(DeviceProgram):
             self._strides = contiguous_strides(self._region.full, dtype)
         else:
             rank = len(array.shape)
-            self._strides = unfolded_strides(options, self._region, rank, out.strides)
+            self._strides = unfold_strides(options, self._region, rank, out.strides)
         window = self._region.window
         self._inner_offset = self._offset(window)
         self._inner_shape = tuple([part.stop - part.start for part in window])
@@ -470,7 +472,7 @@ class PaddedDeviceProgram(DeviceProgram):
         stream = adapter.stream(self._ordinal)
         if self._borders is None:
             check_first_call(stream, f'the conversion "{self.plan.pattern}"')
-        borders = self._loaded_borders()
+        borders = self._load_borders()
         dtype = self.plan.target.dtype
         result = out or adapter.empty(self.shape, dtype, self._ordinal)
         if self.plan.choice is not None:
@@ -483,7 +485,7 @@ class PaddedDeviceProgram(DeviceProgram):
         """Return the launches for the fast path: the conversion, then the fills of the borders."""
         steps = [step._replace(offset=step.offset + self._inner_offset) for step in super().steps()]
         if steps:
-            for launches, fill, border in self._loaded_borders():
+            for launches, fill, border in self._load_borders():
                 steps += [
                     Step(step.kernels, fill.address + step.source, border + step.offset, True)
                     for step in launches.steps()
@@ -492,7 +494,7 @@ class PaddedDeviceProgram(DeviceProgram):
 
     def warm(self) -> str:
         """Load the kernels of the conversion and of the borders."""
-        for launches, fill, border in self._loaded_borders():
+        for launches, fill, border in self._load_borders():
             launches.warm(fill.address, border)
         return self.launches.warm(y=self._inner_offset)
 
@@ -512,14 +514,14 @@ class PaddedDeviceProgram(DeviceProgram):
         self._stages(array, temporary, adapter)
         _move(region, temporary, adapter)
 
-    def _loaded_borders(self) -> list[tuple[Launches, _Pointer, int]]:
+    def _load_borders(self) -> list[tuple[Launches, _Pointer, int]]:
         """Return the launches that fill the borders; the first call uploads the fill values."""
         if self._borders is None:
             address = runtime().constants(self._fill.tobytes(), self._ordinal)
-            self._borders = [self._border(address, part) for part in self._region.borders()]
+            self._borders = [self._prepare_border(address, part) for part in self._region.borders()]
         return self._borders
 
-    def _border(self, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
+    def _prepare_border(self, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
         """Return the kernels that fill a border, their source and the border's offset in bytes."""
         fill = self._fill
         part = fill[fill_region_for(fill, border)]

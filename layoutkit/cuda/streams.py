@@ -47,7 +47,7 @@ def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
         refuse_capture(arg_name)
     gpu = runtime()
     with gpu.on(ordinal):
-        event = gpu.new_event(ordinal)
+        event = gpu.make_event(ordinal)
         event.record(other)
         stream.wait_event(event)
 
@@ -66,7 +66,7 @@ def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: i
     gpu = runtime()
     if not arrays or gpu.is_capturing(stream):  # the user of a graph keeps its inputs alive
         return
-    event = gpu.new_event(ordinal)
+    event = gpu.make_event(ordinal)
     with gpu.on(ordinal):
         event.record(stream)
     kept_alive.append((event, arrays))

@@ -43,7 +43,7 @@ from ..planning.epilogue import is_supported_dtype
 from ..planning.plan import Plan, make_single_plan
 from ..spec import CPU, DType, as_dtype, device_ordinal
 from .memory import DeviceAdapter, DeviceArray
-from .program import DevicePrograms, aligned_output, supports_float16
+from .program import DevicePrograms, find_aligned_output, supports_float16
 from .runtime import runtime
 
 STAGING_BYTES = 8 << 20  # long enough for PCIe's full speed
@@ -79,7 +79,7 @@ class StagingBuffer:
         self._ordinal = ordinal
         self._is_recorded = False
         self._memory: Array = np.empty(0, _BYTES)
-        self.copied = runtime().new_event(ordinal)
+        self.copied = runtime().make_event(ordinal)
 
     def free(self, nbytes: int) -> Array:
         """Wait for the last copy, and return `nbytes` bytes of the buffer."""
@@ -122,7 +122,7 @@ class PinnedStaging:
         with self._upload_lock, runtime().on(self._ordinal):
             # Pool memory of the copy stream: no other stream gets it while a copy is pending.
             block = runtime().empty((load.nbytes,), _BYTES, self._ordinal, self.copies)
-            used = runtime().new_event(self._ordinal)
+            used = runtime().make_event(self._ordinal)
             try:
                 stream.wait_event(self._fill(load, x, block.data.ptr))
                 staged = load.at(block.data.ptr, x.shape, self._ordinal, block)
@@ -195,7 +195,7 @@ staging_by_gpu: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
 _staging_lock = threading.Lock()
 
 
-def staging_of(ordinal: int) -> PinnedStaging:
+def find_staging(ordinal: int) -> PinnedStaging:
     """Return the staging buffers of a GPU, created for its first transfer."""
     key = runtime(), ordinal
     with _staging_lock:
@@ -254,7 +254,7 @@ def upload(
     ordinal = device_ordinal(programs.options.device or CPU)
     if out is not None and not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    plan = _host_to_device_plan(programs, x, out)
+    plan = _make_host_to_device_plan(programs, x, out)
     result = plan.plan.target
     adapter.check(result.dtype)
     fits_buffer = 0 < plan.nbytes <= WHOLE_BYTES and plan.transfer_dtype == x.dtype
@@ -262,9 +262,9 @@ def upload(
         x = x.to_numpy()
     if x.size == 0:
         return (out or adapter.empty(result.shape, result.dtype, ordinal)).owner
-    with runtime().on(ordinal), aligned_output(out, adapter) as target:
-        plan = _host_to_device_plan(programs, x, target)
-        owner = staging_of(ordinal).send(plan, x, target, adapter)
+    with runtime().on(ordinal), find_aligned_output(out, adapter) as target:
+        plan = _make_host_to_device_plan(programs, x, target)
+        owner = find_staging(ordinal).send(plan, x, target, adapter)
     return owner if out is None else out.owner
 
 
@@ -279,8 +279,8 @@ class HostToDevicePlan:
             options, x.shape, x.strides, x.dtype, CPU, out, supports_float16
         )
         target = self.plan.target
-        self.transfer_dtype = _transfer_dtype(x.dtype, self.plan)
-        self.order = _dense_order(x) if self.transfer_dtype == x.dtype else None
+        self.transfer_dtype = _choose_transfer_dtype(x.dtype, self.plan)
+        self.order = _find_dense_order(x) if self.transfer_dtype == x.dtype else None
         self.nbytes = x.size * self.transfer_dtype.itemsize
         self.strides = (
             contiguous_strides(x.shape, self.transfer_dtype) if self.order is None else x.strides
@@ -289,7 +289,7 @@ class HostToDevicePlan:
         self._casting = options.casting if moved else "unsafe"
         self._packers: dict[tuple[int, ...], Program] = {}  # by the shape of a piece
         staged = self.at(0, x.shape, device_ordinal(target.device))
-        self.program = programs.same_device_programs(target.dtype, copy=True).find(staged, out)
+        self.program = programs.find_same_device_programs(target.dtype, copy=True).find(staged, out)
 
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
@@ -350,7 +350,7 @@ def _split_boxes(shape: tuple[int, ...], item: int) -> Iterator[tuple[Any, ...]]
             yield (*outer, slice(begin, begin + step), ...)
 
 
-def _host_to_device_plan(
+def _make_host_to_device_plan(
     programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
 ) -> HostToDevicePlan:
     key = ("up", *layout_key(x, out))
@@ -376,7 +376,7 @@ def _copy_program(nbytes: int) -> Program:
     return _cast_program((nbytes,), (1,), _BYTES, None, "same_kind")
 
 
-def _transfer_dtype(dtype: DType, plan: Plan) -> DType:
+def _choose_transfer_dtype(dtype: DType, plan: Plan) -> DType:
     """Return the transfer dtype: x's in native byte order, unless only the CPU can cast it."""
     native = as_dtype(dtype)
     target = plan.target.dtype
@@ -387,7 +387,7 @@ def _transfer_dtype(dtype: DType, plan: Plan) -> DType:
     return target if plan.formula is None else plan.formula.computed_dtype(native, target)
 
 
-def _dense_order(x: Array | DeferredArray) -> tuple[int, ...] | None:
+def _find_dense_order(x: Array | DeferredArray) -> tuple[int, ...] | None:
     """Return the permutation of axes for which x is contiguous, or None."""
     if isinstance(x, DeferredArray):
         return tuple(range(len(x.shape)))
@@ -405,7 +405,7 @@ class DeviceToHostPlan:
 
     def __init__(self, programs: DevicePrograms, array: DeviceArray, out: Array | None) -> None:
         target = make_single_plan(programs.options, *array.plan_args, out, supports_float16).target
-        self.programs = programs.same_device_programs(target.dtype, copy=None)
+        self.programs = programs.find_same_device_programs(target.dtype, copy=None)
         self.write: Program | None = None  # if out does not have the result's layout
         plain = contiguous_strides(target.shape, target.dtype)
         if out is not None and not (out.flags.c_contiguous and out.dtype == target.dtype):
@@ -435,17 +435,17 @@ def download(
 
 def to_host(array: DeviceArray, adapter: DeviceAdapter) -> Array:
     """Return a NumPy copy of an array on a GPU, in its own layout and dtype."""
-    copy = identity_programs(len(array.shape), None).run(array, None, adapter)
+    copy = find_identity_programs(len(array.shape), None).run(array, None, adapter)
     return _copy_to_host(adapter.device_array_of(copy), None, adapter)
 
 
 def to_device(x: Array, device: str, adapter: DeviceAdapter) -> Any:
     """Return a copy of `x` on a GPU, as the library's array."""
-    return upload(identity_programs(x.ndim, device), x, None, adapter)
+    return upload(find_identity_programs(x.ndim, device), x, None, adapter)
 
 
 @lru_cache
-def identity_programs(ndim: int, device: str | None) -> DevicePrograms:
+def find_identity_programs(ndim: int, device: str | None) -> DevicePrograms:
     """Return the programs that copy arrays of a rank to a device, or within their own."""
     return DevicePrograms(parse_options(identity_pattern(ndim), device=device))
 
@@ -459,5 +459,5 @@ def _copy_to_host(array: DeviceArray, out: Array | None, adapter: DeviceAdapter)
         def take(start: int, end: int, piece: Array) -> None:
             _copy_program(end - start)(piece, piece, flat[start:end])
 
-        staging_of(array.ordinal).fetch(array, adapter.stream(array.ordinal), take)
+        find_staging(array.ordinal).fetch(array, adapter.stream(array.ordinal), take)
     return host

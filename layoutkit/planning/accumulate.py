@@ -77,7 +77,7 @@ def sum_dtype(dtypes: Sequence[DType], result: DType) -> DType:
 
 def plan_single_part(request: SumRequest, has_half: Callable[[], bool]) -> Plan:
     """Return the plan of a sum of a single part, which is a conversion."""
-    return _part_plan(request, 0, request.result, request.out_strides, False, has_half)
+    return _plan_part(request, 0, request.result, request.out_strides, False, has_half)
 
 
 def make_sum_plan(request: SumRequest, has_half: Callable[[], bool], most: int) -> SumPlan:
@@ -111,13 +111,13 @@ def _plan_converted_parts(
     computed = request.computed
     parts = len(request.moves)
     loop = SumLoop(prod(request.shape), written.itemsize, (computed.itemsize,) * parts)
-    plans = [_part_plan(request, part, computed, None, True, has_half) for part in range(parts)]
+    plans = [_plan_part(request, part, computed, None, True, has_half) for part in range(parts)]
     stages = tuple(Stage(computed, plan) for plan in plans)
     in_place = request.out_strides is None and written == request.result
     return SumPlan(Nest((loop,), 0, (0,) * parts), (computed,) * parts, stages, written, in_place)
 
 
-def _part_plan(
+def _plan_part(
     request: SumRequest,
     part: int,
     target: DType,

@@ -32,7 +32,7 @@ class ChannelSelection(NamedTuple):
     @property
     def is_permutation(self) -> bool:
         """True if every channel of x is selected exactly once."""
-        return len(self.order) == self.count and inverse_permutation(self.order) is not None
+        return len(self.order) == self.count and invert_permutation(self.order) is not None
 
     def with_all_channels(self, move: Permutation) -> Permutation:
         """Return the move of the selected channels with the full shape of x as its source."""
@@ -81,7 +81,7 @@ def resolve_selection(
 
     Raises ShapeError if x does not have these channels, and the errors of `Pattern.resolve`.
     """
-    letter = _channel_letter(pattern.source)
+    letter = _find_channel_letter(pattern.source)
     spare = len(shape) - pattern.left.ndim
     fits = spare == 0 or (pattern.left.has_ellipsis and spare > 0)
     if not fits or letter not in pattern.left.groups:
@@ -126,18 +126,18 @@ def _select_in_fold(
         move,
         sizes=sizes,
         target_sizes=target_sizes,
-        source_shape=_shape_of_groups(move.source, sizes),
-        target_shape=_shape_of_groups(move.target, target_sizes),
+        source_shape=_find_shape_of_groups(move.source, sizes),
+        target_shape=_find_shape_of_groups(move.target, target_sizes),
     )
     return moved, picks
 
 
-def _shape_of_groups(layout: Layout, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _find_shape_of_groups(layout: Layout, sizes: tuple[int, ...]) -> tuple[int, ...]:
     size = dict(zip(layout.letters, sizes, strict=True))
     return tuple(prod(size[letter] for letter in group) for group in layout.groups)
 
 
-def _channel_letter(layout: Layout) -> str:
+def _find_channel_letter(layout: Layout) -> str:
     return next(letter for letter in layout.letters if layout.name(letter) == CHANNEL)
 
 
@@ -149,7 +149,7 @@ def as_slice(order: Sequence[int]) -> tuple[int, int] | None:
     return order[0], step
 
 
-def inverse_permutation(order: Sequence[int]) -> tuple[int, ...] | None:
+def invert_permutation(order: Sequence[int]) -> tuple[int, ...] | None:
     """Return the inverse of a permutation; None if `order` is not a permutation."""
     if sorted(order) != list(range(len(order))):
         return None

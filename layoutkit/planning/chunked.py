@@ -91,7 +91,7 @@ class ChunkedPlan(Plan):
 # ---- chunks ------------------------------------------------------------------------------
 
 
-def required_chunks(
+def find_required_chunks(
     move: Permutation, chunks: Sequence[Chunks], unchunked: set[str]
 ) -> dict[str, Chunks]:
     """Return the chunks that every unfolded axis of x must have; axes in `unchunked` have one."""
@@ -135,7 +135,7 @@ class ChunkedConstants(NamedTuple):
     formulas: tuple[Normalization, ...]
 
 
-def chunk_constants(
+def cut_constants(
     formula: Normalization | None, move: Permutation, cuts: Mapping[str, Chunks]
 ) -> ChunkedConstants | None:
     """Return the constants per chunk; None if all chunks use equal constants."""
@@ -156,7 +156,7 @@ def chunk_constants(
     return ChunkedConstants(letter, tuple(parts))
 
 
-def options_of_chunk(
+def make_chunk_options(
     options: ConvertOptions, move: Permutation, cuts: Mapping[str, Chunks]
 ) -> ConvertOptions:
     """Return the conversion of a chunk; sizes of axes that have several chunks are not fixed."""

@@ -1,7 +1,7 @@
 """The conversions that compute inverses and gradients (vector-Jacobian products).
 
-`inverse_arguments` converts a result back to x and undoes the formula. `gradient_arguments`
-converts the gradient of a result to the gradient of x, which only scales.
+`make_inverse_arguments` converts a result back to x and undoes the formula.
+`make_gradient_arguments` converts the gradient of a result to the gradient of x, which only scales.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..errors import ArgumentError, ShapeError
 from ..layout.pattern import Permutation
 from ..normalize import CHANNEL, Bounds
 from ..spec import ArraySpec, DType, as_result_dtype, dtype_kind
-from .channels import ChannelSelection, inverse_permutation
+from .channels import ChannelSelection, invert_permutation
 
 if TYPE_CHECKING:
     from ..options import ConvertOptions
 
 
-def inverse_arguments(options: ConvertOptions, dtype: Any) -> tuple[str, dict[str, Any]]:
+def make_inverse_arguments(options: ConvertOptions, dtype: Any) -> tuple[str, dict[str, Any]]:
     """Return pattern and keywords of the inverse, which saturates to `dtype` if that is given."""
     if options.padding is not None:
         raise ArgumentError(
@@ -36,9 +36,9 @@ def inverse_arguments(options: ConvertOptions, dtype: Any) -> tuple[str, dict[st
             f'"{options.pattern.text}" folds "...", any number of axes, so there is no inverse; '
             "name these axes"
         )
-    keywords: dict[str, Any] = dict(_sizes_of_source(options, options.sizes))
+    keywords: dict[str, Any] = dict(_find_sizes_of_source(options, options.sizes))
     formula = options.formula
-    order = None if options.channels is None else inverse_permutation(options.channels)
+    order = None if options.channels is None else invert_permutation(options.channels)
     if formula is not None and formula.scales:
         inverted = formula.inverse()
         keywords |= (inverted if order is None else inverted.with_channel_order(order)).keywords()
@@ -66,13 +66,15 @@ def without_folded_ellipsis(options: ConvertOptions, ndim: int) -> ConvertOption
     return replace(options, pattern=options.pattern.with_named_ellipsis(ndim))
 
 
-def folded_sizes(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
+def find_folded_sizes(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes that the gradient's conversion needs; never the batch size."""
     folds = {axis for group in options.pattern.target.named if len(group) > 1 for axis in group}
-    return {axis: size for axis, size in _sizes_of_source(options, sizes).items() if axis in folds}
+    return {
+        axis: size for axis, size in _find_sizes_of_source(options, sizes).items() if axis in folds
+    }
 
 
-def gradient_arguments(
+def make_gradient_arguments(
     options: ConvertOptions, known: Mapping[str, int], dtype: DType | None, device: str | None
 ) -> tuple[str, dict[str, Any]]:
     """Return pattern and keywords of the conversion from the result's gradient to x's gradient.
@@ -89,14 +91,14 @@ def gradient_arguments(
     keywords["copy"] = None if device else options.copy
     formula = options.formula
     if options.channels is not None:
-        keywords["channels"] = order = inverse_permutation(options.channels)
+        keywords["channels"] = order = invert_permutation(options.channels)
         formula = formula.with_channel_order(order) if formula is not None and order else formula
     if formula is not None and formula.scales:
         keywords |= {"scale": formula.scale, **formula.along("std")}
     return options.pattern.reversed().text, keywords
 
 
-def _sizes_of_source(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
+def _find_sizes_of_source(options: ConvertOptions, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes that the reversed pattern can use: sizes of axes of x."""
     names = {name for group in options.pattern.source.named for name in group}
     return {name: size for name, size in sizes.items() if name in names}
@@ -137,7 +139,7 @@ def without_channels(options: ConvertOptions) -> ConvertOptions:
     return replace(options, channels=None, sizes={**options.sizes, CHANNEL: len(options.channels)})
 
 
-def channel_scatter(
+def make_channel_scatter(
     options: ConvertOptions, grad: ArrayInfo, source: ArrayInfo | None
 ) -> tuple[ArrayInfo, Permutation, ChannelSelection] | None:
     """Return how to scatter the gradient of selected channels; None if they are a permutation.
@@ -150,7 +152,7 @@ def channel_scatter(
     if options.channels is None:
         return None
     if source is None:
-        if inverse_permutation(options.channels) is None:
+        if invert_permutation(options.channels) is None:
             raise ArgumentError(
                 f"channels={options.channels} selects from an x of any number of channels; pass x: "
                 "backward(grad, like=x)"
@@ -165,7 +167,7 @@ def channel_scatter(
     return (move.source_shape, dtype, source[2]), move, picks
 
 
-def clip_bounds(options: ConvertOptions, like: Any) -> Bounds | None:
+def find_clip_bounds(options: ConvertOptions, like: Any) -> Bounds | None:
     """Return the bounds of clip, or None; raise ArgumentError if the values of x are not given."""
     if options.formula is None or options.formula.clip is None:
         return None

@@ -183,14 +183,14 @@ def collect_keywords(options: Any, defaults: Mapping[str, Any]) -> dict[str, Any
     return keywords
 
 
-def filter_cure(value: Any) -> str:
+def find_filter_cure(value: Any) -> str:
     """Return what to give in place of a filter of another library, or of a size.
 
-    >>> filter_cure("INTER_AREA"), filter_cure("cubic")
+    >>> find_filter_cure("INTER_AREA"), find_filter_cure("cubic")
     ('give resize="area"', 'give resize="bicubic"')
     """
     name = getattr(value, "name", value)
-    ours = filter_of(name)
+    ours = find_filter(name)
     if ours is not None:
         return f'give resize="{ours}"'
     number = as_int(value)
@@ -200,11 +200,11 @@ def filter_cure(value: Any) -> str:
             return f'give resize="{pillow}"'
         return f'give resize="{pillow}" for that number of Pillow, "{_OPENCV[number]}" of OpenCV'
     if number is not None or isinstance(value, list | tuple):
-        return f'it is the filter: give the size too, as {sizes_text(value)}, resize="bilinear"'
+        return f'it is the filter: give the size too, as {format_sizes(value)}, resize="bilinear"'
     return 'give resize="bilinear", for example'
 
 
-def filter_of(name: Any) -> str | None:
+def find_filter(name: Any) -> str | None:
     """Return the filter that has a name like this one, None if there is none."""
     if not isinstance(name, str):
         return None
@@ -226,11 +226,11 @@ def check_sizes(
         names = {name: None for group in groups for name in group}
     for name, value in sizes.items():
         if axis_name(name) not in names or name in ("...", "1"):
-            raise no_such_keyword(function, name, value, names, pattern.text)
+            raise make_keyword_error(function, name, value, names, pattern.text)
     return {axis_name(name): size for name, size in sizes.items()}
 
 
-def no_such_keyword(
+def make_keyword_error(
     function: str, name: str, value: Any, axes: Collection[str], text: str
 ) -> ShapeError:
     """Return the error for a keyword that is neither an option nor an axis."""
@@ -238,11 +238,11 @@ def no_such_keyword(
     shown = ", ".join(axis for axis in axes if axis not in ("...", "1"))
     return ShapeError(
         f"{name}={value!r} is neither a keyword of {noun} nor the size of an axis (the axes are "
-        f"{shown}); {_cure(function, name, value, axes, text)}"
+        f"{shown}); {_find_cure(function, name, value, axes, text)}"
     )
 
 
-def _cure(function: str, name: str, value: Any, axes: Collection[str], text: str) -> str:
+def _find_cure(function: str, name: str, value: Any, axes: Collection[str], text: str) -> str:
     """Return how to correct a keyword."""
     letter = _LONG_NAMES.get(name)
     if letter in axes:
@@ -251,7 +251,7 @@ def _cure(function: str, name: str, value: Any, axes: Collection[str], text: str
         return f"{name}= is an argument of a call of the Collator: collator(samples, {name}=...)"
     if name == "out":
         return "out= is an argument of a call of the Converter: converter(x, out)"
-    topic = _topic_of(name)
+    topic = _find_topic(name)
     close = get_close_matches(name, KEYWORDS[function], 1, 0.7)
     if close and topic is None:
         return f"did you mean {close[0]}=?"
@@ -263,27 +263,27 @@ def _cure(function: str, name: str, value: Any, axes: Collection[str], text: str
     if function == "accumulate":
         return "accumulate moves and adds arrays only; apply convert to the parts or to the sum"
     if function == "convert":
-        return _COMMON.get(topic) or _cure_of_convert(topic, value, axes, text)
-    return _COMMON.get(topic) or _cure_of_collate(topic, value)
+        return _COMMON.get(topic) or _find_convert_cure(topic, value, axes, text)
+    return _COMMON.get(topic) or _find_collate_cure(topic, value)
 
 
-def _topic_of(name: str) -> str | None:
+def _find_topic(name: str) -> str | None:
     topic = _TOPIC_OF.get(name) or _TOPIC_OF.get(name.lower())
     for prefix in _PREFIXES if topic is None else ():
         topic = topic or _TOPIC_OF.get(name.removeprefix(prefix))
     return topic
 
 
-def batch_cure(name: str, value: Any) -> str | None:
+def find_batch_cure(name: str, value: Any) -> str | None:
     """Return what a Collator has in place of a keyword of another library, None if unknown."""
-    topic = _topic_of(name)
+    topic = _find_topic(name)
     if topic is None:
         return None
-    return _COMMON.get(topic) or _cure_of_collate(topic, value)
+    return _COMMON.get(topic) or _find_collate_cure(topic, value)
 
 
-def _cure_of_convert(topic: str, value: Any, axes: Collection[str], text: str) -> str:
-    sizes = sizes_text(value)
+def _find_convert_cure(topic: str, value: Any, axes: Collection[str], text: str) -> str:
+    sizes = format_sizes(value)
     samples = f'x, "{text}"' if "b" in axes and {"h", "w"} <= {*axes} else '[x], "hwc->bchw"'
     if topic in ("size", "filter", "antialias", "short side", "letterbox"):
         return (
@@ -305,18 +305,19 @@ def _cure_of_convert(topic: str, value: Any, axes: Collection[str], text: str) -
     return "omit it: convert draws nothing, but a Collator draws crops and flips by its seed="
 
 
-def _cure_of_collate(topic: str, value: Any) -> str:
+def _find_collate_cure(topic: str, value: Any) -> str:
     if topic == "padded":
         padded = value if isinstance(value, Mapping) else {"h": 640, "w": 640}
         shown = ", ".join(f"{axis}={size}" for axis, size in padded.items())
         return f"the windows of a batch have these sizes, with a fill: {shown}, fill=0"
     if topic == "size":
-        return f"give the size of each axis, as in {sizes_text(value)}, to crop samples; with " + (
-            'resize="bilinear" they are resized to it'
+        return (
+            f"give the size of each axis, as in {format_sizes(value)}, to crop samples; with "
+            + ('resize="bilinear" they are resized to it')
         )
-    sizes = sizes_text(value)
+    sizes = format_sizes(value)
     if topic == "filter":
-        return f'resize= is the filter, as in {sizes}, resize="{filter_of(value) or "bilinear"}"'
+        return f'resize= is the filter, as in {sizes}, resize="{find_filter(value) or "bilinear"}"'
     if topic == "short side":
         side = as_int(value) or 256
         return (
@@ -333,17 +334,17 @@ def _cure_of_collate(topic: str, value: Any) -> str:
     return _COLLATE_CURES[topic]
 
 
-def sizes_text(value: Any) -> str:
+def format_sizes(value: Any) -> str:
     """Return the sizes that a keyword of another library has, by axis.
 
-    >>> sizes_text((10, 20)), sizes_text("random")
+    >>> format_sizes((10, 20)), format_sizes("random")
     ('h=10, w=20', 'h=224, w=224')
     """
     height, width = _sides(value)
     return f"h={height}, w={width}"
 
 
-def sizes_dict(value: Any) -> str:
+def format_sizes_as_dict(value: Any) -> str:
     """Return the sizes that a keyword of another library has, as a dict."""
     height, width = _sides(value)
     return f'{{"h": {height}, "w": {width}}}'

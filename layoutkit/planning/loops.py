@@ -74,7 +74,7 @@ class SourcePixel(NamedTuple):
         return max(self.order) + 1 if self.order else self.items
 
 
-def source_pixel(channels: Loop, pixels: Loop, item: int) -> SourcePixel | None:
+def find_source_pixel(channels: Loop, pixels: Loop, item: int) -> SourcePixel | None:
     """Return the pixel whose items the iterations of `channels` are; None if they are not."""
     offsets = channels.src_offsets
     lowest = min(offsets)
@@ -260,7 +260,7 @@ def fuse_loops(
         for count, steps in pieces:
             inner //= count
             loops.append(SumLoop(count, step * inner, steps))
-    return _canonical_nest(loops, len(moves))
+    return _make_canonical_nest(loops, len(moves))
 
 
 def _factors(move: Permutation, strides: tuple[int, ...]) -> list[list[_Factor]]:
@@ -286,10 +286,10 @@ def _refine(parts: Sequence[list[_Factor]]) -> list[tuple[int, tuple[int, ...]]]
     if any(high % low for low, high in pairwise(edges)):
         return None
     spans = reversed(list(pairwise(edges)))
-    return [(high // low, tuple(_stride_at(f, low) for f in parts)) for low, high in spans]
+    return [(high // low, tuple(_find_stride_at(f, low) for f in parts)) for low, high in spans]
 
 
-def _stride_at(factors: list[_Factor], inner: int) -> int:
+def _find_stride_at(factors: list[_Factor], inner: int) -> int:
     """Return the byte stride in a part when its axis index grows by `inner`."""
     below = 1
     for count, step in reversed(factors):
@@ -299,7 +299,7 @@ def _stride_at(factors: list[_Factor], inner: int) -> int:
     raise RuntimeError(f"no factor of {factors} has a stride of {inner} elements")
 
 
-def _canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
+def _make_canonical_nest(loops: list[SumLoop], parts: int) -> Nest:
     """Return the fewest loops that visit the output forwards, in its memory order."""
     dst = 0
     srcs = [0] * parts

@@ -40,8 +40,8 @@ from .padding import PaddedRegion
 from .select import (
     KernelChoice,
     TransposeProblem,
-    kernel_reason,
-    kernel_work,
+    describe_work,
+    explain_kernel,
     select_kernel_for_channels,
 )
 
@@ -106,7 +106,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.pattern}: {self.source} -> {self.target}"]
-        reason = kernel_reason(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
+        reason = explain_kernel(self.kernel, on_a_gpu=self.devices != (CPU, CPU))
         lines.append(f"  kernel    {self.kernel}: {reason}")
         lines += [f"  {name:<9} {text}" for name, text in self._details()]
         return "\n".join(lines)
@@ -158,7 +158,7 @@ class Plan:
         if self.before is not None:
             details.append(("before", f"{library} casts x to {self.before}"))
         if self.choice is not None:
-            details.append(("work", kernel_work(self.choice)))
+            details.append(("work", describe_work(self.choice)))
         if self.formula is not None:
             details.append(("formula", f"{self._formula(self.formula)}, as it passes"))
         elif self.epilogue is not None and self.epilogue.source != self.epilogue.target:
@@ -169,7 +169,7 @@ class Plan:
             details.append(("into", f"{self.place}, filled around x"))
         if self.memory is not None:
             details.append(("stored as", f"{self.memory}, contiguous; the result is a view of it"))
-        details.append(("memory", _memory_line(self)))
+        details.append(("memory", _format_memory(self)))
         if self.devices[0] != CPU == self.devices[1]:
             details.append(("download", f"{self.target.nbytes:,} bytes, after the conversion"))
         return details
@@ -183,7 +183,7 @@ class Plan:
         return f"{shown} in {computed_dtype(*dtypes)}"
 
 
-def _memory_line(plan: Plan) -> str:
+def _format_memory(plan: Plan) -> str:
     if plan.bytes_moved == 0:
         return "nothing is read or written"
     written = plan.target.nbytes
@@ -378,9 +378,9 @@ def make_plan_for_options(
     """
     if options.memory is not None:
         check_no_out(options, out)
-        inner = options_in_memory_order(options)
+        inner = make_memory_order_options(options)
         plan = make_plan_for_options(inner, shape, strides, source, device, None, has_half)
-        return plan_of_permuted_view(options, plan, len(shape))
+        return plan_permuted_view(options, plan, len(shape))
     if options.padding is not None:
         plan, region = plan_inner_region(options, shape, strides, source, device, out, has_half)
         result_shape = region.shape
@@ -401,7 +401,7 @@ def _with_target(plan: Plan, options: ConvertOptions, ndim: int, shape: tuple[in
 # ---- memory= -----------------------------------------------------------------------------
 
 
-def options_in_memory_order(options: ConvertOptions) -> ConvertOptions:
+def make_memory_order_options(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion to the memory order; the result is a transposed view of it."""
     if options.memory is None:
         raise RuntimeError(f"{options.pattern.text}: there is no memory=")
@@ -409,7 +409,7 @@ def options_in_memory_order(options: ConvertOptions) -> ConvertOptions:
     return replace(options, pattern=pattern, memory=None)
 
 
-def plan_of_permuted_view(options: ConvertOptions, plan: Plan, ndim: int) -> Plan:
+def plan_permuted_view(options: ConvertOptions, plan: Plan, ndim: int) -> Plan:
     """Return the plan of a result that is a view of the memory that `plan` fills."""
     shape = plan.target.shape
     order = memory_permutation(options, len(shape))
@@ -458,15 +458,15 @@ def plan_inner_region(
         steps = contiguous_strides(region.full, dtype)
     else:
         check_out(out, region.shape, f'"{options.pattern.text}" on {shape} with pad_to=')
-        steps = unfolded_strides(options, region, len(shape), out.strides)
+        steps = unfold_strides(options, region, len(shape), out.strides)
     sizes = tuple(part.stop - part.start for part in region.window)
     inner_out = Part(sizes, steps, dtype)
     return make_single_plan(
-        options_for_inner_region(options), shape, strides, source, device, inner_out, has_half
+        make_inner_options(options), shape, strides, source, device, inner_out, has_half
     ), region
 
 
-def unfolded_strides(
+def unfold_strides(
     options: ConvertOptions, region: PaddedRegion, ndim: int, strides: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the strides of a padded result of an x of this rank after its folds are split."""
@@ -474,7 +474,7 @@ def unfolded_strides(
     return byte_strides(target.groups, target.letters, region.full, strides)
 
 
-def options_for_inner_region(options: ConvertOptions) -> ConvertOptions:
+def make_inner_options(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of x without padding, to a result in which every letter is an axis."""
     target = options.pattern.target
     unfolded = Layout(tuple(target.letters), target.names)
@@ -482,7 +482,7 @@ def options_for_inner_region(options: ConvertOptions) -> ConvertOptions:
     return replace(options, pattern=pattern, padding=None, copy=None)
 
 
-def options_for_padded_source(options: ConvertOptions) -> ConvertOptions:
+def make_padded_source_options(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of a padded x in which every letter is an axis."""
     source = options.pattern.source
     unfolded = Layout(tuple(source.letters), source.names)
@@ -490,7 +490,7 @@ def options_for_padded_source(options: ConvertOptions) -> ConvertOptions:
     return replace(options, pattern=pattern, padding=None, sizes={})
 
 
-def options_after_take(options: ConvertOptions) -> ConvertOptions:
+def make_options_after_take(options: ConvertOptions) -> ConvertOptions:
     """Return the conversion of the selected channels only, in the order of the selection.
 
     Every letter is an axis of its source.
@@ -499,10 +499,12 @@ def options_after_take(options: ConvertOptions) -> ConvertOptions:
     padding = options.padding
     if padding is not None and len(padding.fill) > 1:
         padding = replace(padding, fill=tuple(padding.fill[channel] for channel in order))
-    return replace(options_for_padded_source(options), channels=None, padding=padding)
+    return replace(make_padded_source_options(options), channels=None, padding=padding)
 
 
-def padded_source(options: ConvertOptions, shape: tuple[int, ...], dtype: DType) -> PaddedSource:
+def find_padded_source(
+    options: ConvertOptions, shape: tuple[int, ...], dtype: DType
+) -> PaddedSource:
     """Return the padded x that GPU adapters and other libraries allocate and convert."""
     region = resolve_padding(options, shape)
     move = options.select_channels(shape)[0]

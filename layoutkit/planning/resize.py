@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError
-from .keywords import collect_keywords, filter_cure
+from .keywords import collect_keywords, find_filter_cure
 from .padding import parse_axis_sizes
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
@@ -55,7 +55,7 @@ def parse_resize(
         return None
     if not isinstance(resize, str) or resize not in FILTERS:
         raise ArgumentError(
-            f"resize={resize!r} is not one of {', '.join(FILTERS)}; {filter_cure(resize)}"
+            f"resize={resize!r} is not one of {', '.join(FILTERS)}; {find_filter_cure(resize)}"
         )
     check_bool("antialias", antialias, ArgumentError)
     check_choice("fit", fit, FIT_MODES, ArgumentError)

@@ -27,7 +27,7 @@ from ..memory import contiguous_strides
 from ..normalize import Normalization
 from ..spec import DType
 from .channels import ChannelSelection, as_slice
-from .loops import ITEMS, CanonicalLoops, Loop, byte_strides, canonicalize_loops, source_pixel
+from .loops import ITEMS, CanonicalLoops, Loop, byte_strides, canonicalize_loops, find_source_pixel
 
 MAX_OUTER = 8  # loops around a block; the caller of a kernel runs the rest
 
@@ -119,7 +119,7 @@ class LoopNest:
         inside = [loop for loop in self.loops if loop.offsets or 0 < abs(loop.src) < pixels.src]
         if channels.count not in SMALL_CHANNEL_COUNTS or inside != [channels]:
             return False
-        pixel = source_pixel(channels, pixels, self.item)
+        pixel = find_source_pixel(channels, pixels, self.item)
         return pixel is not None and pixel.items in SMALL_CHANNEL_COUNTS
 
     def roles(
@@ -418,18 +418,18 @@ def select_row(
     raise AssertionError("the last row of the table fits all loops")
 
 
-def kernel_reason(kernel: str, *, on_a_gpu: bool) -> str:
+def explain_kernel(kernel: str, *, on_a_gpu: bool) -> str:
     """Return the reason for a plan's kernel, or for having none ("view", "empty")."""
     if kernel in _NO_KERNEL:
         return _NO_KERNEL[kernel]
-    row = _kernel_row(kernel)
+    row = _find_kernel_row(kernel)
     return row.why_on_a_gpu or row.why if on_a_gpu else row.why
 
 
-def kernel_work(choice: KernelChoice) -> str:
+def describe_work(choice: KernelChoice) -> str:
     """Return the work line of a plan: the number of iterations and the work of each."""
     size = choice.source_item
-    done = _kernel_row(choice.kernel).work.format(
+    done = _find_kernel_row(choice.kernel).work.format(
         times=count_iterations(choice.outer),
         run=count_iterations(choice.run),
         rows=count_iterations(choice.rows),
@@ -439,7 +439,7 @@ def kernel_work(choice: KernelChoice) -> str:
     return f"{done}, {size} byte{'s' if size > 1 else ''} each"
 
 
-def _kernel_row(kernel: str) -> KernelRow:
+def _find_kernel_row(kernel: str) -> KernelRow:
     return next(row for row in KERNELS if row.name == kernel)
 
 

@@ -15,7 +15,7 @@ from .._utils.indexing import normalize_indices, normalize_slice
 from ..backends.inspection import inspect_array, unwrap_container
 from ..errors import ArgumentError, DeviceError, ViewError
 from ..memory import Array
-from ..normalize import cached_normalization
+from ..normalize import find_normalization
 from ..spec import CPU, DType
 from . import batch as followed
 from . import display
@@ -221,7 +221,7 @@ class DataView(SingleArrayView):
                     clip=clip,
                     memory=memory,
                 )
-            options = ConversionOptions(cached_normalization(scale, mean, std, clip), memory)
+            options = ConversionOptions(find_normalization(scale, mean, std, clip), memory)
             request = (layout, dtype, device, options)  # type: ignore[assignment]
         try:
             return self._results[request]
@@ -260,9 +260,7 @@ class DataView(SingleArrayView):
         BackwardError
             It belongs to no result of this batch.
         """
-        self.batch.add(
-            gradient_for(self, layout, grad, cached_normalization(scale, mean, std, clip))
-        )
+        self.batch.add(gradient_for(self, layout, grad, find_normalization(scale, mean, std, clip)))
 
     def backward_get(self, layout: str | None = None, dtype: Any = None) -> Any:
         """Return the sum of all gradients in the base's layout; cached until another is put.

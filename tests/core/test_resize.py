@@ -280,7 +280,7 @@ def bytes_of(shape, dtype):
     "dtype", ["i4", "u4", "i8", "u8", "f8", "c8", "c16", ">i4", "M8[s]", *STRUCTS], ids=str
 )
 def test_the_nearest_items_of_any_dtype_are_moved_by_kernels(dtype, pattern, monkeypatch):
-    monkeypatch.delattr(cpu_resize, "array_at")  # with which samples are copied
+    monkeypatch.delattr(cpu_resize, "view_memory")  # with which samples are copied
     x = bytes_of((13, 11, 3), np.dtype(dtype))
     rows, columns = (2 * np.arange(7) + 1) * 13 // 14, (2 * np.arange(17) + 1) * 11 // 34
     nearest = x[rows][:, columns]

@@ -24,7 +24,7 @@ from layoutkit import (
 from layoutkit.backends.cupy import CUPY
 from layoutkit.backends.gradients import mask_clipped_grad, scatter_channel_grad
 from layoutkit.cuda.cupy_runtime import CupyRuntime
-from layoutkit.planning.select import KERNELS, kernel_reason
+from layoutkit.planning.select import KERNELS, explain_kernel
 from tests.helpers.arrays_of import BF16, LAYINGS, MOVED, UNALIGNED, assert_same, laid, random_array
 from tests.helpers.cuda_moves import copied
 from tests.helpers.cuda_shim import needs_compiler
@@ -574,7 +574,7 @@ def test_plans_say_where_they_run(gpu):
 
 def test_every_kernel_has_its_words_on_a_gpu():
     for row in KERNELS:
-        words = kernel_reason(row.name, on_a_gpu=False), kernel_reason(row.name, on_a_gpu=True)
+        words = explain_kernel(row.name, on_a_gpu=False), explain_kernel(row.name, on_a_gpu=True)
         assert all(words)
         # Reasons that mention CPU registers do not apply to a GPU.
         assert "register" not in words[1]

@@ -96,14 +96,14 @@ def test_threads_create_one_runtime(gpu, slow, monkeypatch):
 
 def test_threads_share_the_staging_buffers_of_a_gpu(gpu, slow):
     made = slow(transfers.PinnedStaging, "_start")
-    staging = in_threads(lambda _: transfers.staging_of(1))
+    staging = in_threads(lambda _: transfers.find_staging(1))
     assert len(made) == len({id(each) for each in staging}) == 1
 
 
 def test_threads_load_the_driver_once(slow, monkeypatch):
     monkeypatch.setattr(driver, "exchange_capture_mode", None)
     loaded = slow(driver, "_load_exchange_function")
-    in_threads(lambda _: driver.exchange_function())
+    in_threads(lambda _: driver.load_exchange_function())
     assert len(loaded) == 1
 
 
@@ -185,9 +185,9 @@ def test_constants_go_up_without_waiting_for_anybody(gpu):
 
 
 def test_streams_of_others_are_kept_and_not_for_ever(gpu):
-    streams = [gpu.runtime.stream_at(0x9000 + 16 * (n % 100)) for n in range(200)]
+    streams = [gpu.runtime.wrap_stream(0x9000 + 16 * (n % 100)) for n in range(200)]
     assert [stream.ptr for stream in streams[:100]] == [0x9000 + 16 * n for n in range(100)]
-    assert gpu.runtime.stream_at(streams[-1].ptr) is streams[-1]
+    assert gpu.runtime.wrap_stream(streams[-1].ptr) is streams[-1]
     assert len(gpu.runtime.foreign_streams) <= 64
 
 
@@ -251,7 +251,7 @@ def test_what_the_real_cupy_takes_without_a_driver():
     cupy = pytest.importorskip("cupy", reason="needs CuPy")
     runtime = CupyRuntime.__new__(CupyRuntime)
     runtime.cupy, runtime.foreign_streams = cupy, {}
-    assert runtime.stream_at(0x77).ptr == 0x77
+    assert runtime.wrap_stream(0x77).ptr == 0x77
     assert not runtime.is_capturing(cupy.cuda.Stream.null)
     for dtype in ("f4", "c16", BF16, [("a", "u1"), ("b", "<f2")]):
         x = runtime.wrap(4096, (3, 4), (-64, 16), np.dtype(dtype), 1, owner=IMAGES)

@@ -234,7 +234,7 @@ def test_copies_go_on_beside_the_kernels(gpu):
     """Test that a copy waits only for the kernel before the last one, whose block it reuses."""
     converter = Converter("bhwc->bchw", dtype="f4", device="cuda")
     results = [converter(IMAGES + n) for n in range(3)]
-    works = _history(transfers.staging_of(0).copies.queue.last) + _history(gpu.stream(0).last)
+    works = _history(transfers.find_staging(0).copies.queue.last) + _history(gpu.stream(0).last)
     copies, kernels = (
         sorted({w for w in works if w.name == name}, key=lambda w: len(_history(w)))
         for name in ("copy in", "kernel")

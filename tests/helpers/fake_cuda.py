@@ -146,7 +146,7 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setattr(streams, "captured", [])
     monkeypatch.setattr(transfers, "staging_by_gpu", {})
     kept = (converter._cached, accumulation._cached, collator._cached)
-    for find in (*kept, program._launches, transfers.identity_programs):
+    for find in (*kept, program._launches, transfers.find_identity_programs):
         find.cache_clear()
 
 

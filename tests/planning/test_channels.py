@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter, convert, plan
 from layoutkit.errors import ArgumentError, PatternError, ShapeError
-from layoutkit.planning.loops import Loop, SourcePixel, source_pixel
+from layoutkit.planning.loops import Loop, SourcePixel, find_source_pixel
 from tests.helpers.arrays_of import BF16, assert_same, random_array
 from tests.helpers.reference import reference_convert
 
@@ -295,5 +295,7 @@ def test_gradients_of_a_cycle_of_channels_with_constants(order, axis):
 def test_pixels_that_are_far_apart_have_few_positions():
     """Only channels have positions, not all items that would fit between two pixels."""
     apart = 1 << 62
-    assert source_pixel(Loop(3, 4, 4), Loop(5, apart, 12), 4) == SourcePixel(apart // 4, (0, 1, 2))
-    assert source_pixel(Loop(3, 4, 4), Loop(5, 12, 12), 4) == SourcePixel(3)
+    assert find_source_pixel(Loop(3, 4, 4), Loop(5, apart, 12), 4) == SourcePixel(
+        apart // 4, (0, 1, 2)
+    )
+    assert find_source_pixel(Loop(3, 4, 4), Loop(5, 12, 12), 4) == SourcePixel(3)

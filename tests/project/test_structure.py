@@ -186,7 +186,7 @@ DECISIONS = {
     "halve_room": {"kernels.cpu.collate", "planning.centering"},
     "Placements": {"planning.batch.placement"},
     "place_samples": {"images.resize", "planning.batch.placement"},
-    "tap_counts": {"taps"},
+    "count_taps": {"taps"},
 }
 
 

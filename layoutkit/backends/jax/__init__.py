@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._utils.validation import is_symbolic_int, type_name
-from ...converter import Converter, plan_of_spec
+from ...converter import Converter, plan_spec
 from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError, DtypeError
 from ...memory import Array, data_pointer
 from ...spec import DType, as_dtype, can_cast, dtype_kind
-from ..base import Adapter, device_error, memory_error
+from ..base import Adapter, make_device_error, make_memory_error
 from ..cupy import CudaAdapter, ForeignAdapter, export_on_stream
 from ..symbolic import ArrayNamespace, convert_symbolic, sum_symbolic
 from . import ffi
@@ -43,7 +43,7 @@ def plan_of(converter: Converter, x: Any) -> Plan:
     options = converter.options
     if options.formula is not None and options.formula.is_traced:
         options = replace(options, formula=options.formula.without_traced())
-    return plan_of_spec(options, converter.spec_of(x))
+    return plan_spec(options, converter.spec_of(x))
 
 
 def _with_dtype(dtype: DType, options: ConvertOptions) -> ConvertOptions:
@@ -260,17 +260,19 @@ class JaxAdapter(JaxMixin, Adapter):
         """Return the read-only NumPy array that shares the memory of `x`."""
         self.namespace.dtype(x)
         if x.is_deleted():
-            raise memory_error(arg_name, x, "it was deleted or donated; pass one that holds data")
+            raise make_memory_error(
+                arg_name, x, "it was deleted or donated; pass one that holds data"
+            )
         devices = x.devices()
         if len(devices) > 1 or any(device.platform != "cpu" for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise device_error(
+            raise make_device_error(
                 arg_name, names, f'pass jax.device_put({arg_name}, jax.devices("cpu")[0])'
             )
         try:
             return np.asarray(x)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise memory_error(arg_name, x, "pass an array that holds data") from error
+            raise make_memory_error(arg_name, x, "pass an array that holds data") from error
 
     def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the JAX array that shares the memory of `array`."""
@@ -326,7 +328,7 @@ class JaxCudaAdapter(JaxMixin, ForeignAdapter):
         devices = x.devices()
         if len(devices) > 1 or any(device.platform not in ("gpu", "cuda") for device in devices):
             names = ", ".join(sorted(map(str, devices)))
-            raise device_error(arg_name, names, "pass one that is on one GPU")
+            raise make_device_error(arg_name, names, "pass one that is on one GPU")
         runtime()
         (device,) = devices
         return self.device_array_of(self.import_dlpack(x, arg_name, int(device.local_hardware_id)))

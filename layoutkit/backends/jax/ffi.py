@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._utils import fork
-from ...converter import Converter, plan_of_spec
+from ...converter import Converter, plan_spec
 from ...kernels.cpu import xla_params as words
 from ...kernels.cpu.params import LINE
 from ...memory import Array, data_pointer
@@ -161,7 +161,7 @@ class KernelPrimitive:
         context = ctx.module_context
         if context.lowering_parameters.for_export or not _is_local(context.axis_context):
             return self._lower_operations(ctx, x, converter=converter)
-        plan = plan_of_spec(converter.options, _spec(converter, ctx.avals_in[0]))
+        plan = plan_spec(converter.options, _spec(converter, ctx.avals_in[0]))
         return self._jax.ffi.ffi_lowering(register(converter, plan).name)(ctx, x)
 
     def _batch(self, xs: tuple[Any], axes: tuple[int], *, converter: Converter) -> tuple[Any, int]:

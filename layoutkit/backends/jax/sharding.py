@@ -14,7 +14,7 @@ from ...converter import Converter
 from ...errors import ArgumentError, ShapeError
 from ...normalize import CHANNEL
 from ...options import ConvertOptions
-from ..base import Adapter, device_error
+from ..base import Adapter, make_device_error
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -32,7 +32,7 @@ class ShardedAdapter(Adapter):
         """Raise DeviceError: the array has memory on several devices."""
         names = ", ".join(sorted(map(str, x.devices())))
         fix = f'pass jax.device_put({arg_name}, jax.devices("cpu")[0])'
-        raise device_error(arg_name, f"several devices ({names})", fix)
+        raise make_device_error(arg_name, f"several devices ({names})", fix)
 
     def inspect(self, x: Any, arg_name: str) -> tuple[tuple[int, ...], Any]:
         return self.namespace.shape(x), self.namespace.dtype(x)

@@ -22,7 +22,7 @@ from ...spec import CPU, device_name
 from ..base import Adapter
 from ..cupy import convert_cached, sum_cached
 from .symbolic import Torch, library
-from .tensors import TensorMixin, check_no_out, concrete_adapter, cuda_adapter
+from .tensors import TensorMixin, check_no_out, cuda_adapter, find_concrete_adapter
 from .tracing import (
     convert_traced,
     has_active_dispatch_mode,
@@ -94,7 +94,7 @@ def adapter_for(x: Any) -> Adapter | None:
     """Return the adapter of a tensor, or None for other objects."""
     if not isinstance(x, _torch.Tensor):
         return None
-    return _traced() if is_traced(x) else concrete_adapter(x)
+    return _traced() if is_traced(x) else find_concrete_adapter(x)
 
 
 def library_of(x: Any) -> Torch | None:
@@ -135,7 +135,7 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
         is_eager = _torch.is_grad_enabled() and not is_traced(x)
         if converter.options.memory is not None or not is_eager:
             return NotImplemented
-        return concrete_adapter(x).convert_recorded(converter, x, None)
+        return find_concrete_adapter(x).convert_recorded(converter, x, None)
     try:
         array = x.numpy()
     except (RuntimeError, TypeError):  # it has no plain memory, or a dtype that NumPy lacks
@@ -151,7 +151,7 @@ def _convert(converter: Converter, x: Any, out: Any) -> Any:
     try:
         return _torch.from_numpy(result)
     except TypeError:  # a dtype that torch.from_numpy does not support
-        return concrete_adapter(x).from_numpy(result, x)
+        return find_concrete_adapter(x).from_numpy(result, x)
 
 
 def _accumulate(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:

@@ -29,9 +29,9 @@ from ...layout.pattern import parse_pattern
 from ...normalize import Bounds
 from ...options import ConvertOptions, join_sizes, parse_call, split_sizes
 from ...planning.gradient import (
-    channel_scatter,
-    folded_sizes,
-    gradient_arguments,
+    find_folded_sizes,
+    make_channel_scatter,
+    make_gradient_arguments,
     without_channels,
     without_folded_ellipsis,
 )
@@ -41,7 +41,7 @@ from ..dispatch import adapter_for_any
 from ..gradients import mask_clipped_grad, scatter_channel_grad
 from ..windows import Windows
 from .symbolic import library
-from .tensors import concrete_adapter
+from .tensors import find_concrete_adapter
 
 _torch: Any = import_module("torch")
 _namespace = library()
@@ -54,7 +54,7 @@ def _convert(x: Any, options: str, names: list[str], sizes: list[int]) -> Any:
     converter = _converter(options, tuple(names), tuple(sizes))
     x = x.detach()
     if x.is_cpu and not converter.targets_gpu:
-        adapter = concrete_adapter(x)
+        adapter = find_concrete_adapter(x)
         result = adapter.from_numpy(converter(adapter.to_numpy(x, "x")), x)
     else:
         result = converter(x)
@@ -107,7 +107,7 @@ def _accumulate(parts: list[Any], *graph_args: Any) -> Any:
     detached = [part.detach() for part in parts]
     if not detached[0].is_cpu:
         return accumulator(detached)
-    adapter = concrete_adapter(detached[0])
+    adapter = find_concrete_adapter(detached[0])
     return adapter.from_numpy(
         accumulator([adapter.to_numpy(part, "a part") for part in detached]), detached[0]
     )
@@ -153,7 +153,7 @@ def _map_accumulate(
 
 def _stack_windows(samples: list[Any], windows: str) -> Any:
     detached = [x.detach() for x in samples]
-    adapter = concrete_adapter(detached[0])
+    adapter = find_concrete_adapter(detached[0])
     arrays = [adapter.to_numpy(x, f"sample {n}") for n, x in enumerate(detached)]
     return adapter.from_numpy(_windows(windows).stack(arrays), detached[0])
 
@@ -179,7 +179,7 @@ def _stack_windows_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 
 def _transpose_windows(grad: Any, windows: str) -> list[Any]:
-    adapter = concrete_adapter(grad)
+    adapter = find_concrete_adapter(grad)
     stacks = _windows(windows).transposed(adapter.to_numpy(grad.detach(), "grad"))
     return [adapter.from_numpy(stack, grad) for stack in stacks]
 
@@ -243,7 +243,7 @@ def _gradient(options: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     if dtype_kind(x.dtype) != "c" and grad.is_complex():
         grad = grad.real
     options = without_folded_ellipsis(options, len(x.shape))
-    selection = channel_scatter(
+    selection = make_channel_scatter(
         options, (tuple(grad.shape), _namespace.dtype(grad), ""), (x.shape, x.dtype, "")
     )
     move = options.select_channels(x.shape)[0]
@@ -251,9 +251,9 @@ def _gradient(options: ConvertOptions, x: _TensorInfo, grad: Any) -> Any:
     if selection is not None:
         options = without_channels(options)
         dtype = selection[0][1]
-    axis_sizes = folded_sizes(options, move.named_sizes)
+    axis_sizes = find_folded_sizes(options, move.named_sizes)
     device = None if grad.device == x.device else str(x.device)
-    pattern, keywords = gradient_arguments(options, axis_sizes, dtype, device)
+    pattern, keywords = make_gradient_arguments(options, axis_sizes, dtype, device)
     back = parse_call(pattern, {**keywords, "dtype": dtype})
     grad_x = convert(grad.contiguous(), *split_sizes(back.to_dict()))
     return grad_x if selection is None else scatter_channel_grad(grad_x, *selection[1:], x.dtype)

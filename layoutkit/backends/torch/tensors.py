@@ -17,7 +17,7 @@ from ...layout.pattern import Permutation
 from ...memory import Array
 from ...spec import ArraySpec, DType, device_name, dtype_kind
 from .. import symbolic
-from ..base import Adapter, device_error, memory_error
+from ..base import Adapter, make_device_error, make_memory_error
 from ..cupy import CudaAdapter
 from .symbolic import Torch, library
 
@@ -141,7 +141,9 @@ class TorchAdapter(TensorMixin, Adapter):
             bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
             return bits.numpy().view(dtype)
         except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise memory_error(arg_name, x, "pass a plain torch.Tensor that holds data") from error
+            raise make_memory_error(
+                arg_name, x, "pass a plain torch.Tensor that holds data"
+            ) from error
 
     def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the tensor that shares the memory of `array`."""
@@ -168,7 +170,7 @@ class TorchAdapter(TensorMixin, Adapter):
         if x.device.type == "meta":
             raise DeviceError(f"{arg_name} is on meta and holds no data; pass a tensor on the CPU")
         if x.device.type != "cpu":
-            raise device_error(arg_name, str(x.device), f"pass {arg_name}.cpu()")
+            raise make_device_error(arg_name, str(x.device), f"pass {arg_name}.cpu()")
 
 
 class TorchCudaAdapter(TensorMixin, CudaAdapter):
@@ -191,7 +193,7 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         return device_name(x.device.index or 0)
 
     def stream(self, ordinal: int) -> Any:
-        return runtime().stream_at(self.torch.cuda.current_stream(ordinal).cuda_stream)
+        return runtime().wrap_stream(self.torch.cuda.current_stream(ordinal).cuda_stream)
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless torch has the dtype."""
@@ -256,7 +258,7 @@ def _adapters() -> tuple[TorchAdapter, TorchCudaAdapter]:
     return TorchAdapter(library()), TorchCudaAdapter(library())
 
 
-def concrete_adapter(x: Any) -> TorchAdapter | TorchCudaAdapter:
+def find_concrete_adapter(x: Any) -> TorchAdapter | TorchCudaAdapter:
     """Return the adapter of a tensor that holds data."""
     return _adapters()[x.is_cuda]
 

@@ -18,7 +18,7 @@ from ..._utils.validation import check_bool, check_choice, check_int
 from ...collator import Collator
 from ...converter import Converter
 from ...layout.parsing import parse_layout
-from ...planning.keywords import batch_cure
+from ...planning.keywords import find_batch_cure
 from ..errors import NoSuchArgument, no_such_argument
 from .batcher import Batcher
 from .collate import RAGGED
@@ -286,7 +286,7 @@ def _unknown_keyword(
             f"sampled_batcher has no {name}=, nor {close[0]}=; give {_ARGUMENT_HINTS[close[0]]}"
         )
     else:
-        text = None if is_near else batch_cure(name, value)
+        text = None if is_near else find_batch_cure(name, value)
         if text is None:
             return no_such_argument("sampled_batcher", name, known)
         cure = f"give collate=Collator(...), in whose words {text}"

@@ -17,7 +17,7 @@ from ...converter import Converter
 from ...errors import DataError, DtypeError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array, in_native_order
-from ...normalize import cached_normalization
+from ...normalize import find_normalization
 from ...spaces.views import view_for_layout
 from ...spec import can_cast
 from ..errors import reject_unknown
@@ -114,7 +114,7 @@ def make_field(
     memory = as_array(array, name)
     layout, converter = layouts.get(name), (converts or {}).get(name)
     given = {name: value for name, value in (constants or {}).items() if value is not None}
-    formula = cached_normalization(**given)
+    formula = find_normalization(**given)
     if converter is not None:
         check_convert(converter, layout)
         if formula is not None:

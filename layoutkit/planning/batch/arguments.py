@@ -13,7 +13,7 @@ from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import axis_name
 from ...memory import Array
 from ...normalize import CHANNEL
-from ..keywords import sizes_dict, sizes_text
+from ..keywords import format_sizes, format_sizes_as_dict
 
 FAR = 1 << 60  # elements; sums of two still fit 64 bits
 RANDOM = "random"  # marks a value that is drawn for each sample
@@ -54,7 +54,7 @@ def parse_offset_and_flip(
     if args.crop is not None:
         raise ArgumentError(
             f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
-            f"size of windows by axis, as in {sizes_text(args.crop)}"
+            f"size of windows by axis, as in {format_sizes(args.crop)}"
         )
     if args.offset is args.flip is None:
         return {}, {}
@@ -95,7 +95,7 @@ def parse_per_sample(
         forms = {
             "flip": 'an axis, such as "w", or a dict, such as {"w": [True, False]}',
             "offset": 'a dict, such as {"h": 0, "w": [4, 7]}',
-            "crop": f"a dict, such as {sizes_dict(value)}",
+            "crop": f"a dict, such as {format_sizes_as_dict(value)}",
         }
         raise ArgumentError(f"{arg_name}={value!r}; it must be {forms[arg_name]}")
     parse = _parse_flags if arg_name == "flip" else _parse_positions

@@ -134,10 +134,10 @@ def make_batch_layout(
     steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
     strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
     if _needs_post_conversion(options, move, plan, strides_by_letter):
-        return _unconverted_layout(options, axes, move, plan, window, source)
-    sample = _sample_pattern(axes, move, options.letter, move.target_axes)
-    one = replace(convert, pattern=sample, sizes=_folded_sizes(axes, move), device=None)
-    part = _window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
+        return _make_unconverted_layout(options, axes, move, plan, window, source)
+    sample = _make_sample_pattern(axes, move, options.letter, move.target_axes)
+    one = replace(convert, pattern=sample, sizes=_find_folded_sizes(axes, move), device=None)
+    part = _find_window_part(move, options.letter, move.target_axes, strides_by_letter, dtype)
     return BatchLayout(
         one, plan, window, target, dtype, strides, strides_by_letter[options.letter], part, None
     )
@@ -162,7 +162,7 @@ def _needs_post_conversion(
     return sizes[letter] > 1 and abs(steps[letter]) == nearest
 
 
-def _unconverted_layout(
+def _make_unconverted_layout(
     options: CollateOptions,
     axes: SampleAxes,
     move: Permutation,
@@ -176,7 +176,7 @@ def _unconverted_layout(
     shape = tuple(size[letter] for letter in letters)
     strides = contiguous_strides(shape, source)
     strides_by_letter = dict(zip(letters, strides, strict=True))
-    sample = _sample_pattern(axes, move, options.letter, letters)
+    sample = _make_sample_pattern(axes, move, options.letter, letters)
     plain = replace(
         options.convert,
         pattern=sample,
@@ -184,18 +184,18 @@ def _unconverted_layout(
         formula=None,
         casting="same_kind",
         device=None,
-        sizes=_folded_sizes(axes, move),
+        sizes=_find_folded_sizes(axes, move),
     )
     names = move.source.names + move.target.names
     stacked = Pattern(Layout(tuple(letters), names), axes.pattern.target, axes.pattern.text)
     post_conversion = replace(options.convert, pattern=stacked, sizes={})
-    part = _window_part(move, options.letter, letters, strides_by_letter, source)
+    part = _find_window_part(move, options.letter, letters, strides_by_letter, source)
     return BatchLayout(
         plain, plan, window, shape, source, strides, strides[0], part, post_conversion
     )
 
 
-def _window_part(
+def _find_window_part(
     move: Permutation, letter: str, letters: str, steps: dict[str, int], dtype: DType
 ) -> Part:
     """Return the shape and strides of one window in memory with these axes."""
@@ -206,14 +206,14 @@ def _window_part(
     )
 
 
-def _sample_pattern(axes: SampleAxes, move: Permutation, letter: str, letters: Any) -> Pattern:
+def _make_sample_pattern(axes: SampleAxes, move: Permutation, letter: str, letters: Any) -> Pattern:
     """Return the conversion of one window to memory in which every letter is an axis."""
     names = move.source.names + move.target.names
     unfolded = Layout(tuple(axis for axis in letters if axis != letter), names)
     return Pattern(Layout(axes.sample.groups, names), unfolded, axes.pattern.text)
 
 
-def _folded_sizes(axes: SampleAxes, move: Permutation) -> dict[str, int]:
+def _find_folded_sizes(axes: SampleAxes, move: Permutation) -> dict[str, int]:
     folded = "".join(group for group in axes.sample.groups if len(group) > 1)
     sizes = zip(move.axes, move.sizes, strict=True)
     return {move.source.name(axis): size for axis, size in sizes if axis in folded}

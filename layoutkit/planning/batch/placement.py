@@ -183,14 +183,14 @@ def _place_crops(
     begins = centered_start(lengths - sizes, options.center)
     for axis, values in offsets.items():
         begins[:, axis] = np.clip(values, -FAR, FAR)
-    flags = _flags_by_axis(flips, lengths.shape)
+    flags = _make_flags_by_axis(flips, lengths.shape)
     placements = Placements(window, (), lengths, begins, sizes, sizes, 0 * sizes, flags)
     if options.fill is None:
         check_windows_inside(axes, window, begins, lengths)
     return placements
 
 
-def _flags_by_axis(flips: PerSampleArgs, shape: tuple[int, ...]) -> Array:
+def _make_flags_by_axis(flips: PerSampleArgs, shape: tuple[int, ...]) -> Array:
     flags = np.zeros(shape, bool)
     for axis, values in flips.items():
         flags[:, axis] = values
@@ -238,7 +238,7 @@ def _place_resized(
     begins[:, resized], sizes[:, resized] = placed.begins, placed.sizes
     scaled[:, resized], firsts[:, resized] = placed.scaled, placed.firsts
     flips = parse_per_sample("flip", args.flip, axes.axis_indices, count)
-    flags = _flags_by_axis(flips, lengths.shape)
+    flags = _make_flags_by_axis(flips, lengths.shape)
     return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flags)
 
 

@@ -20,7 +20,7 @@ from ...layout.pattern import axis_name
 from ...memory import Array
 from ...normalize import CHANNEL
 from ..centering import centered_start
-from ..keywords import collect_keywords, sizes_dict, sizes_text
+from ..keywords import collect_keywords, format_sizes, format_sizes_as_dict
 from .arguments import RANDOM, CropArgs, DrawnByAxis
 
 TRIES = 10  # crops that are drawn for a sample before the central one is used
@@ -79,12 +79,12 @@ class RandomCrop(NamedTuple):
         offsets = (draws[rows, first, 3:] * (sizes - extents + 1)).astype(np.int64)
         is_central = ~fits[rows, first]
         if is_central.any():
-            extents[is_central] = self._central_sizes(sizes[is_central])
+            extents[is_central] = self._find_central_sizes(sizes[is_central])
             spare = sizes[is_central] - extents[is_central]
             offsets[is_central] = centered_start(spare, "floor")
         return offsets, extents
 
-    def _central_sizes(self, sizes: Array) -> Array:
+    def _find_central_sizes(self, sizes: Array) -> Array:
         low, high = self.fallback_ratio or self.ratio
         height, width = np.maximum(sizes, 1).T
         rows = np.where(width / height < low, np.rint(width / low), height)
@@ -245,7 +245,7 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
     if not axes.resized:
         raise ArgumentError(
             f"crop={crop!r} is a part of samples that is resized; give resize= as well, or for "
-            f'windows of one size {sizes_text(crop)}, offset="random"'
+            f'windows of one size {format_sizes(crop)}, offset="random"'
         )
     if isinstance(crop, Mapping) and {*map(axis_name, crop)} & {*axes.sizes}:
         pairs = _parse_by_axis("crop", crop, axes.sizes).items()
@@ -256,7 +256,7 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
             f'"{axes.text}" is resized along {", ".join(axes.sizes)}; give h= and w='
         )
     if not isinstance(crop, Mapping):
-        sizes = f"a dict of scale and ratio, or sizes by axis, such as {sizes_dict(crop)}"
+        sizes = f"a dict of scale and ratio, or sizes by axis, such as {format_sizes_as_dict(crop)}"
         _check_random("crop", crop, sizes)
         return RandomCrop()
     return _parse_bounds(crop)
@@ -312,11 +312,11 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
     lacking = [name for name, value in offsets.items() if value == RANDOM and name not in cropped]
     if lacking or (option is not None and not offsets):
         others = [*axes.sizes] if axes.resized else [*axes.axis_indices] or ["h", "w"]
-        raise _no_window_error(option, axes, lacking or others)
+        raise _make_no_window_error(option, axes, lacking or others)
     return tuple(offsets.items())
 
 
-def _no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> ArgumentError:
+def _make_no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> ArgumentError:
     listed = ", ".join(names)
     if axes.resized:
         crop = ", ".join(f'"{name}": 200' for name in names)

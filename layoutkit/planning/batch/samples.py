@@ -58,7 +58,7 @@ class SampleAxes:
             if differs.any():
                 number, axis = map(int, np.argwhere(differs)[0])
                 name = "".join(self.sample.named[axis])
-                fix = _size_hint(name, int(shapes[:, axis].min()))
+                fix = _suggest_size(name, int(shapes[:, axis].min()))
                 raise ShapeError(
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
@@ -100,7 +100,7 @@ class SampleAxes:
         return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
 
-def _size_hint(name: str, smallest: int) -> str:
+def _suggest_size(name: str, smallest: int) -> str:
     """Return a clause with the option that allows samples of different sizes along an axis."""
     if name == CHANNEL and smallest <= MAX_IMAGE_CHANNELS:
         return f"; or give channels={tuple(range(smallest))}, which all samples have"
@@ -108,7 +108,7 @@ def _size_hint(name: str, smallest: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def axes_of_samples(
+def make_sample_axes(
     pattern: Pattern,
     text: str,  # of the pattern, as equal patterns may have different texts
     letter: str,

@@ -28,12 +28,12 @@ AVERAGED = (EXACT - {"b1"}) | {"f8"}
 RADII = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
 
 
-def summed_dtype(source: DType) -> DType:
+def choose_summed_dtype(source: DType) -> DType:
     """Return the dtype in which samples are averaged: float64 for float64, else float32."""
     return source if source == np.float64 else np.dtype(np.float32)
 
 
-def tap_counts(resize: ResizeOptions, scales: Array) -> Array:
+def count_taps(resize: ResizeOptions, scales: Array) -> Array:
     """Return an upper bound of the number of taps of a position, for each row of `scales`.
 
     scales : float64 (axes, samples)    source positions in one position of the result
@@ -59,7 +59,7 @@ def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16)
     )
 
 
-def converted_options(
+def make_window_conversion(
     options: CollateOptions, shape: tuple[int, ...], source: DType, has_half: SupportsFloat16
 ) -> ConvertOptions:
     """Return the conversion of stacked windows of `shape`, of samples of the dtype `source`.
