@@ -124,14 +124,14 @@ def choose(
     different permutations of columns.
     """
     last = len(counts) - 1
-    wanted = dict.fromkeys([last, *(axis for axis, _ in near)])
-    least = [words if axis in wanted else 1 for axis in range(last)]
+    long_axes = dict.fromkeys([last, *(axis for axis, _ in near)])
+    least = [words if axis in long_axes else 1 for axis in range(last)]
     least.append(max(LEAST_ROW, words, LINE // (words * size)))
     box = [1] * len(counts)
-    for axis in wanted:
+    for axis in long_axes:
         if prod(box) * least[axis] <= most:
             box[axis] = least[axis]
-    kept = [axis for axis in wanted if box[axis] > 1]
+    kept = [axis for axis in long_axes if box[axis] > 1]
     for axes in (kept, [axis for axis in reversed(range(last)) if axis not in kept]):
         while longer := list(_grow_box(box, counts, least, axes, most)):
             box = max(longer, key=lambda tried: _score(counts, tried, near))

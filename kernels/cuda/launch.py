@@ -2,7 +2,7 @@
 
 `kernels/cpu/launch.py` does this for CPUs. The functions are pure: they need no GPU and no CUDA
 library. They divide the loops into tiles that suit shared memory and full sectors of device memory,
-and compute how many bytes each access may read or write.
+and compute the number of bytes that each access may read or write.
 
 Every kernel has the same two arguments, both passed by value:
 
@@ -537,7 +537,7 @@ def contiguous_source(nest: Sequence[Loop], item: int) -> int:
 
 
 def _source_lines(nest: Sequence[Loop]) -> int:
-    """Return how many source cache lines the first warp reads."""
+    """Return the number of source cache lines that the first warp reads."""
     steps = [n.offsets[:WARP] or [i * n.src for i in range(min(WARP, n.count))] for n in nest]
     return len({sum(places) // LINE for places in islice(product(*steps), WARP)})
 
@@ -696,7 +696,7 @@ def _gather(
     turns = TURNS[width * source.item < 8]
     several = -(-split.count // stretch)
     if several < FULL * turns and not is_few(count_iterations(nest), source.item):
-        turns = -(-several // -(-several // turns))  # equally many in all blocks
+        turns = -(-several // -(-several // turns))  # the same number in all blocks
     parts = tile_count(inner_loops, THREADS)
     coefficients = pack_coefficients(epilogue)
     params = (
