@@ -402,13 +402,40 @@ def _check_nested_layout(layout: Any) -> Any:
     return check_sample_layout(layout, None, True)
 
 
-class FieldContainer:
-    """The fields of a Sample, which are Samples themselves. See SampleState for the attributes.
+class Sample:
+    """Data that is read when it is called, selected from lazily, and written through.
 
-    Attributes
+    >>> sample = Sample({"input": np.arange(6.0), "target": np.array([1, 0])})
+    >>> sample.input[2:4]()
+    array([2., 3.])
+    >>> sample.input[2:4] = 0                       # every selection is a view
+    >>> sample.input += 1
+    >>> sample.input()
+    array([1., 2., 1., 1., 5., 6.])
+
+    Its methods begin with `_`, so that all other names are free for fields.
+
+    Raises DataError for an unsupported source or an invalid field name, PatternError and
+    ShapeError for a layout that does not match the data.
+
+    Parameters
     ----------
-    _element_fields : dict or None
-        The fields that the store defines, once they were looked up.
+    source
+        An array, or an object with `shape`, `dtype` and `[]`; a path of a file of arrays, such as
+        `.npy` (memory-mapped) or `.npz` (a field for each array); a mapping of names to sources,
+        whose first field is the data; a list of arrays; a Sample. Nothing is copied, and
+        nothing is read before it is needed, except files that cannot be mapped.
+    fields : mapping of names to keys, optional
+        Views of the data: `{"x": np.s_[:, 0]}`. They may overlap.
+    layout : str, or mapping by field name for a mapping, optional
+    meta : mapping, or mapping by field name for a mapping, optional
+        Metadata of any kind; `classes` are the classes of labels.
+    read_only : bool, optional
+        By default, as the source; files are read-only. False makes a `.npy` file writable, and
+        raises DataError for a source that cannot be written to. Selections inherit it.
+    missing : "error", "drop" or -1
+        Of a Dataset of a mapping: the handling of samples whose target (or y), an array of one
+        axis in memory, is NaN, None or the like: an error, omitted, or with the target -1.
     """
 
     __slots__ = (
@@ -423,10 +450,43 @@ class FieldContainer:
 
     _own_store: Store | None
     _fields_by_name: dict[str, Any] | None
-    _element_fields: dict[str, Any] | None
+    _element_fields: dict[str, Any] | None  # that the store defines, once they were looked up
     _layout_option: Any
     _meta_option: Mapping[str, Any]
     _locked: bool
+
+    _is_dataset: ClassVar[bool] = False
+    # NumPy must not treat a Sample as an operand: Sample.__eq__ handles `array == sample`.
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        layout: Any = None,
+        meta: Mapping[str, Any] | None = None,
+        read_only: bool | None = None,
+        missing: str | int = "error",
+        **unknown: Never,
+    ) -> None:
+        reject_unknown(type(self), unknown)
+        check_mapping("meta", meta)
+        check_mapping("fields", fields)
+        cls = type(self)
+        options = source_options(layout, meta, read_only, missing)
+        if missing != "error" and not (cls._is_dataset and isinstance(source, Mapping)):
+            raise DataError(
+                f"missing={missing!r} is for a Dataset of a mapping of an input and a target in "
+                "memory; for others give it to open_index or sampled_batcher"
+            )
+        is_sample = isinstance(source, Sample)
+        self._set(source._state_as(cls, options) if is_sample else make_state(cls, source, options))
+        if fields:
+            object.__setattr__(self, "_fields_by_name", self._with_windows(fields))
+
+    # -- fields ----------------------------------------------------------------------------
 
     @classmethod
     def _of(cls, state: SampleState) -> Self:
@@ -451,7 +511,7 @@ class FieldContainer:
     def __setattr__(self, name: str, value: Any) -> None:
         check_name(name)
         fields = self._fields()
-        if isinstance(value, FieldContainer):
+        if isinstance(value, Sample):
             object.__setattr__(self, "_fields_by_name", {**fields, name: self._as_field(value)})
         elif name in fields:
             fields[name]._write(value)
@@ -492,76 +552,6 @@ class FieldContainer:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._fields()]
-
-
-class Sample(FieldContainer):
-    """Data that is read when it is called, selected from lazily, and written through.
-
-    >>> sample = Sample({"input": np.arange(6.0), "target": np.array([1, 0])})
-    >>> sample.input[2:4]()
-    array([2., 3.])
-    >>> sample.input[2:4] = 0                       # every selection is a view
-    >>> sample.input += 1
-    >>> sample.input()
-    array([1., 2., 1., 1., 5., 6.])
-
-    Its methods begin with `_`, so that all other names are free for fields.
-
-    Raises DataError for an unsupported source or an invalid field name, PatternError and
-    ShapeError for a layout that does not match the data.
-
-    Parameters
-    ----------
-    source
-        An array, or an object with `shape`, `dtype` and `[]`; a path of a file of arrays, such as
-        `.npy` (memory-mapped) or `.npz` (a field for each array); a mapping of names to sources,
-        whose first field is the data; a list of arrays; a Sample. Nothing is copied, and
-        nothing is read before it is needed, except files that cannot be mapped.
-    fields : mapping of names to keys, optional
-        Views of the data: `{"x": np.s_[:, 0]}`. They may overlap.
-    layout : str, or mapping by field name for a mapping, optional
-    meta : mapping, or mapping by field name for a mapping, optional
-        Metadata of any kind; `classes` are the classes of labels.
-    read_only : bool, optional
-        By default, as the source; files are read-only. False makes a `.npy` file writable, and
-        raises DataError for a source that cannot be written to. Selections inherit it.
-    missing : "error", "drop" or -1
-        Of a Dataset of a mapping: the handling of samples whose target (or y), an array of one
-        axis in memory, is NaN, None or the like: an error, omitted, or with the target -1.
-    """
-
-    __slots__ = ()
-
-    _is_dataset: ClassVar[bool] = False
-    # NumPy must not treat a Sample as an operand: Sample.__eq__ handles `array == sample`.
-    __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(
-        self,
-        source: Any,
-        *,
-        fields: Mapping[str, Any] | None = None,
-        layout: Any = None,
-        meta: Mapping[str, Any] | None = None,
-        read_only: bool | None = None,
-        missing: str | int = "error",
-        **unknown: Never,
-    ) -> None:
-        reject_unknown(type(self), unknown)
-        check_mapping("meta", meta)
-        check_mapping("fields", fields)
-        cls = type(self)
-        options = source_options(layout, meta, read_only, missing)
-        if missing != "error" and not (cls._is_dataset and isinstance(source, Mapping)):
-            raise DataError(
-                f"missing={missing!r} is for a Dataset of a mapping of an input and a target in "
-                "memory; for others give it to open_index or sampled_batcher"
-            )
-        is_sample = isinstance(source, Sample)
-        self._set(source._state_as(cls, options) if is_sample else make_state(cls, source, options))
-        if fields:
-            object.__setattr__(self, "_fields_by_name", self._with_windows(fields))
 
     # -- data ------------------------------------------------------------------------------
 

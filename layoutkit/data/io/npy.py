@@ -57,10 +57,7 @@ def read_header(file: BinaryIO) -> Header:
 
     Raises ValueError if there is no valid header, and any error of NumPy for its dtype.
     """
-    version = npy.read_magic(file)
-    if version not in _LENGTH_SIZES:
-        raise ValueError(f"version {version} of the format is not known here")
-    length = int.from_bytes(_read_exactly(file, _LENGTH_SIZES[version]), "little")
+    version, length = _read_length(file)
     if length > _MAX_HEADER:
         raise ValueError(f"its header has {length} bytes, more than {_MAX_HEADER}")
     text = _read_exactly(file, length).decode("utf8" if version == (3, 0) else "latin1")
@@ -69,12 +66,17 @@ def read_header(file: BinaryIO) -> Header:
 
 def header_length(beginning: bytes) -> int:
     """Return the number of header bytes, from the first 12 bytes; ValueError if it is not .npy."""
-    version = npy.read_magic(io.BytesIO(beginning))
+    file = io.BytesIO(beginning)
+    _, length = _read_length(file)
+    return file.tell() + length
+
+
+def _read_length(file: BinaryIO) -> tuple[tuple[int, int], int]:
+    """Read the version, and the number of bytes of the header after both."""
+    version = npy.read_magic(file)
     if version not in _LENGTH_SIZES:
         raise ValueError(f"version {version} of the format is not known here")
-    start = len(npy.MAGIC_PREFIX) + 2
-    stop = start + _LENGTH_SIZES[version]
-    return stop + int.from_bytes(beginning[start:stop], "little")
+    return version, int.from_bytes(_read_exactly(file, _LENGTH_SIZES[version]), "little")
 
 
 def _read_exactly(file: BinaryIO, count: int) -> bytes:

@@ -48,6 +48,11 @@ class Kind:
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", self.base or self.name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle a kind of the table by its name, so that the fields may change."""
+        is_named = KINDS.get(self.name) is self
+        return (find_kind, (self.name,)) if is_named else super().__reduce_ex__(protocol)
+
     def variants(self) -> list[Kind]:
         """Return this kind and, if it exists, its kind with only full batches."""
         full = replace(self, name=self.full, full="", even=True, sliced=True, one_label=False)

@@ -224,10 +224,6 @@ class Index(UncachedState, Sequence[Record]):
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         return f"<{self.kind} index of {len(self)} records, {len(self.labels)} labels{skipped}>"
 
-    def _record(self, number: int) -> Record:
-        """Return `record(number)`: the method's name in samplers pickled by earlier versions."""
-        return self.record(number)
-
     def _rank(self, label: Any) -> int:
         try:
             return self.label_index[label]
