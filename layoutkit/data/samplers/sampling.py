@@ -537,7 +537,11 @@ class Sampler(Epochs[Any]):
         return position
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None}
+        return {**super().__getstate__(), "_kept": None, "_kind": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # By its name: pickles of an earlier version contain a Kind with other fields.
+        self.__dict__.update(state, _kind=KINDS[state["_plan"].kind])
 
 
 class Batches:
