@@ -36,7 +36,7 @@ COLLATE = (
 START = (
     "import subprocess; "
     "start = f'import sys; sys.path[0] = {tree!r}; import numpy as np, layoutkit as lk; '",
-    "subprocess.run([sys.executable, '-c', start + first], check=True)",
+    "subprocess.run([sys.executable, '-c', start + first], check=True, capture_output=True)",
 )
 VALUES = {"tiny": (2, 4, 4, 3), "formula": FORMULA}
 # Kind, title, setup, call; the names in VALUES are defined.
