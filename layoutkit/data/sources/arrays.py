@@ -48,8 +48,6 @@ def open_tensor(source: Any, kind: str, partition: Partition, missing: Missing =
 class TensorIndex(Index):
     """The records along the first axis of x, with their labels or targets."""
 
-    _kept: Array | None = None  # the rows of x that are records, None for all
-
     def __init__(
         self, x: Any, labels: Labels, kind: str, partition: Partition, missing: Missing
     ) -> None:
@@ -59,7 +57,7 @@ class TensorIndex(Index):
             if isinstance(x, np.ndarray):
                 x = x[kept]
                 kept = None
-        self._kept = kept
+        self._kept = kept  # the rows of x that are records, None for all
         self._partition = partition
         self._x = x
         self._y = labels.targets
