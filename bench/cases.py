@@ -140,8 +140,7 @@ def reference(row: Row, sources: Sequence[Array]) -> Array:
     pairs = zip(row.sources, sources, strict=True)
     views = [source.transpose(row.order(layout)) for layout, source in pairs]
     if row.kind == "accumulate":
-        total: Array = np.sum([view.astype(np.float64) for view in views], axis=0)
-        return total.astype(np.float32)
+        return np.sum([view.astype(np.float64) for view in views], axis=0).astype(np.float32)
     if row.formula:
         scale, mean, std = (np.array(row.formula[key]) for key in ("scale", "mean", "std"))
         # Move the channels last, so that NumPy broadcasts one value per channel.

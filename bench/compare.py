@@ -254,14 +254,12 @@ def open_row(row: ComparedRow, processes: Sequence[Process]) -> None:
 def time_calls(process: Process, between: str, count: int = 1) -> float:
     """Return the seconds of `count` calls in a process."""
     process.send("time", count, between)
-    seconds: float = process.receive()
-    return seconds
+    return process.receive()
 
 
 def _run_timer(calls: Sequence[Any]) -> float:
     """Return the seconds of equal calls, which one message requests."""
-    seconds: float = calls[0](len(calls))
-    return seconds
+    return calls[0](len(calls))
 
 
 def measure_trees(

@@ -52,8 +52,7 @@ def get_adapter(x: Any) -> Adapter | None:
     """Return the adapter of an array, or None for NumPy arrays and for other objects."""
     if isinstance(x, np.ndarray):
         return None
-    adapter: Adapter | None = call_backend_hook("adapter_for", x)
-    return adapter or _find_adapter_by_protocol(x)
+    return call_backend_hook("adapter_for", x) or _find_adapter_by_protocol(x)
 
 
 def adapter_for_any(x: Any) -> Adapter:

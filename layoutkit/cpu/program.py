@@ -290,8 +290,7 @@ def make_program(
 
 def _copy_channels(array: Array, move: Permutation, picks: ChannelSelection) -> Array:
     opened = array.reshape(picks.with_all_channels(move).sizes)
-    selected: Array = np.take(opened, picks.order, picks.axis(move))
-    return selected.reshape(move.source_shape)
+    return np.take(opened, picks.order, picks.axis(move)).reshape(move.source_shape)
 
 
 def copy_array(source: Array, target: Array) -> None:

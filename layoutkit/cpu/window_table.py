@@ -84,7 +84,6 @@ class WindowPlanTable(NamedTuple):
 
     @classmethod
     def of(cls, kinds: Sequence[WindowPlan]) -> WindowPlanTable:
-        """Return the table of window plans."""
         rows = [list(kind.row()) for kind in kinds]
         patched = [kind for kind in kinds if max(kind.min_stride, default=-1) >= 0]
         longest = max((len(kind.params) for kind in patched), default=0)

@@ -109,8 +109,7 @@ def fit(
         pattern = f"{layout}->b{layout}"
         into = None if out is None else out[None]
         batch = collate([pixels], pattern, out=into, h=height, w=width, resize=resize, **options)
-        resized: Array = batch[0]
-        return resized if out is None else out
+        return batch[0] if out is None else out
     fields = placed.begins, placed.sizes, placed.scaled, placed.firsts
     begins, sizes, scaled, firsts = (field[0].tolist() for field in fields)
     resampled = _resample(pixels[_slices(begins, sizes)], scaled[0], scaled[1], library)

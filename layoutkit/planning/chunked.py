@@ -63,7 +63,6 @@ class ChunkedPlan(Plan):
     def of(
         cls, plan: Plan, chunks: Sides, tasks: int, rechunked: tuple[Rechunked, ...]
     ) -> ChunkedPlan:
-        """Return `plan` with its chunks."""
         known = {field.name: getattr(plan, field.name) for field in fields(Plan)}
         return cls(**known, chunks=chunks, tasks=tasks, rechunked=rechunked)
 

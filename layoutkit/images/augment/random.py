@@ -109,8 +109,7 @@ class ImageRng:
         """Return the random numbers in [0, 1) of the tries of a crop."""
         self.word(Slot.HLS - 1)
         words = np.array(self._cached_words[Slot.TRY : Slot.HLS], np.uint64)
-        draws: Array = as_fractions(words)
-        return draws.reshape(TRIES, DRAWS_PER_TRY)
+        return as_fractions(words).reshape(TRIES, DRAWS_PER_TRY)
 
     def uniform(self, slot: int, low: float, high: float) -> float:
         """Return a float in [low, high)."""

@@ -214,8 +214,7 @@ class _Draws(NamedTuple):
         """Return the random numbers in [0, 1) for the crops of samples, see `RandomCrop.draw`."""
         words = hash64(self._key("crop"), self.numbers)
         counters = np.arange(TRIES * DRAWS_PER_TRY, dtype=np.uint64)
-        draws: Array = as_fractions(hash64(words[:, None], counters))
-        return draws.reshape(-1, TRIES, DRAWS_PER_TRY)
+        return as_fractions(hash64(words[:, None], counters)).reshape(-1, TRIES, DRAWS_PER_TRY)
 
     def _key(self, *purpose: str) -> Any:
         """Return the key of a purpose; one key per sample if there are several files."""
