@@ -6,6 +6,7 @@ Launching (imports no Numba):
 - `tiling`: the block sizes of every kernel
 - `caches`: the sizes of the CPU's caches
 - `accumulate_launch`: tiles and parameter block of a sum
+- `collate_launch`: boxes of windows that are moved by position
 - `resize_launch`: parameter block of resized samples
 - `params`: layout of a conversion's parameter block
 - `collate_params`, `resize_params`: layout of the tables of a batch of windows
@@ -24,6 +25,7 @@ Kernels (compiled by Numba):
 - `casts`, `simd`, `atomics`: vector and atomic instructions as LLVM IR
 - `accumulate`: sums of arrays
 - `collate`: batches of windows
+- `moves`: moves of windows by position
 - `resize`: batches of resized windows
 - `direct`: a conversion of array objects, without the launcher
 - `xla`: a conversion as a foreign function of XLA

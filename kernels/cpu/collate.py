@@ -5,12 +5,11 @@ Python would need 100 us for 64 samples. The kernel also checks that every windo
 sample. It writes error bits to ERRORS, and Python raises the errors.
 
 The kernel "each" executes all entries as one job; each entry calls a kernel of engine.py. Windows
-that reach outside of their samples are first copied and padded, and windows of certain positions of
-their samples (selected channels, the nearest pixels) are copied item by item. The parameter block
-of "each" has two words: the number of shares that the units of each entry are divided into (1 if
-windows are copied first), and the address of the arguments of the copies. Unit u is share
-u % shares of entry u // shares. The table is passed as the source. Consecutive shares of an entry
-run in one call.
+that reach outside of their samples, and windows of certain positions of their samples (selected
+channels, the nearest pixels) are moved in boxes (moves.py). The parameter block of "each" has two
+words: the number of shares that the units of each entry are divided into, and the address of the
+parameters of moves. Unit u is share u % shares of entry u // shares. The table is passed as the
+source. Consecutive shares of an entry run in one call.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from numba import uintp
 
 from ...planning.centering import halve_room
 from . import collate_params as t
-from .atomics import call_kernel
-from .copy import copy_bytes
-from .simd import i64_at, i64_put, move_item
+from .accumulate import claim_area
+from .atomics import call_kernel, store_release
+from .moves import move_boxes
+from .simd import i64_at, i64_put
 from .walk import inline
 
 FAR = 1 << 60  # offsets are clamped to -FAR and FAR, so that sums fit 64 bits
@@ -117,11 +117,10 @@ def write_window(sheet, number, row, start, sizes, strides):
 
 
 @inline
-def write_strides(sheet, number, row, is_copied):
-    """Write the strides of a window; return the offset of its first element in sample or copy."""
+def write_strides(sheet, number, row):
+    """Write the strides of a window; return the offset of its first element in the sample."""
     axes = i64_at(sheet, t.AXES)
     window = axis_words(sheet, t.WINDOW)
-    packed = axis_words(sheet, t.COPY_STRIDES)
     flips = axis_words(sheet, t.FLIPS)
     flip_steps = axis_words(sheet, t.FLIP_STEPS)
     offsets = row + uintp(8 * t.ROW)
@@ -129,8 +128,8 @@ def write_strides(sheet, number, row, is_copied):
     steps = offsets + uintp(8 * axes * t.WINDOW_STRIDES)
     pos = 0
     for axis in range(axes):
-        step = i64_at(packed, axis) if is_copied else i64_at(src_strides, axis)
-        begin = 0 if is_copied else i64_at(offsets, axis)
+        step = i64_at(src_strides, axis)
+        begin = i64_at(offsets, axis)
         if i64_at(flips, axis) and axis_value(flips, flip_steps, axis, number):
             pos += (begin + i64_at(window, axis) - 1) * step
             step = -step
@@ -138,6 +137,16 @@ def write_strides(sheet, number, row, is_copied):
             pos += begin * step
         i64_put(steps, axis, step)
     return pos
+
+
+@inline
+def write_directions(sheet, number, steps):
+    """Write 1 for each axis of a window that is moved, -1 if it is reversed."""
+    flips = axis_words(sheet, t.FLIPS)
+    flip_steps = axis_words(sheet, t.FLIP_STEPS)
+    for axis in range(i64_at(sheet, t.AXES)):
+        is_reversed = i64_at(flips, axis) and axis_value(flips, flip_steps, axis, number)
+        i64_put(steps, axis, -1 if is_reversed else 1)
 
 
 @inline
@@ -211,13 +220,20 @@ def build_crop_table():
             errors = t.MISMATCH
             if is_valid:
                 errors = write_window(sheet, number, row, start, sizes, strides)
-            copied = i64_at(sheet, t.COPY_ALL)
+            is_moved = i64_at(sheet, t.MOVE_ALL)
             if errors & t.OUT_OF_BOUNDS and i64_at(sheet, t.MAY_PAD):
                 errors &= ~t.OUT_OF_BOUNDS
-                copied = 1
+                is_moved = 1
+            if errors == 0 and is_moved:
+                write_directions(sheet, number, steps)
+                i64_put(sheet, t.MOVED_COUNT, i64_at(sheet, t.MOVED_COUNT) + 1)
+                i64_put(uintp(i64_at(sheet, t.STATES)), number, t.MOVED)
+                i64_put(entry, t.E_OUTPUT, number * i64_at(sheet, t.STEP))
+                i64_put(entry, t.E_MOVED_ROW, row)
+                continue
             state = -1
             if errors == 0:
-                pos = write_strides(sheet, number, row, copied)
+                pos = write_strides(sheet, number, row)
                 plan, state = find_plan(sheet, steps)
                 if state < 0:
                     errors = t.NO_PLAN
@@ -225,13 +241,7 @@ def build_crop_table():
             i64_put(sheet, t.ERRORS, i64_at(sheet, t.ERRORS) | errors)
             if errors:
                 continue
-            if copied:
-                target = i64_at(sheet, t.COPY_COUNT) * i64_at(sheet, t.COPY_BYTES)
-                i64_put(sheet, t.COPY_COUNT, i64_at(sheet, t.COPY_COUNT) + 1)
-                i64_put(row, t.TARGET, target)
-                pos += target
-            else:
-                pos += i64_at(row, t.ORIGIN)
+            pos += i64_at(row, t.ORIGIN)
             if last == 0 or last != plan or not has_equal_strides(last_steps, steps, axes):
                 last = plan
                 last_steps = steps
@@ -246,133 +256,9 @@ def build_crop_table():
             i64_put(entry, t.E_SOURCE, pos + i64_at(plan, t.SOURCE) + last_shift)
             i64_put(entry, t.E_OUTPUT, number * i64_at(sheet, t.STEP) + i64_at(plan, t.OUTPUT))
             i64_put(entry, t.E_UNITS, i64_at(plan, t.UNITS))
-            i64_put(entry, t.E_COPY_ROW, row if copied else 0)
+            i64_put(entry, t.E_MOVED_ROW, 0)
 
     return kernel
-
-
-def copy_of_items(width):
-    """Build copy(src, stride, table, first, last, dst, fill, item), which copies items of a run.
-
-    Items `first` to `last` have the positions in `table`, or are neighbors. `width` is the size of
-    an item, or 0 if it is `item`.
-    """
-
-    @inline
-    def move(src, dst, item):
-        move_item(src, dst, width)
-
-    move = move if width else copy_bytes
-
-    @inline
-    def copy(src, stride, table, first, last, dst, fill, item):
-        for i in range(first, last):
-            to = dst + uintp(i * item)
-            pos = i64_at(table, i) if table else i
-            x = src + uintp(pos * stride) if pos >= 0 else fill + uintp(i * item)
-            move(x, to, item)
-
-    return copy
-
-
-copy_1, copy_2, copy_4, copy_8, copy_16, copy_any = map(copy_of_items, (1, 2, 4, 8, 16, 0))
-
-
-@inline
-def copy_run(copy, row, axis, item, src, dst, fill):
-    """Copy one run of a window: fill values before the sample, the sample, fill values after it."""
-    axes = i64_at(copy, t.C_AXES)
-    offsets = row + uintp(8 * t.ROW)
-    begin = i64_at(offsets, axis)
-    size = i64_at(offsets, axes * t.SAMPLE_SIZES + axis)
-    stride = i64_at(offsets, axes * t.GAPS + axis)
-    table = uintp(i64_at(offsets, axes * t.TABLES + axis))
-    width = i64_at(copy, t.COPY + axis)
-    first = min(max(-begin, 0), width)
-    last = min(max(size - begin, first), width)
-    if first > 0:
-        copy_bytes(fill, dst, first * item)
-    if table:
-        table += uintp(8 * begin)
-    else:
-        src += uintp(begin * stride)
-    if stride == item and not table:
-        to = dst + uintp(first * item)
-        copy_bytes(src + uintp(first * item), to, (last - first) * item)
-    elif item == 1:
-        copy_1(src, stride, table, first, last, dst, fill, 1)
-    elif item == 2:
-        copy_2(src, stride, table, first, last, dst, fill, 2)
-    elif item == 4:
-        copy_4(src, stride, table, first, last, dst, fill, 4)
-    elif item == 8:
-        copy_8(src, stride, table, first, last, dst, fill, 8)
-    elif item == 16:
-        copy_16(src, stride, table, first, last, dst, fill, 16)
-    else:
-        copy_any(src, stride, table, first, last, dst, fill, item)
-    if last < width:
-        copy_bytes(fill + uintp(last * item), dst + uintp(last * item), (width - last) * item)
-
-
-@inline
-def fuse_axes(copy, row):
-    """Fuse contiguous inner axes; return the number of other axes and the bytes of a fused item."""
-    axes = i64_at(copy, t.C_AXES)
-    offsets = row + uintp(8 * t.ROW)
-    tables = offsets + uintp(8 * axes * t.TABLES)
-    item = i64_at(copy, t.C_ITEM)
-    left = axes
-    while left > 0:
-        axis = left - 1
-        width = i64_at(copy, t.COPY + axis)
-        is_whole = (
-            i64_at(offsets, axis) == 0 and i64_at(offsets, axes * t.SAMPLE_SIZES + axis) == width
-        )
-        is_apart = i64_at(tables, axis) or i64_at(offsets, axes * t.GAPS + axis) != item
-        if not is_whole or is_apart:
-            break
-        item *= width
-        left -= 1
-    return left, item
-
-
-@inline
-def copy_window(copy, row):
-    """Copy the window of a row to its target, with padding."""
-    axes = i64_at(copy, t.C_AXES)
-    offsets = row + uintp(8 * t.ROW)
-    tables = offsets + uintp(8 * axes * t.TABLES)
-    origin = uintp(i64_at(row, t.ORIGIN))
-    target = uintp(i64_at(row, t.TARGET))
-    fill = uintp(i64_at(copy, t.C_PAINT))
-    left, item = fuse_axes(copy, row)
-    if left == 0:
-        copy_bytes(origin, target, item)
-        return
-    count = 1
-    for axis in range(left - 1):
-        count *= i64_at(copy, t.COPY + axis)
-    nbytes = i64_at(copy, t.COPY + left - 1) * item
-    for number in range(count):
-        rest = number
-        src = origin
-        is_inside = True
-        for axis in range(left - 2, -1, -1):
-            width = i64_at(copy, t.COPY + axis)
-            pos = i64_at(offsets, axis) + rest % width
-            if pos < 0 or pos >= i64_at(offsets, axes * t.SAMPLE_SIZES + axis):
-                is_inside = False
-            elif i64_at(tables, axis):
-                pos = i64_at(uintp(i64_at(tables, axis)), pos)
-                is_inside = is_inside and pos >= 0
-            src += uintp(pos * i64_at(offsets, axes * t.GAPS + axis))
-            rest //= width
-        shift = uintp(number * nbytes)
-        if is_inside:
-            copy_run(copy, row, left - 1, item, src, target + shift, fill + shift)
-        else:
-            copy_bytes(fill + shift, target + shift, nbytes)
 
 
 def build_batched_launch():
@@ -380,25 +266,33 @@ def build_batched_launch():
 
     def kernel(params, table, dst, lo, hi):
         shares = i64_at(params, 0)
-        copy = uintp(i64_at(params, 1))
+        moves = uintp(i64_at(params, 1))
+        areas = uintp(0)
+        area_number = 0
         unit = lo
         while unit < hi:
             number = unit // shares
             end = min(hi, (number + 1) * shares)
             entry = table + uintp(8 * t.ENTRY * number)
-            code = uintp(i64_at(entry, t.E_CODE))
-            block = uintp(i64_at(entry, t.E_PARAMETERS))
             src = uintp(i64_at(entry, t.E_SOURCE))
             to = dst + uintp(i64_at(entry, t.E_OUTPUT))
-            units = i64_at(entry, t.E_UNITS)
-            row = uintp(i64_at(entry, t.E_COPY_ROW))
+            row = uintp(i64_at(entry, t.E_MOVED_ROW))
+            units = i64_at(moves, t.M_BOXES) if row else i64_at(entry, t.E_UNITS)
             first = units * (unit - number * shares) // shares
             last = units * (end - number * shares) // shares
             if row:
-                copy_window(copy, row)
-            if first < last:
+                if areas == 0:
+                    areas = src
+                    area_number = claim_area(areas)
+                area = uintp(i64_at(areas, 0) + area_number * i64_at(areas, 1))
+                move_boxes(moves, row, area, to, first, last)
+            elif first < last:
+                code = uintp(i64_at(entry, t.E_CODE))
+                block = uintp(i64_at(entry, t.E_PARAMETERS))
                 call_kernel(code, block, src, to, first, last)
             unit = end
+        if areas != 0:
+            store_release(areas + uintp(8 * (3 + area_number)), 0)
 
     return kernel
 

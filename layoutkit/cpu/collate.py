@@ -2,34 +2,37 @@
 
 The kernel "windows" of `kernels/cpu/collate.py` writes the table; windows of similar strides share
 a plan (`window_table.py`). The kernel "each" converts the windows of the table. A window that
-reaches outside of its sample, or whose positions in the sample are listed, is first copied and
-padded by the thread that converts it.
+reaches outside of its sample, or whose positions in the sample are listed, is moved by position, in
+boxes (`kernels/cpu/collate_launch.py`).
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from .._utils import fork
+from .._utils.cache import Cache, cache_replace
 from ..buffers import empty, empty_with_address
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
-from ..memory import Array, check_writable, contiguous_strides, data_pointer
+from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and_flip
 from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
 from ..planning.batch.placement import check_windows_inside, place
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import moves_items, nearest_positions
+from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats
 from ..planning.channels import as_slice
 from ..planning.plan import Plan
 from ..spec import DType
+from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .program import supports_float16
 from .resize import ResizeProgram
@@ -42,8 +45,12 @@ from .window_table import (
     with_addresses,
 )
 
+if TYPE_CHECKING:
+    from ..kernels.cpu.collate_launch import BoxLaunch
+
 MAX_REUSED_BYTES = 4 << 20  # larger argument blocks, of thousands of samples, are not reused
 ARGUMENT_BYTES = 1 << 10  # of an argument block, for each sample, with changed parameters
+MOVING_COST = 4  # bytes that are converted in the time of moving one item by position
 MAX_PLANS = 64  # cached window plans, or one per sample of a larger batch
 
 
@@ -65,7 +72,13 @@ class CollateProgram:
         source: DType,
         out: Array | None,
     ) -> None:
-        self.layout = make_batch_layout(options, axes, count, window, source, out, supports_float16)
+        batch = axes, count, window, source, out, supports_float16
+        self.layout = make_batch_layout(options, *batch)
+        resize = options.resize
+        if resize is not None and not moves_items(resize, source, supports_float16):
+            # Other filters average these items as floats; "nearest" has results of the same dtype.
+            to_target = options_of_floats(options.convert, self.layout.plan.target.dtype)
+            self.layout = make_batch_layout(replace(options, convert=to_target), *batch)
         self._options = options
         self._axes = axes
         self._source = source
@@ -74,14 +87,16 @@ class CollateProgram:
         self._positions: PerSampleArgs = {}
         if options.channels is not None and as_slice(options.channels) is None:
             self._positions[self._axis_indices[CHANNEL]] = np.array(options.channels, np.int64)
-        self._copies_all = options.resize is not None or bool(self._positions)
+        self._moves_all = options.resize is not None or bool(self._positions)
         self._is_empty = 0 in self.layout.shape
         self._byte_span = _byte_span(self.layout)
         self._plan_tables: dict[int, WindowPlanTable] = {}  # by output alignment
         self._free_args: list[CollateArgs] = []
-        self._jobs: dict[tuple[int, bool], Job] = {}  # by row count, and whether windows are copied
-        self._copies, self._fill_window = self._copy_params()
-        self.nbytes = self._fill_window.nbytes + min(count * ARGUMENT_BYTES, MAX_REUSED_BYTES)
+        self._nearest: Cache[tuple[Any, PerSampleArgs]] = Cache()
+        self._boxes: dict[int, BoxLaunch] = {}  # by output alignment
+        self._jobs: dict[tuple[int, int], Job] = {}  # by row count, and alignment of moved windows
+        self._fill = self._make_fill_windows()
+        self.nbytes = self._fill.nbytes + min(count * ARGUMENT_BYTES, MAX_REUSED_BYTES)
 
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
         """Return the converted windows of a batch, in `out` or new memory."""
@@ -110,7 +125,10 @@ class CollateProgram:
         if self._is_empty:
             return []
         args, plan_table, _ = self._fill_table(sources, crops, LINE, (0, 0))
-        return [plan_table.kinds[number].plan for number in dict.fromkeys(args.states.tolist())]
+        return [
+            self._find_boxes(LINE).plan if number == t.MOVED else plan_table.kinds[number].plan
+            for number in dict.fromkeys(args.states.tolist())
+        ]
 
     # -- the table of windows --------------------------------------------------------------
 
@@ -124,7 +142,6 @@ class CollateProgram:
         """
         positions = self._positions
         if self._options.resize is not None:
-            sources = with_addresses(sources)
             positions = positions | self._find_nearest(sources, crops)
             crops = CropArgs(flip=crops.flip)
         offsets, flips = parse_offset_and_flip(
@@ -149,16 +166,29 @@ class CollateProgram:
     def _find_nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
         """Return the index in its sample that is nearest to each position of a window, by axis.
 
-        Indices are int64, a row for each sample, and -1 where the window is filled.
+        Indices are int64, a row for each sample, and -1 where the window is filled. The last ones
+        are reused for samples of the same sizes.
         """
-        if sources.addresses is None:
-            raise RuntimeError("samples without addresses")
-        window = self.layout.window
         if self._count == 0:
             return {}
-        lengths = np.broadcast_to(sources.addresses.sizes, (self._count, len(window)))
+        key: Any = None
+        if crops.offset is crops.crop is None:
+            known = sources.addresses
+            key = [x.shape for x in sources.arrays] if known is None else known.sizes.tobytes()
+            last = self._nearest.get(None)
+            if last is not None and last[0] == key:
+                return last[1]
+        addresses = with_addresses(sources).addresses
+        if addresses is None:
+            raise RuntimeError("samples without addresses")
+        window = self.layout.window
+        lengths = np.broadcast_to(addresses.sizes, (self._count, len(window)))
         self._axes.check(lengths, window)
-        return nearest_positions(place(self._options, self._axes, window, lengths, crops))
+        nearest = nearest_positions(place(self._options, self._axes, window, lengths, crops))
+        if key is not None:
+            nbytes = sum(indices.nbytes for indices in nearest.values())
+            cache_replace(self._nearest, None, (key, nearest), nbytes)
+        return nearest
 
     def _alignment(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""
@@ -180,12 +210,10 @@ class CollateProgram:
         head = args.head
         args.of_axes(t.WINDOW)[:] = layout.window
         args.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.cropped_names]
-        args.of_axes(t.COPY_STRIDES)[:] = contiguous_strides(layout.window, self._source)
         head[t.STEP] = layout.step
         head[t.IS_FLOOR] = options.center == "floor"
-        head[t.COPY_BYTES] = prod(layout.window) * self._source.itemsize
         head[t.MAY_PAD] = options.may_fill
-        head[t.COPY_ALL] = self._copies_all
+        head[t.MOVE_ALL] = self._moves_all
         head[t.CHANNEL] = -1
         if options.channels is not None:
             head[t.CHANNEL] = self._axis_indices[CHANNEL]
@@ -249,24 +277,33 @@ class CollateProgram:
 
     def _run(self, args: CollateArgs, plan_table: WindowPlanTable, dst: int) -> None:
         table = args.table
-        copy_count = args.head.item(t.COPY_COUNT)
-        if copy_count:
-            nbytes = copy_count * args.head.item(t.COPY_BYTES)
-            memory = empty_with_address((nbytes,), np.dtype("u1"))
-            is_copied = table[:, t.E_COPY_ROW] != 0
-            table[is_copied, t.E_SOURCE] += memory[1]
-            args.rows[is_copied, t.TARGET] += memory[1]
+        alignment, areas = 0, None
+        if args.head.item(t.MOVED_COUNT):
+            alignment = self._alignment(dst)
+            areas, address = self._make_areas(self._find_boxes(alignment))
+            table[args.states == t.MOVED, t.E_SOURCE] = address
         if plan_table.is_spread:
             table = self._expand_launches(args, plan_table)
-        key = len(table), copy_count > 0
+        key = len(table), alignment
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
         job.run(data_pointer(table), dst)
+        del areas  # kept alive until the job has run
+
+    def _make_areas(self, boxes: BoxLaunch) -> tuple[Array, int]:
+        """Return memory with a scratch area for each thread, and its address."""
+        threads = self._options.convert.threads or get_num_threads()
+        head = -(-8 * (3 + threads) // LINE) * LINE
+        memory, address = empty_with_address((head + threads * boxes.area_bytes,), np.dtype("u1"))
+        words = memory[: 8 * (3 + threads)].view(np.int64)
+        words[:] = 0
+        words[:3] = address + head, boxes.area_bytes, threads
+        return memory, address
 
     def _expand_launches(self, args: CollateArgs, plan_table: WindowPlanTable) -> Array:
         """Return the table with one row per launch instead of one row per window."""
         rows = []
         for entry, number in zip(args.table, args.states.tolist(), strict=True):
-            offsets = plan_table.kinds[number].launch_offsets
+            offsets = ((0, 0),) if number == t.MOVED else plan_table.kinds[number].launch_offsets
             for src, dst in offsets:
                 row = entry.copy()
                 row[t.E_SOURCE] += src - offsets[0][0]
@@ -274,8 +311,11 @@ class CollateProgram:
                 rows.append(row)
         return np.array(rows)
 
-    def _job(self, rows: int, copied: bool) -> Job:
-        """Return the job of a table with `rows` rows, each divided into equal shares of work."""
+    def _job(self, rows: int, moved_alignment: int) -> Job:
+        """Return the job of a table with `rows` rows, each divided into equal shares of work.
+
+        `moved_alignment` is the alignment of windows in the output if some are moved, else 0.
+        """
         with fork.init_lock:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.launch import choose_shares
@@ -283,25 +323,49 @@ class CollateProgram:
             kernel = load(KernelSpec("collate", ("each",)))
         plan = self.layout.plan
         nbytes = plan.source.nbytes + plan.target.nbytes
-        shares, grain = (1, 1) if copied else choose_shares(rows, nbytes)
-        params = struct.pack("2q", shares, data_pointer(self._copies))
+        moves = 0
+        if moved_alignment:
+            nbytes += prod(self.layout.shape) * MOVING_COST
+            moves = data_pointer(self._find_boxes(moved_alignment).params)
+        shares, grain = choose_shares(rows, nbytes)
+        params = struct.pack("2q", shares, moves)
         threads = self._options.convert.threads
         return Job(kernel, params, rows * shares, grain, nbytes, threads)
 
-    def _copy_params(self) -> tuple[Array, Array]:
-        """Return the parameters of window copies, and the window of fill values they point to."""
+    def _find_boxes(self, alignment: int) -> BoxLaunch:
+        """Return the cached moves of windows, for outputs of an alignment."""
+        boxes = self._boxes.get(alignment)
+        if boxes is None:
+            channel = self._axis_indices.get(CHANNEL, -1)
+            with fork.init_lock:
+                from ..kernels.cpu.collate_launch import prepare_boxes
+
+                boxes = prepare_boxes(
+                    self.layout,
+                    self._source,
+                    channel,
+                    self._fill,
+                    alignment,
+                    self._is_streamed(),
+                    supports_float16,
+                )
+            self._boxes[alignment] = boxes
+        return boxes
+
+    def _make_fill_windows(self) -> Array:
+        """Return a window of fill values, and one with reversed channels; none without `fill`."""
         options = self._options
         axes = self._axes
         window = self.layout.window
-        fill_window = np.empty(0, self._source)
-        if options.may_fill:
-            pixel = fill_array_of(options, axes, window, self._source)
-            move = self.layout.options.pattern.resolve(window, self.layout.options.sizes)
-            along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
-            fill_window = empty(window, self._source)
-            fill_window.reshape(move.sizes)[...] = pixel.reshape(along if len(pixel) > 1 else 1)
-        head = len(window), self._source.itemsize, data_pointer(fill_window)
-        return np.array([*head, *window], np.int64), fill_window
+        if not options.may_fill:
+            return np.empty(0, self._source)
+        pixel = fill_array_of(options, axes, window, self._source)
+        move = self.layout.options.pattern.resolve(window, self.layout.options.sizes)
+        along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
+        windows = empty((2, *window), self._source)
+        for part, values in zip(windows, (pixel, pixel[::-1]), strict=True):
+            part.reshape(move.sizes)[...] = values.reshape(along if len(pixel) > 1 else 1)
+        return windows
 
 
 BatchProgram: TypeAlias = CollateProgram | ResizeProgram
@@ -317,7 +381,8 @@ def make_batch_program(
 ) -> BatchProgram:
     """Return the program of a batch, which moves items or averages them."""
     resize = options.resize
-    if resize is None or moves_items(resize, source, supports_float16):
+    is_moved = resize is None or moves_items(resize, source, supports_float16)
+    if resize is None or is_moved or resize.filter == "nearest":
         return CollateProgram(options, axes, count, window, source, out)
     return ResizeProgram(options, resize, axes, count, window, source, out)
 

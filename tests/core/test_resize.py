@@ -302,7 +302,7 @@ def test_long_tables_of_positions_are_kept_until_items_are_moved():
 @pytest.mark.parametrize("channels", [None, (2, 0), (1, 1, 2, 0)])
 @pytest.mark.parametrize("dtype", ["i8", "u4", "c8"])
 def test_moved_items_are_cropped_selected_and_filled(dtype, channels):
-    """Compare with float32, which contains these values, and is not moved."""
+    """Compare with float32; `test_moves.py` compares crops with NumPy's indexing."""
     samples = [photo(shape, "uint8").astype(dtype) for shape in ((9, 14, 3), (20, 6, 3))]
     options = {"h": 8, "w": 10, "resize": "nearest", "fill": (5, 6, 7), "channels": channels}
     for fit in ({"fit": "pad"}, {"fit": "cover"}, {"short_side": 6}, {}):

@@ -96,7 +96,9 @@ class Collation(NamedTuple):
         lines.append(f"  samples   {self.samples}, in {kinds_text} of windows: {shown}")
         if self.resize is not None:
             shown = ", ".join(f"{k}={v!r}" for k, v in self.resize.keywords().items())
-            lines.append(f"  resize    {shown}: rows, then columns of blocks, as float32")
+            is_moved = self.resize.filter == "nearest"
+            method = "items are moved" if is_moved else "rows, then columns of blocks, as floats"
+            lines.append(f"  resize    {shown}: {method}")
         if post_conversion is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
         lines += str(plan).splitlines()[1:]
