@@ -68,7 +68,7 @@ def accumulate(
     PatternError, ShapeError, DtypeError, ArgumentError
         An argument is invalid. Nothing has been written then.
     """
-    pairs = list(_pairs(parts))
+    pairs = list(_check_pairs(parts))
     layouts = tuple(part_layout for _, part_layout in pairs)
     if is_compiling():
         arrays = [array for array, _ in pairs]
@@ -188,7 +188,7 @@ class Accumulator:
             pattern.resolve(shape, sizes)
             for pattern, shape, sizes in zip(self._patterns, shapes, self._sizes, strict=True)
         )
-        result = _result_dtype(dtypes, self._dtype, out)
+        result = _infer_dtype(dtypes, self._dtype, out)
         _check_shapes(moves, self._layout)
         return moves, result
 
@@ -210,7 +210,7 @@ def _cached(
     return Accumulator(layouts, layout, dtype=dtype, **sizes)
 
 
-def _pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
+def _check_pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
     try:
         indexed = enumerate(parts)
     except TypeError:  # an array without axes, for example, has an __iter__ that raises
@@ -253,7 +253,7 @@ def _list_axis_names(pattern: Pattern) -> list[str]:
     return [name for side in sides for group in side.named for name in group]
 
 
-def _result_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array | None) -> DType:
+def _infer_dtype(dtypes: Sequence[DType], requested: DType | None, out: Array | None) -> DType:
     if out is not None:
         if requested is not None and as_dtype(out.dtype) != requested:
             raise DtypeError(f"out has dtype {out.dtype}, but dtype={requested}; make them equal")

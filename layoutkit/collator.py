@@ -323,7 +323,7 @@ class Collator:
         """Return the plan for the batch of `samples`; `print` shows it."""
         sequence = self._as_sequence(samples, indices)
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
-        sources = self._sources(arrays, indices)
+        sources = self._describe_samples(arrays, indices)
         program = (self._memory_collator or self)._find_program(sources, None)
         args = CropArgs(offset, flip, crop)
         plans = program.plans(sources, self._find_crops(arrays, indices, args, None, 0)[1])
@@ -489,7 +489,7 @@ class Collator:
     def _name(self, i: int) -> str:
         return "x" if self._options.is_one_array else f"sample {i}"
 
-    def _sources(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
+    def _describe_samples(self, arrays: Sequence[Array], indices: Any) -> SampleBatch:
         """Return the SampleBatch of NumPy arrays, which are resized in native byte order."""
         is_swapped = self._options.resize is not None and not arrays[0].dtype.isnative
         if not self._options.is_one_array:
@@ -512,7 +512,7 @@ class Collator:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
-        sources = self._sources(arrays, indices)
+        sources = self._describe_samples(arrays, indices)
         program = self._find_program(sources, out)
         post_conversion = program.layout.post_conversion
         if post_conversion is None:
@@ -623,7 +623,7 @@ class Collator:
             return self._collate_on_gpu(adapters, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu:
-            sources = self._sources(arrays, indices)
+            sources = self._describe_samples(arrays, indices)
             program = self._find_program(sources, None)
             layout = program.layout
             windows = DeferredArray(

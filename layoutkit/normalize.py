@@ -44,7 +44,7 @@ class Traced:
         self.value = value
         self.library = "torch" if type(value).__module__.partition(".")[0] == "torch" else "jax"
         if value.ndim > 1:
-            raise _not_flat(name, value)
+            raise _make_not_flat_error(name, value)
 
     def __len__(self) -> int:
         return int(self.value.shape[0]) if self.value.ndim else 1
@@ -112,8 +112,8 @@ def parse_constant(name: str, value: Any) -> float | AxisConstants | Traced:
         return parse_number(name, array)
     if shape == ():
         return parse_number(name, items[0])
-    if len(shape) > 1 or not items or any(map(_nests, items)):
-        raise _not_flat(name, value)
+    if len(shape) > 1 or not items or any(map(_is_nested, items)):
+        raise _make_not_flat_error(name, value)
     return AxisConstants(
         CHANNEL, tuple(parse_number(f"{name}[{i}]", item) for i, item in enumerate(items))
     )
@@ -250,14 +250,14 @@ def _to_list(value: Any) -> Any:
 
 
 def _is_sequence_of_several(value: Any) -> bool:
-    return _nests(value) and len(value) > 1
+    return _is_nested(value) and len(value) > 1
 
 
-def _nests(value: Any) -> bool:
+def _is_nested(value: Any) -> bool:
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
 
 
-def _not_flat(name: str, value: Any) -> ShapeError:
+def _make_not_flat_error(name: str, value: Any) -> ShapeError:
     return ShapeError(
         f"{name} is {shorten(repr(value), 60)}; give one number, "
         "or a flat list of one number for each channel"

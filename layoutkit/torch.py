@@ -122,7 +122,7 @@ class Collator(_ArrayCollator):
         plain = _arrays(arrays)
         if plain is None or self.device not in (None, "cpu"):
             return None
-        target = self._find_program(self._sources(plain, indices), None).layout.plan.target
+        target = self._find_program(self._describe_samples(plain, indices), None).layout.plan.target
         if target.dtype.isbuiltin != 1:
             return None
         batch = _shared_tensor(target.shape, target.dtype)

@@ -51,7 +51,7 @@ class SumProgram:
         self._jobs: dict[int, _Ready] = {}  # by the alignment of the output
         if not self._empty:
             self._plan = make_sum_plan(request, supports_float16, MAX_NESTED_LOOPS)
-            self._stages = [_stage_function(stage) for stage in self._plan.stages]
+            self._stages = [_make_stage_function(stage) for stage in self._plan.stages]
 
     def __call__(self, arrays: Sequence[Array], out: Array | None) -> Array:
         final = empty(self._request.shape, self._request.result) if out is None else out
@@ -98,7 +98,7 @@ class SumProgram:
         return self._jobs.setdefault(alignment, _Ready(job, summation.area, summation))
 
 
-def _stage_function(stage: Stage | None) -> Callable[[Array], Array] | None:
+def _make_stage_function(stage: Stage | None) -> Callable[[Array], Array] | None:
     """Return a function that executes a stage with NumPy and CPU kernels."""
     if stage is None:
         return None

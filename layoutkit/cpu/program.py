@@ -141,7 +141,7 @@ class Program:
             return x if self._returns_x else self.plan.move.as_view(array)
         result = empty_with_address(self._shape, self._dtype)[0] if out is None else out
         if self.plan.choice is not None:
-            self._stages(array, result)
+            self._run_stages(array, result)
         return result
 
     @property
@@ -175,7 +175,7 @@ class Program:
             self._direct_new = None if call is None else call.with_new_results(out)
         return self._direct_new
 
-    def _stages(self, array: Array, result: Array) -> None:
+    def _run_stages(self, array: Array, result: Array) -> None:
         """Run all stages of the plan, with one launch per iteration of surplus outer loops."""
         before = self.plan.before
         after = self.plan.after

@@ -103,7 +103,7 @@ class _DeviceSum:
             # Chained launches write contiguous memory, indexed by item for every dtype.
             alone = replace(request, out_strides=None) if self._chained else request
             self._sum = make_sum_plan(alone, supports_float16, MAX_AXES)
-            self._stages = [self._stage_function(stage) for stage in self._sum.stages]
+            self._stages = [self._make_stage_function(stage) for stage in self._sum.stages]
 
     def __call__(
         self, arrays: Sequence[DeviceArray], out: DeviceArray | None, adapter: DeviceAdapter
@@ -147,7 +147,7 @@ class _DeviceSum:
         if total is not final:
             cast_into(final, total, adapter)
 
-    def _stage_function(
+    def _make_stage_function(
         self, stage: Stage | None
     ) -> Callable[[DeviceArray, DeviceAdapter], DeviceArray] | None:
         """Return a function that executes a stage with kernels and the array's library."""

@@ -114,7 +114,7 @@ class DeviceCollateProgram:
         options = self._options
         first = arrays[0]
         self._check_arrays(arrays)
-        samples, axes, sample_axis = self._samples(arrays, indices)
+        samples, axes, sample_axis = self._select_samples(arrays, indices)
         if out is not None:
             self._check_apart(arrays, samples, out)
         count = len(samples.addresses)
@@ -166,7 +166,7 @@ class DeviceCollateProgram:
         for number in np.flatnonzero((low < end) & (begin < high)).tolist():
             check_writable(arrays[number], out, f"sample {number}")
 
-    def _samples(
+    def _select_samples(
         self, arrays: Sequence[DeviceArray], indices: Any
     ) -> tuple[_Samples, SampleAxes, int]:
         """Return the selected samples, their axes, and the index of the sample axis."""
@@ -415,7 +415,7 @@ def _prepare_launch(
         axes, reads.placements.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
     base = int(samples.addresses.min())
-    starts, sides, heads = _sides(samples, reads, extents, table)
+    starts, sides, heads = _make_sides(samples, reads, extents, table)
     step = written.steps[written.letter]
     fill_step = len(fill) if len(fills) > len(fill) else 0
     item, epilogue = _kernel_items(samples.dtype, written.epilogue, is_float)
@@ -484,7 +484,7 @@ def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array)
     return np.where(placements.flips[:, channel, None], fill[::-1], fill).ravel()
 
 
-def _sides(
+def _make_sides(
     samples: _Samples, reads: _Reads, extents: list[_AxisExtent], table: _Table
 ) -> tuple[Array, Array, dict[int, Array]]:
     """Return the starts, sides and heads of samples (see SampleTable).

@@ -238,10 +238,10 @@ class CupyRuntime:
         key = (coefficients, ordinal)
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = self._uploaded(coefficients, ordinal)
+                self._kept[key] = self._upload(coefficients, ordinal)
             return int(self._kept[key].data.ptr)
 
-    def _uploaded(self, coefficients: bytes, ordinal: int) -> Any:
+    def _upload(self, coefficients: bytes, ordinal: int) -> Any:
         # A new stream and memory of that stream, so that no other work is waited for.
         stream = self.new_stream(ordinal)
         constants = self.empty((len(coefficients),), np.uint8, ordinal, stream)

@@ -95,7 +95,7 @@ def check_writable(array: DeviceArray, out: DeviceArray, name: str = "x") -> Non
     """Raise unless `out` is writeable and does not overlap `array`, which errors call `name`."""
     if not out.writeable:
         raise ArgumentError("out is read-only; give a writeable array")
-    if array.size and out.size and overlaps(_shadow(array), _shadow(out)):
+    if array.size and out.size and overlaps(_make_address_array(array), _make_address_array(out)):
         raise ArgumentError(f"out shares memory with {name}; give an out of its own memory")
 
 
@@ -118,7 +118,7 @@ class _Interface:
         }
 
 
-def _shadow(array: DeviceArray) -> Array:
+def _make_address_array(array: DeviceArray) -> Array:
     """Return a NumPy array with the device addresses, whose elements must not be accessed.
 
     NumPy's exact overlap test for strided arrays needs only addresses.

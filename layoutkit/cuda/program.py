@@ -415,10 +415,10 @@ class DeviceProgram:
             return array.owner if plan.move.is_identity else adapter.view(array, plan.move)
         result = out or adapter.empty(self.shape, plan.target.dtype, self._ordinal)
         if plan.choice is not None:
-            self._stages(array, result, adapter)
+            self._run_stages(array, result, adapter)
         return result.owner
 
-    def _stages(self, array: DeviceArray, result: DeviceArray, adapter: DeviceAdapter) -> None:
+    def _run_stages(self, array: DeviceArray, result: DeviceArray, adapter: DeviceAdapter) -> None:
         plan = self.plan
         if plan.before is not None:
             array = cast(array, plan.before, adapter)
@@ -507,11 +507,11 @@ class PaddedDeviceProgram(DeviceProgram):
             address, self._inner_shape, self._strides, result.dtype, result.ordinal, None
         )
         if self.plan.after is None:
-            self._stages(array, region, adapter)
+            self._run_stages(array, region, adapter)
             return
         # Libraries cast into their own arrays, and none of them is the region.
         temporary = adapter.empty_temporary(self._inner_shape, result.dtype, self._ordinal)
-        self._stages(array, temporary, adapter)
+        self._run_stages(array, temporary, adapter)
         _move(region, temporary, adapter)
 
     def _load_borders(self) -> list[tuple[Launches, _Pointer, int]]:

@@ -87,17 +87,17 @@ def resolve_selection(
     if not fits or letter not in pattern.left.groups:
         move = pattern.resolve(shape, sizes)
         count = move.sizes[move.axes.index(letter)]
-        return _select_in_fold(move, _selection(pattern, letter, order, count, shape))
+        return _select_in_fold(move, _make_selection(pattern, letter, order, count, shape))
     axis = pattern.expand_ellipsis(len(shape)).left.groups.index(letter)
     count = shape[axis]
     other_sizes = {name: size for name, size in sizes.items() if name != CHANNEL}
     if sizes.get(CHANNEL, count) != count:
         pattern.resolve(shape, sizes)  # raises the error
-    picks = _selection(pattern, letter, order, count, shape)
+    picks = _make_selection(pattern, letter, order, count, shape)
     return pattern.resolve((*shape[:axis], len(order), *shape[axis + 1 :]), other_sizes), picks
 
 
-def _selection(
+def _make_selection(
     pattern: Pattern, letter: str, order: tuple[int, ...], count: int, shape: tuple[int, ...]
 ) -> ChannelSelection | None:
     if max(order) >= count:

@@ -100,11 +100,11 @@ def find_required_chunks(
     for group, axis_chunks in zip(move.source.groups, chunks, strict=True):
         rest = prod(sizes[letter] for letter in group[1:])
         if group[0] not in unsplit and rest:
-            cuts[group[0]] = _in_units(axis_chunks, rest)
+            cuts[group[0]] = _round_to_units(axis_chunks, rest)
     return cuts
 
 
-def _in_units(chunks: Chunks, rest: int) -> Chunks:
+def _round_to_units(chunks: Chunks, rest: int) -> Chunks:
     """Return chunks in units of `rest`: a chunk that ends inside a unit grows to its end."""
     ends = [0]
     stop = 0

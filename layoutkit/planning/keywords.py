@@ -340,17 +340,17 @@ def format_sizes(value: Any) -> str:
     >>> format_sizes((10, 20)), format_sizes("random")
     ('h=10, w=20', 'h=224, w=224')
     """
-    height, width = _sides(value)
+    height, width = _parse_sides(value)
     return f"h={height}, w={width}"
 
 
 def format_sizes_as_dict(value: Any) -> str:
     """Return the sizes that a keyword of another library has, as a dict."""
-    height, width = _sides(value)
+    height, width = _parse_sides(value)
     return f'{{"h": {height}, "w": {width}}}'
 
 
-def _sides(value: Any) -> tuple[Any, Any]:
+def _parse_sides(value: Any) -> tuple[Any, Any]:
     pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
     # One small number is the number of a filter of Pillow or OpenCV.
     smallest = 1 if isinstance(value, list | tuple) else len(_OPENCV) + 1

@@ -250,7 +250,7 @@ def fuse_loops(
     >>> fuse_loops(moves, [(24, 8, 4), (48, 16, 4)], (24, 8, 4)).loops[0]
     SumLoop(count=4, dst=24, srcs=(24, 4))
     """
-    factors = [_factors(move, steps) for move, steps in zip(moves, strides, strict=True)]
+    factors = [_find_factors(move, steps) for move, steps in zip(moves, strides, strict=True)]
     loops: list[SumLoop] = []
     for axis, step in enumerate(out):
         pieces = _refine([part[axis] for part in factors])
@@ -263,7 +263,7 @@ def fuse_loops(
     return _make_canonical_nest(loops, len(moves))
 
 
-def _factors(move: Permutation, strides: tuple[int, ...]) -> list[list[_Factor]]:
+def _find_factors(move: Permutation, strides: tuple[int, ...]) -> list[list[_Factor]]:
     """Return, per target axis, the sizes and source strides of its letters, outermost first."""
     source = byte_strides(move.source.groups, move.axes, move.sizes, strides)
     step = dict(zip(move.axes, source, strict=True))

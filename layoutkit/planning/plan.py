@@ -225,7 +225,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     epilogue = None
     if kernel_source != kernel_target or formula is not None:
         names = kernel_dtype_name(kernel_source), kernel_dtype_name(kernel_target)
-        epilogue = Epilogue(*names, request.saturates, _in_loop_order(coefficients, loops))
+        epilogue = Epilogue(*names, request.saturates, _reverse_for_loops(coefficients, loops))
         if formula is not None and formula.clip is not None:
             epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clip_dtype)))
     return replace(
@@ -242,7 +242,9 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
     )
 
 
-def _in_loop_order(coefficients: Coefficients | None, loops: CanonicalLoops) -> Coefficients | None:
+def _reverse_for_loops(
+    coefficients: Coefficients | None, loops: CanonicalLoops
+) -> Coefficients | None:
     if coefficients is None or not loops.coefs_reversed:
         return coefficients
     return Coefficients(coefficients.factor[::-1], coefficients.term[::-1])

@@ -320,10 +320,10 @@ def _gather(inner: LoopNest) -> LoopRoles:
                 break
             run.insert(0, loop)
     roles = inner.roles(run)
-    return roles._replace(outer=_smallest_stride_last(roles.outer))
+    return roles._replace(outer=_put_smallest_stride_last(roles.outer))
 
 
-def _smallest_stride_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
+def _put_smallest_stride_last(outer: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """Put the loop with the smallest source stride innermost: its iterations share cache lines."""
     if not outer:
         return outer

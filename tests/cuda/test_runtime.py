@@ -63,7 +63,7 @@ def in_threads(work):
 
 
 def test_threads_compile_a_kernel_and_upload_its_constants_once(gpu, slow):
-    compiled, uploaded = slow(cupy_runtime, "compile_kernel"), slow(CupyRuntime, "_uploaded")
+    compiled, uploaded = slow(cupy_runtime, "compile_kernel"), slow(CupyRuntime, "_upload")
     converter = Converter("bhwc->bchw", **FORMULA)
     x = gpu.array(IMAGES)
     launches = []
