@@ -32,7 +32,7 @@ class BlockLaunch:
     slots           the axes that have tap tables
     units           blocks per sample
     inner           elements of a source column
-    turned_fill     bytes from the fill values of a column to the values with flipped channels
+    flipped_fill    bytes from the fill values of a column to the values with flipped channels
     line            bytes of an element of all rows of a block
     area_bytes      bytes of a scratch area for the band and a block of resampled rows
     """
@@ -43,7 +43,7 @@ class BlockLaunch:
     slots: tuple[str, ...]
     units: int
     inner: int
-    turned_fill: int
+    flipped_fill: int
     line: int
     area_bytes: int
     keep: tuple[Array, ...] = field(repr=False)  # arrays that `params` points to
@@ -101,16 +101,16 @@ def prepare_blocks(
         raise RuntimeError(f"{plan.pattern}: a block needs one pass, but has several")
     rows = sizes.get(roles.rows, 1)
     row_step = steps.get(roles.rows, 0)
-    places = list(plan.launches())
+    launch_offsets = list(plan.launches())
     offsets = [layout.step, lanes * row_step, (rows - lanes) * row_step]
-    offsets += [steps.get(x, 0) for x in outer] + [dst for _, dst in places]
+    offsets += [steps.get(x, 0) for x in outer] + [dst for _, dst in launch_offsets]
     stream = prod(layout.shape) * layout.dtype.itemsize >= STREAM_BYTES
     launch = prepare(plan.choice, plan.epilogue, gcd(alignment, *offsets), stream)
     conversion = np.frombuffer(launch.params, np.uint8)
     groups, inner = _groups(sizes, roles, pattern.source, channels, source_channels)
     pixels, fill_steps = _fill_columns(sizes, roles, pattern.source, fill)
-    turned = _fill_columns(sizes, roles, pattern.source, fill[::-1])[0]
-    pixels = np.concatenate([pixels, turned])
+    flipped = _fill_columns(sizes, roles, pattern.source, fill[::-1])[0]
+    pixels = np.concatenate([pixels, flipped])
     words = [0] * t.WORDS
     words[t.BLOCKS], words[t.PLANES] = -(-rows // lanes), prod(sizes[x] for x in planes)
     words[t.UNITS] = words[t.BLOCKS] * prod(sizes[x] for x in outer)
@@ -119,12 +119,12 @@ def prepare_blocks(
     words[t.AXES], words[t.COLUMNS] = len(roles.outer), sizes.get(roles.columns, 1)
     words[t.INNER], words[t.INNER_OUT] = inner, prod(sizes[x] for x in roles.inner)
     words[t.FILL], words[t.GROUPS] = data_pointer(pixels), len(groups)
-    words[t.LAUNCHES] = len(places)
+    words[t.LAUNCHES] = len(launch_offsets)
     for x in (*outer, *planes):
         words += [sizes[x], 0 if x in planes else steps.get(x, 0), fill_steps.get(x, 0)]
     for group in groups:
         words += group
-    for src, dst in places:
+    for src, dst in launch_offsets:
         code = load(launch.spec).address
         words += [code, data_pointer(conversion), launch.units, src, dst]
     return BlockLaunch(
@@ -134,7 +134,7 @@ def prepare_blocks(
         (*outer, *planes, roles.rows, roles.columns),
         words[t.UNITS],
         inner,
-        turned.nbytes,
+        flipped.nbytes,
         line,
         t.band_bytes(fill.itemsize) + size,
         (pixels, conversion),

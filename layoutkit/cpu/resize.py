@@ -380,7 +380,7 @@ class ResizeProgram:
         call = np.zeros(len(head) + self._count * (t.SAMPLE + 2 * len(columns)), np.int64)
         call[: len(head)] = head
         table = call[len(head) :].reshape(self._count, -1)
-        table[:, 1] = samples.flips_fill * launch.turned_fill
+        table[:, 1] = samples.flips_fill * launch.flipped_fill
         for slot, column in enumerate(columns):
             table[:, t.SAMPLE + 2 * slot] = addresses[slot]
             if column is not None:
