@@ -19,7 +19,7 @@ from .backends import dispatch
 from .backends.collate import choose_adapter, stack_recorded_windows, view_as_numpy
 from .backends.cupy import CudaAdapter
 from .backends.items import Positioned, split_items, stack_values
-from .converter import Converter, cache_by_arguments, find_or_make
+from .converter import ArgumentCache, Converter
 from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
 from .cpu.window_table import SampleBatch, describe_arrays, describe_parts, with_addresses
@@ -750,37 +750,23 @@ def collate(
     """
     if not COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
-    keywords: CollateKeywords = {
-        "fill": fill,
-        "channels": channels,
-        "resize": resize,
-        "antialias": antialias,
-        "fit": fit,
-        "short_side": short_side,
-        "pad_before": pad_before,
-        "center": center,
-        "dtype": dtype,
-        "scale": scale,
-        "mean": mean,
-        "std": std,
-        "clip": clip,
-        "casting": casting,
-        "device": device,
-        "memory": memory,
-        "threads": threads,
-    }
+    values = (
+        fill, channels, resize, fit, short_side, pad_before, center, antialias, dtype, scale, mean,
+        std, clip, casting, device, memory, threads,
+    )  # fmt: skip
     if is_compiling():
+        keywords = _collators.name(values)
         return _compile.graph.insert_collate(
             samples, pattern, (indices, offset, flip, crop, out), sizes, keywords
         )
     if device is not None:
-        keywords["device"] = check_device(device)  # now, as the current GPU may change
+        values = _collators.resolve_device(values)  # now, as the current GPU may change
     try:
-        collator = _cached(pattern, tuple(keywords), *keywords.values(), **sizes)
+        collator = _collators.find(pattern, *values, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
-        collator = find_or_make(_make_collator, _cached, pattern, keywords, sizes)
+        collator = _collators.find_or_make(pattern, values, sizes)
     return collator(samples, indices=indices, offset=offset, flip=flip, crop=crop, out=out)
 
 
@@ -795,7 +781,7 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
         raise
 
 
-_cached = cache_by_arguments(_make_collator)
+_collators = ArgumentCache(_make_collator, collate, ("indices", "offset", "flip", "crop", "out"))
 
 
 def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:

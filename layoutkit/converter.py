@@ -6,10 +6,10 @@ plans for the device that executes the conversion, because devices differ in flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -674,75 +674,74 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
-    keywords: ConvertKeywords = {
-        "dtype": dtype,
-        "scale": scale,
-        "mean": mean,
-        "std": std,
-        "clip": clip,
-        "casting": casting,
-        "device": device,
-        "copy": copy,
-        "memory": memory,
-        "threads": threads,
-        "pad_to": pad_to,
-        "pad_before": pad_before,
-        "fill": fill,
-        "center": center,
-        "channels": channels,
-    }
+    values = (
+        dtype, scale, mean, std, clip, casting, device, copy, memory, threads, pad_to, pad_before,
+        fill, center, channels,
+    )  # fmt: skip
     if type(x) is not np.ndarray and is_compiling():
+        keywords = _converters.name(values)
         return _compile.graph.insert_convert(x, pattern, out, sizes, keywords)
     if device is not None:
-        keywords["device"] = check_device(device)  # now, as the current GPU may change
+        values = _converters.resolve_device(values)  # now, as the current GPU may change
     try:
-        converter = _cached(pattern, tuple(keywords), *keywords.values(), **sizes)
+        converter = _converters.find(pattern, *values, **sizes)
     except LayoutkitError:
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
-        converter = find_or_make(Converter, _cached, pattern, keywords, sizes)
+        converter = _converters.find_or_make(pattern, values, sizes)
     return converter(x, out)
 
 
-def cache_by_arguments(make: Callable[..., _T]) -> Callable[..., _T]:
-    """Return a cached function of a pattern, the names and values of keywords, and sizes.
+class ArgumentCache(Generic[_T]):
+    """The Converters or Collators of equal calls of a function, so that a loop plans once.
 
-    It raises TypeError for unhashable values, and for arrays, which are not hashed by value.
+    The key is the pattern, the values of the keywords in the order of the signature, without the
+    arguments that are no options, and the sizes.
     """
 
-    # Typed, since True == 1 == 1.0: an invalid call must not get the result of a valid one.
-    @lru_cache(maxsize=MAX_KEPT, typed=True)
-    def find(pattern: str, names: tuple[str, ...], /, *values: Any, **sizes: int) -> _T:
+    def __init__(
+        self, make: Callable[..., _T], function: Callable[..., Any], no_options: Collection[str]
+    ) -> None:
+        self._make = make
+        keywords = function.__kwdefaults__ or {}
+        self._names = tuple([name for name in keywords if name not in no_options])
+        # Typed, since True == 1 == 1.0: an invalid call must not get the result of a valid one.
+        self.find = lru_cache(maxsize=MAX_KEPT, typed=True)(self._find)
+
+    def name(self, values: Iterable[Any]) -> Any:
+        """Return the values of keywords as keyword arguments."""
+        return dict(zip(self._names, values, strict=True))
+
+    def resolve_device(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the values with the name of the current GPU for `device="cuda"`."""
+        keywords = self.name(values)
+        keywords["device"] = check_device(keywords["device"])
+        return tuple(keywords.values())
+
+    def _find(self, pattern: str, /, *values: Any, **sizes: int) -> _T:
+        """Raise TypeError for arrays, which are not hashed by value."""
         if not all(map(is_hashable_constant, values)):
             raise TypeError("an array cannot be a cache key")
-        return make(pattern, **dict(zip(names, values, strict=True)), **sizes)
+        return self._make(pattern, **self.name(values), **sizes)
 
-    return find
+    def find_or_make(self, pattern: str, values: Iterable[Any], sizes: Mapping[str, int]) -> _T:
+        """Return the cached object of values made hashable, or a new one if that fails."""
+        keywords = self.name(values)
+        hashable = {
+            name: to_hashable(name, value) if name in _CONSTANTS else _as_hashable(value)
+            for name, value in keywords.items()
+        }
+        hashable["dtype"] = keywords["dtype"]  # a list is a structured dtype
+        try:
+            return self.find(pattern, *hashable.values(), **sizes)
+        except LayoutkitError:
+            raise
+        except TypeError:  # such as constants that are traced
+            return self._make(pattern, **hashable, **sizes)
 
 
-_cached = cache_by_arguments(Converter)
+_converters = ArgumentCache(Converter, convert, ("out",))
 _CONSTANTS = ("scale", "mean", "std", "clip")
-
-
-def find_or_make(
-    make: Callable[..., _T],
-    cached: Callable[..., _T],
-    pattern: str,
-    keywords: Mapping[str, Any],
-    sizes: Mapping[str, int],
-) -> _T:
-    """Return the cached object of keywords made hashable, or a new one if that fails."""
-    hashable = {
-        name: to_hashable(name, value) if name in _CONSTANTS else _as_hashable(value)
-        for name, value in keywords.items()
-    }
-    hashable["dtype"] = keywords["dtype"]  # a list is a structured dtype
-    try:
-        return cached(pattern, tuple(hashable), *hashable.values(), **sizes)
-    except LayoutkitError:
-        raise
-    except TypeError:  # such as constants that are traced
-        return make(pattern, **hashable, **sizes)
 
 
 def _as_hashable(value: Any) -> Any:

@@ -57,7 +57,7 @@ def only(name):
         return load(runtime, prepared, ordinal)
 
     with patch.object(CupyRuntime, "load", note):
-        for find in (converter._cached, program._launches):
+        for find in (converter._converters.find, program._launches):
             find.cache_clear()
         if not name:
             yield launches

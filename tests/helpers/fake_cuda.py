@@ -145,7 +145,7 @@ def replace(monkeypatch, cupy, runtime):
     monkeypatch.setattr(streams, "kept_alive", deque())
     monkeypatch.setattr(streams, "captured", [])
     monkeypatch.setattr(transfers, "staging_by_gpu", {})
-    kept = (converter._cached, accumulation._cached, collator._cached)
+    kept = (converter._converters.find, accumulation._cached, collator._collators.find)
     for find in (*kept, program._launches, transfers.find_identity_programs):
         find.cache_clear()
 

@@ -64,7 +64,7 @@ assert microkernels() == {"reverse"}, microkernels()
 kernels.KERNELS.remove(row)
 del tiling.TILINGS["reverse"]
 layoutkit.kernels.cpu.__path__.remove(FOLDER)
-conversion._cached.cache_clear()
+conversion._converters.find.cache_clear()
 assert Converter("abc->abc", copy=True).plan(backwards).kernel == "flip"
 check(backwards, "abc->abc")
 assert microkernels() == {"reverse", "flip-1"}, microkernels()
