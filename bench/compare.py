@@ -368,7 +368,6 @@ def main() -> int:
     parser.add_argument("--only", metavar="REGEX", help="rows whose names contain a match")
     parser.add_argument("--json", metavar="FILE", help="write all numbers")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes the folder, as Ctrl-C does
     try:
         return compare(arguments.commit, arguments.quick, arguments.only, arguments.json)
     except LayoutkitError as error:
@@ -379,4 +378,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes the folder, as Ctrl-C does
     sys.exit(main())

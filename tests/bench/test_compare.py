@@ -268,7 +268,9 @@ def test_an_interrupted_comparison_leaves_no_files_and_no_processes(tmp_path, nu
 
 def test_an_unknown_commit_is_one_line_of_the_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["compare", "nothing"])
+    handler = signal.getsignal(signal.SIGTERM)
     assert compare.main() == 2
+    assert signal.getsignal(signal.SIGTERM) is handler  # forked children could not be ended
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch("error: compare: .*\n", err)
