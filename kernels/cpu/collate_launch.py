@@ -23,8 +23,19 @@ from .params import LINE
 
 # Bytes of a box in the order of the sample, which stays in the cache until it is converted.
 BOX_BYTES = 32 << 10
-ALIGNED_POSITIONS = 16  # parts of an axis begin at multiples, so that their output is aligned
 RUN = 2048  # items of the table of offsets, which is in the cache, too
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """The kernels that convert a box."""
+
+    words: Sequence[int] = ()  # t.LAUNCH words for each of them
+    params: Array = field(default_factory=lambda: np.empty(0, np.uint8))  # the block of all
+
+    @property
+    def count(self) -> int:
+        return len(self.words) // t.LAUNCH
 
 
 @dataclass(frozen=True)
@@ -60,25 +71,34 @@ def prepare_boxes(
     steps = _output_strides(layout)
     output = [steps.get(group, 0) for group in groups]  # folded axes and axes `1` are not cut
     sizes = _choose_box(layout, source, output)
-    plan = _plan_box(layout, source, sizes, has_half)
-    launches: list[int] = []
-    conversion = np.empty(0, np.uint8)
-    target: Sequence[int] = output
+    target = contiguous_strides(sizes, source)
+    plan = _plan_box(layout, source, sizes, target, has_half)
+    launches = flipped = _Launches()
+    flip = -1
     if stream or plan.epilogue is not None or not _has_order_of_output(layout, output):
         offsets = [size * step for size, step in zip(sizes, output, strict=True)]
         offsets += [n * step for n, step in zip(layout.window, output, strict=True)]
-        launches, conversion = _prepare_conversion(plan, gcd(alignment, *offsets), stream)
-        target = contiguous_strides(sizes, source)
+        alignment = gcd(alignment, *offsets)
+        launches = _prepare_conversion(plan, alignment, stream)
+        flip = max([i for i, x in enumerate(groups) if len(x) == 1 and i != channel], default=-1)
+        if flip >= 0:
+            strides = *target[:flip], -target[flip], *target[flip + 1 :]
+            flipped_plan = _plan_box(layout, source, sizes, strides, has_half)
+            start = (sizes[flip] - 1) * target[flip]
+            flipped = _prepare_conversion(flipped_plan, alignment, stream, start)
+    else:
+        target = tuple(output)
     counts = [-(-n // size) for n, size in zip(layout.window, sizes, strict=True)]
     run = max(RUN, *sizes)
     words = [len(sizes), source.itemsize, channel, data_pointer(fill), fill.nbytes // 2]
-    words += [prod(counts), run, len(launches) // t.LAUNCH]
+    words += [prod(counts), run, launches.count, flip, flipped.count]
     fill_strides = contiguous_strides(layout.window, source)
     for axis in zip(layout.window, sizes, counts, target, output, fill_strides, strict=True):
         words += axis
+    words += [*launches.words, *flipped.words]
     area_bytes = -(-(8 * run + prod(sizes) * source.itemsize) // LINE) * LINE
-    params = np.array(words + launches, np.int64)
-    return BoxLaunch(plan, params, area_bytes, (fill, conversion))
+    keep = fill, launches.params, flipped.params
+    return BoxLaunch(plan, np.array(words, np.int64), area_bytes, keep)
 
 
 def _output_strides(layout: BatchLayout) -> dict[str, int]:
@@ -88,22 +108,26 @@ def _output_strides(layout: BatchLayout) -> dict[str, int]:
 
 
 def _plan_box(
-    layout: BatchLayout, source: DType, sizes: tuple[int, ...], has_half: SupportsFloat16
+    layout: BatchLayout,
+    source: DType,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    has_half: SupportsFloat16,
 ) -> Plan:
-    """Return the plan of the conversion of a contiguous box to its part of the output."""
+    """Return the plan of the conversion of a box to its part of the output."""
     pattern, region = layout.options.pattern, layout.sample_region
     letters = "".join(pattern.target.groups)
     block = dict(zip(letters, region.shape, strict=True))
     block |= {x: n for x, n in zip(pattern.source.groups, sizes, strict=True) if x in block}
     part = Part(tuple(block.values()), region.strides, region.dtype)
-    strides = contiguous_strides(sizes, source)
     return make_single_plan(layout.options, sizes, strides, source, CPU, part, has_half)
 
 
-def _prepare_conversion(plan: Plan, alignment: int, stream: bool) -> tuple[list[int], Array]:
-    """Return the launches that convert a box, t.LAUNCH words each, and their parameter block.
+def _prepare_conversion(plan: Plan, alignment: int, stream: bool, start: int = 0) -> _Launches:
+    """Return the launches that convert a box.
 
-    `alignment` divides the address of every box in the output.
+    `alignment` divides the address of every box in the output; `start` is the offset in bytes of
+    the box's first element.
     """
     if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
         raise RuntimeError(f"{plan.pattern}: a box needs one pass, but has several")
@@ -114,8 +138,8 @@ def _prepare_conversion(plan: Plan, alignment: int, stream: bool) -> tuple[list[
     code, address = load(launch.spec).address, data_pointer(params)
     words: list[int] = []
     for src, dst in launch_offsets:
-        words += [code, address, launch.units, src, dst]
-    return words, params
+        words += [code, address, launch.units, start + src, dst]
+    return _Launches(words, params)
 
 
 def _choose_box(layout: BatchLayout, source: DType, output: Sequence[int]) -> tuple[int, ...]:
@@ -133,9 +157,21 @@ def _choose_box(layout: BatchLayout, source: DType, output: Sequence[int]) -> tu
     for axis in sorted(axes, key=lambda i: abs(output[i]) == innermost):
         nbytes = prod(sizes) * source.itemsize
         if nbytes > BOX_BYTES:
-            size = max(1, BOX_BYTES * sizes[axis] // nbytes)
-            sizes[axis] = size - size % ALIGNED_POSITIONS or size
+            sizes[axis] = _cut_axis(sizes[axis], BOX_BYTES * sizes[axis] // nbytes, output[axis])
     return tuple(sizes)
+
+
+def _cut_axis(size: int, most: int, step: int) -> int:
+    """Return the size of parts of an axis: about equal, and whole cache lines of the output.
+
+    most    the maximum size
+    step    the stride of the axis in the output
+    """
+    most = max(1, most)
+    aligned = LINE // gcd(LINE, step)
+    equal = -(-size // -(-size // most))
+    equal += -equal % aligned
+    return equal if equal <= most else most - most % aligned or most
 
 
 def _has_order_of_output(layout: BatchLayout, output: Sequence[int]) -> bool:

@@ -56,10 +56,13 @@ The parameters of moves are the same for all windows. They begin with
     M_RUN                 the number of offsets that the table at the beginning of an area holds;
                           a box follows the table
     M_LAUNCHES            conversion kernels of a box; 0: boxes are moved to the output
+    M_FLIP, M_FLIPPED     an axis that is not reversed by the moves, but by other conversion
+                          kernels, and their number; -1: the moves reverse all axes
 
 followed for each axis by the size of the window, of a box, the number of boxes, and the strides of
 the memory that a box is moved to, of the output, and of the fill values; then for each launch by
-its code, parameters and units, and the offsets of its source and output.
+its code, parameters and units, and the offsets of its source and output. The launches of windows
+that are reversed along M_FLIP follow the others.
 """
 
 (
@@ -94,8 +97,10 @@ OVERLAPS_OUTPUT = 8
 
 MOVED = 1 << 30  # the state of a window that is moved
 
-M_AXES, M_ITEM, M_CHANNEL, M_FILL, M_TURNED, M_BOXES, M_RUN, M_LAUNCHES = range(8)
-MOVES = 8  # words before the axes
+(
+    M_AXES, M_ITEM, M_CHANNEL, M_FILL, M_TURNED, M_BOXES, M_RUN, M_LAUNCHES, M_FLIP, M_FLIPPED,
+) = range(10)  # fmt: skip
+MOVES = 10  # words before the axes
 X_WINDOW, X_BOX, X_COUNT, X_TARGET, X_OUTPUT, X_FILL = range(6)
 EXTENT = 6  # words of an axis
 LAUNCH = 5  # words of a launch

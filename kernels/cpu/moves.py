@@ -51,7 +51,7 @@ def read_axis(moves, row, axis):
     axes = i64_at(moves, t.M_AXES)
     offsets = row + uintp(8 * (t.ROW + axis))
     last = i64_at(axis_of(moves, axis), t.X_WINDOW) - 1
-    is_reversed = i64_at(offsets, axes * t.WINDOW_STRIDES) < 0
+    is_reversed = i64_at(offsets, axes * t.WINDOW_STRIDES) < 0 and axis != i64_at(moves, t.M_FLIP)
     begin = i64_at(offsets, axes * t.WINDOW_OFFSETS)
     size = i64_at(offsets, axes * t.SAMPLE_SIZES)
     stride = i64_at(offsets, axes * t.GAPS)
@@ -278,14 +278,32 @@ def move_box(moves, row, starts, table, target):
 
 
 @inline
+def is_flipped(moves, row):
+    """Return True if the conversion of boxes reverses the window."""
+    axis = i64_at(moves, t.M_FLIP)
+    steps = row + uintp(8 * (t.ROW + i64_at(moves, t.M_AXES) * t.WINDOW_STRIDES))
+    return axis >= 0 and i64_at(steps, axis) < 0
+
+
+@inline
 def move_boxes(moves, row, area, dst, lo, hi):
     """Move boxes lo to hi of a window to the output at `dst`, through a scratch area if needed."""
     starts = stack(STARTS)
     launches = axis_of(moves, i64_at(moves, t.M_AXES))
     count = i64_at(moves, t.M_LAUNCHES)
+    flips = is_flipped(moves, row)
+    flipped_axis = i64_at(moves, t.M_FLIP)
+    extent = axis_of(moves, flipped_axis)
+    if flips:
+        launches += uintp(8 * t.LAUNCH * count)
+        count = i64_at(moves, t.M_FLIPPED)
     scratch = area + uintp(8 * i64_at(moves, t.M_RUN))
     for number in range(lo, hi):
         to = dst + uintp(locate_box(moves, starts, number))
+        if flips:
+            first = i64_at(starts, flipped_axis)
+            last_first = i64_at(extent, t.X_WINDOW) - i64_at(extent, t.X_BOX)
+            i64_put(starts, flipped_axis, last_first - first)
         move_box(moves, row, starts, area, scratch if count else to)
         for i in range(count):
             launch = launches + uintp(8 * t.LAUNCH * i)
