@@ -9,7 +9,7 @@ import pytest
 
 from layoutkit import Collator, Converter, convert
 from layoutkit.converter import FEWEST_CALLS
-from layoutkit.data import ArrayProvider
+from layoutkit.data import ArrayProvider, sampled_batcher
 from layoutkit.memory import HAS_KNOWN_HEADER
 
 
@@ -82,6 +82,17 @@ def test_a_batch_of_a_provider():
         next(batches)
     calls = calls_of(lambda: next(batches))
     assert calls.total() <= 64, calls
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_a_batch_of_rows(size):
+    rows = {"x": np.zeros((8 * size, 64), np.float32)}
+    options = {"batch_size": size, "layout": "bf", "sampler": "shuffle", "num_workers": 0}
+    batches = iter(sampled_batcher(rows, **options))
+    for _ in range(3):
+        next(batches).input.forward_get("bf")
+    calls = calls_of(lambda: next(batches).input.forward_get("bf"))
+    assert calls.total() <= 115, calls
 
 
 def test_a_warm_torch_tensor_with_a_gradient_is_not_planned():

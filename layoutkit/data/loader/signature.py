@@ -7,8 +7,8 @@ run keeps the shape and drops the same records.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -125,10 +125,11 @@ class BatchSignature:
     def _check_rows(self, chunks: Sequence[RecordChunk]) -> None:
         chunks = [chunk for chunk in chunks if len(chunk.failed) < chunk.count]
         if self.record is None and chunks:
-            counts: Counter[SampleSpec] = Counter()
+            counts: dict[SampleSpec, int] = defaultdict(int)
             for chunk in chunks:
                 if chunk.irregular:
-                    counts.update(self._row_spec(_result(chunk, row)) for row in kept_rows(chunk))
+                    for row in kept_rows(chunk):
+                        counts[self._row_spec(_result(chunk, row))] += 1
                 else:
                     counts[self._row_spec(chunk.block[0])] += len(kept_rows(chunk))
             self._set_record(_most_common(counts))
@@ -168,9 +169,10 @@ class BatchSignature:
 
     def _check_targets(self, chunks: Sequence[RecordChunk]) -> None:
         if self.target is None:
-            counts: Counter[Any] = Counter()
+            counts: dict[Any, int] = defaultdict(int)
             for chunk in chunks:
-                counts.update(_target_specs(chunk))
+                for spec, count in _target_specs(chunk):
+                    counts[spec] += count
             self.target = _most_common(counts)
         for chunk in chunks:
             block = _stack_if_alike(_targets(chunk))
@@ -235,7 +237,7 @@ def _samples(chunk: RecordChunk) -> Iterator[tuple[Sequence[int], Array]]:
         yield from (((row,), chunk.irregular[row]) for row in rows)
 
 
-def _most_common(counts: Counter[Any]) -> Any:
+def _most_common(counts: Mapping[Any, int]) -> Any:
     """Return the element that was counted most often, the first of several; None without any."""
     return max(counts, key=counts.__getitem__, default=None)
 
@@ -243,7 +245,7 @@ def _most_common(counts: Counter[Any]) -> Any:
 def _most_common_sample(chunks: Sequence[RecordChunk], collate_step: BatchStep) -> Any:
     """Return the spec of most samples; None if none can be collated."""
     specs: dict[Any, Any] = {}  # by key
-    counts: Counter[Any] = Counter()
+    counts: dict[Any, int] = defaultdict(int)
     for chunk in chunks:
         for rows, x in _samples(chunk):
             try:
@@ -260,22 +262,29 @@ def _targets(chunk: RecordChunk) -> list[Any]:
     return [chunk.targets.get(row) for row in kept_rows(chunk)] if chunk.targets else []
 
 
-def _target_specs(chunk: RecordChunk) -> Iterator[SampleSpec | Literal[False]]:
-    """Yield the spec of each target of a chunk, False for none; omit targets that are no arrays."""
+def _target_specs(chunk: RecordChunk) -> Iterator[tuple[SampleSpec | Literal[False], int]]:
+    """Yield specs of a chunk's targets, False for none, and the number of targets of each.
+
+    Targets that are no arrays are omitted.
+    """
+    rows = kept_rows(chunk)
+    if rows and not chunk.targets:
+        yield False, len(rows)
+        return
     block = _stack_if_alike(_targets(chunk))
     if block is not None:
-        yield from [SampleSpec(block.dtype, block.shape[1:])] * len(block)
+        yield SampleSpec(block.dtype, block.shape[1:]), len(block)
         return
-    for row in kept_rows(chunk):
+    for row in rows:
         if row not in chunk.targets:
-            yield False
+            yield False, 1
             continue
         try:
             target = np.asarray(chunk.targets[row])
             check_supported_dtype(target.dtype)
         except (LayoutkitError, ValueError, TypeError):
             continue
-        yield SampleSpec(target.dtype, target.shape)
+        yield SampleSpec(target.dtype, target.shape), 1
 
 
 def _stack_if_alike(values: list[Any]) -> Array | None:
