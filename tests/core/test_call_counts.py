@@ -95,6 +95,18 @@ def test_a_batch_of_rows(size):
     assert calls.total() <= 115, calls
 
 
+def test_a_batch_of_random_crops():
+    images = {"x": np.zeros((64, 8, 9, 3), np.uint8)}
+    options = {"offset": "random", "flip": "random", "dtype": "float32", "scale": 0.5}
+    collator = Collator("hwc->bchw", h=4, w=5, **options)
+    batches = iter(sampled_batcher(images, batch_size=8, collate=collator, num_workers=0))
+    for _ in range(3):
+        next(batches)
+    calls = calls_of(lambda: next(batches).input.forward_get("bchw"))
+    assert calls.total() <= 235, calls
+    assert "Collator.check_sample" not in calls
+
+
 def test_a_warm_torch_tensor_with_a_gradient_is_not_planned():
     torch = pytest.importorskip("torch")
     converter = Converter("bhwc->bchw", scale=0.5)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ... import buffers
+from ..._utils.cache import cache_put
 from ..._utils.indexing import normalize_index
 from ..._utils.pickling import UncachedState
 from ...collator import Collator
@@ -88,6 +89,11 @@ class CollateStep(BatchStep, UncachedState):
         """The axes by rank whose sizes decide whether a sample can be collated."""
         return {}
 
+    @cached_property
+    def _valid_specs(self) -> dict[Any, SampleSpec]:
+        """The specs of samples that can be collated, by key."""
+        return {}
+
     def sample_spec(self, x: Array, common: SampleSpec | None) -> SampleSpec:
         """Return the spec of a sample.
 
@@ -96,6 +102,10 @@ class CollateStep(BatchStep, UncachedState):
         ShapeError, DtypeError
             The spec differs from `common`, the run's, or the sample cannot be collated.
         """
+        key = self.spec_key(x)
+        known = self._valid_specs.get(key)
+        if known is not None and common in (None, known):
+            return known
         options = self.collator.windows
         axes = options.find_sample_axes(x.ndim)
         shapes = np.array([x.shape], np.int64)
@@ -109,6 +119,7 @@ class CollateStep(BatchStep, UncachedState):
             self._check_inside(options, axes, window, shapes)
         if common is None:
             self.collator.check_sample(x.shape, x.dtype)
+            cache_put(self._valid_specs, key, spec)
         return spec
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
