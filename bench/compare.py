@@ -270,6 +270,8 @@ def measure_trees(
     measurement = Measurement()
     with suppress(TimeoutError):
         for number in range(QUICK_PASSES if quick else PASSES):
+            if not rows:
+                break
             print(f"pass {number + 1}: {len(rows)} rows", file=sys.stderr)
             with started(trees, end) as processes:
                 measurement.run_pass(rows, processes)
