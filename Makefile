@@ -70,11 +70,11 @@ demo: $(VENV)/.demo
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.$(EXTRA)
-	@echo "running the tests: about 6 minutes on 2 cores, less once the kernels are cached ..."
+	@echo "running the tests: about 12 minutes on 2 cores, half once the kernels are cached ..."
 	$(BIN)/python $(PYTEST)
 
 test-all: $(VENV)/.$(EXTRA)
-	@echo "running all tests: about 12 minutes on 2 cores, less once the kernels are cached ..."
+	@echo "running all tests: about 35 minutes on 2 cores, less once the kernels are cached ..."
 	$(BIN)/python $(PYTEST) --all
 
 test-lowest: $(LOWEST)/.testing

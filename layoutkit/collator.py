@@ -755,7 +755,7 @@ def collate(
         std, clip, casting, device, memory, threads,
     )  # fmt: skip
     if is_compiling():
-        keywords = _collators.name(values)
+        keywords = _collators.as_keywords(values)
         return _compile.graph.insert_collate(
             samples, pattern, (indices, offset, flip, crop, out), sizes, keywords
         )

@@ -679,7 +679,7 @@ def convert(
         fill, center, channels,
     )  # fmt: skip
     if type(x) is not np.ndarray and is_compiling():
-        keywords = _converters.name(values)
+        keywords = _converters.as_keywords(values)
         return _compile.graph.insert_convert(x, pattern, out, sizes, keywords)
     if device is not None:
         values = _converters.resolve_device(values)  # now, as the current GPU may change
@@ -708,13 +708,13 @@ class ArgumentCache(Generic[_T]):
         # Typed, since True == 1 == 1.0: an invalid call must not get the result of a valid one.
         self.find = lru_cache(maxsize=MAX_KEPT, typed=True)(self._find)
 
-    def name(self, values: Iterable[Any]) -> Any:
-        """Return the values of keywords as keyword arguments."""
+    def as_keywords(self, values: Iterable[Any]) -> Any:
+        """Return values in the order of the signature as keyword arguments."""
         return dict(zip(self._names, values, strict=True))
 
     def resolve_device(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return the values with the name of the current GPU for `device="cuda"`."""
-        keywords = self.name(values)
+        keywords = self.as_keywords(values)
         keywords["device"] = check_device(keywords["device"])
         return tuple(keywords.values())
 
@@ -722,11 +722,11 @@ class ArgumentCache(Generic[_T]):
         """Raise TypeError for arrays, which are not hashed by value."""
         if not all(map(is_hashable_constant, values)):
             raise TypeError("an array cannot be a cache key")
-        return self._make(pattern, **self.name(values), **sizes)
+        return self._make(pattern, **self.as_keywords(values), **sizes)
 
     def find_or_make(self, pattern: str, values: Iterable[Any], sizes: Mapping[str, int]) -> _T:
         """Return the cached object of values made hashable, or a new one if that fails."""
-        keywords = self.name(values)
+        keywords = self.as_keywords(values)
         hashable = {
             name: to_hashable(name, value) if name in _CONSTANTS else _as_hashable(value)
             for name, value in keywords.items()

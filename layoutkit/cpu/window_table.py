@@ -259,8 +259,8 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
     rows = np.array([(array.shape, array.strides) for array in arrays], np.int64)
     shapes, strides = rows.reshape(len(arrays), 2, rank).swapaxes(0, 1).copy()
-    found = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
-    return SampleBatch(dtype, sources.shape, len(arrays), arrays, found)
+    known = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
+    return SampleBatch(dtype, sources.shape, len(arrays), arrays, known)
 
 
 def describe_parts(array: Array, axis: int, rows: Array) -> SampleBatch:

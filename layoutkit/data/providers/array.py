@@ -113,12 +113,14 @@ def make_field(
     """Return the field of an array; raise an error for invalid options."""
     memory = as_array(array, name)
     layout, converter = layouts.get(name), (converts or {}).get(name)
-    given = {name: value for name, value in (constants or {}).items() if value is not None}
-    formula = find_normalization(**given)
+    formula_arguments = {
+        name: value for name, value in (constants or {}).items() if value is not None
+    }
+    formula = find_normalization(**formula_arguments)
     if converter is not None:
         check_convert(converter, layout)
         if formula is not None:
-            raise DataError(f"pass either convert or {', '.join(given)}, not both")
+            raise DataError(f"pass either convert or {', '.join(formula_arguments)}, not both")
         layout = str(converter.options.pattern.source) if layout is None else layout
     layout = default_layout(memory.ndim, name) if layout is None else layout
     layout = str(with_batch_axis(parse_layout(layout)))
