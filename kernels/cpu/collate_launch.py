@@ -76,15 +76,13 @@ def prepare_boxes(
     launches = flipped = _Launches()
     flip = -1
     if stream or plan.epilogue is not None or not _has_order_of_output(layout, output):
-        offsets = [size * step for size, step in zip(sizes, output, strict=True)]
-        offsets += [n * step for n, step in zip(layout.window, output, strict=True)]
-        alignment = gcd(alignment, *offsets)
+        for lengths in (sizes, layout.window):  # of boxes, and of the last, overlapping ones
+            alignment = gcd(alignment, *[n * step for n, step in zip(lengths, output, strict=True)])
         launches = _prepare_conversion(plan, alignment, stream)
         flip = max([i for i, x in enumerate(groups) if len(x) == 1 and i != channel], default=-1)
         if flip >= 0:
-            strides = *target[:flip], -target[flip], *target[flip + 1 :]
+            strides, start = _reverse_axis(sizes, target, flip)
             flipped_plan = _plan_box(layout, source, sizes, strides, has_half)
-            start = (sizes[flip] - 1) * target[flip]
             flipped = _prepare_conversion(flipped_plan, alignment, stream, start)
     else:
         target = tuple(output)
@@ -99,6 +97,14 @@ def prepare_boxes(
     area_bytes = -(-(8 * run + prod(sizes) * source.itemsize) // LINE) * LINE
     keep = fill, launches.params, flipped.params
     return BoxLaunch(plan, np.array(words, np.int64), area_bytes, keep)
+
+
+def _reverse_axis(
+    sizes: tuple[int, ...], strides: tuple[int, ...], axis: int
+) -> tuple[tuple[int, ...], int]:
+    """Return the strides of an array with a reversed axis, and the offset of its first element."""
+    reversed_strides = *strides[:axis], -strides[axis], *strides[axis + 1 :]
+    return reversed_strides, (sizes[axis] - 1) * strides[axis]
 
 
 def _output_strides(layout: BatchLayout) -> dict[str, int]:
