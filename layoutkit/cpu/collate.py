@@ -381,9 +381,7 @@ def make_batch_program(
 ) -> BatchProgram:
     """Return the program of a batch, which moves items or averages them."""
     resize = options.resize
-    # Also the check that samples can be averaged: ResizeProgram relies on it.
-    is_moved = resize is None or moves_items(resize, source, supports_float16)
-    if resize is None or is_moved or resize.filter == "nearest":
+    if resize is None or resize.filter == "nearest":
         return CollateProgram(options, axes, count, window, source, out)
     return ResizeProgram(options, resize, axes, count, window, source, out)
 

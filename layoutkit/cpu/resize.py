@@ -29,7 +29,7 @@ from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
 from ..planning.batch.placement import Placements, place
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import choose_summed_dtype, options_of_floats
+from ..planning.batch.weights import choose_summed_dtype, moves_items, options_of_floats
 from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import ResizeOptions
@@ -123,6 +123,8 @@ class ResizeProgram:
         self._axes = axes
         self._source = source
         self._count = count
+        if moves_items(resize, source, supports_float16):  # raises for dtypes without averages
+            raise RuntimeError(f"samples of dtype {source} are moved, not averaged")
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         to_target = options_of_floats(options.convert, checked.plan.target.dtype)
         floats = replace(options, convert=to_target)
