@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .collator import Collator, collate
     from .config import show_config, warmup
     from .mappings import Columns, columns
+    from .preprocessor_configs import from_preprocessor_config
     from .spaces import (
         CompositeSpace,
         Conv2DSpace,
@@ -106,6 +107,7 @@ __all__ = [
     "columns",
     "convert",
     "data",
+    "from_preprocessor_config",
     "get_num_threads",
     "images",
     "is_flat_source",
@@ -125,6 +127,7 @@ _LAZY = {
     "collator": ("Collator", "collate"),
     "config": ("show_config", "warmup"),
     "mappings": ("Columns", "columns"),
+    "preprocessor_configs": ("from_preprocessor_config",),
     "spaces": (
         "CompositeSpace",
         "Conv2DSpace",

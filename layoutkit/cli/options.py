@@ -1,4 +1,4 @@
-"""Files of options, as `to_dict` returns them."""
+"""Files of options, as `to_dict` returns them, and configurations of image processors."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from .._utils.errors import prefix_errors
 from ..collator import Collator
 from ..errors import ArgumentError, LayoutkitError
 from ..options import CollateOptions, ConvertOptions, options_from_dict
+from ..preprocessor_configs import from_preprocessor_config, is_preprocessor_config
 
 # The keywords that apply to a part of an array as to the whole array.
 _OF_FILES = frozenset({"dtype", "scale", "mean", "std", "clip", "casting", "channels", "threads"})
@@ -21,6 +22,8 @@ def read_options(path: Path) -> ConvertOptions | CollateOptions:
             f"{path} is not JSON: {error}; write to_dict() of a Converter"
         ) from None
     with prefix_errors(f"{path}: ", LayoutkitError):
+        if is_preprocessor_config(data):
+            return from_preprocessor_config(data).windows
         return options_from_dict(data)
 
 

@@ -90,6 +90,16 @@ def test_differences_are_listed(folder, capsys):
     }
 
 
+def test_the_configuration_of_an_image_processor_is_compared(folder, capsys):
+    config = {"image_processor_type": "ViTImageProcessor", "resample": 3, "do_rescale": False}
+    options = {"h": 224, "w": 224, "dtype": "float32", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    collator = Collator("hwc->bchw", resize="bilinear", **options)
+    files = [store(folder / "preprocessor_config.json", config), store(folder / "b.json", collator)]
+    assert main(["explain", "--compare", *files]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1:] == [["filter", "(resize)", "bicubic", "bilinear"]]
+
+
 def test_other_spellings_are_no_difference(folder, capsys):
     one = Converter("bhwc->bchw", dtype="float32", scale=2)
     other = Converter("N H W c -> N c H W", dtype=np.float32, scale=2.0)

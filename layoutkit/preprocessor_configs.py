@@ -1,0 +1,298 @@
+"""Collators of the configurations of image processors of transformers and of models of timm.
+
+`preprocessor_config.json` has the attributes of an image processor; the class that it names has the
+defaults of the others. timm's `resolve_data_config` returns a dict of its own keys.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ._utils.errors import prefix_errors
+from ._utils.validation import as_int, type_name
+from .collator import Collator
+from .errors import ArgumentError, LayoutkitError
+from .normalize import shorten
+
+_HALF = [0.5, 0.5, 0.5]
+_IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+_OPENAI = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+_DEFAULTS: dict[str, Any] = {
+    "do_resize": True, "resample": 2, "do_center_crop": False, "crop_size": 224,
+    "do_rescale": True, "rescale_factor": 1 / 255,
+    "do_normalize": True, "image_mean": _HALF, "image_std": _HALF,
+    "do_pad": False, "pad_size": None, "data_format": "channels_first",
+}  # fmt: skip
+_SHORT_SIDE = {"size": {"shortest_edge": 224}, "do_center_crop": True, "resample": 3, **_OPENAI}
+# The attributes of image processors that differ from _DEFAULTS, by the class name up to its suffix.
+_PROCESSORS: dict[str, dict[str, Any]] = {
+    "Beit": {"size": 224, "resample": 3},
+    "Bit": _SHORT_SIDE,  # also of DINOv2
+    "CLIP": _SHORT_SIDE,
+    "DeiT": {"size": 256, "resample": 3, "do_center_crop": True},
+    "Detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **_IMAGENET},
+    "Siglip": {"size": {"height": 224, "width": 224}, "resample": 3},
+    "ViT": {"size": 224},
+}
+_SUFFIXES = ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor")
+_SQUARE = ("Beit", "DeiT", "ViT")  # processors for which one number is the size of both sides
+_TYPE_KEYS = ("image_processor_type", "feature_extractor_type")
+# Keys without influence on the pixels: of annotations and files, and steps that this library does
+# in reading images (RGB) or in its call (libraries and devices).
+_OTHER_KEYS = (
+    *_TYPE_KEYS, "processor_class", "auto_map", "_commit_hash", "_name_or_path",
+    "_valid_processor_keys", "transformers_version", "model_input_names", "do_convert_rgb",
+    "default_to_square", "input_data_format", "return_tensors", "device", "disable_grouping",
+    "do_reduce_labels", "reduce_labels", "do_convert_annotations", "format",
+    "return_segmentation_masks", "masks_path", "max_size", "pad_and_return_pixel_mask",
+)  # fmt: skip
+_FILTERS = ("nearest", "lanczos", "bilinear", "bicubic")  # by their number in Pillow
+_OVERSHOOTING = ("lanczos", "bicubic")  # reach values beyond the smallest and the largest pixel
+_BYTES = (0, 255)  # Pillow limits resized pixels to them
+_BATCHES = {"channels_first": "bchw", "channels_last": "bhwc"}
+
+_TIMM_DEFAULTS: dict[str, Any] = {
+    "interpolation": "bicubic", "mean": _IMAGENET["image_mean"], "std": _IMAGENET["image_std"],
+    "crop_pct": 0.875, "crop_mode": "center",
+}  # fmt: skip
+
+
+def from_preprocessor_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> Collator:
+    """Return the Collator that computes what an image processor of transformers or timm computes.
+
+    The Collator's samples are images (height, width, 3), bytes unless `do_rescale` is False; its
+    batches have the layout of the processor's `pixel_values`. Pillow and torchvision round resized
+    pixels to bytes, which the Collator does not do: results of bytes differ by about 1 of 255.
+
+    Parameters
+    ----------
+    config : dict or path
+        The content or the path of preprocessor_config.json, for the processors Beit, Bit (DINOv2),
+        CLIP, DeiT, Detr, Siglip and ViT; or what timm's `resolve_data_config` returns.
+
+    Raises
+    ------
+    ArgumentError
+        A key is unknown, the file is not JSON, or the processor does what a Collator does not, such
+        as choosing the size of a result by the image (Detr, unless `size` has height and width).
+
+    Examples
+    --------
+    >>> config = {"image_processor_type": "ViTImageProcessor", "do_rescale": False}
+    >>> from_preprocessor_config({**config, "do_normalize": False})
+    Collator("hwc->bchw", resize='bilinear', h=224, w=224)
+
+    Other options are replaced in `to_dict()`:
+
+    >>> timm = {"input_size": (3, 224, 224), "interpolation": "bicubic", "crop_pct": 0.9}
+    >>> options = from_preprocessor_config(timm).to_dict()
+    >>> Collator.from_dict({**options, "dtype": "bfloat16", "memory": "bhwc"}).device is None
+    True
+    """
+    if isinstance(config, str | os.PathLike):
+        return _read_file(Path(config))
+    if not isinstance(config, Mapping):
+        raise ArgumentError(
+            f"config is a value of type {type_name(config)}; give a dict, or the path of "
+            "preprocessor_config.json"
+        )
+    return (_make_timm_collator if "input_size" in config else _make_collator)(config)
+
+
+def is_preprocessor_config(data: Any) -> bool:
+    """Return True for a dict of keys that name an image processor, or of timm's."""
+    return isinstance(data, Mapping) and not {"input_size", *_TYPE_KEYS}.isdisjoint(data)
+
+
+def _read_file(path: Path) -> Collator:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(
+            f"{path} is not JSON: {error}; give a preprocessor_config.json"
+        ) from None
+    with prefix_errors(f"{path}: ", LayoutkitError):
+        return from_preprocessor_config(data)
+
+
+def _check_keys(config: Mapping[str, Any], known: Collection[str]) -> None:
+    unknown = [str(key) for key in config if key not in known]
+    if unknown:
+        raise ArgumentError(
+            f"{', '.join(unknown)}: no step of a Collator is known for this key; remove it if it "
+            f"does not change pixels. The known keys are {', '.join(known)}"
+        )
+
+
+# ---- transformers ------------------------------------------------------------------------
+
+
+def _make_collator(config: Mapping[str, Any]) -> Collator:
+    """Return the Collator of an image processor of transformers."""
+    name = _find_processor(config)
+    given = {key: value for key, value in config.items() if value is not None}
+    _check_keys(given, ("size", *_DEFAULTS, *_OTHER_KEYS))
+    values = {**_DEFAULTS, **_PROCESSORS[name], **given}
+    for key, value in values.items():
+        if key.startswith("do_") and type(value) is not bool:
+            raise ArgumentError(f"{key}={value!r}; it must be true or false")
+    size = _read_size("size", values["size"], name in _SQUARE)
+    crop = _read_size("crop_size", values["crop_size"], True) if values["do_center_crop"] else None
+    keywords = _choose_windows(size if values["do_resize"] else None, crop)
+    if values["do_pad"] and values["pad_size"] is not None:
+        raise ArgumentError(
+            f"pad_size={values['pad_size']}: a Collator pads before it normalizes; set do_pad to "
+            "false and pad its batches"
+        )
+    if values["do_resize"]:
+        keywords["resize"] = _find_filter(values["resample"])
+    if values["data_format"] not in _BATCHES:
+        raise ArgumentError(
+            f"data_format={values['data_format']!r}; give one of {', '.join(_BATCHES)}"
+        )
+    pattern = f"hwc->{_BATCHES[values['data_format']]}"
+    return Collator(pattern, **keywords, **_make_formula(values, keywords.get("resize")))
+
+
+def _find_processor(config: Mapping[str, Any]) -> str:
+    """Return the name in _PROCESSORS of the class that a configuration names."""
+    class_name = next((config[key] for key in _TYPE_KEYS if config.get(key)), None)
+    for name in _PROCESSORS:
+        if class_name in [name + suffix for suffix in _SUFFIXES]:
+            return name
+    known = ", ".join(_PROCESSORS)
+    if class_name is None:
+        raise ArgumentError(
+            "image_processor_type is missing, on which defaults depend; add it, such as "
+            f'"ViTImageProcessor". The known processors are {known}, and dicts of timm'
+        )
+    cure = f"the known processors are {known}; give the type of one that does the same steps"
+    if str(class_name).startswith("Qwen2VL"):
+        cure = "it makes patches of images of different sizes, which this function does not"
+    raise ArgumentError(f"image_processor_type is {shorten(repr(class_name), 60)}; {cure}")
+
+
+def _read_size(key: str, value: Any, is_square: bool) -> dict[str, int]:
+    """Return a size by the names of its sides; one number is the shorter side, or both sides."""
+    if isinstance(value, list | tuple) and len(value) == 2:
+        value = dict(zip(("height", "width"), value, strict=True))
+    elif as_int(value) is not None:
+        value = {"height": value, "width": value} if is_square else {"shortest_edge": value}
+    if not isinstance(value, Mapping) or not all(as_int(side) for side in value.values()):
+        raise ArgumentError(f'{key}={value!r}; give a dict such as {{"height": 224, "width": 224}}')
+    return {side: int(number) for side, number in value.items()}
+
+
+def _choose_windows(size: dict[str, int] | None, crop: dict[str, int] | None) -> dict[str, Any]:
+    """Return the keywords of the sizes and the center of windows.
+
+    size    to which images are resized, None if they are not
+    crop    of the center that is cropped, None if none is
+    """
+    if crop is not None and crop.keys() != {"height", "width"}:
+        raise ArgumentError(f"crop_size={crop}; give its height and width")
+    if size is None:
+        return {} if crop is None else {**_as_window(crop), "center": "floor", "fill": 0}
+    if size.keys() == {"height", "width"}:
+        if crop not in (None, size):
+            raise _make_second_crop_error(size, crop)
+        return _as_window(size)
+    if size.keys() != {"shortest_edge"} or crop is None:
+        raise ArgumentError(
+            f"size={size}{'' if crop else ' without do_center_crop'} keeps the aspect ratio, so "
+            "the size of a result depends on its image, but a Collator has one size; give "
+            '"size" a "height" and a "width", or "shortest_edge" alone with do_center_crop'
+        )
+    side = size["shortest_edge"]
+    padding = {"fill": 0} if side < max(crop.values()) else {}
+    return {**_as_window(crop), "short_side": side, "center": "floor", **padding}
+
+
+def _as_window(size: Mapping[str, int]) -> dict[str, int]:
+    return {"h": size["height"], "w": size["width"]}
+
+
+def _make_second_crop_error(size: Mapping[str, int], crop: Mapping[str, int]) -> ArgumentError:
+    top, left = ((size[side] - crop[side]) // 2 for side in ("height", "width"))
+    bottom, right = top + crop["height"], left + crop["width"]
+    cure = f"and crop its batches, batch[..., {top}:{bottom}, {left}:{right}]"
+    return ArgumentError(
+        f"images are stretched to size={size} and then cropped to crop_size={crop}, which a "
+        f"Collator does not do; set do_center_crop to false, {cure}"
+    )
+
+
+def _find_filter(number: Any) -> str:
+    """Return the filter that has this number in Pillow."""
+    index = as_int(number)
+    if index is None or not 0 <= index < len(_FILTERS):
+        known = ", ".join(f"{i} ({name})" for i, name in enumerate(_FILTERS))
+        raise ArgumentError(
+            f"resample={number!r}; the filters that agree with Pillow's are {known}"
+        )
+    return _FILTERS[index]
+
+
+def _make_formula(values: Mapping[str, Any], resize: str | None) -> dict[str, Any]:
+    """Return the keywords of the formula, of the attributes of a processor."""
+    formula: dict[str, Any] = {}
+    if values["do_rescale"]:
+        formula["scale"] = values["rescale_factor"]
+    if values["do_normalize"]:
+        formula |= {"mean": values["image_mean"], "std": values["image_std"]}
+    if formula:
+        formula["dtype"] = "float32"
+    if values["do_rescale"] and resize in _OVERSHOOTING:
+        formula["clip"] = _BYTES
+    return formula
+
+
+# ---- timm --------------------------------------------------------------------------------
+
+
+def _make_timm_collator(config: Mapping[str, Any]) -> Collator:
+    """Return the Collator of timm's transform for evaluation."""
+    _check_keys(config, ("input_size", *_TIMM_DEFAULTS))
+    values = {**_TIMM_DEFAULTS, **{k: value for k, value in config.items() if value is not None}}
+    resize = values["interpolation"]
+    if resize not in _FILTERS:
+        raise ArgumentError(
+            f"interpolation={resize!r}; the filters that agree with Pillow's are "
+            f"{', '.join(_FILTERS)}"
+        )
+    formula = {"scale": 1 / 255, "mean": values["mean"], "std": values["std"]}
+    if resize in _OVERSHOOTING:
+        formula["clip"] = _BYTES
+    windows = _choose_timm_windows(values)
+    return Collator("hwc->bchw", **windows, resize=resize, dtype="float32", **formula)
+
+
+def _choose_timm_windows(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of the size of windows, and of the part of an image that they show."""
+    input_size, crop_pct, mode = (values[key] for key in ("input_size", "crop_pct", "crop_mode"))
+    if not isinstance(input_size, list | tuple) or len(input_size) != 3:
+        raise ArgumentError(f"input_size={input_size!r}; give channels, height and width")
+    if not isinstance(crop_pct, int | float) or not 0 < crop_pct <= 1:
+        raise ArgumentError(f"crop_pct={crop_pct!r}; give a share above 0 and up to 1")
+    _, height, width = input_size
+    window = {"h": height, "w": width}
+    if mode == "center" and height == width:
+        return {**window, "short_side": math.floor(height / crop_pct)}
+    if mode == "squash" and crop_pct == 1:
+        return window
+    if mode == "border" and crop_pct == 1:
+        fill = [round(255 * mean) for mean in values["mean"]]
+        return {**window, "fit": "pad", "fill": fill, "center": "floor"}
+    raise ArgumentError(
+        f"crop_mode={mode!r} with crop_pct={crop_pct} and input_size={input_size}: a Collator does "
+        'what "center" does for a square, and "squash" and "border" with crop_pct=1; change one '
+        "of these keys, which changes results"
+    )
