@@ -1,8 +1,8 @@
-"""Draw docs/speed.svg and docs/collate.svg: `python demo/drawings.py`.
+"""Draw docs/speed.svg, docs/collate.svg and docs/padded.svg: `python demo/drawings.py`.
 
 The chart of README.md has numbers from the tables of docs/performance.md. The figure of
-docs/collate.md has the windows that `collate` crops and the batch that they become. A test checks
-that both are up to date.
+docs/collate.md has the windows that `collate` crops and the batch that they become, the figure of
+docs/sizes.md a padded batch. A test checks that all are up to date.
 """
 
 import re
@@ -151,8 +151,44 @@ def _landscape(number: int) -> str:
     )
 
 
+# ---- samples that are padded ---------------------------------------------------------------
+
+CLIPS = [(9, "#8ec5e8"), (16, "#f2b880"), (5, "#b9a5d6")]  # for each: its length, and its color
+CELL = 15
+
+
+def padded_figure() -> str:
+    """Return the SVG: samples of three lengths, and the batch with padding after each."""
+    return _svg(
+        "Samples of three lengths, padded to the longest, and their lengths", 200, _padded()
+    )
+
+
+def _padded() -> Iterator[str]:
+    longest = max(length for length, _ in CLIPS)
+    yield _text(28, 36, "samples", "ink", 15)
+    yield _text(330, 36, "data", "ink", 15)
+    yield _text(610, 36, "lengths", "ink", 15)
+    for number, (length, color) in enumerate(CLIPS):
+        y = 58 + 30 * number
+        yield from _cells(28, y, length, f'fill="{color}"')
+        yield from _cells(330, y, longest, 'class="theirs" fill-opacity="0.35"')
+        yield from _cells(330, y, length, f'fill="{color}"')
+        yield _text(625, y + 15, str(length), "ink mono", 13)
+    code = 'data, lengths = collate(samples, "t-&gt;bt", t="longest", lengths=True)'
+    yield _text(28, 178, code, "ink mono", 13)
+
+
+def _cells(x: float, y: float, count: int, style: str) -> Iterator[str]:
+    for number in range(count):
+        yield (
+            f'<rect {style} x="{x + CELL * number:g}" y="{y:g}" width="{CELL - 1}" height="20"/>'
+        )
+
+
 if __name__ == "__main__":
     docs = HOME / "docs"
     table = (docs / "performance.md").read_text(encoding="utf-8")
     (docs / "speed.svg").write_text(chart(table), encoding="utf-8")
     (docs / "collate.svg").write_text(figure(), encoding="utf-8")
+    (docs / "padded.svg").write_text(padded_figure(), encoding="utf-8")

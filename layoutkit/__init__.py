@@ -43,7 +43,7 @@ from .threads.limits import get_num_threads, set_num_threads, set_threading_laye
 
 if TYPE_CHECKING:
     from . import data, images
-    from .collator import Collator, collate
+    from .collator import Collator, Padded, collate
     from .config import show_config, warmup
     from .mappings import Columns, columns
     from .preprocessor_configs import from_preprocessor_config
@@ -93,6 +93,7 @@ __all__ = [
     "LayoutkitError",
     "ListView",
     "NullSpace",
+    "Padded",
     "PatternError",
     "SequenceView",
     "ShapeError",
@@ -124,7 +125,7 @@ __all__ = [
 # third of the time that `import layoutkit` may take.
 _SUBPACKAGES = ("data", "images")
 _LAZY = {
-    "collator": ("Collator", "collate"),
+    "collator": ("Collator", "Padded", "collate"),
     "config": ("show_config", "warmup"),
     "mappings": ("Columns", "columns"),
     "preprocessor_configs": ("from_preprocessor_config",),

@@ -23,6 +23,7 @@ from .options import (
     parse_collate_options,
     split_sizes,
 )
+from .planning.batch.samples import LONGEST
 from .spec import as_dtype
 
 _torch: Any = import_module("torch")
@@ -58,9 +59,10 @@ def insert_batch(
 
 def insert_collate(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
     """Insert a call of `collate` into the graph."""
-    options = _options_of_collate(pattern, tuple(sizes), **keywords)
-    indices, offset, flip, crop, out = windows
     names, values = list(sizes), list(sizes.values())
+    padded = tuple(name for name, size in sizes.items() if isinstance(size, str))
+    options = _options_of_collate(pattern, tuple(sizes), padded, **keywords)
+    indices, offset, flip, crop, out = windows
     batch = _collate(samples, indices, offset, flip, crop, out, options, names, values)
     return _match_samples(samples, batch)
 
@@ -93,8 +95,11 @@ def _options_of_convert(pattern: str, names: tuple[str, ...], **keywords: Any) -
     return split_sizes(options.to_dict())[0]
 
 
-def _options_of_collate(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
-    options = parse_collate_options(pattern, dict.fromkeys(names, 1), **keywords)
+def _options_of_collate(
+    pattern: str, names: tuple[str, ...], padded: tuple[str, ...], **keywords: Any
+) -> str:
+    sizes: dict[str, Any] = {**dict.fromkeys(names, 1), **dict.fromkeys(padded, LONGEST)}
+    options = parse_collate_options(pattern, sizes, **keywords)
     return split_sizes(options.to_dict())[0]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from multiprocessing import current_process
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, parse_collate_options
 from .planning.batch.arguments import CropArgs
-from .planning.batch.layout import Collation, make_batch_layout
+from .planning.batch.layout import Collation, check_same_rank_and_dtype, make_batch_layout
 from .planning.batch.placement import Placement, place
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
@@ -55,6 +55,27 @@ _DRAWN_EXAMPLES = {
     "flip": 'flip={"w": True}',
     "crop": 'crop={"h": 200, "w": 200}, offset={"h": 0, "w": 0}',
 }
+
+
+class Padded(NamedTuple):
+    """A batch of samples of different sizes, padded to the longest one, and the sizes.
+
+    A mask of the positions that are not padding, for `"tf->btf"`:
+
+    >>> import numpy as np
+    >>> clips = [np.ones((3, 2)), np.ones((5, 2))]
+    >>> data, lengths = collate(clips, "tf->btf", t="longest", lengths=True)
+    >>> mask = np.arange(data.shape[1]) < lengths[:, None]
+    >>> mask.astype(int).tolist()
+    [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+    """
+
+    data: Any  # the batch, an array of the library of the samples
+    # int64 (samples,), or (samples, axes) if several axes are padded, in the order of the sample.
+    lengths: Any
+
+    def __repr__(self) -> str:
+        return f"<Padded batch of {len(self.lengths)} samples, {self.data.shape}>"
 
 
 class Collator:
@@ -111,6 +132,7 @@ class Collator:
         short_side: int | None = None,
         pad_before: Mapping[str, int] | None = None,
         center: str = "round",
+        lengths: bool = False,
         dtype: Any = None,
         scale: Any = None,
         mean: Any = None,
@@ -120,7 +142,7 @@ class Collator:
         device: str | None = None,
         memory: str | None = None,
         threads: int | None = None,
-        **sizes: int,
+        **sizes: int | str,
     ) -> None:
         arguments = locals()
         keywords: Any = {name: arguments[name] for name in CollateKeywords.__annotations__}
@@ -159,7 +181,7 @@ class Collator:
 
     def __repr__(self) -> str:
         shown = [f'"{self.pattern}"']
-        keywords = {**self._options.keywords(), **self._options.convert.sizes}
+        keywords = {**self._options.keywords(), **self._options.sizes}
         shown += [f"{name}={value!r}" for name, value in keywords.items()]
         return f"Collator({', '.join(shown)})"
 
@@ -268,6 +290,8 @@ class Collator:
         if is_compiling():
             if self._is_random:
                 raise _make_graph_error()
+            if self._options.lengths:
+                raise _make_lengths_error()
             return _compile.graph.insert_batch(self, samples, indices, offset, flip, crop, out)
         if type(epoch) is not int or epoch < 0:
             epoch = check_int("epoch", epoch, error=ArgumentError)
@@ -298,6 +322,45 @@ class Collator:
     ) -> Any:
         if self._has_crops:
             arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
+        if self._options.longest:
+            return self._collate_padded(arrays, indices, crops, out)
+        return self._collate_in_memory_order(arrays, indices, crops, out)
+
+    def _collate_padded(
+        self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any
+    ) -> Any:
+        """Return the batch of samples that are padded to the longest one."""
+        if getattr(out, "ndim", 0):  # it may be larger than the batch along its first axis
+            shapes = self._find_shapes(arrays, indices)
+            out = out[: self._options.find_batch_shape(shapes)[0]] if len(shapes) else out
+        batch = self._collate_in_memory_order(arrays, indices, crops, out)
+        if not self._options.lengths:
+            return batch
+        shapes = self._find_shapes(arrays, indices)
+        axes = self._options.find_sample_axes(shapes.shape[1]).longest_axes
+        lengths = shapes[:, axes[0] if len(axes) == 1 else axes]
+        return Padded(batch, self._export_lengths(lengths))
+
+    def _find_shapes(self, arrays: Sequence[Any], indices: Any) -> Array:
+        """Return the shapes of the samples, int64 (samples, axes)."""
+        shapes = [
+            tuple(x.shape if hasattr(x, "shape") else dispatch.as_array(x, self._name(i)).shape)
+            for i, x in enumerate(arrays)
+        ]
+        if self._options.is_one_array:
+            _, axis, numbers = self._options.select_samples(shapes[0], indices)
+            shapes = [shapes[0][:axis] + shapes[0][axis + 1 :]] * len(numbers)
+        if len({*map(len, shapes)}) > 1:
+            check_same_rank_and_dtype([(shape, np.dtype(np.uint8)) for shape in shapes])
+        return np.array(shapes, np.int64)
+
+    @staticmethod
+    def _export_lengths(lengths: Array) -> Any:
+        return lengths
+
+    def _collate_in_memory_order(
+        self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any
+    ) -> Any:
         if self._memory_collator is None:
             return self._collate(arrays, indices, crops, out)
         convert = self._options.convert
@@ -526,7 +589,8 @@ class Collator:
     def _find_program(self, sources: SampleBatch, out: Array | None) -> BatchProgram:
         """Return the cached program for a batch; raise if its samples or `out` do not fit."""
         target = None if out is None else (out.shape, out.strides, out.dtype)
-        key = (sources.shape, sources.dtype, sources.count, target)
+        shape = self._pad_shape(sources) if self._options.longest else sources.shape
+        key = (shape, sources.dtype, sources.count, target)
         program = self._programs_by_shape.get(key)
         if program is not None:
             return program
@@ -539,11 +603,19 @@ class Collator:
             cache_put(self._programs_by_shape, key, program, 0)
         return program
 
+    def _pad_shape(self, sources: SampleBatch) -> tuple[int, ...]:
+        """Return the shape of the first sample, padded to the longest sample."""
+        shape, known = sources.shape, sources.addresses
+        shapes = [x.shape for x in sources.arrays] if known is None else known.sizes.tolist()
+        if {*map(len, shapes)} != {len(shape)}:
+            with_addresses(sources)  # raises
+        return self._options.find_sample_axes(len(shape), shape).pad_shape(shape, shapes)
+
     def _make_program(
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> BatchProgram:
         axes = self._options.find_sample_axes(len(sources.shape), sources.shape)
-        window = axes.window(np.array([sources.shape], np.int64))
+        window = axes.window(np.array(key[:1], np.int64))
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
         if program is None:
@@ -659,6 +731,7 @@ def collate(
     pad_before: Mapping[str, int] | None = None,
     center: str = "round",
     antialias: bool = True,
+    lengths: bool = False,
     dtype: Any = None,
     scale: Any = None,
     mean: Any = None,
@@ -669,7 +742,7 @@ def collate(
     device: str | None = None,
     memory: str | None = None,
     threads: int | None = None,
-    **sizes: int,
+    **sizes: int | str,
 ) -> Any:
     """Return one batch of many samples: cropped, resized, flipped and converted in one pass.
 
@@ -730,13 +803,18 @@ def collate(
         fixed width, as in OpenCV.
     dtype, scale, mean, std, clip, casting, out, device, memory, threads
         As for `convert`: `memory="bhwc"` of `"hwc->bchw"` returns PyTorch's channels_last.
-    **sizes : int
+    lengths : bool
+        With an axis of size "longest": return `Padded`, the batch and the sizes of the samples.
+    **sizes : int or "longest"
         Sizes of the windows along axes of samples, such as `h=224`, or sizes of folded axes. Along
         any other axis all samples must have one size, which is also the size of the windows.
+        `t="longest"` pads samples at their end to the size of the longest one, with `fill`, 0 by
+        default; a flip reverses the sample only. With `resize` such an axis is not resized. `out`
+        may then be larger along its first axis: the result is its beginning.
 
     Returns
     -------
-    array
+    array, or Padded
         `out`, or a new contiguous array of the first sample's library. Without `resize` it is
         bitwise equal to `convert` of the stacked windows. Resized values are computed in float32
         (float64 if samples are) and not rounded before the formula; if the result has an integer
@@ -751,11 +829,13 @@ def collate(
     if not COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
     values = (
-        fill, channels, resize, fit, short_side, pad_before, center, antialias, dtype, scale, mean,
-        std, clip, casting, device, memory, threads,
+        fill, channels, resize, fit, short_side, pad_before, center, antialias, lengths, dtype,
+        scale, mean, std, clip, casting, device, memory, threads,
     )  # fmt: skip
     if is_compiling():
         keywords = _collators.as_keywords(values)
+        if lengths:
+            raise _make_lengths_error()
         return _compile.graph.insert_collate(
             samples, pattern, (indices, offset, flip, crop, out), sizes, keywords
         )
@@ -792,6 +872,13 @@ def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]
             f"samples are of the epochs {sorted(epochs)}; call set_epoch between epochs"
         )
     return [x.sample for x in samples], [x.position for x in samples], epochs.pop()
+
+
+def _make_lengths_error() -> ArgumentError:
+    return ArgumentError(
+        "lengths=True makes arrays of NumPy, which a compiled function cannot return; omit it, and "
+        "get the lengths from the shapes of the samples: [x.shape[0] for x in samples]"
+    )
 
 
 def _make_graph_error() -> ArgumentError:

@@ -724,7 +724,7 @@ class ArgumentCache(Generic[_T]):
             raise TypeError("an array cannot be a cache key")
         return self._make(pattern, **self.as_keywords(values), **sizes)
 
-    def find_or_make(self, pattern: str, values: Iterable[Any], sizes: Mapping[str, int]) -> _T:
+    def find_or_make(self, pattern: str, values: Iterable[Any], sizes: Mapping[str, Any]) -> _T:
         """Return the cached object of values made hashable, or a new one if that fails."""
         keywords = self.as_keywords(values)
         hashable = {

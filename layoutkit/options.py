@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import MappingProxyType
@@ -22,14 +22,14 @@ from typing import Any, Unpack, get_type_hints
 import numpy as np
 
 from ._utils.indexing import normalize_indices
-from ._utils.validation import as_int, check_choice, check_int, type_name
+from ._utils.validation import as_int, check_bool, check_choice, check_int, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
 from .layout.parsing import Layout, parse_layout
 from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
 from .memory import Array
 from .normalize import CHANNEL, Normalization, Traced, make_normalization, shorten
 from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
-from .planning.batch.samples import SampleAxes, make_sample_axes
+from .planning.batch.samples import LONGEST, SampleAxes, make_sample_axes
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
 from .planning.keywords import (
@@ -218,9 +218,14 @@ def parse_options(
     pattern: str, sizes: Mapping[str, int] = _NO_SIZES, **keywords: Unpack[ConvertKeywords]
 ) -> ConvertOptions:
     """Return the checked options of user arguments. Does not check that the device exists."""
+    return _parse_conversion(parse_pattern(pattern, sizes), sizes, **keywords)
+
+
+def _parse_conversion(
+    parsed: Pattern, sizes: Mapping[str, int], **keywords: Unpack[ConvertKeywords]
+) -> ConvertOptions:
     casting = keywords.get("casting", "same_kind")
     check_casting(casting)
-    parsed = parse_pattern(pattern, sizes)
     dtype, device = keywords.get("dtype"), keywords.get("device")
     padding = parse_padding(
         keywords.get("pad_to"),
@@ -313,6 +318,8 @@ class CollateOptions:
     key: int | str | None = None  # the item that is collated; None: the first that fits
     center: str = DEFAULT_CENTERING  # one of CENTERINGS, for windows without an offset
     crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
+    longest: tuple[str, ...] = ()  # names of the axes of a sample that are padded to the longest
+    lengths: bool = False  # True: a batch is Padded, with the sizes of samples along `longest`
     convert: ConvertOptions = field(kw_only=True)  # of the stacked windows, and their `sizes`
 
     @property
@@ -320,14 +327,18 @@ class CollateOptions:
         """True if there are values for positions outside of samples: `fill=`, or 0 with "pad"."""
         return self.fill is not None or (self.resize is not None and self.resize.fit == "pad")
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of windows and of folded axes, by name; "longest" for padded axes."""
+        return {**self.convert.sizes, **dict.fromkeys(self.longest, LONGEST)}
+
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
         return collect_keywords(self, _COLLATE_DEFAULTS)
 
     def to_dict(self) -> dict[str, Any]:
         """Return these options in the stored form, a dict of JSON values."""
-        convert = self.convert
-        return _make_stored("collator", convert.pattern.text, convert.sizes, self.keywords())
+        return _make_stored("collator", self.convert.pattern.text, self.sizes, self.keywords())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CollateOptions:
@@ -348,6 +359,7 @@ class CollateOptions:
         form = _make_normal_form(self.convert, self.keywords(), names)
         if not self.crops.seed:  # None draws as 0 does
             form.pop("seed", None)
+        form["sizes"] |= {names[name]: LONGEST for name in self.longest}
         letter = self.convert.pattern.left.name(self.letter)
         return {**form, "samples": names[letter], "whole": self.is_one_array}
 
@@ -358,7 +370,7 @@ class CollateOptions:
         return hash((self.convert, self.fill, self.channels, self.resize, self.crops.seed))
 
     def _key(self) -> tuple[Any, ...]:
-        return self.convert, self.is_one_array, self.keywords()
+        return self.convert, self.is_one_array, self.longest, self.keywords()
 
     def select_samples(self, shape: tuple[int, ...], indices: Any) -> tuple[SampleAxes, int, Array]:
         """Return the axes of samples of one array, its sample axis, and the selected positions.
@@ -383,10 +395,19 @@ class CollateOptions:
         pattern = self.convert.pattern
         sizes = tuple(sorted(self.convert.sizes.items()))
         try:
-            return make_sample_axes(pattern, pattern.text, self.letter, ndim, sizes, self.channels)
+            return make_sample_axes(
+                pattern, pattern.text, self.letter, ndim, sizes, self.channels, self.longest
+            )
         except ShapeError as error:
             kind = f"rank {ndim}" if shape is None else f"shape {shape}"
             raise ShapeError(f'"{pattern.text}" on samples of {kind}: {error}') from None
+
+    def find_batch_shape(self, shapes: Array) -> tuple[int, ...]:
+        """Return the shape of the batch of samples of `shapes` (samples, axes)."""
+        axes = self.find_sample_axes(shapes.shape[1])
+        stacked = [*axes.window(shapes)]
+        stacked.insert(axes.pattern.source.groups.index(self.letter), len(shapes))
+        return axes.pattern.resolve(tuple(stacked), self.convert.sizes).target_shape
 
     def crop_axes(self, ndim: int) -> CropAxes:
         """Return the axes along which windows of samples of rank `ndim` can be placed."""
@@ -394,11 +415,11 @@ class CollateOptions:
         selects = self.channels is not None
         named = axes.axis_indices.items()
         indices = {name: axis for name, axis in named if not (selects and name == CHANNEL)}
-        sizes = {name: self.convert.sizes[name] for name in axes.cropped_names if name in indices}
+        sizes = {name: axes.sizes[name] for name in axes.resized if name in indices}
         return CropAxes(self.convert.pattern.text, indices, sizes, self.resize is not None)
 
 
-_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "is_one_array"}  # fields
+_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "is_one_array", "longest"}  # fields
 _CONVERT_DEFAULTS, _COLLATE_DEFAULTS = (
     {field.name: field.default for field in fields(cls) if field.name not in _NOT_KEYWORDS}
     for cls in (ConvertOptions, CollateOptions)
@@ -406,7 +427,7 @@ _CONVERT_DEFAULTS, _COLLATE_DEFAULTS = (
 
 
 def parse_collate_options(
-    pattern: str, sizes: Mapping[str, int] = _NO_SIZES, **keywords: Unpack[CollateKeywords]
+    pattern: str, sizes: Mapping[str, Any] = _NO_SIZES, **keywords: Unpack[CollateKeywords]
 ) -> CollateOptions:
     """Return the checked options of user arguments.
 
@@ -417,18 +438,23 @@ def parse_collate_options(
     ArgumentError
         Another argument is malformed.
     """
-    check_sizes("Collator", parse_pattern(pattern, sizes), sizes)
-    sizes = {name: _parse_window_size(name, size) for name, size in sizes.items()}
+    parsed = parse_pattern(pattern, sizes)
+    by_axis = check_sizes("Collator", parsed, sizes)
+    padded = {name for name, size in by_axis.items() if isinstance(size, str) and size == LONGEST}
+    sizes = {n: _parse_window_size(n, size) for n, size in by_axis.items() if n not in padded}
     names = WindowKeywords.__annotations__
     shared: Any = {name: value for name, value in keywords.items() if name in names}
-    convert = parse_options(pattern, sizes, **shared)
-    stacked, letter, is_one_array = _stack_pattern(convert.pattern)
+    convert = _parse_conversion(parsed, sizes, **shared)
+    stacked, letter, is_one_array = _stack_pattern(parsed)
+    longest = _parse_longest(stacked, letter, padded, keywords)
     fill = keywords.get("fill")
+    if fill is None and longest:
+        fill = 0
     key = keywords.get("key")
     center = keywords.get("center", DEFAULT_CENTERING)
     _check_key(key)
     fill_numbers = None if fill is None else fill_values(fill)
-    channel_order = _parse_sample_channels(keywords.get("channels"), stacked, convert)
+    channel_order = _parse_sample_channels(keywords.get("channels"), stacked, by_axis)
     resizing = parse_resize(
         keywords.get("resize"),
         keywords.get("antialias", True),
@@ -448,6 +474,8 @@ def parse_collate_options(
         resize=resizing,
         key=key,
         center=center,
+        longest=longest,
+        lengths=keywords.get("lengths", False),
     )
     offset = keywords.get("offset")
     flip = keywords.get("flip")
@@ -486,8 +514,38 @@ def _parse_window_size(name: str, size: Any) -> int:
     """Return a size as an int; raise ShapeError unless it is a whole number that fits 64 bits."""
     number = as_int(size)
     if number is None or not 0 <= number < 1 << 63:
-        raise ShapeError(f"{name}={size!r}; a size is an int >= 0, of at most 63 bits")
+        raise ShapeError(
+            f'{name}={size!r}; a size is an int >= 0, of at most 63 bits, or "{LONGEST}"'
+        )
     return number
+
+
+def _parse_longest(
+    pattern: Pattern, letter: str, names: Collection[str], keywords: CollateKeywords
+) -> tuple[str, ...]:
+    """Return the names of the axes that are padded to the longest sample, in the sample's order.
+
+    `pattern` is the pattern of the stacked windows, in which `letter` is the axis of samples.
+    """
+    axes = [name for name in _find_single_axes(pattern) if name != pattern.source.name(letter)]
+    offset = keywords.get("offset")
+    for name in names:
+        if name not in axes:
+            raise ArgumentError(
+                f'{name}="{LONGEST}" pads an axis of a sample, but {name} is not an axis of its '
+                f'own on the left of "{pattern.text}"; reshape samples whose axes are folded'
+            )
+        if isinstance(offset, Mapping) and name in offset:
+            raise ArgumentError(
+                f'offset={offset!r} with {name}="{LONGEST}", whose windows begin where samples do; '
+                f"omit {name} in offset, or give a size, as in {name}=100"
+            )
+    check_bool("lengths", keywords.get("lengths", False), ArgumentError)
+    if keywords.get("lengths") and not names:
+        raise ArgumentError(
+            f'lengths=True returns the sizes along padded axes; give one, as in t="{LONGEST}"'
+        )
+    return tuple(name for name in axes if name in names)
 
 
 def _check_resized_axes(options: ConvertOptions) -> None:
@@ -533,7 +591,7 @@ def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
 
 
 def _parse_sample_channels(
-    channels: Any, pattern: Pattern, options: ConvertOptions
+    channels: Any, pattern: Pattern, sizes: Mapping[str, Any]
 ) -> tuple[int, ...] | None:
     """Return the channels as plain ints; raise unless samples have a channel axis of its own."""
     numbers = parse_channels(channels, pattern)
@@ -544,9 +602,9 @@ def _parse_sample_channels(
             f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c '
             "of its own; name it c"
         )
-    if CHANNEL in options.sizes:
+    if CHANNEL in sizes:
         raise ArgumentError(
-            f"channels={channels!r} and c={options.sizes[CHANNEL]} both select channels; remove c"
+            f"channels={channels!r} and c={sizes[CHANNEL]!r} both select channels; remove c"
         )
     return numbers
 

@@ -117,6 +117,10 @@ class Collator(_ArrayCollator):
         batch = super()._collate(arrays, indices, crops, out)
         return batch if isinstance(batch, _torch.Tensor) else _as_tensor(batch)
 
+    @staticmethod
+    def _export_lengths(lengths: Any) -> Any:
+        return _as_tensor(np.ascontiguousarray(lengths))
+
     def _in_shared_memory(self, arrays: Sequence[Any], indices: Any, crops: Any) -> Any:
         """Return the batch in shared memory; None if samples or batch are not plain CPU memory."""
         plain = _arrays(arrays)

@@ -24,7 +24,7 @@ from ..options import CollateOptions, parse_collate_options
 from ..planning.batch.arguments import CropArgs, parse_offset_and_flip, parse_per_sample
 from ..planning.batch.layout import fill_array_of
 from ..planning.batch.placement import Placements, place
-from ..planning.batch.samples import SampleAxes
+from ..planning.batch.samples import LONGEST, SampleAxes
 from ..planning.batch.weights import choose_summed_dtype, moves_items
 from ..planning.centering import DEFAULT_CENTERING
 from ..planning.epilogue import is_supported_dtype
@@ -41,7 +41,7 @@ class Windows:
     dtype: str  # of samples
     shapes: list[list[int]]  # of each sample
     channel: int | None  # the axis of channels in a sample
-    sizes: dict[str, int]  # of windows, by letter: see `_choose_letters`
+    sizes: dict[str, int | str]  # of windows, or "longest", by letter: see `_choose_letters`
     keywords: dict[str, Any]  # of the Collator that stacks the windows
     crops: dict[str, dict[str, Any]]  # arguments of its call: offset, flip and crop, by letter
     axis: int | None = None  # the axis of samples in one array; None: separate arrays
@@ -65,7 +65,9 @@ class Windows:
             arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
             for arg_name, by_axis in parsed.items()
         }
-        sizes = {letters[axis]: axes.sizes[name] for name, axis in axes.cropped.items()}
+        sizes = {
+            letters[axis]: axes.sizes.get(name, LONGEST) for name, axis in axes.cropped.items()
+        }
         keywords = _make_keywords(options, axes, letters, shapes, dtype)
         windows = cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
         vars(windows)["placements"] = placements  # equal, but errors name the caller's axes
@@ -193,14 +195,13 @@ def _parse_crops(
     options: CollateOptions, axes: SampleAxes, args: CropArgs, count: int
 ) -> dict[str, Mapping[int, Array]]:
     """Return the checked arguments of a call by axis of samples."""
-    indices = axes.axis_indices
     if options.resize is None:
-        offset, flip = parse_offset_and_flip(indices, axes.channels is not None, args, count)
+        offset, flip = parse_offset_and_flip(axes, args, count)
         return {"offset": offset, "flip": flip, "crop": {}}
     return {
-        "offset": parse_per_sample("offset", args.offset, axes.cropped, count),
-        "flip": parse_per_sample("flip", args.flip, indices, count),
-        "crop": parse_per_sample("crop", args.crop, axes.cropped, count),
+        "offset": parse_per_sample("offset", args.offset, axes.resized, count),
+        "flip": parse_per_sample("flip", args.flip, axes.axis_indices, count),
+        "crop": parse_per_sample("crop", args.crop, axes.resized, count),
     }
 
 

@@ -26,7 +26,7 @@ from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and_flip
 from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
-from ..planning.batch.placement import check_windows_inside, place
+from ..planning.batch.placement import check_windows_inside, place, place_padded
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats
 from ..planning.channels import as_slice
@@ -144,9 +144,11 @@ class CollateProgram:
         if self._options.resize is not None:
             positions = positions | self._find_nearest(sources, crops)
             crops = CropArgs(flip=crops.flip)
-        offsets, flips = parse_offset_and_flip(
-            self._axis_indices, self._options.channels is not None, crops, self._count
-        )
+        offsets, flips = parse_offset_and_flip(self._axes, crops, self._count)
+        if self._axes.longest and self._options.resize is None:
+            is_flipped = any(axis in flips for axis in self._axes.longest_axes)
+            lengths = self._find_lengths(sources) if is_flipped else None
+            offsets = offsets | place_padded(self._axes, self.layout.window, lengths, flips)
         values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: positions}
         alignment = self._alignment(dst)
         plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())
@@ -172,23 +174,28 @@ class CollateProgram:
         if self._count == 0:
             return {}
         key: Any = None
-        if crops.offset is crops.crop is None:
+        moves_flipped = crops.flip is not None and self._axes.longest
+        if crops.offset is crops.crop is None and not moves_flipped:
             known = sources.addresses
             key = [x.shape for x in sources.arrays] if known is None else known.sizes.tobytes()
             last = self._nearest.get(None)
             if last is not None and last[0] == key:
                 return last[1]
-        addresses = with_addresses(sources).addresses
-        if addresses is None:
-            raise RuntimeError("samples without addresses")
         window = self.layout.window
-        lengths = np.broadcast_to(addresses.sizes, (self._count, len(window)))
+        lengths = self._find_lengths(sources)
         self._axes.check(lengths, window)
         nearest = nearest_positions(place(self._options, self._axes, window, lengths, crops))
         if key is not None:
             nbytes = sum(indices.nbytes for indices in nearest.values())
             cache_replace(self._nearest, None, (key, nearest), nbytes)
         return nearest
+
+    def _find_lengths(self, sources: SampleBatch) -> Array:
+        """Return the sizes of samples, int64 (samples, axes)."""
+        addresses = with_addresses(sources).addresses
+        if addresses is None:
+            raise RuntimeError("samples without addresses")
+        return np.broadcast_to(addresses.sizes, (self._count, len(self.layout.window)))
 
     def _alignment(self, dst: int) -> int:
         """Return the alignment of all windows in the output: a power of two up to a cache line."""

@@ -55,6 +55,7 @@ class CollateKeywords(_SharedKeywords, total=False):
     offset: Annotated[str | Mapping[str, Any] | None, dict]
     flip: Annotated[str | Mapping[str, Any] | None, dict]
     crop: Annotated[str | Mapping[str, Any] | None, dict]
+    lengths: Annotated[bool, bool]
     seed: Annotated[int | None, int]
     key: Annotated[int | str | None, int, str]
     resize: Annotated[str | None, str]

@@ -397,3 +397,14 @@ def test_memory_is_in_the_order_that_is_asked_for(gpu, target, memory, resize):
         np.testing.assert_allclose(values_of(batch), wanted, rtol=0, atol=1e-4)
         assert tuple(batch.strides) == wanted.strides
     gpu.check()
+
+
+@pytest.mark.parametrize("resize", [{}, {"w": 5, "resize": "bilinear"}])
+def test_samples_are_padded_to_the_longest(gpu, resize):
+    keywords = {"w": "longest", "fill": 7, "lengths": True, **FORMULA, **resize}
+    collator = Collator("hwc->bchw", h="longest", **keywords)
+    flip = {"h": [True, False, True], "w": "w" not in resize}
+    expected = collator(PHOTOS, flip=flip)
+    batch = collator([gpu.array(x) for x in PHOTOS], flip=flip)
+    assert_same(batch.lengths, expected.lengths)
+    np.testing.assert_allclose(values_of(batch.data), expected.data, rtol=1e-5, atol=1e-5)

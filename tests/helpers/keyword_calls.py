@@ -260,6 +260,7 @@ BATCH = {
     "short_side": case(7, **RESIZED),
     "pad_before": case({"w": 0}, fit="pad", sizes={"h": 4, "w": 9}, **RESIZED),
     "center": case("floor", sizes={"h": 6, "w": 5}),
+    "lengths": case(True, sizes={"h": "longest", "w": 5}),
     "memory": case("bhwc"),
     "threads": case(1),
     "sizes": case({"h": 3, "w": 5}),

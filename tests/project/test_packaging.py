@@ -222,9 +222,10 @@ def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
     assert drawn == chart(page), "python demo/drawings.py draws it anew"
 
 
-def test_the_figure_of_windows_is_what_draws_it():
-    figure = runpy.run_path(HOME / "demo" / "drawings.py")["figure"]
-    drawn = (HOME / "docs" / "collate.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("name", "function"), [("collate", "figure"), ("padded", "padded_figure")])
+def test_the_figures_of_batches_are_what_draws_them(name, function):
+    figure = runpy.run_path(HOME / "demo" / "drawings.py")[function]
+    drawn = (HOME / "docs" / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn == figure(), "python demo/drawings.py draws it anew"
 
 

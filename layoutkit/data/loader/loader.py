@@ -312,7 +312,7 @@ def _step_text(steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
 def _collator_text(collator: Any, steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     if isinstance(collator, Collator):
         windows = collator.windows
-        options = {**windows.keywords(), **windows.convert.sizes, **steps}
+        options = {**windows.keywords(), **windows.sizes, **steps}
         return _call_text("Collator", collator.pattern, options)
     size = call["size"]
     is_pair = isinstance(size, list | tuple) and len(size) == 2

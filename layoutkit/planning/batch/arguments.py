@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from ..._utils.validation import as_int
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import axis_name
 from ...memory import Array
-from ...normalize import CHANNEL
 from ..keywords import format_sizes, format_sizes_as_dict
+
+if TYPE_CHECKING:
+    from .samples import SampleAxes
 
 FAR = 1 << 60  # elements; sums of two still fit 64 bits
 RANDOM = "random"  # marks a value that is drawn for each sample
@@ -45,12 +47,9 @@ PerSampleArgs: TypeAlias = dict[int, Array]  # by index of the axis: one value, 
 
 
 def parse_offset_and_flip(
-    axis_indices: Mapping[str, int], selects_channels: bool, args: CropArgs, count: int
+    axes: SampleAxes, args: CropArgs, count: int
 ) -> tuple[PerSampleArgs, PerSampleArgs]:
-    """Return `offset` and `flip` of one call; see `parse_per_sample`.
-
-    A window has no offset along channels if `channels=` selects them.
-    """
+    """Return `offset` and `flip` of one call; see `parse_per_sample`."""
     if args.crop is not None:
         raise ArgumentError(
             f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
@@ -58,12 +57,9 @@ def parse_offset_and_flip(
         )
     if args.offset is args.flip is None:
         return {}, {}
-    movable = axis_indices
-    if selects_channels:
-        movable = {name: axis for name, axis in axis_indices.items() if name != CHANNEL}
     return (
-        parse_per_sample("offset", args.offset, movable, count),
-        parse_per_sample("flip", args.flip, axis_indices, count),
+        parse_per_sample("offset", args.offset, axes.offset_axes, count),
+        parse_per_sample("flip", args.flip, axes.axis_indices, count),
     )
 
 

@@ -176,8 +176,9 @@ def _place_crops(
     lengths: Array,
     args: CropArgs,
 ) -> Placements:
-    selects = axes.channels is not None
-    offsets, flips = parse_offset_and_flip(axes.axis_indices, selects, args, len(lengths))
+    offsets, flips = parse_offset_and_flip(axes, args, len(lengths))
+    if axes.longest:
+        offsets = offsets | place_padded(axes, window, lengths, flips)
     sizes = np.empty(lengths.shape, np.int64)
     sizes[:] = window
     begins = centered_start(lengths - sizes, options.center)
@@ -188,6 +189,24 @@ def _place_crops(
     if options.fill is None:
         check_windows_inside(axes, window, begins, lengths)
     return placements
+
+
+def place_padded(
+    axes: SampleAxes, window: tuple[int, ...], lengths: Array | None, flips: PerSampleArgs
+) -> PerSampleArgs:
+    """Return the first positions of windows along axes that are padded to the longest sample.
+
+    The padding is after the sample. A window is flipped after it is placed, so before a flip the
+    padding is before the sample.
+
+    lengths    (samples, axes) int64, the sizes of the samples; None if no padded axis is flipped
+    flips      of the windows, by index of the axis
+    """
+    begins = dict.fromkeys(axes.longest_axes, np.zeros((), np.int64))
+    if lengths is not None:
+        for axis in begins.keys() & flips.keys():
+            begins[axis] = flips[axis] * (lengths[:, axis] - window[axis])
+    return begins
 
 
 def _make_flags_by_axis(flips: PerSampleArgs, shape: tuple[int, ...]) -> Array:
@@ -219,7 +238,7 @@ def _place_resized(
     lengths: Array,
     args: CropArgs,
 ) -> Placements:
-    names, resized = tuple(axes.cropped), tuple(axes.cropped.values())
+    names, resized = tuple(axes.resized), tuple(axes.resized.values())
     columns = dict(zip(names, range(len(names)), strict=True))
     count = len(lengths)
     placed = place_samples(
@@ -238,6 +257,13 @@ def _place_resized(
     begins[:, resized], sizes[:, resized] = placed.begins, placed.sizes
     scaled[:, resized], firsts[:, resized] = placed.scaled, placed.firsts
     flips = parse_per_sample("flip", args.flip, axes.axis_indices, count)
+    for axis, first in place_padded(axes, window, lengths, flips).items():  # scaled by 1
+        sizes[:, axis] = scaled[:, axis] = lengths[:, axis]
+        firsts[:, axis] = first
+    if axes.longest:
+        resized = tuple(axes.cropped.values())
+        fields = lengths[:, resized], begins[:, resized], sizes[:, resized]
+        _check_crops(tuple(axes.cropped), *fields, may_fill=True)
     flags = _make_flags_by_axis(flips, lengths.shape)
     return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flags)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
@@ -15,6 +15,7 @@ from ...layout.pattern import MAX_ELEMENTS, Pattern, check_rank
 from ...memory import Array
 from ...normalize import CHANNEL
 
+LONGEST = "longest"  # in place of a window size: the size of the longest sample of a batch
 MAX_IMAGE_CHANNELS = 4  # samples with more channels are not images, but spectra
 
 
@@ -26,12 +27,14 @@ class SampleAxes:
     sample: Layout  # of one sample
     sizes: Mapping[str, int] = field(hash=False)  # of windows, by the name of the axis
     channels: tuple[int, ...] | None  # of samples, in result order; None: all
+    longest: tuple[str, ...] = ()  # names of axes padded to the longest sample of a batch
 
     @cached_property
     def cropped_names(self) -> tuple[str | None, ...]:
         """The name of each axis of a sample that has a window size, else None."""
+        sized = {*self.sizes, *self.longest}
         return tuple(
-            names[0] if len(names) == 1 and names[0] in self.sizes else None
+            names[0] if len(names) == 1 and names[0] in sized else None
             for names in self.sample.named
         )
 
@@ -39,6 +42,16 @@ class SampleAxes:
     def cropped(self) -> dict[str, int]:
         """The index in a sample of each axis that has a window size, by name."""
         return {name: axis for axis, name in enumerate(self.cropped_names) if name is not None}
+
+    @cached_property
+    def resized(self) -> dict[str, int]:
+        """The index in a sample of each axis that has a size of its own, by name."""
+        return {name: axis for name, axis in self.cropped.items() if name in self.sizes}
+
+    @cached_property
+    def longest_axes(self) -> tuple[int, ...]:
+        """The index in a sample of each axis that is padded to the longest sample."""
+        return tuple(axis for name, axis in self.cropped.items() if name in self.longest)
 
     @cached_property
     def _has_no_window(self) -> Array:  # (axes,) bool
@@ -63,14 +76,23 @@ class SampleAxes:
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
                 )
-        named = zip(self.cropped_names, first, strict=True)
-        window = tuple([size if name is None else self.sizes[name] for name, size in named])
+        named = zip(self.cropped_names, self.pad_shape(first, shapes.tolist()), strict=True)
+        window = tuple(
+            [size if name is None else self.sizes.get(name, size) for name, size in named]
+        )
         if prod(window) >= MAX_ELEMENTS:
             raise ShapeError(
                 f'"{self.pattern.text}" has windows of shape {window}, which no memory '
                 "holds; give smaller sizes"
             )
         return window
+
+    def pad_shape(self, shape: Sequence[int], shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Return `shape` with the largest size of `shapes` along each axis that is padded."""
+        padded = [*shape]
+        for axis in self.longest_axes:
+            padded[axis] = max([sizes[axis] for sizes in shapes])
+        return tuple(padded)
 
     def check(self, shapes: Array, window: tuple[int, ...]) -> None:
         """Raise ShapeError unless samples have the sizes of `window` along uncropped axes."""
@@ -99,12 +121,21 @@ class SampleAxes:
         named = enumerate(self.sample.named)
         return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
 
+    @cached_property
+    def offset_axes(self) -> dict[str, int]:
+        """The index in a sample of each axis along which a window may have an offset, by name.
+
+        Windows include all selected channels, and begin where samples do if they are padded.
+        """
+        fixed = {*self.longest, *([] if self.channels is None else [CHANNEL])}
+        return {name: axis for name, axis in self.axis_indices.items() if name not in fixed}
+
 
 def _suggest_size(name: str, smallest: int) -> str:
     """Return a clause with the option that allows samples of different sizes along an axis."""
     if name == CHANNEL and smallest <= MAX_IMAGE_CHANNELS:
         return f"; or give channels={tuple(range(smallest))}, which all samples have"
-    return f"; or give its window, as in {name}=224" if len(name) == 1 else ""
+    return f'; or give its window, as in {name}=224 or {name}="{LONGEST}"' if len(name) == 1 else ""
 
 
 @lru_cache(maxsize=1024)
@@ -115,6 +146,7 @@ def make_sample_axes(
     ndim: int,
     sizes: tuple[tuple[str, int], ...],
     channels: tuple[int, ...] | None,
+    longest: tuple[str, ...],
 ) -> SampleAxes:
     """Return the axes of samples of rank `ndim`; `letter` is the axis of samples in the pattern.
 
@@ -124,4 +156,5 @@ def make_sample_axes(
     check_rank(sample, ndim)
     expanded = pattern.expand_ellipsis(ndim + 1)
     groups = tuple(group for group in expanded.source.groups if group != letter)
-    return SampleAxes(expanded, Layout(groups, expanded.source.names), dict(sizes), channels)
+    layout = Layout(groups, expanded.source.names)
+    return SampleAxes(expanded, layout, dict(sizes), channels, longest)
