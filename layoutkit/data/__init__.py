@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from .dataset.sample import Sample
     from .loader.batch import Batch, LoaderStats
     from .loader.batcher import Batcher
-    from .loader.collate import Ragged
     from .loader.loader import sampled_batcher
     from .providers.array import ArrayProvider
     from .providers.csv import CSVProvider
     from .providers.image_record import ImageRecordProvider
     from .providers.mnist import MNISTProvider
     from .providers.protocol import Provider
+    from .ragged import Ragged
     from .records import Record
     from .samplers import Sampler, sampler
     from .sources import Index, open_index
@@ -72,12 +72,12 @@ _LAZY = {
     "providers.image_record": ("ImageRecordProvider",),
     "providers.mnist": ("MNISTProvider",),
     "loader.batch": ("Batch", "LoaderStats"),
-    "loader.collate": ("Ragged",),
     "loader.batcher": ("Batcher",),
     "loader.loader": ("sampled_batcher",),
     "dataset.dataset": ("Dataset",),
     "providers.protocol": ("Provider",),
     "sources": ("Index", "open_index"),
+    "ragged": ("Ragged",),
     "records": ("Record",),
     "dataset.sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...collator import Padded
 from ...converter import Converter
 from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array
 from ...spaces.views import view_for_layout
 from ...views import DataView
+from ..ragged import Ragged
 from ..records import Label, Record
-from .collate import Ragged
 from .dropped import Dropped, describe_error
 
 
@@ -30,9 +31,10 @@ class Batch:
 
     Attributes
     ----------
-    input : View, tuple of Views, Ragged or None
-        The records' arrays: a tuple if `collate` is a list, a Ragged if it is "ragged", and None if
-        there are no records and their shape is unknown.
+    input : View, Padded, tuple of these, Ragged or None
+        The records' arrays: Padded, whose data is a View, if a Collator has `lengths=True`, a tuple
+        if `collate` is a list, a Ragged if it is "ragged", and None if there are no records and
+        their shape is unknown.
     target : View or None
         Labels as ranks in the index's labels, or the targets of the processor or source.
     count : int
@@ -221,8 +223,13 @@ class ViewFactory:
         self._template: DataView | None = None
         self._template_key: Any = None  # dtype and record shape of arrays that the template fits
 
-    def __call__(self, array: Array) -> DataView:
-        """Return a View of the array, without copying it, or of the converted array."""
+    def __call__(self, array: Array | Padded) -> Any:
+        """Return a View of the array, without copying it, or of the converted array.
+
+        Of a Padded, its data is replaced by a View.
+        """
+        if isinstance(array, Padded):
+            return array._replace(data=self(array.data))
         if self._convert is not None:
             array = self._convert(array)
         template = self._template

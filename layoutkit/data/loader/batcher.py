@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..._utils.validation import check_int
+from ...collator import Padded
 from ...errors import DataError
 from ...memory import Array, in_native_order
 from ...views import DataView
 from ..errors import NoLength
+from ..ragged import Ragged
 from .batch import Batch, LoaderStats
 from .chunk import Numbers
-from .collate import Ragged
 from .epoch_pass import Position
 from .loop import BatchLoop
 from .pending import PendingBatch
@@ -91,7 +92,7 @@ class Batcher(BatchLoop[Batch]):
             return arrays
         x = arrays() if callable(arrays) else arrays
         first, *others = self._config.view_factories.inputs
-        if isinstance(x, tuple):
+        if isinstance(x, tuple) and not isinstance(x, Padded):
             return tuple([make(array) for make, array in zip((first, *others), x, strict=True)])
         return first(x)
 

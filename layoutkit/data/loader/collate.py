@@ -9,9 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ... import buffers
 from ..._utils.cache import cache_put
-from ..._utils.indexing import normalize_index
 from ..._utils.pickling import UncachedState
 from ...collator import Collator
 from ...errors import DtypeError, ShapeError
@@ -23,8 +21,8 @@ from ...planning.batch.arguments import CropArgs
 from ...planning.batch.placement import place
 from ...planning.batch.random import SourcePositions
 from ...planning.batch.samples import SampleAxes
-from ...spec import DType, as_dtype
-from ..errors import OutOfRange
+from ...spec import DType
+from ..ragged import Ragged
 
 
 class SampleSpec(NamedTuple):
@@ -183,44 +181,6 @@ class MultiCollateStep(BatchStep):
 
 
 RAGGED = "ragged"
-
-
-@dataclass(frozen=True, eq=False)
-class Ragged:
-    """Arrays that differ in length, joined along their first axis.
-
-    A sequence: `ragged[i]` is a view of array i, and `len(ragged)` their number.
-
-    Attributes
-    ----------
-    data : array
-        All arrays, one after the other.
-    offsets : int64 array
-        Array i is `data[offsets[i] : offsets[i + 1]]`; there is one offset more than arrays.
-    """
-
-    data: Array
-    offsets: Array
-
-    @classmethod
-    def of(cls, arrays: Sequence[Array]) -> Ragged:
-        """Return arrays of one dtype, equal but for their first axes, joined in native order."""
-        offsets = np.zeros(len(arrays) + 1, np.int64)
-        np.cumsum([len(array) for array in arrays], out=offsets[1:])
-        first = arrays[0]
-        data = buffers.empty((int(offsets[-1]), *first.shape[1:]), as_dtype(first.dtype))
-        np.concatenate(arrays, out=data)
-        return cls(data, offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> Array:
-        number = normalize_index(i, len(self), "arrays", OutOfRange)
-        return self.data[self.offsets[number] : self.offsets[number + 1]]
-
-    def __repr__(self) -> str:
-        return f"<Ragged of {len(self)} arrays, {self.data.dtype} {self.data.shape}>"
 
 
 class RaggedStep(BatchStep):

@@ -85,6 +85,8 @@ def open_index(
         RGB), (data, label), or a mapping with the columns of a table or of x and y. They are read
         one by one, so labels are numbers, which are the targets.
 
+        Arrays that differ in length: a `Ragged`, or ``{"x": Ragged, "y": labels}``.
+
         x and y may also be called input and target; with an array `classes`, the target consists
         of positions in it. A single array may have any name.
 

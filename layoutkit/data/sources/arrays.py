@@ -30,6 +30,7 @@ from ..labels import (
     is_missing,
     read_labels,
 )
+from ..ragged import Ragged
 from ..records import Record, records_of
 from .base import Index, Partition
 
@@ -207,7 +208,8 @@ def _labels_in_classes(codes: Array, classes: Any) -> Labels:
 
 def _count(array: Any) -> int:
     """Return the size of the first axis; an array-like may not have `len`."""
-    return len(array) if hasattr(array, "_iter_fields") else int(array.shape[0])
+    has_length = isinstance(array, Ragged) or hasattr(array, "_iter_fields")
+    return len(array) if has_length else int(array.shape[0])
 
 
 def read_array(array: Any) -> Array:
@@ -274,8 +276,8 @@ def _fields(dataset: Any) -> Mapping[str, Any]:
 
 
 def _as_array(value: Any, name: str) -> Any:
-    """Return an array or array-like with a first axis."""
-    if hasattr(value, "_iter_fields"):
+    """Return an array or array-like with a first axis, or a Ragged."""
+    if hasattr(value, "_iter_fields") or isinstance(value, Ragged):
         return value
     if isinstance(value, StoredArray):
         value = _map_or_load(value)

@@ -15,6 +15,7 @@ from ..errors import check_has_records
 from ..formats import FIELD_PAIRS, is_dataframe
 from ..io.reader import Reader
 from ..labels import check_columns, find_columns, is_missing
+from ..ragged import Ragged
 from ..records import Record
 from .base import Index, Partition
 
@@ -69,7 +70,7 @@ class ItemProcessor:
 
 def is_item_source(source: Any) -> bool:
     """Return True for an object with a length and `[i]`, neither an array nor Python's own."""
-    if isinstance(source, Mapping) or is_dataframe(source) or get_adapter(source):
+    if isinstance(source, Mapping | Ragged) or is_dataframe(source) or get_adapter(source):
         return False
     if hasattr(source, "_iter_fields") or hasattr(source, "dtype") or hasattr(source, "__array__"):
         return False

@@ -132,3 +132,40 @@ def test_what_cannot_be_is_said_at_once(options):
     words = "give a Collator" if "collate" in options else 'collate="ragged" joins results'
     with pytest.raises(DataError, match=words):
         batcher(**options)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_collator_pads_ragged_arrays(num_workers):
+    arrays = [np.full((n, 2), n, np.float32) for n in LENGTHS]
+    source = {"x": Ragged.of(arrays), "y": list("abcabca")}
+    pad = Collator("tf->btf", t="longest", lengths=True, dtype="float64")
+    options = {"batch_size": 3, "collate": pad, "num_workers": num_workers}
+    with sampled_batcher(source, **options) as batches:
+        found = list(batches)
+    assert [batch.input.lengths.tolist() for batch in found] == [[3, 0, 5], [1, 4, 2], [7]]
+    for number, batch in enumerate(found):
+        view, lengths = batch.input
+        expected = pad(arrays[3 * number : 3 * number + 3])
+        assert np.array_equal(view.forward_get("bft"), expected.data.swapaxes(1, 2))
+        assert np.array_equal(lengths, expected.lengths)
+        assert batch.target.input.tolist() == [0, 1, 2][: batch.count]
+        assert repr(lengths) not in repr(batch)  # a batch prints on one line
+
+
+def test_a_list_of_collators_may_pad():
+    arrays = Ragged.of([np.arange(n) for n in LENGTHS])
+    pad, cut = Collator("t->bt", t="longest", lengths=True), Collator("t->bt", t=2, fill=-1)
+    with sampled_batcher(arrays, batch_size=7, collate=[pad, cut]) as batches:
+        (padded, windows), _ = next(iter(batches))
+    assert padded.lengths.tolist() == LENGTHS
+    assert padded.data.shape == (7, 7)
+    assert windows.shape == (7, 2)
+
+
+def test_records_and_partitions_of_a_ragged_source():
+    ragged = Ragged.of([np.arange(n) for n in LENGTHS])
+    index = open_index(ragged, partition=1, partitions=3)
+    assert [record.array.tolist() for record in index] == [[], [0, 1, 2, 3]]
+    assert np.shares_memory(index[1].array, ragged.data)
+    with pytest.raises(DataError, match="x has 7 records and y 2"):
+        open_index({"x": ragged, "y": ["a", "b"]})
