@@ -1,7 +1,8 @@
-"""Decode image files and encoded bytes to upright uint8 RGB.
+"""Decode image files and encoded bytes to upright pixels: colors, gray or class numbers.
 
-The EXIF orientation is applied, an alpha channel is dropped, gray, palette and CMYK become RGB, and
-16-bit values v are rounded to v / 257.
+`ReadOptions` decides what the pixels become, for `read`, `Reader` and `Decoder`. By default they
+are uint8 RGB: the EXIF orientation is applied, an alpha channel is dropped, gray, palette and CMYK
+become RGB, and 16-bit values v are rounded to v / 257.
 
 Pillow decodes all formats. JPEGs are decoded by simplejpeg if it is installed: the same bits in
 less time. Pillow decodes JPEGs that simplejpeg rejects or decodes only with a warning, and
@@ -22,7 +23,7 @@ import numpy as np
 
 from .. import buffers
 from .._utils.errors import as_data_errors, explain_missing, prefix_errors
-from .._utils.validation import type_name
+from .._utils.validation import check_choice, type_name
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 
@@ -34,14 +35,26 @@ if TYPE_CHECKING:
 # How to allow more pixels; layoutkit/cli/printing.py replaces this text by its own option.
 ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
 _FIX = "repair or remove it"
+_INVALID_BACKGROUND = "background is {!r}; it must be an integer in 0..255, or three of them"
 
 _ORIENTATION_TAG = 0x0112  # of EXIF
 _SWAPPED_ORIENTATIONS = range(5, 9)  # EXIF orientations that swap height and width
+_MAX_8_BIT = 255
 _MAX_16_BIT = 65535
 _MAX_12_BIT = 4095
 _GRAY_16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _COLOR_16_BIT_MODES = ("RGB", "RGBX", "RGBA", "CMYK")  # raw modes of files, before ";16"
 _OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+
+CHANNELS = {"rgb": 3, "rgba": 4, "gray": 1}  # by mode
+MODES = (*CHANNELS, "index")
+
+# Formats that keep values exactly. Pillow scales the gray values of others, such as PGM, or their
+# compression changes them.
+_FORMATS_OF_CLASS_NUMBERS = ("PNG", "TIFF", "GIF", "BMP", "PCX", "TGA")
+_MODES_OF_CLASS_NUMBERS = ("1", "L", "P", *_GRAY_16_BIT_MODES)
+# Pillow multiplies gray values of 2 and 4 bits, so that white is 255.
+_GRAY_SCALES = {"2": 85, "4": 17}
 
 # A JPEG is decoded at an eighth, a quarter or half of its size while it stays this many times
 # larger than needed. The filter that does the rest keeps the pixels within a few units of a
@@ -49,38 +62,78 @@ _OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" 
 _OVERSAMPLING = 2
 
 
-def read(source: Any) -> Array:
-    """Decode an image to uint8 (height, width, 3): upright RGB.
+class ReadOptions(NamedTuple):
+    """The checked options of `read`: what the pixels of a file become."""
+
+    mode: str = "rgb"  # one of MODES
+    background: tuple[int, int, int] | None = None  # the color under alpha; None: alpha is dropped
+
+
+_DEFAULT_OPTIONS = ReadOptions()
+
+
+def parse_read_options(mode: Any, background: Any) -> ReadOptions:
+    """Return the options; raise ArgumentError if one is invalid or has no effect."""
+    check_choice("mode", mode, MODES, ArgumentError)
+    if background is None:
+        return ReadOptions(mode)
+    if mode not in ("rgb", "gray"):
+        raise ArgumentError(
+            f"background={background!r} is the color under transparent pixels, but mode={mode!r} "
+            'has no colors without alpha; omit background, or give mode="rgb" or mode="gray"'
+        )
+    color = np.asarray(background)
+    if color.dtype.kind not in "ui" or color.shape not in {(), (3,)} or color.min() < 0:
+        raise ArgumentError(_INVALID_BACKGROUND.format(background))
+    if color.max() > _MAX_8_BIT:
+        raise ArgumentError(_INVALID_BACKGROUND.format(background))
+    red, green, blue = np.broadcast_to(color, 3).tolist()
+    return ReadOptions(mode, (red, green, blue))
+
+
+def read(source: Any, mode: str = "rgb", *, background: Any = None) -> Array:
+    """Decode an image to upright pixels, by default uint8 RGB (height, width, 3).
 
     >>> from PIL import Image
     >>> file = io.BytesIO()
     >>> Image.new("L", (4, 2), 200).save(file, "PNG")
     >>> read(file.getvalue()).tolist()[0][0], read(file.getvalue()).shape
     ([200, 200, 200], (2, 4, 3))
+    >>> read(file.getvalue(), "index").shape
+    (2, 4)
 
     Parameters
     ----------
     source : str, path, bytes or vector of uint8
         The file, or its bytes. Of an animation, the first frame is read.
+    mode : "rgb", "rgba", "gray" or "index"
+        "rgb", "rgba" and "gray" are uint8 (height, width, 3, 4 or 1). Gray is weighted as Pillow
+        does, and alpha is 255 if the file has none. "index" reads class numbers: the stored values
+        (height, width) of a palette or gray image, never its colors, as uint8, or as uint16 or
+        int32 if the file has more bits.
+    background : int or 3 ints, optional
+        With "rgb" and "gray": the color, 0 to 255, under pixels that are transparent. Without it,
+        alpha is dropped, which shows the colors that transparent pixels hide.
 
     Returns
     -------
     array
-        New, writable memory. Alpha is dropped, not blended; gray, palette and CMYK become RGB, and
-        values v of 16 bits are rounded to v / 257, gray of 12 bits to v / 4095 * 255. (Pillow keeps
-        the high byte of 16-bit colors in SGI and JPEG 2000 files, and so does this function.)
+        New, writable memory. Gray, palette and CMYK become RGB, and values v of 16 bits are rounded
+        to v / 257, gray of 12 bits to v / 4095 * 255. (Pillow keeps the high byte of 16-bit colors
+        in SGI and JPEG 2000 files, and so does this function.)
 
     Raises
     ------
     DataError
         The source is not an image, or is damaged; its gray values are floats or do not fit 16 bits;
-        or it has more pixels than PIL.Image.MAX_IMAGE_PIXELS (a possible decompression bomb).
+        it has no class numbers; or it has more pixels than PIL.Image.MAX_IMAGE_PIXELS (a possible
+        decompression bomb).
     OSError
         The file does not exist or cannot be read.
     ArgumentError
-        Pillow is not installed, or `source` has another type.
+        Pillow is not installed, `source` has another type, or another argument is invalid.
     """
-    pixels = decode_pixels(source).array
+    pixels = decode_pixels(source, parse_read_options(mode, background)).array
     return pixels if pixels.flags.writeable else pixels.copy()
 
 
@@ -117,26 +170,63 @@ def shrink_factor(height: int, width: int, min_size: tuple[int, int] | None) -> 
     return next((shrink for shrink in (8, 4, 2) if spare >= shrink), 1)
 
 
-def _to_rgb(image: Image, alpha: bool, white: int) -> Image:
-    """Return an upright image in RGB; raise DataError if its gray values do not fit.
+def _to_colors(image: Image, options: ReadOptions, white: int) -> Array:
+    """Return the pixels of an upright image; raise DataError if its gray values do not fit.
 
-    alpha : add a fourth channel, which is 255 if the file does not have one.
     white : the largest gray value of a file of more than 8 bits
     """
     if image.mode == "F" or image.mode in _GRAY_16_BIT_MODES:
         image = _to_8_bit_gray(image, white)
-    if alpha:
-        return image.convert("RGBA")
+    if options.mode == "rgba":
+        return np.asarray(image.convert("RGBA"))
+    if options.background is not None and image.has_transparency_data:
+        image = _put_over(image, options.background)
     # Alpha is dropped; Pillow would warn about that if it is in a palette.
     image.info.pop("transparency", None)
-    return image.convert("RGB")
+    return _pixel_array(image.convert("RGB"), CHANNELS[options.mode])
+
+
+def _put_over(image: Image, background: tuple[int, int, int]) -> Image:
+    """Return an image over a color: the mean of both, weighted by alpha and rounded."""
+    pixels = np.asarray(image.convert("RGBA")).astype(np.uint16)
+    alpha = pixels[..., 3:]
+    # At most 255 * 255 + 127, which 16 bits hold.
+    mixed = pixels[..., :3] * alpha + np.array(background, np.uint16) * (_MAX_8_BIT - alpha)
+    mixed += _MAX_8_BIT // 2
+    return pillow().fromarray((mixed // _MAX_8_BIT).astype(np.uint8))
+
+
+def _to_class_numbers(upright: Image, image: ImageFile, raw_mode: str) -> Array:
+    """Return the stored values (height, width) of a palette or gray image.
+
+    raw_mode : Pillow's name of the pixel format of `image`, the file before it is upright
+    """
+    if image.format not in _FORMATS_OF_CLASS_NUMBERS or image.info.get("compression") == "jpeg":
+        raise DataError(
+            f"it is a {image.format} image, whose values may differ from the class numbers that "
+            f'were saved; save it as PNG, or give mode="gray" to read its gray values'
+        )
+    if upright.mode not in _MODES_OF_CLASS_NUMBERS:
+        raise DataError(
+            f"its pixels are {upright.mode} colors, not class numbers, which are a palette or gray "
+            'image; give mode="rgb" and compare the colors with those of the classes'
+        )
+    values = np.asarray(upright)
+    if values.dtype == np.bool_:
+        values = values.astype(np.uint8)
+    kind, _, details = raw_mode.partition(";")  # such as L;2I: gray, 2 bits, 0 is white
+    if "I" in details:
+        values = (1 if upright.mode == "1" else _MAX_8_BIT) - values
+    if kind == "L":
+        values = values // _GRAY_SCALES.get(details[:1], 1)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def pixels_of(image: Image) -> Array:
     """Return the pixels of an image of Pillow as upright RGB, (height, width, 3)."""
     from PIL.ImageOps import exif_transpose
 
-    return np.asarray(_to_rgb(exif_transpose(image), False, _MAX_16_BIT))
+    return _to_colors(exif_transpose(image), _DEFAULT_OPTIONS, _MAX_16_BIT)
 
 
 def upright_size(source: Any) -> tuple[int, int]:
@@ -249,7 +339,20 @@ def _to_8_bit_gray(image: Image, white: int) -> Image:
             f"its gray values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
             "save it with 8 or 16 bits"
         )
-    return pillow().fromarray(_round_to_8_bits(values, white))
+    gray = pillow().fromarray(_round_to_8_bits(values, white))
+    _apply_color_key(gray, values[..., None], image.info.get("transparency"))
+    return gray
+
+
+def _apply_color_key(image: Image, values: Array, key: Any) -> None:
+    """Make the pixels of one color transparent, as PNG files of 16 bits store transparency.
+
+    values : (height, width, channels), before they are rounded
+    key : the color; None for a file without one
+    """
+    if key is not None:
+        is_opaque = (values != np.asarray(key)).any(axis=2)
+        image.putalpha(pillow().fromarray(is_opaque.astype(np.uint8) * np.uint8(_MAX_8_BIT)))
 
 
 def _round_to_8_bits(values: Array, white: int = _MAX_16_BIT) -> Array:
@@ -274,8 +377,10 @@ def _load_upright(image: Image, tiles: list[Any], file: IO[bytes]) -> Image:
         low = np.asarray(ImageOps.exif_transpose(other))
     if low_tiles[0].args == "RGBA":  # a gray value and its alpha, as four bytes
         low = low[..., [1, 1, 1, 3]]
-    values = _round_to_8_bits(np.asarray(upright).astype(np.uint16) << 8 | low)
-    return pillow().frombytes(upright.mode, upright.size, values.tobytes())
+    values = np.asarray(upright).astype(np.uint16) << 8 | low
+    rounded = pillow().frombytes(upright.mode, upright.size, _round_to_8_bits(values).tobytes())
+    _apply_color_key(rounded, values, upright.info.get("transparency"))
+    return rounded
 
 
 def _low_byte_tile(tile: Any) -> Any:
@@ -388,8 +493,8 @@ def simplejpeg_module() -> Any:
 class DecodedImage(NamedTuple):
     """A decoded image.
 
-    array : uint8 (height, width, channels)    upright, possibly shrunk by 2, 4 or 8
-    height, width : int                        of the full-size image, upright
+    array : array       upright, possibly shrunk by 2, 4 or 8; its shape is as `read` describes
+    height, width : int    of the full-size image, upright
     """
 
     array: Array
@@ -399,7 +504,7 @@ class DecodedImage(NamedTuple):
 
 def decode_pixels(
     source: Any,
-    channels: int = 3,
+    options: ReadOptions = _DEFAULT_OPTIONS,
     min_size: tuple[int, int] | None = None,
     max_pixels: int | None = None,
 ) -> DecodedImage:
@@ -411,8 +516,8 @@ def decode_pixels(
     ----------
     source : str, path, bytes or vector of uint8
         The file, or its bytes.
-    channels : 1, 3 or 4
-        Gray, with Pillow's weights; RGB; or RGBA, where alpha is 255 if the file has no alpha.
+    options : ReadOptions
+        What the pixels become.
     min_size : (int, int), optional
         Height and width that the image has to cover: a JPEG is decoded at a half, a quarter or an
         eighth of its size if that is still at least twice as large.
@@ -421,7 +526,8 @@ def decode_pixels(
         error before they are decoded.
     """
     with _open_source(source) as file:
-        if channels != 4:
+        if options.mode in ("rgb", "gray"):
+            channels = CHANNELS[options.mode]
             decoded = _decode_upright_jpeg(file, channels, min_size, max_pixels)
             if decoded is not None:
                 return decoded
@@ -431,9 +537,18 @@ def decode_pixels(
             shrink = shrink_factor(height, width, min_size)
             if shrink > 1:
                 image.draft(None, (image.width // shrink, image.height // shrink))
-            white = _MAX_12_BIT if "I;12" in map(_raw_mode, tiles) else _MAX_16_BIT
-            upright = _to_rgb(_load_upright(image, tiles, file), channels == 4, white)
-            return DecodedImage(_pixel_array(upright, channels), height, width)
+            return DecodedImage(_read_pixels(image, tiles, file, options), height, width)
+
+
+def _read_pixels(
+    image: ImageFile, tiles: list[Any], file: IO[bytes], options: ReadOptions
+) -> Array:
+    """Return the upright pixels of an opened file; `tiles` are its tiles before it is loaded."""
+    upright = _load_upright(image, tiles, file)
+    raw_mode = _raw_mode(tiles[0]) if tiles else ""
+    if options.mode == "index":
+        return _to_class_numbers(upright, image, raw_mode)
+    return _to_colors(upright, options, _MAX_12_BIT if raw_mode == "I;12" else _MAX_16_BIT)
 
 
 def _decode_upright_jpeg(

@@ -24,7 +24,7 @@ from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.resize import FIT_MODES, MAX_SIDE, ResizeOptions, parse_resize
 from ..spec import DType
-from .decode import decode_pixels, pillow
+from .decode import CHANNELS, ReadOptions, decode_pixels, parse_read_options, pillow
 
 LIBRARIES = ("opencv", "pillow")
 
@@ -297,16 +297,17 @@ def _fill_values(fill: Any, pixels: Array) -> Array:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder of encoded images into uint8 (height, width, 3): upright RGB of one size.
+    """A decoder of encoded images into upright pixels of one size, by default uint8 RGB.
 
     >>> decode = Decoder((224, 224), "pad", fill=114)
     >>> decode.input_dims
     (224, 224, 3)
 
     Called as ``decoder(data, out=None)``, so it can be the `processor=` of `sampled_batcher`; with
-    `out` the pixels are written there. `data` is a source that `read` accepts, or decoded pixels
-    (height, width, 3), which are only resized. The arguments are passed to `fit`. JPEGs are decoded
-    at a half, a quarter or an eighth of their size if that is still at least twice the needed size.
+    `out` the pixels are written there. `data` is a source that `read` accepts, or decoded pixels of
+    the same shape, which are only resized. `mode` and `background` are passed to `read`, the other
+    arguments to `fit`; class numbers (mode="index") need resize="nearest". JPEGs are decoded at a
+    half, a quarter or an eighth of their size if that is still at least twice the needed size.
     Decoders with equal arguments compare equal; they can be pickled.
 
     A call raises the errors of `read` and `fit`. Invalid arguments, and a missing Pillow, raise an
@@ -320,9 +321,18 @@ class Decoder:
     short_side: int | None = None
     resize: str = "bilinear"
     center: str = "round"
+    mode: str = "rgb"
+    background: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
+        options = parse_read_options(self.mode, self.background)
+        object.__setattr__(self, "background", options.background)
+        if self.mode == "index" and self.resize != "nearest":
+            raise ArgumentError(
+                f'mode="index" reads class numbers, which resize={self.resize!r} would average; '
+                'give resize="nearest"'
+            )
         _resize_options(self.how, self.short_side, self.center)
         _check_filter(self.resize, self.library)
         _check_fill(self.fill, self.how)
@@ -332,9 +342,9 @@ class Decoder:
         check_resize_library(self.library)
 
     @property
-    def input_dims(self) -> tuple[int, int, int]:
+    def input_dims(self) -> tuple[int, ...]:
         """The shape of the decoded image."""
-        return *self.size, 3
+        return self.size if self.mode == "index" else (*self.size, CHANNELS[self.mode])
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Decode and resize an image, into `out` if it is given."""
@@ -369,7 +379,13 @@ class Decoder:
             options["fill"] = 0 if self.fill is None else self.fill
         height, width = self.size
         options |= {"h": height, "w": width, "center": self.center}
-        return Collator("hwc->bhwc", resize=self.resize, **options)
+        pattern = "hw->bhw" if self.mode == "index" else "hwc->bhwc"
+        return Collator(pattern, resize=self.resize, **options)
+
+    @property
+    def reader(self) -> Reader:
+        """The Reader that decodes images as this Decoder does, before it resizes them."""
+        return Reader(self.min_size, self.mode, self.background)
 
     @property
     def min_size(self) -> tuple[int, int]:
@@ -381,12 +397,12 @@ class Decoder:
 
         A JPEG may be decoded at a part of its size, if that is at least twice the needed one.
         """
-        return _decode(data, self.min_size)
+        return _decode(data, self.min_size, ReadOptions(self.mode, self.background))
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A decoder of encoded images into uint8 (height, width, 3): upright RGB of any size.
+    """A decoder of encoded images into upright pixels of any size, by default uint8 RGB.
 
     >>> from layoutkit.data import sampled_batcher
     >>> views = Collator("hwc->bchw", h=224, w=224, resize="bilinear")
@@ -395,21 +411,25 @@ class Reader:
     `sampled_batcher(collate=...)` uses one for files of images. With `min_size` (height, width),
     JPEGs are decoded at a half, a quarter or an eighth of their size if that is still at least
     twice as large, which takes less time and memory. The pixels are means of blocks, so results
-    differ by a few units from a full decode.
+    differ by a few units from a full decode. `mode` and `background` are passed to `read`.
 
     Called as ``reader(data, out=None)`` with a source that `read` accepts, or decoded pixels. It
     raises the errors of `read`. Readers with equal arguments compare equal; they can be pickled.
     """
 
     min_size: tuple[int, int] | None = None
+    mode: str = "rgb"
+    background: Any = None
 
     def __post_init__(self) -> None:
+        options = parse_read_options(self.mode, self.background)
+        object.__setattr__(self, "background", options.background)
         if self.min_size is not None:
             object.__setattr__(self, "min_size", as_size(self.min_size, "min_size"))
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Return the pixels of an image, in `out` or in memory that is not used again."""
-        pixels = _decode(data, self.min_size)
+        pixels = _decode(data, self.min_size, ReadOptions(self.mode, self.background))
         if out is None:
             return pixels.copy() if pixels is data else pixels
         _check_out(out, pixels.shape, pixels.dtype)
@@ -424,13 +444,16 @@ def _check_out(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
         )
 
 
-def _decode(data: Any, min_size: tuple[int, int] | None) -> Array:
+def _decode(data: Any, min_size: tuple[int, int] | None, options: ReadOptions) -> Array:
     """Return the pixels of encoded bytes, or `data` if it is decoded already."""
     if not isinstance(data, np.ndarray) or data.ndim == 1:
-        return decode_pixels(data, min_size=min_size).array
-    if data.ndim != 3 or data.shape[2] != 3 or data.dtype != np.uint8:
+        return decode_pixels(data, options, min_size).array
+    channels = () if options.mode == "index" else (CHANNELS[options.mode],)
+    is_valid = data.ndim == 2 + len(channels) and data.shape[2:] == channels
+    if not is_valid or data.dtype != np.uint8:
+        shape = ", ".join(map(str, ("height", "width", *channels)))
         raise ShapeError(
             f"the image has shape {data.shape} and dtype {data.dtype}; decoded pixels must "
-            "be uint8 (height, width, 3)"
+            f"be uint8 ({shape})"
         )
     return data

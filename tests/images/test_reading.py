@@ -100,7 +100,7 @@ def ways(path):
         yield images.read(source)
     yield images.Reader()(path)
     yield images.Reader((20, 20))(data)
-    yield decode_pixels(path, 4).array[..., :3]
+    yield images.read(path, "rgba")[..., :3]
 
 
 def check_all_ways(path, expected):
@@ -243,7 +243,7 @@ def test_sixteen_bits_are_rounded(kind, channels, tmp_path):
     colors = np.repeat(rounded[..., :1], 3, 2) if channels < 3 else rounded[..., :3]
     check_all_ways(path, np.ascontiguousarray(colors))
     alpha = rounded[..., channels - 1] if channels in (2, 4) else np.full((24, 40), 255)
-    np.testing.assert_array_equal(decode_pixels(path, 4).array[..., 3], alpha)
+    np.testing.assert_array_equal(images.read(path, "rgba")[..., 3], alpha)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -313,13 +313,13 @@ def _split_decoder(processing: Processing) -> Processing:
     decoder = processing.processor
     if decoder is None or processing.input_dims is None or processing.dtype != np.uint8:
         return processing
-    from ...images import Decoder, Reader
+    from ...images import Decoder
 
     if type(decoder) is not Decoder or decoder.library is not None:
         return processing
     if processing.input_dims != decoder.input_dims:
         return processing
-    return replace(processing, processor=Reader(decoder.min_size), collate=decoder.collator())
+    return replace(processing, processor=decoder.reader, collate=decoder.collator())
 
 
 # ---- Results of any size --------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
 from ...spec import as_result_dtype
-from ..decode import DecodedImage, decode_pixels, pillow
+from ..decode import CHANNELS, DecodedImage, ReadOptions, decode_pixels, pillow
 from . import geometry
 from .color import adjust_colors
 from .geometry import check_opencv, interpolation_for, resize_pixels, rotate_quarters, warp_affine
@@ -31,6 +31,7 @@ _INTEGERS = ("uint8", "int8")
 # A conversion is planned (0.3 ms) for each of this many row strides; windows with other strides are
 # copied first (0.01 ms), since images may have a thousand different widths.
 _MAX_PLANNED_WIDTHS = 64
+_READ_OPTIONS = {channels: ReadOptions(mode) for mode, channels in CHANNELS.items()}
 
 
 class AugmentedPixels(NamedTuple):
@@ -350,7 +351,7 @@ class Augmenter(Options):
                 )
             return DecodedImage(data, *data.shape[:2])
         min_size = None if self.resize is None else (self.resize, self.resize)
-        return decode_pixels(data, self.channels, min_size, self.max_pixels)
+        return decode_pixels(data, _READ_OPTIONS[self.channels], min_size, self.max_pixels)
 
     def _resize_and_warp(self, image: DecodedImage, rng: ImageRng) -> Array:
         """Return the pixels resized, rotated, sheared and scaled."""
