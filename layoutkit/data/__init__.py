@@ -13,6 +13,7 @@ errors.py       DataErrors that are also IndexErrors, AttributeErrors or TypeErr
 formats.py      file suffixes and their readers, and tables as arrays
 labels.py       labels of records: columns, missing labels, classes, targets
 iteration.py    resumable iteration over epochs
+ragged.py       Ragged: arrays that differ in length
 records.py      Record
 recordio.py     write and read RecordIO files
 dataset/        Sample and Dataset, and the stores they read from
