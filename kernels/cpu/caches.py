@@ -23,15 +23,16 @@ def l2_cache_bytes() -> int:
 def result_cache_bytes() -> int:
     """Return the size in bytes up to which a result probably stays in the caches until it is read.
 
-    They are the L2 caches of the CPUs of this process and their share of the L3 cache. Conversions
-    followed by a sum of the result took 0.3 to 1.0 of the time with plain instead of streaming
-    stores up to about this size, and 0.9 to 1.1 beyond it (docs/performance.md).
+    The caches are the share of the L3 cache of the CPUs of this process, or else their L2 caches.
+    The rest also holds the source: uint8 images of 9.6 MB in 3 channels took 1.2 to 1.4 times as
+    long with plain stores as with streaming ones, casts to 6.2 MB 0.6 to 0.8 times (AMD EPYC with
+    1 MB of L2 a core and 32 MB of L3, 2026-11-27; docs/experiments.md).
     """
     cpus = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cpus = len(os.sched_getaffinity(0))
     share = min(MOST_L3, (_cache_bytes(3) or 0) // _cpus_of_l3())
-    return min(cpus, MOST_CPUS) * (l2_cache_bytes() + share)
+    return min(cpus, MOST_CPUS) * max(l2_cache_bytes(), share)
 
 
 def _cache_bytes(level: int) -> int | None:

@@ -15,12 +15,19 @@ from ...planning.epilogue import Epilogue
 from ...planning.select import KernelChoice, count_iterations
 from .caches import result_cache_bytes
 from .compiler import KernelSpec
-from .params import HEAD, MAX_LOOPS, WORDS
-from .tiling import TILINGS, Tiling
+from .params import HEAD, LINE, MAX_LOOPS, WORDS
+from .tiling import TILINGS, Tiling, has_full_lanes, rows_alignment, streams_single_lines
 
 # Larger outputs bypass the caches: they would be evicted before they are read again, and a plain
 # store first reads the line that it is about to overwrite.
 STREAM_BYTES = result_cache_bytes()
+# Transposes store to 16 and more rows in turn, which the prefetcher does not follow. On AMD they
+# bypass the caches from an eighth of this size if rows are full lines, else from half of it: with
+# plain stores, 1 to 8 MB took 1.1 to 2.7 times as long, or 1.1 to 1.4 times with other work before
+# and a sum of the result after it (EPYC, 2026-11-27). On an Intel Xeon, conversions of 2 to 6 MB
+# and sums of their results were faster with plain stores (2026-11-23).
+ALIGNED_TRANSPOSES = 8
+OTHER_TRANSPOSES = 2
 # Bytes that a thread claims at a time. Two threads reached 0.82 of the limit with chunks of this
 # size, and 0.77 with small chunks.
 CHUNK_BYTES = 1 << 20
@@ -48,11 +55,19 @@ def prepare(
     """
     items = choice.count
     if stream is None:
-        stream = items * choice.target_item >= STREAM_BYTES
+        stream = items * choice.target_item >= _stream_bytes(choice, alignment)
     tiling = TILINGS[choice.kernel](choice, epilogue, alignment, stream)
     params, units = _pack_params(tiling)
     bytes_moved = items * (choice.source_item + choice.target_item)
     return Launch(tiling.spec(), params, units, _grain(bytes_moved, units))
+
+
+def _stream_bytes(choice: KernelChoice, alignment: int) -> int:
+    """Return the size in bytes from which the output of a kernel bypasses the caches."""
+    if not (streams_single_lines() and has_full_lanes(choice)):
+        return STREAM_BYTES
+    is_aligned = rows_alignment(choice, alignment) == LINE
+    return STREAM_BYTES // (ALIGNED_TRANSPOSES if is_aligned else OTHER_TRANSPOSES)
 
 
 def choose_shares(count: int, nbytes: int) -> tuple[int, int]:

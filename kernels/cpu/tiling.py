@@ -38,7 +38,8 @@ NARROW_BYTES = 4096
 SMALL_SCRATCH = 8192
 SEGMENT_BYTES = 768
 # Shorter runs of the output are not streamed, as most of their lines would be stored in two parts,
-# except for runs of two lines and more that begin on a line.
+# except for runs of full lines: plain stores of 64 bytes to many rows in turn took 1.3 times as
+# long (AMD EPYC, 2026-11-27), as each line is read before it is overwritten.
 STREAMED_RUN = 512
 REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies need L1 as well
 SLACK = 512  # bytes beyond the coefficients that a full vector may read
@@ -86,6 +87,14 @@ def make_row_axis(loops: tuple[Loop, ...], block: int) -> BlockAxis:
     return axis
 
 
+def rows_alignment(choice: KernelChoice, alignment: int) -> int:
+    """Return the alignment of all output rows: a power of two, at most a cache line.
+
+    `alignment`: likewise of the output's address.
+    """
+    return gcd(alignment, *[loop.dst for loop in (*choice.outer, *choice.rows)])
+
+
 class Tiling:
     """The tiling of microkernels that accept runs of any length: blocks have one row.
 
@@ -109,18 +118,12 @@ class Tiling:
         self.coefficient_bytes = 8 if is_wide else 4
         # The positions of the run that are processed at once.
         self.tile = LINE // min(self.src_itemsize, self.dst_itemsize)
-        grid = self._grid(alignment)
+        grid = rows_alignment(choice, alignment)
         is_aligned = grid % min(self.dst_itemsize, 8) == 0
-        shortest = min(STREAMED_RUN, 2 * LINE) if grid == LINE else STREAMED_RUN
+        shortest = min(STREAMED_RUN, LINE) if grid == LINE else STREAMED_RUN
         self.stream = stream and is_aligned and self.contiguous_bytes() >= shortest
         self.direct = epilogue is None and self.can_store_directly(grid)
         self.staged = not self.direct
-
-    def _grid(self, alignment: int) -> int:
-        """Return the alignment of all output rows: a power of two, at most a cache line."""
-        for loop in (*self.choice.outer, *self.choice.rows):
-            alignment = gcd(alignment, loop.dst)
-        return alignment
 
     def contiguous_bytes(self) -> int:
         """Return the size in bytes of the stretch of output that a thread stores sequentially."""
@@ -592,7 +595,7 @@ class RowsTiling(Tiling):
         super().__init__(group_short_runs(choice), epilogue, alignment, stream)
         self.staged = False
         # Streamed runs are full cache lines.
-        self.lines = self.stream and self._grid(alignment) == LINE
+        self.lines = self.stream and rows_alignment(self.choice, alignment) == LINE
 
     def microkernel_name(self) -> str:
         """Return "rows", a loop over rows."""
@@ -659,6 +662,13 @@ class BlockTiling(Tiling):
             expected *= loop.count
         return True
 
+    def joined_rows(self) -> int:
+        """Return the number of rows of a block that are stored as one: half of the scratch area."""
+        inner = count_iterations(self.choice.rows[1:])
+        room = SCRATCH // (2 * self.src_itemsize * count_iterations(self.choice.run))
+        unit = inner if inner > 1 else min(self.row_quantum, room)
+        return max(room // unit, 1) * unit
+
     def shrink_blocks(self) -> None:
         """Move the outermost loop of a fused axis to the outer loops, or use fewer rows."""
         choice = self.choice
@@ -683,9 +693,7 @@ class BlockTiling(Tiling):
         position_bytes = self.width * self.src_itemsize
         room = ROW_BYTES // position_bytes if self.direct else self.max_rows
         if self.rows_contiguous:
-            room = SCRATCH // (2 * self.src_itemsize * count_iterations(self.choice.run))
-            unit = inner if inner > 1 else min(self.row_quantum, room)
-            block = max(room // unit, 1) * unit
+            block = self.joined_rows()
         elif len(loops) > 1:
             # Transposes of bytes copy PIECE_BYTES of each source row first.
             piece = PIECE_BYTES if self.src_itemsize == 1 else ROW_BYTES
@@ -792,6 +800,14 @@ class TransposeTiling(BlockTiling):
         """Return the lanes of a register, the depth and the squares of a tile."""
         return f"{lanes()}x{self._depth()}x{self._squares()}"
 
+    def _rows_are_contiguous(self) -> bool:
+        """Return True if short rows are stored as one, and a block of them fills tiles.
+
+        Blocks of fewer rows than a lane has items are moved item by item: 1,301 x 16,000 bytes took
+        3.1 times as long in blocks of 12 rows (AMD EPYC, 2026-11-27).
+        """
+        return super()._rows_are_contiguous() and self.joined_rows() >= LANE // self.src_itemsize
+
     def outer_loops(self) -> list[Loop]:
         """Return the loops around blocks in the order of the source, whose pages are read once."""
         return sorted(super().outer_loops(), key=lambda loop: -abs(loop.src))
@@ -803,6 +819,8 @@ class TransposeTiling(BlockTiling):
         """
         if self.choice.count * self.src_itemsize < l2_cache_bytes():
             return False
+        if self.src_itemsize == 1 and not streams_single_lines():
+            return False  # a Xeon with AVX-512 took 1.2 times as long with prefetching (2026-11-26)
         count = min(run.block, EXAMINED_POSITIONS)
         first, *others = self.run_loops()
         offsets = np.array(run.table[:count]) if others else np.arange(count) * first.src
@@ -892,6 +910,14 @@ def short_side_literal(loops: tuple[Loop, ...], itemsize: int) -> str:
     side = LANE // itemsize
     most = side // 2 if count_iterations(loops) <= side // 2 else side
     return f"{lanes()}x{most}"
+
+
+def has_full_lanes(choice: KernelChoice) -> bool:
+    """Return True for a transpose whose rows and runs have as many items as a lane, or more."""
+    side = LANE // choice.source_item
+    return choice.kernel == "transpose" and all(
+        count_iterations(loops) >= side for loops in (choice.rows, choice.run)
+    )
 
 
 def transpose_tiling(

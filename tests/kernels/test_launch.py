@@ -29,6 +29,7 @@ CASES = [
     *[("xy->yx", (64, n)) for n in (5, 6, 7, 9, 18, 19, 21)],
     # rows that are stored as one, of up to 2 KB
     *[("bpc->bcp", (3, p, c)) for p in (199, 299, 501, 513) for c in (5, 16, 21)],
+    *[("bpc->bcp", (3, p, c)) for p in (1023, 1025, 2001) for c in (16, 33)],
     # copies of runs in the order of the source: one and several loops of rows, and a remainder
     *[("abc->bac", (a, b, c)) for a in (5, 70) for b in (2, 3, 16) for c in (256, 300, 1024)],
     ("abcd->cabd", (3, 5, 4, 256)),
@@ -136,6 +137,42 @@ def test_short_rows_and_runs_are_lengthened_together(pattern, shape, dtype, rows
     found = plan(pattern, shape, dtype)
     cutter = TILINGS[found.choice.kernel](found.choice, found.epilogue, LINE, True)
     assert cutter.axes()[1].block == rows
+
+
+@pytest.mark.parametrize("shape", [(999, 640), (1301, 640), (2001, 640), (1301, 5, 17)])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+def test_blocks_of_short_runs_fill_a_lane(shape, dtype):
+    """Move no block item by item, because the scratch area holds few of its long rows."""
+    pattern = "xy->yx" if len(shape) == 2 else "xyz->zyx"
+    planned = plan(pattern, shape, dtype)
+    tiling = TILINGS[planned.choice.kernel](planned.choice, planned.epilogue, 1, True)
+    _, rows = tiling.axes()
+    assert rows.block >= LANE // np.dtype(dtype).itemsize
+
+
+def is_streamed(pattern, shape, dtype):
+    planned = plan(pattern, shape, dtype)
+    spec = launch.prepare(planned.choice, planned.epilogue, LINE).spec
+    return spec.literals[-1] == 1
+
+
+def test_runs_of_one_cache_line_are_streamed():
+    assert is_streamed("bhwc->chwb", (64, 56, 56, 64), "u1")
+    assert is_streamed("bhwc->chwb", (16, 112, 112, 64), "f4")
+    assert not is_streamed("bhwc->chwb", (63, 112, 112, 64), "u1")  # 63 bytes
+
+
+@pytest.mark.parametrize("single_lines", [False, True])
+def test_sizes_that_are_streamed(monkeypatch, single_lines):
+    """Stream transposes earlier than other kernels, on CPUs that stream single cache lines."""
+    monkeypatch.setattr(launch, "STREAM_BYTES", 8 << 20)
+    monkeypatch.setattr(launch, "streams_single_lines", lambda: single_lines)
+    assert is_streamed("xy->yx", (1024, 1024), "u1") == single_lines
+    assert is_streamed("xy->yx", (2050, 2050), "u1") == single_lines
+    assert not is_streamed("xy->yx", (2000, 2000), "u1")  # rows are no full lines
+    assert not is_streamed("bhwc->bchw", (64, 128, 128, 3), "u1")
+    assert not is_streamed("bhwc->bchw", (64, 128, 128, 5), "u1")
+    assert is_streamed("bhwc->bchw", (64, 256, 256, 5), "u1")
 
 
 def test_parameter_block_holds_all_loops():
