@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .collator import Collator, Padded, collate
     from .config import show_config, warmup
     from .mappings import Columns, columns
+    from .planning.batch.packing import Packed
     from .preprocessor_configs import from_preprocessor_config
     from .spaces import (
         CompositeSpace,
@@ -93,6 +94,7 @@ __all__ = [
     "LayoutkitError",
     "ListView",
     "NullSpace",
+    "Packed",
     "Padded",
     "PatternError",
     "SequenceView",
@@ -128,6 +130,7 @@ _LAZY = {
     "collator": ("Collator", "Padded", "collate"),
     "config": ("show_config", "warmup"),
     "mappings": ("Columns", "columns"),
+    "planning.batch.packing": ("Packed",),
     "preprocessor_configs": ("from_preprocessor_config",),
     "spaces": (
         "CompositeSpace",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .accumulation import Accumulator
-from .collator import Collator
+from .collator import Collator, make_packed_graph_error
 from .converter import Converter
 from .options import (
     ConvertOptions,
@@ -100,6 +100,8 @@ def _options_of_collate(
 ) -> str:
     sizes: dict[str, Any] = {**dict.fromkeys(names, 1), **dict.fromkeys(padded, LONGEST)}
     options = parse_collate_options(pattern, sizes, **keywords)
+    if options.packed:
+        raise make_packed_graph_error()
     return split_sizes(options.to_dict())[0]
 
 

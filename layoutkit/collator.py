@@ -32,11 +32,13 @@ from .layout.parsing import Layout
 from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, parse_collate_options
+from .packing import PackedCollation
 from .planning.batch.arguments import CropArgs
 from .planning.batch.layout import Collation, check_same_rank_and_dtype, make_batch_layout
+from .planning.batch.packing import Packed
 from .planning.batch.placement import Placement, place
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
-from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes
+from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
 from .planning.plan import (
     check_no_out,
     make_memory_order_options,
@@ -130,6 +132,10 @@ class Collator:
         antialias: bool = True,
         fit: str = "stretch",
         short_side: int | None = None,
+        size: Sequence[int] | None = None,
+        multiple: int | None = None,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
         pad_before: Mapping[str, int] | None = None,
         center: str = "round",
         lengths: bool = False,
@@ -169,6 +175,9 @@ class Collator:
         self._crop_axes: dict[int, CropAxes] = {}  # by the rank of samples
         self._calls = count()
         self._memory_collator = self._make_memory_collator()
+        self._packed: PackedCollation | None = None
+        if self._options.packed:
+            self._packed = PackedCollation(self._options, Collator.from_options)
         self.graph_args = make_graph_args(self._options)
 
     def _make_memory_collator(self) -> Collator | None:
@@ -272,6 +281,7 @@ class Collator:
         offset: Any = None,
         flip: Any = None,
         crop: Any = None,
+        size: Any = None,
         out: Any = None,
         positions: Any = None,
         epoch: int = 0,
@@ -292,10 +302,12 @@ class Collator:
                 raise _make_graph_error()
             if self._options.lengths:
                 raise _make_lengths_error()
+            if self._packed is not None:
+                raise make_packed_graph_error()
             return _compile.graph.insert_batch(self, samples, indices, offset, flip, crop, out)
         if type(epoch) is not int or epoch < 0:
             epoch = check_int("epoch", epoch, error=ArgumentError)
-        crops = CropArgs(offset, flip, crop)
+        crops = CropArgs(offset, flip, crop, size)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
             arrays, positions, epoch = _split_positions(arrays)
@@ -322,6 +334,10 @@ class Collator:
     ) -> Any:
         if self._has_crops:
             arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
+        if self._packed is not None:
+            return self._export_packed(self._packed(arrays, crops, out))
+        if crops.size is not None:
+            raise _make_size_error(self.pattern, crops.size)
         if self._options.longest:
             return self._collate_padded(arrays, indices, crops, out)
         return self._collate_in_memory_order(arrays, indices, crops, out)
@@ -355,6 +371,10 @@ class Collator:
         return np.array(shapes, np.int64)
 
     @staticmethod
+    def _export_packed(packed: Packed) -> Packed:
+        return packed
+
+    @staticmethod
     def _export_lengths(lengths: Array) -> Any:
         return lengths
 
@@ -384,6 +404,11 @@ class Collator:
         crop: Any = None,
     ) -> Collation:
         """Return the plan for the batch of `samples`; `print` shows it."""
+        if self._packed is not None:
+            raise ArgumentError(
+                f'"{self.pattern}" packs samples of different sizes, whose windows have plans of '
+                "their own; print the plan of one sample: give all axes sizes"
+            )
         sequence = self._as_sequence(samples, indices)
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._describe_samples(arrays, indices)
@@ -728,6 +753,10 @@ def collate(
     crop: Mapping[str, Any] | None = None,
     fit: str = "stretch",
     short_side: int | None = None,
+    size: Any = None,
+    multiple: int | None = None,
+    min_pixels: int | None = None,
+    max_pixels: int | None = None,
     pad_before: Mapping[str, int] | None = None,
     center: str = "round",
     antialias: bool = True,
@@ -794,6 +823,13 @@ def collate(
     short_side : int, optional
         With `resize`: scale samples so that their shorter side has this size, then crop the
         central `sizes`.
+    size : tuple of int, or array (samples, axes), optional
+        With `resize`, in packed batches: the size in pixels to which samples are resized, along
+        the axes that differ, in the order of a sample: one for all, or one per sample.
+    multiple, min_pixels, max_pixels : int, optional
+        With `resize`, in packed batches: choose the size of each image as the processor of
+        Qwen2-VL does, so that both sides are multiples of `multiple`, the aspect ratio changes
+        little, and the area is between `min_pixels` and `max_pixels`, if these are given.
     center : "round" or "floor"
         How half of an odd difference of sizes is rounded where a window, a crop or padding is
         centered: to the nearest even number, as in torchvision, or down, as in transformers since
@@ -807,19 +843,27 @@ def collate(
         With an axis of size "longest": return `Padded`, the batch and the sizes of the samples.
     **sizes : int or "longest"
         Sizes of the windows along axes of samples, such as `h=224`, or sizes of folded axes. Along
-        any other axis all samples must have one size, which is also the size of the windows.
+        any other axis all samples must have one size, which is also the size of the windows,
+        unless the batch is packed. Of a folded axis, `h` is the size of h, such as the number of
+        patches, while `size` is in pixels.
         `t="longest"` pads samples at their end to the size of the longest one, with `fill`, 0 by
         default; a flip reverses the sample only. With `resize` such an axis is not resized. `out`
         may then be larger along its first axis: the result is its beginning.
 
     Returns
     -------
-    array, or Padded
+    array, Padded or Packed
         `out`, or a new contiguous array of the first sample's library. Without `resize` it is
         bitwise equal to `convert` of the stacked windows. Resized values are computed in float32
         (float64 if samples are) and not rounded before the formula; if the result has an integer
         dtype, they are rounded to the nearest integer and limited to its range. Memory outside of
         samples is not read, and no reference to a sample is kept after the call.
+
+        If the first axis of the batch is a fold that begins with `b` and contains axes of samples
+        without a size, as in `"tf->(bt)f"`, samples may differ along these axes. The result is then
+        `Packed`: the data of all samples, their sizes, and their offsets along the first axis.
+        `out` may be longer than the batch, which is its beginning. A flip along a folded axis of a
+        sample, such as w of `"(hp)(wq)c->(bhw)(cpq)"`, reverses the image, not its patches.
 
     Raises
     ------
@@ -829,10 +873,12 @@ def collate(
     if not COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
     values = (
-        fill, channels, resize, fit, short_side, pad_before, center, antialias, lengths, dtype,
-        scale, mean, std, clip, casting, device, memory, threads,
+        fill, channels, resize, fit, short_side, multiple, min_pixels, max_pixels, pad_before,
+        center, antialias, lengths, dtype, scale, mean, std, clip, casting, device, memory, threads,
     )  # fmt: skip
     if is_compiling():
+        if size is not None:
+            raise make_packed_graph_error()
         keywords = _collators.as_keywords(values)
         if lengths:
             raise _make_lengths_error()
@@ -847,7 +893,9 @@ def collate(
         raise
     except TypeError:  # unhashable, such as a list of means, or an array
         collator = _collators.find_or_make(pattern, values, sizes)
-    return collator(samples, indices=indices, offset=offset, flip=flip, crop=crop, out=out)
+    return collator(
+        samples, indices=indices, offset=offset, flip=flip, crop=crop, size=size, out=out
+    )
 
 
 def _make_collator(pattern: str, **arguments: Any) -> Collator:
@@ -861,7 +909,8 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
         raise
 
 
-_collators = ArgumentCache(_make_collator, collate, ("indices", "offset", "flip", "crop", "out"))
+_CALL_ARGUMENTS = ("indices", "offset", "flip", "crop", "size", "out")
+_collators = ArgumentCache(_make_collator, collate, _CALL_ARGUMENTS)
 
 
 def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
@@ -878,6 +927,21 @@ def _make_lengths_error() -> ArgumentError:
     return ArgumentError(
         "lengths=True makes arrays of NumPy, which a compiled function cannot return; omit it, and "
         "get the lengths from the shapes of the samples: [x.shape[0] for x in samples]"
+    )
+
+
+def _make_size_error(pattern: str, size: Any) -> ArgumentError:
+    return ArgumentError(
+        f'size={size!r} is for samples of different sizes, which "{pattern}" does not pack; give '
+        f"the size of windows by axis, as in {format_sizes(size)}"
+    )
+
+
+def make_packed_graph_error() -> ArgumentError:
+    """Return the error for a packed batch in a function that torch compiles."""
+    return ArgumentError(
+        "a packed batch has sizes that a graph of torch.compile cannot hold; make it outside of "
+        "the compiled function, and pass its data and offsets"
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from ._utils.indexing import normalize_indices
 from ._utils.validation import as_int, check_bool, check_choice, check_int, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
-from .layout.parsing import Layout, parse_layout
+from .layout.parsing import DOTS, Layout, parse_layout
 from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
 from .memory import Array
 from .normalize import CHANNEL, Normalization, Traced, make_normalization, shorten
@@ -320,6 +320,8 @@ class CollateOptions:
     crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
     longest: tuple[str, ...] = ()  # names of the axes of a sample that are padded to the longest
     lengths: bool = False  # True: a batch is Padded, with the sizes of samples along `longest`
+    # Letters of axes that may differ between samples, in the order of the first fold of the batch.
+    packed: str = ""
     convert: ConvertOptions = field(kw_only=True)  # of the stacked windows, and their `sizes`
 
     @property
@@ -396,7 +398,14 @@ class CollateOptions:
         sizes = tuple(sorted(self.convert.sizes.items()))
         try:
             return make_sample_axes(
-                pattern, pattern.text, self.letter, ndim, sizes, self.channels, self.longest
+                pattern,
+                pattern.text,
+                self.letter,
+                ndim,
+                sizes,
+                self.channels,
+                self.longest,
+                self.packed,
             )
         except ShapeError as error:
             kind = f"rank {ndim}" if shape is None else f"shape {shape}"
@@ -419,7 +428,8 @@ class CollateOptions:
         return CropAxes(self.convert.pattern.text, indices, sizes, self.resize is not None)
 
 
-_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "is_one_array", "longest"}  # fields
+# Fields that are no keywords.
+_NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "is_one_array", "longest", "packed"}
 _CONVERT_DEFAULTS, _COLLATE_DEFAULTS = (
     {field.name: field.default for field in fields(cls) if field.name not in _NOT_KEYWORDS}
     for cls in (ConvertOptions, CollateOptions)
@@ -461,9 +471,13 @@ def parse_collate_options(
         keywords.get("fit", "stretch"),
         keywords.get("short_side"),
         keywords.get("pad_before"),
+        *(keywords.get(name) for name in ("size", "multiple", "min_pixels", "max_pixels")),
     )
+    packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
+    if packed:
+        _check_packed(stacked, packed, convert, resizing, longest)
     if resizing is not None:
-        _check_resized_axes(convert)
+        _check_resized_axes(convert, resizing, packed)
     _check_center(center, stacked, convert)
     options = CollateOptions(
         convert=replace(convert, pattern=stacked),
@@ -476,6 +490,7 @@ def parse_collate_options(
         center=center,
         longest=longest,
         lengths=keywords.get("lengths", False),
+        packed=packed,
     )
     offset = keywords.get("offset")
     flip = keywords.get("flip")
@@ -548,15 +563,67 @@ def _parse_longest(
     return tuple(name for name in axes if name in names)
 
 
-def _check_resized_axes(options: ConvertOptions) -> None:
+def _find_packed(pattern: Pattern, letter: str, sizes: Mapping[str, int]) -> str:
+    """Return the letters of the axes that may differ between samples; "" if none may.
+
+    They follow the axis of samples in the first fold of the batch, and have no size.
+    """
+    source, fold = pattern.source, pattern.target.groups[0]
+    if fold[0] != letter or DOTS in source.letters:
+        return ""
+    rest = [x for x in fold[1:] if x in source.letters]
+    return "".join(x for x in rest if source.name(x) not in (*sizes, "1"))
+
+
+def _check_packed(
+    pattern: Pattern,
+    packed: str,
+    options: ConvertOptions,
+    resize: ResizeOptions | None,
+    longest: tuple[str, ...],
+) -> None:
+    """Raise unless the sizes of samples of a packed batch follow from their shapes."""
+    for group in pattern.source.groups:
+        names = [pattern.source.name(x) for x in group]
+        lacking = [name for name in names if name not in options.sizes]
+        if {*group} & {*packed} and len(lacking) > 1:
+            raise ShapeError(
+                f'"{pattern.text}" folds {", ".join(lacking)} on the left, and one size of a fold '
+                f"can be inferred; give all but one, as in {lacking[-1]}=14"
+            )
+    if longest:
+        raise ArgumentError(
+            f'{longest[0]}="{LONGEST}" pads samples, but "{pattern.text}" packs them; give '
+            "sizes to all axes that are folded with b, or pad in a second call"
+        )
+    for name, value in (("device", options.device), ("memory", options.memory)):
+        if value is not None:
+            raise ArgumentError(
+                f'{name}={str(value)!r}, but "{pattern.text}" packs samples of different sizes, on '
+                f"their own device; omit {name}, and convert the data of the result"
+            )
+    if resize is not None and (resize.fit != "stretch" or resize.short_side is not None):
+        raise ArgumentError(
+            f"fit= and short_side= scale samples to windows of one size, but "
+            f'"{pattern.text}" packs samples of different sizes; give size= or multiple='
+        )
+
+
+def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: str) -> None:
     """Raise unless an axis that can be resized has a size, and channels have no size."""
     single = _find_single_axes(options.pattern)
+    if not packed and (resize.size or resize.multiple) is not None:
+        name = "multiple" if resize.size is None else "size"
+        raise ArgumentError(
+            f"{name}= is for samples of different sizes, which a pattern packs, as in "
+            f'"hwc->(bhw)c"; give the size of windows by axis, as in h=224, w=224'
+        )
     if CHANNEL in single and CHANNEL in options.sizes:
         raise ArgumentError(
             f"c={options.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
             "channels=(0, 1, 2)"
         )
-    if not any(name in options.sizes for name in single):
+    if not packed and not any(name in options.sizes for name in single):
         raise ArgumentError(
             f'resize= without a size of the result along an axis of "{options.pattern.left}" '
             "that is not folded; give one, as in h=224, w=224"

@@ -118,6 +118,11 @@ class Collator(_ArrayCollator):
         return batch if isinstance(batch, _torch.Tensor) else _as_tensor(batch)
 
     @staticmethod
+    def _export_packed(packed: Any) -> Any:
+        is_tensor = isinstance(packed.data, _torch.Tensor)
+        return packed if is_tensor else packed._replace(data=_as_tensor(packed.data))
+
+    @staticmethod
     def _export_lengths(lengths: Any) -> Any:
         return _as_tensor(np.ascontiguousarray(lengths))
 

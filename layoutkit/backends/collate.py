@@ -94,7 +94,7 @@ def stack_recorded_windows(
         stack = hook(windows, samples)
     if stack is None:
         stack = SymbolicWindows(windows, dtype, adapter, like).stack(samples)
-    return stack, _make_stack_conversion(options, windows.shape, dtype)
+    return stack, make_stack_conversion(options, windows.shape, dtype)
 
 
 def _must_select_first(
@@ -118,7 +118,7 @@ def _drop_channels(options: CollateOptions) -> CollateOptions:
     return replace(options, channels=None, fill=fill)
 
 
-def _make_stack_conversion(
+def make_stack_conversion(
     options: CollateOptions, shape: tuple[int, ...], source: DType
 ) -> ConvertOptions:
     """Return the conversion of the stacked windows, which also selects channels."""

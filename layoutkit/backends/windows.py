@@ -41,7 +41,7 @@ class Windows:
     dtype: str  # of samples
     shapes: list[list[int]]  # of each sample
     channel: int | None  # the axis of channels in a sample
-    sizes: dict[str, int | str]  # of windows, or "longest", by letter: see `_choose_letters`
+    sizes: dict[str, int | str]  # of windows, or "longest", by letter: see `choose_letters`
     keywords: dict[str, Any]  # of the Collator that stacks the windows
     crops: dict[str, dict[str, Any]]  # arguments of its call: offset, flip and crop, by letter
     axis: int | None = None  # the axis of samples in one array; None: separate arrays
@@ -60,7 +60,7 @@ class Windows:
             window = axes.window(shapes)
         placements = place(options, axes, window, shapes, args)
         channel = axes.axis_indices.get(CHANNEL)
-        letters = _choose_letters(shapes.shape[1], channel)
+        letters = choose_letters(shapes.shape[1], channel)
         crops = {
             arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
             for arg_name, by_axis in parsed.items()
@@ -68,7 +68,7 @@ class Windows:
         sizes = {
             letters[axis]: axes.sizes.get(name, LONGEST) for name, axis in axes.cropped.items()
         }
-        keywords = _make_keywords(options, axes, letters, shapes, dtype)
+        keywords = make_keywords(options, axes, letters, shapes, dtype)
         windows = cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
         vars(windows)["placements"] = placements  # equal, but errors name the caller's axes
         return windows
@@ -97,7 +97,7 @@ class Windows:
     @cached_property
     def options(self) -> CollateOptions:
         """The options of the Collator that stacks the windows."""
-        letters = _choose_letters(len(self.shapes[0]), self.channel)
+        letters = choose_letters(len(self.shapes[0]), self.channel)
         return parse_collate_options(f"{letters}->b{letters}", self.sizes, **self.keywords)
 
     @property
@@ -205,7 +205,7 @@ def _parse_crops(
     }
 
 
-def _make_keywords(
+def make_keywords(
     options: CollateOptions, axes: SampleAxes, letters: str, shapes: Array, dtype: DType
 ) -> dict[str, Any]:
     """Return the keywords of the Collator that stacks the windows, without defaults."""
@@ -232,6 +232,6 @@ def _make_keywords(
     return keywords
 
 
-def _choose_letters(ndim: int, channel: int | None) -> str:
+def choose_letters(ndim: int, channel: int | None) -> str:
     """Return the letters of the axes of a sample; the axis `channel` is c."""
     return "".join("c" if axis == channel else _LETTERS[axis] for axis in range(ndim))

@@ -4,6 +4,7 @@ program         conversions: kernels and the casts that NumPy does before and af
 accumulate      sums
 collate         batches of windows
 resize          batches of resized windows
+packed          batches of samples of different sizes
 windows         stacks of windows without a conversion, and their gradients
 window_table    the plans of windows by strides, and the argument block of the batch kernel
 """

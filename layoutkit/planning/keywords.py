@@ -62,6 +62,10 @@ class CollateKeywords(_SharedKeywords, total=False):
     antialias: Annotated[bool, bool]
     fit: Annotated[str, str]
     short_side: Annotated[int | None, int]
+    size: Annotated[Sequence[int] | None, list]
+    multiple: Annotated[int | None, int]
+    min_pixels: Annotated[int | None, int]
+    max_pixels: Annotated[int | None, int]
 
 
 COLLATOR_ONLY = frozenset({"seed", "key"})  # keywords that `collate` does not have

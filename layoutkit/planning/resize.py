@@ -22,6 +22,9 @@ class ResizeOptions(NamedTuple):
     fit         how a sample fills its window, one of FIT_MODES
     short_side  the scaled size of the shorter side, before the central crop, or None
     pad_before  the positions before the sample by axis, for fit="pad"; other axes: centered
+    size        the size of all samples of a packed batch, along its axes that may differ, or None
+    multiple    chooses these sizes: both sides of an image are multiples of it; or None
+    min_pixels, max_pixels    bounds of the area of an image whose size is chosen, or None
     """
 
     filter: str
@@ -29,6 +32,10 @@ class ResizeOptions(NamedTuple):
     fit: str = "stretch"
     short_side: int | None = None
     pad_before: tuple[tuple[str, int], ...] = ()
+    size: tuple[int, ...] | None = None
+    multiple: int | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
@@ -36,7 +43,15 @@ class ResizeOptions(NamedTuple):
 
 
 def parse_resize(
-    resize: Any, antialias: Any, fit: Any, short_side: Any, pad_before: Any
+    resize: Any,
+    antialias: Any,
+    fit: Any,
+    short_side: Any,
+    pad_before: Any,
+    size: Any = None,
+    multiple: Any = None,
+    min_pixels: Any = None,
+    max_pixels: Any = None,
 ) -> ResizeOptions | None:
     """Return the checked options, or None without `resize`.
 
@@ -45,8 +60,9 @@ def parse_resize(
     if resize is None:
         defaults = {"antialias": True, "fit": "stretch", "short_side": None, "pad_before": None}
         options = {"antialias": antialias, "fit": fit, "short_side": short_side}
-        for name, value in (options | {"pad_before": pad_before}).items():
-            default = defaults[name]
+        options |= {"pad_before": pad_before, "size": size, "multiple": multiple}
+        for name, value in (options | {"min_pixels": min_pixels, "max_pixels": max_pixels}).items():
+            default = defaults.get(name)
             if type(value) is not type(default) or value != default:
                 raise ArgumentError(
                     f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
@@ -73,7 +89,40 @@ def parse_resize(
         raise ArgumentError(
             f"short_side={side} and fit={fit!r} both say how samples are scaled; remove one"
         )
-    return ResizeOptions(resize, antialias, fit, side, _parse_pad_before(pad_before, fit))
+    before = _parse_pad_before(pad_before, fit)
+    sizing = _parse_sizing(size, multiple, min_pixels, max_pixels)
+    return ResizeOptions(resize, antialias, fit, side, before, *sizing)
+
+
+def _parse_sizing(
+    size: Any, multiple: Any, min_pixels: Any, max_pixels: Any
+) -> tuple[tuple[int, ...] | None, int | None, int | None, int | None]:
+    """Return the checked options that choose the sizes of the samples of a packed batch."""
+    numbers = {"multiple": multiple, "min_pixels": min_pixels, "max_pixels": max_pixels}
+    for name, value in numbers.items():
+        number = None if value is None else as_int(value)
+        if value is not None and (number is None or not 1 <= number <= MAX_SIDE):
+            raise ArgumentError(f"{name}={value!r}; it must be a whole number from 1 to {MAX_SIDE}")
+        numbers[name] = number
+        if value is not None and multiple is None:
+            raise ArgumentError(f"{name}={value} bounds the sizes that multiple= chooses; give it")
+    multiple, low, high = numbers.values()
+    if multiple is not None and size is not None:
+        raise ArgumentError(
+            f"size={size!r} and multiple={multiple} both choose the sizes of samples; remove one"
+        )
+    if low is not None and high is not None and low > high:
+        raise ArgumentError(f"min_pixels={low} is above max_pixels={high}; exchange them")
+    if size is None:
+        return None, multiple, low, high
+    sides = size if isinstance(size, list | tuple) else [size]
+    checked = tuple(as_int(side) or 0 for side in sides)
+    if not checked or not all(1 <= side <= MAX_SIDE for side in checked):
+        raise ArgumentError(
+            f"size={size!r}; a Collator has one size for all samples, as in size=(224, 224); give "
+            "one per sample to its call"
+        )
+    return checked, multiple, low, high
 
 
 def _parse_pad_before(pad_before: Any, fit: str) -> tuple[tuple[str, int], ...]:

@@ -245,6 +245,7 @@ table(
 )
 
 RESIZED = {"resize": "bilinear"}
+PACKED = {"pattern": "(hp)(wq)c->(bhw)(cpq)", "sizes": {"p": 1, "q": 1}, **RESIZED}
 BATCH = {
     **FORMULA,
     **CASTING,
@@ -258,6 +259,10 @@ BATCH = {
     "antialias": case(False, **RESIZED),
     "fit": case("cover", **RESIZED),
     "short_side": case(7, **RESIZED),
+    "size": case((4, 6), **PACKED),
+    "multiple": case(5, **PACKED),
+    "min_pixels": case(400, multiple=5, **PACKED),
+    "max_pixels": case(60, multiple=5, **PACKED),
     "pad_before": case({"w": 0}, fit="pad", sizes={"h": 4, "w": 9}, **RESIZED),
     "center": case("floor", sizes={"h": 6, "w": 5}),
     "lengths": case(True, sizes={"h": "longest", "w": 5}),
@@ -279,8 +284,8 @@ def _collate(samples=PHOTOS, pattern="hwc->bchw", sizes=None, **keywords):
     return [result, result is keywords.get("out")]
 
 
-def _collator(cls, samples=PHOTOS, sizes=None, positions=None, **keywords):
-    return cls("hwc->bchw", **keywords, **(sizes or {"h": 4, "w": 5}))(samples, positions=positions)
+def _collator(cls, samples=PHOTOS, pattern="hwc->bchw", sizes=None, positions=None, **keywords):
+    return cls(pattern, **keywords, **(sizes or {"h": 4, "w": 5}))(samples, positions=positions)
 
 
 ROWS = {"samples": PIXELS, "pattern": "bhwc->bchw"}
@@ -294,8 +299,9 @@ table(
 table("Collator", lambda **k: _collator(Collator, **k), **COLLATOR)
 
 
-def _called(samples=PHOTOS, pattern="hwc->bchw", options=None, **keywords):
-    result = Collator(pattern, h=4, w=5, **(options or {}))(samples, **keywords)
+def _called(samples=PHOTOS, pattern="hwc->bchw", sizes=None, options=None, **keywords):
+    sizes = sizes or {"h": 4, "w": 5}
+    result = Collator(pattern, **sizes, **(options or {}))(samples, **keywords)
     return [result, result is keywords.get("out")]
 
 
@@ -307,6 +313,7 @@ table(
     offset=case({"h": 0}),
     flip=case("w"),
     crop=case({"h": 3}, options=RESIZED),
+    size=case((4, 6), pattern=PACKED["pattern"], sizes=PACKED["sizes"], options=RESIZED),
     out=case(np.zeros((2, 3, 4, 5), np.uint8)),
     positions=case([5, 6], **RANDOM),
     epoch=case(3, positions=[5, 6], **RANDOM),

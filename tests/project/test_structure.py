@@ -140,7 +140,7 @@ def test_executors_of_batches_are_used_on_their_device_only():
         (module, target)
         for module in MODULES
         for target in executors.intersection(imports(module))
-        if room(module) not in (room(target), "collator")
+        if room(module) not in (room(target), "collator", "packing")
     }
     assert users == set()
 

@@ -34,11 +34,12 @@ class CropArgs(NamedTuple):
     offset: Any = None
     flip: Any = None
     crop: Any = None  # the size of the part that is resized; None: the whole sample
+    size: Any = None  # the size to which samples of a packed batch are resized
 
     def fill_none(self, others: CropArgs) -> CropArgs:
         """Return these arguments, with the values of `others` in place of None."""
         if self.offset is self.flip is self.crop is None:
-            return others
+            return others if self.size is None else others._replace(size=self.size)
         pairs = zip(self, others, strict=True)
         return CropArgs(*(other if own is None else own for own, other in pairs))
 

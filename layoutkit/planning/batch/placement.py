@@ -179,16 +179,35 @@ def _place_crops(
     offsets, flips = parse_offset_and_flip(axes, args, len(lengths))
     if axes.longest:
         offsets = offsets | place_padded(axes, window, lengths, flips)
+    return place_crops(options, axes, window, lengths, offsets, flips)
+
+
+def place_crops(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...] | Array,
+    lengths: Array,
+    offsets: PerSampleArgs,
+    flips: PerSampleArgs,
+) -> Placements:
+    """Return the placements of windows that are not resized.
+
+    window      the size of all windows, or of each one: (samples, axes) int64
+    lengths     (samples, axes) int64, the sizes of the samples
+    offsets, flips    of the windows, by index of the axis
+
+    Raises ShapeError if a window reaches outside of its sample, and cannot be filled.
+    """
     sizes = np.empty(lengths.shape, np.int64)
     sizes[:] = window
     begins = centered_start(lengths - sizes, options.center)
     for axis, values in offsets.items():
         begins[:, axis] = np.clip(values, -FAR, FAR)
-    flags = _make_flags_by_axis(flips, lengths.shape)
-    placements = Placements(window, (), lengths, begins, sizes, sizes, 0 * sizes, flags)
     if options.fill is None:
         check_windows_inside(axes, window, begins, lengths)
-    return placements
+    flags = _make_flags_by_axis(flips, lengths.shape)
+    common = window if isinstance(window, tuple) else ()
+    return Placements(common, (), lengths, begins, sizes, sizes, 0 * sizes, flags)
 
 
 def place_padded(
@@ -217,16 +236,18 @@ def _make_flags_by_axis(flips: PerSampleArgs, shape: tuple[int, ...]) -> Array:
 
 
 def check_windows_inside(
-    axes: SampleAxes, window: tuple[int, ...], begins: Array, lengths: Array
+    axes: SampleAxes, window: tuple[int, ...] | Array, begins: Array, lengths: Array
 ) -> None:
-    """Raise ShapeError if a window reaches outside of its sample."""
-    outside = (begins < 0) | (begins + np.array(window) > lengths)
+    """Raise ShapeError if a window reaches outside of its sample; they may have own sizes."""
+    windows = np.broadcast_to(window, lengths.shape)
+    outside = (begins < 0) | (begins + windows > lengths)
     for number, axis in zip(*outside.nonzero(), strict=True):
         begin, size = begins[number, axis], lengths[number, axis]
+        extent = windows[number, axis]
         name = axes.sample.named[axis][0]
         raise ShapeError(
-            f"sample {number} has size {size} along {name}, but its window of {window[axis]} goes "
-            f"from {begin} to {begin + window[axis]}; give another offset or size, or fill=0 to pad"
+            f"sample {number} has size {size} along {name}, but its window of {extent} goes "
+            f"from {begin} to {begin + extent}; give another offset or size, or fill=0 to pad"
         )
 
 

@@ -28,6 +28,7 @@ class SampleAxes:
     sizes: Mapping[str, int] = field(hash=False)  # of windows, by the name of the axis
     channels: tuple[int, ...] | None  # of samples, in result order; None: all
     longest: tuple[str, ...] = ()  # names of axes padded to the longest sample of a batch
+    packed: str = ""  # letters of axes that may differ between samples, in the order of the fold
 
     @cached_property
     def cropped_names(self) -> tuple[str | None, ...]:
@@ -55,8 +56,27 @@ class SampleAxes:
 
     @cached_property
     def _has_no_window(self) -> Array:  # (axes,) bool
-        """True for the axes of a sample that have no window size."""
-        return np.array([name is None for name in self.cropped_names], bool)
+        """True for the axes of a sample that have no window size, and may not differ."""
+        names = enumerate(self.cropped_names)
+        return np.array([name is None and axis not in self.packed_axes for axis, name in names])
+
+    @cached_property
+    def packed_axes(self) -> tuple[int, ...]:
+        """The indices in a sample of the axes that may differ, in the order of the sample."""
+        groups = enumerate(self.sample.groups)
+        return tuple(axis for axis, group in groups if {*group} & {*self.packed})
+
+    @cached_property
+    def packed_names(self) -> tuple[str, ...]:
+        """The names of the axes that may differ, in the order of the sample."""
+        letters = "".join(self.sample.groups)
+        return tuple(self.sample.name(x) for x in letters if x in self.packed)
+
+    @cached_property
+    def resizable(self) -> dict[str, int]:
+        """The indices of the axes that may differ and can be resized, by name."""
+        named = zip(self.packed_names, self.packed_axes, strict=True)
+        return {name: axis for name, axis in named if name != CHANNEL}
 
     def window(self, shapes: Array) -> tuple[int, ...]:
         """Return the shape of the windows of samples of `shapes` (samples, axes).
@@ -117,9 +137,10 @@ class SampleAxes:
 
     @cached_property
     def axis_indices(self) -> dict[str, int]:
-        """The index in a sample of each axis that windows can be cropped along, by name."""
+        """The index in a sample of each axis that windows can be placed along, by name."""
         named = enumerate(self.sample.named)
-        return {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+        indices = {n[0]: axis for axis, n in named if len(n) == 1 and n[0] not in ("...", "1")}
+        return indices | dict(zip(self.packed_names, self.packed_axes, strict=True))
 
     @cached_property
     def offset_axes(self) -> dict[str, int]:
@@ -147,6 +168,7 @@ def make_sample_axes(
     sizes: tuple[tuple[str, int], ...],
     channels: tuple[int, ...] | None,
     longest: tuple[str, ...],
+    packed: str,
 ) -> SampleAxes:
     """Return the axes of samples of rank `ndim`; `letter` is the axis of samples in the pattern.
 
@@ -157,4 +179,4 @@ def make_sample_axes(
     expanded = pattern.expand_ellipsis(ndim + 1)
     groups = tuple(group for group in expanded.source.groups if group != letter)
     layout = Layout(groups, expanded.source.names)
-    return SampleAxes(expanded, layout, dict(sizes), channels, longest)
+    return SampleAxes(expanded, layout, dict(sizes), channels, longest, packed)

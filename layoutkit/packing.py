@@ -1,0 +1,216 @@
+"""Collate samples of different sizes to `Packed` batches, for arrays of any library."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from .backends import dispatch
+from .backends.base import Adapter
+from .backends.collate import choose_adapter, make_stack_conversion, view_as_numpy
+from .backends.cupy import CudaAdapter
+from .backends.registry import library_of
+from .backends.windows import choose_letters, make_keywords
+from .buffers import empty
+from .converter import Converter
+from .cpu.packed import PackedProgram
+from .cpu.window_table import describe_arrays, with_addresses
+from .errors import ArgumentError, ShapeError
+from .memory import Array, check_writable
+from .normalize import CHANNEL
+from .options import CollateOptions, parse_collate_options
+from .planning.batch.arguments import CropArgs, PerSampleArgs
+from .planning.batch.layout import check_same_rank_and_dtype
+from .planning.batch.packing import (
+    Packed,
+    PackedLayout,
+    lay_out_samples,
+    parse_packed_args,
+)
+from .planning.batch.placement import place_crops
+from .planning.batch.samples import SampleAxes
+from .planning.plan import Part
+from .planning.resize import ResizeOptions
+from .spec import DType
+
+SampleCollation = Callable[..., Any]  # a Collator
+
+
+class _Steps(NamedTuple):
+    """The two steps that convert one sample: its window, and the rows of the batch."""
+
+    stack: SampleCollation  # to a stack of one window
+    convert: Converter  # the stack to rows of the batch
+
+
+class _Batch(NamedTuple):
+    """The checked samples of a batch, of any library."""
+
+    axes: SampleAxes
+    dtype: DType
+    shapes: Array  # (samples, axes) int64
+    args: dict[str, PerSampleArgs]  # offset, flip and crop, by index of the axis
+    layout: PackedLayout
+
+
+class PackedCollation:
+    """The collation of samples of different sizes, by the options of a Collator.
+
+    On the CPU, one job converts all samples. Samples that are resized, on a GPU, or whose
+    operations their library records are converted one by one, and joined.
+    """
+
+    def __init__(
+        self, options: CollateOptions, make_collator: Callable[[CollateOptions], SampleCollation]
+    ) -> None:
+        self._options = options
+        resize = options.resize
+        if resize is not None:  # each sample is resized to a size of its own
+            resize = ResizeOptions(resize.filter, resize.antialias)
+        self._sample_options = replace(options, resize=resize, packed="")
+        self._make_collator = make_collator
+        self._programs: Cache[PackedProgram] = Cache()  # by the rank and dtype of samples
+        self._steps: Cache[_Steps] = Cache()  # by the shapes and dtype of a sample and its window
+
+    def __call__(self, samples: Sequence[Any], args: CropArgs, out: Any) -> Packed:
+        """Return the packed batch, with data of the library of the samples."""
+        plain = view_as_numpy(samples)
+        adapters, first, is_recorded = choose_adapter(samples if plain is None else samples[:1])
+        leader, like = adapters[first], samples[first]
+        if is_recorded or isinstance(leader, CudaAdapter):
+            inspected = [a.inspect(x, "x") for a, x in zip(adapters, samples, strict=True)]
+            if out is not None:
+                raise ArgumentError(
+                    "out= is given, but the samples of a packed batch require a gradient, are "
+                    "traced, or are on a GPU; omit it"
+                )
+            batch = self._check(inspected, args)
+            parts = [self._convert(batch, i, x, None) for i, x in enumerate(samples)]
+            return Packed(_concatenate(parts), batch.layout.sizes, batch.layout.offsets)
+        arrays = plain or [dispatch.as_array(x, f"sample {i}") for i, x in enumerate(samples)]
+        batch = self._check([(x.shape, x.dtype) for x in arrays], args)
+        data = self._pack(arrays, batch, leader, like, out)
+        return Packed(data, batch.layout.sizes, batch.layout.offsets)
+
+    def _check(self, inspected: list[tuple[tuple[int, ...], DType]], args: CropArgs) -> _Batch:
+        """Return the checked batch of samples of these shapes and dtypes."""
+        check_same_rank_and_dtype(inspected)
+        first, dtype = inspected[0]
+        axes = self._options.find_sample_axes(len(first), first)
+        shapes = np.array([shape for shape, _ in inspected], np.int64).reshape(-1, len(first))
+        parsed, targets = parse_packed_args(self._options, axes, shapes, args)
+        layout = lay_out_samples(self._options, axes, shapes, targets)
+        return _Batch(axes, dtype, shapes, parsed, layout)
+
+    # -- on the CPU ------------------------------------------------------------------------
+
+    def _pack(
+        self, arrays: list[Array], batch: _Batch, leader: Adapter, like: Any, out: Any
+    ) -> Any:
+        """Return the rows of all samples, in `out` or new memory."""
+        if out is None:
+            return leader.from_numpy(self._pack_arrays(arrays, batch, None), like)
+        rows = batch.layout.shape[0]
+        written = dispatch.write_on_cpu(
+            leader, out, "sample 0", lambda target: self._pack_arrays(arrays, batch, target)
+        )
+        return written if len(written) == rows else written[:rows]
+
+    def _pack_arrays(self, arrays: list[Array], batch: _Batch, out: Array | None) -> Array:
+        layout, part = batch.layout, None
+        if out is not None:
+            self._check_out(arrays, layout, out)
+            out = out[: layout.shape[0]]
+            part = Part(out.shape, out.strides, out.dtype)
+        program = self._find_program(batch)
+        layouts = program.find_layouts(layout, part)
+        placements = None
+        if self._options.resize is None:
+            lengths = batch.axes.select_channels(batch.shapes)
+            offsets, flips = batch.args["offset"], batch.args["flip"]
+            placements = place_crops(
+                self._options, batch.axes, layout.windows, lengths, offsets, flips
+            )
+        if out is None:
+            out = empty(layout.shape, layouts[0].plan.target.dtype)
+        if placements is not None and program.supports(layouts, placements):
+            program(with_addresses(describe_arrays(arrays)), placements, layouts, layout, out)
+            return out
+        for i, (first, last) in enumerate(pairwise(layout.offsets.tolist())):
+            self._convert(batch, i, arrays[i], out[first:last])
+        return out
+
+    def _find_program(self, batch: _Batch) -> PackedProgram:
+        key = batch.shapes.shape[1], batch.dtype
+        program = self._programs.get(key)
+        if program is None:
+            program = PackedProgram(self._options, batch.axes, batch.dtype)
+            cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE)
+        return program
+
+    def _check_out(self, arrays: list[Array], layout: PackedLayout, out: Array) -> None:
+        """Raise unless `out` has room for the batch, and is of its own memory."""
+        rows, *rest = layout.shape
+        if out.ndim != len(layout.shape) or list(out.shape[1:]) != rest or len(out) < rows:
+            raise ShapeError(
+                f"out has shape {out.shape}, but the packed batch has {layout.shape}; give an out "
+                "of that shape, or with a longer first axis"
+            )
+        for i, array in enumerate(arrays):
+            check_writable(array, out, f"sample {i}")
+
+    # -- one sample ------------------------------------------------------------------------
+
+    def _convert(self, batch: _Batch, number: int, sample: Any, out: Array | None) -> Any:
+        """Return the rows of one sample, in `out` or new memory."""
+        channel = batch.axes.axis_indices.get(CHANNEL)
+        letters = choose_letters(batch.shapes.shape[1], channel)
+        args: dict[str, Any] = {
+            name: {letters[axis]: _pick(values, number) for axis, values in by_axis.items()}
+            for name, by_axis in batch.args.items()
+        }
+        args["flip"] = {axis: bool(value) for axis, value in args["flip"].items()}
+        reverses = False
+        if self._options.channels is not None:  # channels are selected after the window is stacked
+            reverses = args["flip"].pop("c", False)
+        stack, convert = self._find_steps(batch, number, letters, reverses)
+        window = stack([sample], **{name: by_axis or None for name, by_axis in args.items()})
+        return convert(window) if out is None or not out.size else convert(window, out)
+
+    def _find_steps(self, batch: _Batch, number: int, letters: str, reverses: bool) -> _Steps:
+        """Return the cached steps of a sample; `reverses` reverses its selected channels."""
+        shape, window = (rows[number] for rows in (batch.shapes, batch.layout.windows))
+        key = shape.tobytes(), window.tobytes(), batch.dtype, reverses
+        steps = self._steps.get(key)
+        if steps is None:
+            options, axes = self._sample_options, batch.axes
+            keywords = make_keywords(options, axes, letters, shape[None], batch.dtype)
+            placed = [*axes.cropped.values(), *axes.resizable.values()]
+            sizes = {letters[axis]: int(window[axis]) for axis in placed}
+            shape_of_stack = shape.copy()
+            shape_of_stack[placed] = window[placed]
+            stacked = parse_collate_options(f"{letters}->b{letters}", sizes, **keywords)
+            if reverses and options.channels is not None:
+                options = replace(options, channels=options.channels[::-1])
+            convert = make_stack_conversion(options, (1, *shape_of_stack.tolist()), batch.dtype)
+            steps = _Steps(self._make_collator(stacked), Converter.from_options(convert))
+            cache_put(self._steps, key, steps, PROGRAM_SIZE_ESTIMATE)
+        return steps
+
+
+def _pick(values: Array, number: int) -> int:
+    """Return the value of a sample, of one value per sample or one for all."""
+    return int(values[number] if values.ndim else values)
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    """Return arrays of one library, joined along their first axis."""
+    namespace = library_of(parts[0])
+    xp = getattr(namespace, "xp", None) or sys.modules[type(parts[0]).__module__.partition(".")[0]]
+    return xp.concatenate(parts, 0)

@@ -1,0 +1,218 @@
+"""Packed batches: samples of different sizes, one after the other along the first axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..._utils.indexing import as_int_array
+from ...errors import ArgumentError, ShapeError
+from ...layout.pattern import MAX_ELEMENTS, Permutation
+from ...memory import Array
+from ..resize import MAX_SIDE, ResizeOptions
+from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
+from .samples import SampleAxes
+
+if TYPE_CHECKING:
+    from ...options import CollateOptions
+
+MAX_ASPECT_RATIO = 200  # of images whose sizes are chosen, as in transformers' smart_resize
+
+
+class Packed(NamedTuple):
+    """Samples of different sizes in one array, one after the other along its first axis.
+
+    Attributes
+    ----------
+    data : array
+        All samples, an array of the library of the samples.
+    sizes : int64 array (samples, axes)
+        The size of each sample along the axes of the first fold that differ, in its order.
+    offsets : int64 array (samples + 1,)
+        Sample i is `data[offsets[i] : offsets[i + 1]]`; in attention, the cumulative lengths
+        (`cu_seqlens`) of variable-length sequences.
+    """
+
+    data: Any
+    sizes: Array
+    offsets: Array
+
+    def split(self) -> list[Any]:
+        """Return the samples: views of `data`.
+
+        >>> import numpy as np
+        >>> from layoutkit import collate
+        >>> clips = [np.zeros((3, 8)), np.zeros((5, 8))]
+        >>> packed = collate(clips, "tf->(bt)f")
+        >>> packed.data.shape, packed.offsets.tolist()
+        ((8, 8), [0, 3, 8])
+        >>> [clip.shape for clip in packed.split()]
+        [(3, 8), (5, 8)]
+        """
+        return [self.data[first:last] for first, last in pairwise(self.offsets.tolist())]
+
+
+class PackedLayout(NamedTuple):
+    """The windows of the samples of a packed batch, and their places in it."""
+
+    windows: Array  # (samples, axes) int64: the shape of each window
+    moves: Sequence[Permutation]  # of each window, with a batch axis of size 1
+    sizes: Array  # (samples, differing axes) int64
+    offsets: Array  # (samples + 1,) int64
+    shape: tuple[int, ...]  # of the batch
+
+
+def lay_out_samples(
+    options: CollateOptions, axes: SampleAxes, shapes: Array, targets: Array | None
+) -> PackedLayout:
+    """Return the layout of a packed batch.
+
+    shapes     (samples, axes) int64
+    targets    (samples, resizable axes) int64, the sizes to which samples are resized; None: they
+               keep their sizes
+
+    Raises ShapeError if a sample does not fit the pattern, or if no memory holds the batch.
+    """
+    windows: Array = np.empty(shapes.shape, np.int64)
+    windows[:] = np.array(axes.window(shapes))
+    windows[:, axes.packed_axes] = axes.select_channels(shapes)[:, axes.packed_axes]
+    if targets is not None:
+        windows[:, [*axes.resizable.values()]] = targets
+    numbered = enumerate(windows.tolist())
+    moves = [_resolve(options, axes, row, number) for number, row in numbered]
+    rest = moves[0].target_shape[1:]
+    rows = [move.target_shape[0] for move in moves]
+    if max(sum(rows), 1) * prod(size or 1 for size in rest) >= MAX_ELEMENTS:
+        raise ShapeError(
+            f'"{axes.pattern.text}" packs {len(rows)} samples to shape {(sum(rows), *rest)}, which '
+            "no memory holds; give fewer or smaller samples"
+        )
+    columns = [[_size_of(move, letter) for letter in axes.packed] for move in moves]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(rows, out=offsets[1:])
+    return PackedLayout(windows, moves, np.array(columns, np.int64), offsets, (sum(rows), *rest))
+
+
+def _resolve(
+    options: CollateOptions, axes: SampleAxes, window: list[int], number: int
+) -> Permutation:
+    """Return the move of one window, with a batch axis of size 1."""
+    shape = [*window]
+    shape.insert(axes.pattern.source.groups.index(options.letter), 1)
+    try:
+        return axes.pattern.resolve(shape, options.convert.sizes)
+    except ShapeError as error:
+        raise ShapeError(f"sample {number}: {error}") from None
+
+
+def _size_of(move: Permutation, letter: str) -> int:
+    return move.target_sizes[move.target_axes.index(letter)]
+
+
+def parse_packed_args(
+    options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
+) -> tuple[dict[str, PerSampleArgs], Array | None]:
+    """Return the arguments `offset`, `flip` and `crop` of a call by axis, and the chosen sizes.
+
+    Sizes are int64 (samples, resizable axes); None: samples are not resized.
+    """
+    count, resize = len(shapes), options.resize
+    if resize is None:
+        if args.size is not None:
+            raise ArgumentError(
+                f"size={args.size!r} is the size to which samples are resized; give resize= too"
+            )
+        offset, flip = parse_offset_and_flip(axes, args, count)
+        return {"offset": offset, "flip": flip}, None
+    placed = axes.cropped | axes.resizable
+    parsed = {
+        "offset": parse_per_sample("offset", args.offset, placed, count),
+        "flip": parse_per_sample("flip", args.flip, axes.axis_indices, count),
+        "crop": parse_per_sample("crop", args.crop, placed, count),
+    }
+    extents = shapes.copy()
+    for axis, values in parsed["crop"].items():
+        extents[:, axis] = values
+    names, resized = [*axes.resizable], [*axes.resizable.values()]
+    return parsed, choose_sizes(resize, names, extents[:, resized], args.size)
+
+
+def choose_sizes(resize: ResizeOptions, names: Sequence[str], extents: Array, size: Any) -> Array:
+    """Return the sizes to which samples are resized, int64 (samples, resizable axes).
+
+    names      the names of the resizable axes, in the order of a sample
+    extents    (samples, resizable axes) int64, the sizes of the samples, or of their crops
+    size       the argument of the call: one size for all samples, or one per sample
+
+    Raises ArgumentError or ShapeError if no sizes are given, or if they are malformed.
+    """
+    if size is None and resize.size is None and resize.multiple is None:
+        pair = ", ".join(["224"] * len(names))
+        raise ArgumentError(
+            f"resize={resize.filter!r} needs the sizes of the resized samples: give "
+            f"size=({pair}), one per sample, or multiple=28 to choose them"
+        )
+    if size is None and resize.multiple is not None:
+        return _choose_multiples(resize, names, extents)
+    return _parse_size(resize.size if size is None else size, names, len(extents))
+
+
+def _parse_size(size: Any, names: Sequence[str], count: int) -> Array:
+    """Return the sizes as int64 (samples, axes); raise ArgumentError or ShapeError."""
+    numbers = as_int_array(size)
+    expected = f"{len(names)} whole numbers ({', '.join(names)}) for all samples, or per sample"
+    if numbers is None or numbers.dtype.kind != "i" or numbers.shape[-1:] != (len(names),):
+        raise ArgumentError(f"size={size!r}; it must be {expected}")
+    if numbers.ndim > 2 or (numbers.ndim == 2 and len(numbers) != count):
+        raise ShapeError(f"size has shape {numbers.shape} for {count} samples; give {expected}")
+    rows = np.broadcast_to(numbers, (count, len(names))).astype(np.int64)
+    for number, axis in zip(*((rows < 1) | (rows > MAX_SIDE)).nonzero(), strict=True):
+        raise ShapeError(
+            f"sample {number} has size={rows[number, axis]} along {names[axis]}; give sizes "
+            f"from 1 to {MAX_SIDE}"
+        )
+    return rows
+
+
+def _choose_multiples(resize: ResizeOptions, names: Sequence[str], extents: Array) -> Array:
+    if len(names) != 2:
+        raise ArgumentError(
+            f"multiple={resize.multiple} chooses the height and width of images, but the axes that "
+            f"differ are {', '.join(names)}; give size="
+        )
+    pairs = enumerate(extents.tolist())
+    chosen = [_choose_pair(resize, names, number, *pair) for number, pair in pairs]
+    return np.array(chosen, np.int64)
+
+
+def _choose_pair(
+    resize: ResizeOptions, names: Sequence[str], number: int, height: int, width: int
+) -> tuple[int, int]:
+    """Return the size of an image as transformers' Qwen2-VL processor chooses it (smart_resize).
+
+    Both sides are the nearest multiples; if their area is out of bounds, the image is scaled to the
+    bound first, and sides are rounded inwards.
+    """
+    short, long = sorted((height, width))
+    if not 1 <= long <= MAX_ASPECT_RATIO * short:
+        raise ShapeError(
+            f"sample {number} has sizes {names[0]}={height} and {names[1]}={width}, of an aspect "
+            f"ratio above {MAX_ASPECT_RATIO}; crop it, or give size="
+        )
+    step = resize.multiple or 1
+    lowest = step * step if resize.min_pixels is None else resize.min_pixels
+    rows, columns = round(height / step) * step, round(width / step) * step
+    if resize.max_pixels is not None and rows * columns > resize.max_pixels:
+        scale = math.sqrt(height * width / resize.max_pixels)
+        rows = max(step, math.floor(height / scale / step) * step)
+        columns = max(step, math.floor(width / scale / step) * step)
+    elif rows * columns < lowest:
+        scale = math.sqrt(lowest / (height * width))
+        rows = math.ceil(height * scale / step) * step
+        columns = math.ceil(width * scale / step) * step
+    return rows, columns

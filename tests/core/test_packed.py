@@ -1,0 +1,367 @@
+"""Packed batches: samples of different sizes, one after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layoutkit import (
+    ArgumentError,
+    Collator,
+    DtypeError,
+    Packed,
+    ShapeError,
+    collate,
+    convert,
+)
+
+PATCHES = "(hp)(wq)c->(bhw)(cpq)"
+MERGED = "(hmp)(wnq)c->(bhwmn)(cpq)"
+
+
+def _make_images(shapes, dtype="uint8", seed=0):
+    random = np.random.default_rng(seed)
+    return [random.integers(0, 255, shape).astype(dtype) for shape in shapes]
+
+
+def _split_patches(image, p, q):
+    """Return the patches of an image (hp, wq, c) as rows of (c, p, q)."""
+    height, width, channels = image.shape
+    blocks = image.reshape(height // p, p, width // q, q, channels)
+    return blocks.transpose(0, 2, 4, 1, 3).reshape(-1, channels * p * q)
+
+
+def _assert_packs(packed, parts, sizes):
+    """Assert that a packed batch has these samples, of these sizes."""
+    lengths = [len(part) for part in parts]
+    assert isinstance(packed, Packed)
+    np.testing.assert_array_equal(packed.data, np.concatenate(parts))
+    assert packed.data.dtype == parts[0].dtype
+    assert packed.sizes.dtype == packed.offsets.dtype == np.int64
+    np.testing.assert_array_equal(packed.sizes, sizes)
+    np.testing.assert_array_equal(packed.offsets, np.cumsum([0, *lengths]))
+
+
+def test_clips_of_different_lengths_are_joined():
+    clips = [np.random.default_rng(n).random((n, 8), np.float32) for n in (3, 0, 5, 1)]
+    _assert_packs(collate(clips, "tf->(bt)f"), clips, [[3], [0], [5], [1]])
+
+
+def test_patches_of_images_with_formula():
+    images = _make_images([(28, 42, 3), (56, 14, 3), (14, 14, 3)])
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
+    packed = collate(
+        images, PATCHES, p=14, q=14, dtype="float32", scale=1 / 255, mean=mean, std=std
+    )
+    parts = [
+        convert(x[None], "b(hp)(wq)c->(bhw)(cpq)", p=14, q=14, dtype="float32", scale=1 / 255,
+                mean=mean, std=std)
+        for x in images
+    ]  # fmt: skip
+    _assert_packs(packed, parts, [[2, 3], [4, 1], [1, 1]])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=6),
+    st.sampled_from(["uint8", "float32", "int16", "float64", ">f4", "complex64"]),
+    st.sampled_from([PATCHES, "(hp)(wq)c->(bwh)(pqc)", "(hp)(wq)c->(bh)cp(wq)"]),
+    st.sampled_from([None, "h", "w"]),
+    st.sampled_from([None, (2, 1, 0), (0, 2, 2), (1,)]),
+    st.sampled_from(["C", "F", "sliced", "negative"]),
+)
+def test_samples_equal_their_own_conversions(counts, dtype, pattern, flip, channels, memory):
+    if pattern.endswith("(wq)"):
+        counts = [(rows, counts[0][1]) for rows, _ in counts]
+        flip = flip and "h"
+    images = _make_images([(2 * h, 3 * w, 3) for h, w in counts], dtype)
+    if memory == "F":
+        images = [np.asfortranarray(x) for x in images]
+    elif memory == "sliced":
+        images = [np.repeat(x, 2, 1)[:, ::2] for x in images]
+    elif memory == "negative":
+        images = [x[::-1].copy()[::-1] for x in images]
+    packed = collate(images, pattern, p=2, q=3, flip=flip, channels=channels)
+    left, right = pattern.split("->")
+    parts = []
+    for x in images:
+        x = x if flip is None else np.flip(x, "hw".index(flip))
+        x = x if channels is None else x[..., list(channels)]
+        parts.append(convert(x[None], f"b{left}->{right}", p=2, q=3, copy=True))
+    sizes = counts
+    if "bwh" in pattern:
+        sizes = [(w, h) for h, w in counts]
+    elif "(bh)" in pattern:
+        sizes = [(h,) for h, _ in counts]
+    _assert_packs(packed, parts, sizes)
+
+
+def test_axes_with_a_size_are_cropped():
+    images = _make_images([(4, 9, 3), (6, 7, 3)])
+    packed = collate(images, "hwc->(bh)wc", w=5, offset={"w": [0, 2]})
+    _assert_packs(packed, [images[0][:, :5], images[1][:, 2:7]], [[4], [6]])
+
+
+def test_windows_outside_of_samples_are_filled():
+    images = _make_images([(4, 3, 3), (6, 7, 3)])
+    packed = collate(images, "hwc->(bh)wc", w=5, fill=9, offset={"w": 0})
+    parts = [np.full((4, 5, 3), 9, np.uint8), images[1][:, :5]]
+    parts[0][:, :3] = images[0]
+    _assert_packs(packed, parts, [[4], [6]])
+
+
+def test_flipped_channels_are_selected_first():
+    images = _make_images([(2, 2, 3), (3, 2, 3)])
+    packed = collate(images, "hwc->(bhw)c", channels=(0, 0, 1), flip="c")
+    parts = [x.reshape(-1, 3)[:, [1, 0, 0]] for x in images]
+    _assert_packs(packed, parts, [[2, 2], [3, 2]])
+
+
+def test_batch_is_packed_unless_all_sizes_are_given():
+    images = _make_images([(4, 6, 3)] * 2)
+    assert isinstance(collate(images, "hwc->(bhw)c"), Packed)
+    assert isinstance(collate(images, "hwc->(bf)"), Packed)
+    plain = collate(images, "hwc->(bhw)c", h=4, w=6)
+    np.testing.assert_array_equal(plain, np.concatenate([x.reshape(-1, 3) for x in images]))
+    array = collate(np.stack(images), "bhwc->(bhw)c")
+    np.testing.assert_array_equal(array, plain)
+
+
+def test_split_returns_views():
+    clips = [np.ones((n, 2)) for n in (2, 3)]
+    packed = collate(clips, "tf->(bt)f")
+    data, sizes, offsets = packed
+    parts = packed.split()
+    assert [len(part) for part in parts] == [2, 3]
+    assert all(np.shares_memory(part, data) for part in parts)
+    assert sizes.shape == (2, 1)
+    assert len(offsets) == 3
+
+
+# ---- out= --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [8, 11])
+def test_out_may_be_longer(rows):
+    clips = _make_images([(3, 4), (5, 4)], "int32")
+    out = np.full((rows, 4), -1, np.int32)
+    packed = collate(clips, "tf->(bt)f", out=out)
+    _assert_packs(packed, clips, [[3], [5]])
+    assert np.shares_memory(packed.data, out)
+    assert (out[8:] == -1).all()
+
+
+def test_out_may_have_any_strides():
+    images = _make_images([(4, 2, 3), (2, 4, 3)])
+    out = np.zeros((20, 24), np.float32)[::2, ::-2]
+    packed = collate(images, "(hp)(wq)c->(bhw)(cpq)", p=2, q=2, out=out)
+    _assert_packs(packed, [_split_patches(x, 2, 2).astype("f4") for x in images], [[2, 1], [1, 2]])
+
+
+def test_invalid_out_is_not_written():
+    clips = _make_images([(3, 4), (5, 4)], "float32")
+    for out in (np.zeros((7, 4), "f4"), np.zeros((8, 5), "f4"), np.zeros((8, 4, 1), "f4")):
+        with pytest.raises(ShapeError, match=r"out has shape .* batch has \(8, 4\)"):
+            collate(clips, "tf->(bt)f", out=out)
+        assert not out.any()
+    with pytest.raises(DtypeError):
+        collate(clips, "tf->(bt)f", out=np.zeros((8, 4), "u1"))
+    with pytest.raises(ArgumentError, match="read-only"):
+        out = np.zeros((8, 4), "f4")
+        out.flags.writeable = False
+        collate(clips, "tf->(bt)f", out=out)
+    whole = np.zeros((8, 4), "f4")
+    with pytest.raises(ArgumentError, match="shares memory with sample 1"):
+        collate([clips[0], whole[3:]], "tf->(bt)f", out=whole)
+
+
+# ---- resizing ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resize", ["nearest", "bilinear", "bicubic", "area"])
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_resized_patches_equal_patches_of_resized_images(resize, dtype):
+    images = _make_images([(37, 55, 3), (100, 31, 3), (14, 80, 3), (50, 50, 3)])
+    sizes = [(28, 42), (14, 28), (56, 14), (28, 42)]
+    flip = [False, True, False, True]
+    options = {"resize": resize, "dtype": dtype, "mean": 3, "casting": "unsafe"}
+    packed = collate(images, PATCHES, p=14, q=14, size=sizes, flip={"w": flip}, **options)
+    parts = []
+    for x, (height, width), flag in zip(images, sizes, flip, strict=True):
+        (resized,) = collate([x], "hwc->bhwc", h=height, w=width, flip={"w": flag}, **options)
+        parts.append(_split_patches(resized, 14, 14))
+    _assert_packs(packed, parts, [(h // 14, w // 14) for h, w in sizes])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1, 3), st.integers(1, 3)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from(["uint8", "float32", "float64"]),
+    st.sampled_from(["hwc", "chw", "F"]),
+    st.sampled_from([(4, 4), (20, 3), (5, 18)]),
+    st.sampled_from([None, "h", "w", "both"]),
+    st.sampled_from([None, (2, 1, 0), (0, 0, 1, 2)]),
+)
+def test_merged_patches_of_resized_images(samples, dtype, memory, patch, flip, channels):
+    p, q = patch
+    images = _make_images([(height, width, 3) for height, width, _, _ in samples], dtype)
+    if memory != "hwc":
+        copies = {"chw": lambda x: x.transpose(2, 0, 1).copy().transpose(1, 2, 0),
+                  "F": np.asfortranarray}  # fmt: skip
+        images = [copies[memory](x) for x in images]
+    sizes = [(2 * p * h, 2 * q * w) for _, _, h, w in samples]
+    flips = {"both": {"h": True, "w": True}}.get(flip, flip)
+    options = {"resize": "bicubic", "flip": flips, "channels": channels, "dtype": "float32"}
+    packed = collate(images, MERGED, m=2, n=2, p=p, q=q, size=sizes, **options)
+    parts = []
+    for x, (height, width) in zip(images, sizes, strict=True):
+        stack = collate([x], "hwc->bhwc", h=height, w=width, **options)
+        parts.append(convert(stack, f"b{MERGED}", m=2, n=2, p=p, q=q))
+    _assert_packs(packed, parts, [(h, w) for _, _, h, w in samples])
+
+
+def test_one_axis_is_resized():
+    clips = _make_images([(7, 40), (9, 40), (30, 40)], "float32")
+    packed = collate(clips, "tf->(bt)f", resize="bilinear", size=[[4], [9], [11]])
+    parts = [
+        collate([x], "tf->btf", t=t, resize="bilinear")[0]
+        for x, t in zip(clips, (4, 9, 11), strict=True)
+    ]
+    _assert_packs(packed, parts, [[4], [9], [11]])
+
+
+def test_parts_of_images_are_resized():
+    images = _make_images([(37, 55, 3), (30, 31, 3)])
+    crops = {"crop": {"h": [20, 30], "w": 25}, "offset": {"h": [3, 0], "w": [1, 5]}}
+    packed = collate(images, PATCHES, p=7, q=7, resize="bilinear", size=(14, 21), **crops)
+    stack = collate(images, "hwc->bhwc", h=14, w=21, resize="bilinear", **crops)
+    _assert_packs(packed, [_split_patches(x, 7, 7) for x in stack], [[2, 3], [2, 3]])
+
+
+def _choose_size(height, width, factor, min_pixels, max_pixels):
+    """Return the size that Qwen2-VL's processor chooses: `smart_resize` of transformers."""
+    rows, columns = (round(side / factor) * factor for side in (height, width))
+    if rows * columns > max_pixels:
+        beta = math.sqrt(height * width / max_pixels)
+        return tuple(
+            max(factor, math.floor(side / beta / factor) * factor) for side in (height, width)
+        )
+    if rows * columns < min_pixels:
+        beta = math.sqrt(min_pixels / (height * width))
+        return tuple(math.ceil(side * beta / factor) * factor for side in (height, width))
+    return rows, columns
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=8))
+def test_sizes_are_chosen_as_by_qwen2_vl(shapes):
+    images = [np.zeros((height, width, 1), np.uint8) for height, width in shapes]
+    long_images = [max(pair) > 200 * min(pair) for pair in shapes]
+    options = {"multiple": 28, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 9}
+    collator = Collator(PATCHES, p=14, q=14, resize="nearest", **options)
+    if any(long_images):
+        with pytest.raises(ShapeError, match=f"sample {long_images.index(True)} has sizes h="):
+            collator(images)
+        return
+    expected = [_choose_size(*pair, *options.values()) for pair in shapes]
+    assert (14 * collator(images).sizes).tolist() == [list(pair) for pair in expected]
+
+
+# ---- options and errors ------------------------------------------------------------------
+
+
+def test_collator_has_equal_options_in_all_forms():
+    collator = Collator(
+        PATCHES, p=14, q=14, resize="bicubic", multiple=28, max_pixels=3136, flip="random", seed=4
+    )
+    images = _make_images([(60, 50, 3), (30, 90, 3)])
+    expected = collator(images, positions=[5, 6])
+    stored = json.loads(json.dumps(collator.to_dict()))
+    for other in (Collator.from_dict(stored), pickle.loads(pickle.dumps(collator))):
+        assert other == collator
+        assert other.fingerprint == collator.fingerprint
+        np.testing.assert_array_equal(other(images, positions=[5, 6]).data, expected.data)
+    fixed = Collator(PATCHES, p=14, q=14, resize="bicubic", size=(28, 56))
+    assert Collator.from_dict(fixed.to_dict()) == fixed
+    assert fixed.fingerprint != collator.fingerprint
+    assert fixed(images).sizes.tolist() == [[2, 4]] * 2
+    assert fixed(images, size=(28, 28)).sizes.tolist() == [[2, 2]] * 2
+
+
+def test_random_flips_reverse_images():
+    images = _make_images([(4, 6, 3)] * 16)
+    packed = Collator("(hp)(wq)c->(bhw)(cpq)", p=2, q=2, flip="random")(images)
+    kinds = set()
+    for image, patches in zip(images, packed.split(), strict=True):
+        candidates = image, image[:, ::-1]
+        matches = [np.array_equal(patches, _split_patches(x, 2, 2)) for x in candidates]
+        assert sum(matches) == 1
+        kinds.add(matches[0])
+    assert kinds == {True, False}
+
+
+def test_errors_name_the_sample_and_the_sizes():
+    images = _make_images([(28, 28, 3), (28, 30, 3)])
+    with pytest.raises(ShapeError, match=r"sample 1.*30.*q=14"):
+        collate(images, PATCHES, p=14, q=14)
+    with pytest.raises(ShapeError, match="sample 1 has size 4 along f, but sample 0 has 5"):
+        collate([np.zeros((2, 5)), np.zeros((2, 4))], "tf->(bt)f")
+    with pytest.raises(ShapeError, match="sample 1 has 3 axes, but sample 0 has 2"):
+        collate([np.zeros((2, 5)), np.zeros((2, 4, 1))], "tf->(bt)f")
+    with pytest.raises(DtypeError, match="sample 1 has dtype float32"):
+        collate([np.zeros((2, 5)), np.zeros((2, 5), "f4")], "tf->(bt)f")
+    with pytest.raises(ShapeError, match=r"sample 1.*30.*q=14"):
+        collate(images, PATCHES, p=14, q=14, resize="bilinear", size=[(28, 28), (28, 30)])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"resize": "bilinear"}, ArgumentError, "give size="),
+        ({"resize": "bilinear", "size": 28}, ArgumentError, "2 whole numbers"),
+        ({"resize": "bilinear", "size": [(28, 28)] * 3}, ShapeError, "for 2 samples"),
+        ({"resize": "bilinear", "size": (0, 28)}, ShapeError, "sample 0 has size=0 along h"),
+        ({"size": (28, 28)}, ArgumentError, "give resize="),
+        ({"multiple": 28}, ArgumentError, "needs a filter"),
+        ({"resize": "bilinear", "min_pixels": 28}, ArgumentError, "multiple="),
+        ({"resize": "bilinear", "multiple": 0}, ArgumentError, "whole number"),
+        ({"resize": "bilinear", "multiple": 14, "min_pixels": 9, "max_pixels": 4}, ArgumentError,
+         "exchange"),
+        ({"resize": "bilinear", "fit": "pad"}, ArgumentError, "fit="),
+        ({"device": "cpu"}, ArgumentError, "device"),
+        ({"memory": "(cpq)(bhw)"}, ArgumentError, "memory"),
+    ],
+)  # fmt: skip
+def test_invalid_options(options, error, words):
+    images = _make_images([(28, 28, 3), (28, 42, 3)])
+    with pytest.raises(error, match=words):
+        collate(images, PATCHES, p=14, q=14, **options)
+
+
+def test_unknown_sizes_of_a_fold():
+    with pytest.raises(ShapeError, match="give all but one"):
+        Collator("(hp)(wq)c->(bhw)(cpq)", p=14)
+
+
+def test_size_needs_a_packed_batch():
+    image = np.zeros((8, 8, 3), np.uint8)
+    with pytest.raises(ArgumentError, match="h=4, w=4"):
+        collate([image], "hwc->bhwc", size=(4, 4))
+    with pytest.raises(ArgumentError, match="different sizes"):
+        Collator("hwc->bhwc", h=4, w=4, resize="bilinear", size=(4, 4))
+
+
+def test_no_memory_holds_the_batch():
+    huge = np.broadcast_to(np.zeros(1, np.uint8), (1 << 57,))
+    with pytest.raises(ShapeError, match="no memory holds"):
+        collate([huge] * 4, "t->(bt)")
