@@ -39,6 +39,17 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
     "CLIP": _SHORT_SIDE,
     "DeiT": {"size": 256, "resample": 3, "do_center_crop": True},
     "Detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **_IMAGENET},
+    # `size` has areas in pixels, which min_pixels and max_pixels replace.
+    "Qwen2VL": {
+        "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
+        "resample": 3,
+        **_OPENAI,
+        "min_pixels": None,
+        "max_pixels": None,
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+    },
     "Siglip": {"size": {"height": 224, "width": 224}, "resample": 3},
     "ViT": {"size": 224},
 }
@@ -72,11 +83,15 @@ def from_preprocessor_config(config: Mapping[str, Any] | str | os.PathLike[str])
     batches have the layout of the processor's `pixel_values`. Pillow and torchvision round resized
     pixels to bytes, which the Collator does not do: results of bytes differ by about 1 of 255.
 
+    The batches of Qwen2VL are `Packed`: `data` (patches, channels * patch_size ** 2) has each patch
+    once, which the processor repeats `temporal_patch_size` times, and `sizes` are the heights and
+    widths in blocks of `merge_size` patches.
+
     Parameters
     ----------
     config : dict or path
         The content or the path of preprocessor_config.json, for the processors Beit, Bit (DINOv2),
-        CLIP, DeiT, Detr, Siglip and ViT; or what timm's `resolve_data_config` returns.
+        CLIP, DeiT, Detr, Qwen2VL, Siglip and ViT; or what timm's `resolve_data_config` returns.
 
     Raises
     ------
@@ -139,11 +154,14 @@ def _make_collator(config: Mapping[str, Any]) -> Collator:
     """Return the Collator of an image processor of transformers."""
     name = _find_processor(config)
     given = {key: value for key, value in config.items() if value is not None}
-    _check_keys(given, ("size", *_DEFAULTS, *_OTHER_KEYS))
-    values = {**_DEFAULTS, **_PROCESSORS[name], **given}
+    defaults = {**_DEFAULTS, **_PROCESSORS[name]}
+    _check_keys(given, (*defaults, *_OTHER_KEYS))
+    values = {**defaults, **given}
     for key, value in values.items():
         if key.startswith("do_") and type(value) is not bool:
             raise ArgumentError(f"{key}={value!r}; it must be true or false")
+    if "patch_size" in values:
+        return _make_patch_collator(values)
     size = _read_size("size", values["size"], name in _SQUARE)
     crop = _read_size("crop_size", values["crop_size"], True) if values["do_center_crop"] else None
     keywords = _choose_windows(size if values["do_resize"] else None, crop)
@@ -174,10 +192,33 @@ def _find_processor(config: Mapping[str, Any]) -> str:
             "image_processor_type is missing, on which defaults depend; add it, such as "
             f'"ViTImageProcessor". The known processors are {known}, and dicts of timm'
         )
-    cure = f"the known processors are {known}; give the type of one that does the same steps"
-    if str(class_name).startswith("Qwen2VL"):
-        cure = "it makes patches of images of different sizes, which this function does not"
-    raise ArgumentError(f"image_processor_type is {shorten(repr(class_name), 60)}; {cure}")
+    raise ArgumentError(
+        f"image_processor_type is {shorten(repr(class_name), 60)}; the known processors are "
+        f"{known}; give the type of one that does the same steps"
+    )
+
+
+def _make_patch_collator(values: Mapping[str, Any]) -> Collator:
+    """Return the Collator of a processor that cuts images into patches, block by block."""
+    if values["do_center_crop"] or values["do_pad"]:
+        raise ArgumentError("this processor neither crops nor pads; remove do_center_crop, do_pad")
+    patch, merge = values["patch_size"], values["merge_size"]
+    options: dict[str, Any] = {"p": patch, "q": patch, "m": merge, "n": merge}
+    if values["do_resize"]:
+        size = _read_size("size", values["size"], False)
+        if size.keys() != {"shortest_edge", "longest_edge"}:
+            raise ArgumentError(
+                f"size={size}; give areas in pixels, as in "
+                '{"shortest_edge": 3136, "longest_edge": 1003520}'
+            )
+        options |= {
+            "resize": _find_filter(values["resample"]),
+            "multiple": patch * merge,
+            "min_pixels": values["min_pixels"] or size["shortest_edge"],
+            "max_pixels": values["max_pixels"] or size["longest_edge"],
+        }
+    formula = _make_formula(values, options.get("resize"))
+    return Collator("(hmp)(wnq)c->(bhwmn)(cpq)", **options, **formula)
 
 
 def _read_size(key: str, value: Any, is_square: bool) -> dict[str, int]:

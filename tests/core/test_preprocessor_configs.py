@@ -31,6 +31,8 @@ TIMM = {
     "crop_pct": 0.875,
     "crop_mode": "center",
 }
+OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
+OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 PILLOW = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
 
 
@@ -145,7 +147,11 @@ def test_batches_have_the_layout_of_the_configuration():
         ({"data_format": "last"}, "data_format='last'; give one of channels_first"),
         ({"image_processor_type": "DetrImageProcessor", "size": None}, "depends on its image"),
         ({"image_processor_type": "SamImageProcessor"}, "the known processors are Beit, Bit"),
-        ({"image_processor_type": "Qwen2VLImageProcessor"}, "patches of images of different sizes"),
+        ({"image_processor_type": "Qwen2VLImageProcessor"}, "give areas in pixels"),
+        (
+            {"image_processor_type": "Qwen2VLImageProcessor", "do_pad": True},
+            "neither crops nor pads",
+        ),
         ({"image_processor_type": None}, "image_processor_type is missing"),
     ],
 )
@@ -160,6 +166,39 @@ def test_the_advice_for_a_second_crop_works():
     expected = [normalize(center_crop(resize(x, (24, 20), 2), (20, 20))) for x in images]
     batch = from_preprocessor_config(config)(images)[..., 2:22, 0:20]
     np.testing.assert_allclose(batch, expected, atol=1e-5)
+
+
+def smart_size(height, width, least, most):
+    """Return the size that Qwen2-VL's processor chooses, for patches of 4 in blocks of 2."""
+    sides = np.array([round(height / 8), round(width / 8)]) * 8
+    if sides.prod() > most:
+        return (
+            np.maximum(
+                np.floor(np.array([height, width]) / math.sqrt(height * width / most) / 8), 1
+            )
+            * 8
+        )
+    if sides.prod() < least:
+        return np.ceil(np.array([height, width]) * math.sqrt(least / (height * width)) / 8) * 8
+    return sides
+
+
+@pytest.mark.parametrize("pixels", ["size", "min_pixels"])
+def test_qwen_cuts_images_of_all_sizes_into_patches(pixels):
+    least, most = 600, 1000
+    edges = {"size": {"shortest_edge": least, "longest_edge": most}}
+    names = edges if pixels == "size" else {"min_pixels": least, "max_pixels": most}
+    config = {"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 4, **names}
+    patches, grids = [], []
+    for image in make_images():
+        height, width = map(int, smart_size(*image.shape[:2], least, most))
+        planes = normalize(resize(image, (height, width), 3), mean=OPENAI_MEAN, std=OPENAI_STD)
+        blocks = planes.reshape(3, height // 8, 2, 4, width // 8, 2, 4)
+        patches.append(blocks.transpose(1, 4, 2, 5, 0, 3, 6).reshape(-1, 3 * 4 * 4))
+        grids.append([height // 4, width // 4])
+    packed = from_preprocessor_config(config)(make_images())
+    np.testing.assert_allclose(packed.data, np.concatenate(patches), atol=2e-5)
+    assert (packed.sizes * 2).tolist() == grids
 
 
 # ---- timm ----------------------------------------------------------------------------------
