@@ -1,6 +1,8 @@
 """Images: read them from files or bytes, and resize them.
 
     read("photo.jpg")                        uint8 (height, width, 3): upright RGB
+    read("mask.png", "index")                class numbers (height, width), never colors
+    read("depth.png", "unchanged")           (height, width, channels), all bits of the file
     fit(image, (224, 224))                   scaled to cover that size, then cropped
     fit(image, (640, 640), "pad")            scaled to fit inside that size, then padded
     placement(image.shape, (640, 640), "pad")    the offset and scale of that, to map boxes back
@@ -9,7 +11,7 @@
 
     Augmenter((3, 224, 224), rand_crop=True)       randomly augmented images as float arrays
 
-decode.py      files and bytes to upright RGB, with Pillow or, for JPEGs, simplejpeg
+decode.py      files and bytes to upright pixels, with Pillow, simplejpeg (JPEGs) or tifffile
 resize.py      arrays of pixels to one size, by the kernels of `collate`, Pillow or OpenCV;
                `Decoder` reads and resizes
 augment/       random augmentation

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import buffers
 from .._utils.errors import as_data_errors, explain_missing, prefix_errors
-from .._utils.validation import check_choice, type_name
+from .._utils.validation import as_int, check_choice, type_name
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 
@@ -38,6 +38,10 @@ _FIX = "repair or remove it"
 _INVALID_BACKGROUND = "background is {!r}; it must be an integer in 0..255, or three of them"
 
 _ORIENTATION_TAG = 0x0112  # of EXIF
+_BITS_TAG, _SAMPLES_TAG, _PLANES_TAG, _SAMPLE_FORMAT_TAG = 258, 277, 284, 339  # of TIFF
+_SEPARATE_PLANES = 2
+# By sample format (1: unsigned, 2: signed) and bits, where Pillow's dtype is another one.
+_TIFF_DTYPES = {(1, 32): np.uint32, (2, 16): np.int16, (2, 8): np.int8}
 _SWAPPED_ORIENTATIONS = range(5, 9)  # EXIF orientations that swap height and width
 _MAX_8_BIT = 255
 _MAX_16_BIT = 65535
@@ -47,7 +51,7 @@ _COLOR_16_BIT_MODES = ("RGB", "RGBX", "RGBA", "CMYK")  # raw modes of files, bef
 _OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 
 CHANNELS = {"rgb": 3, "rgba": 4, "gray": 1}  # by mode
-MODES = (*CHANNELS, "index")
+MODES = (*CHANNELS, "index", "unchanged")
 
 # Formats that keep values exactly. Pillow scales the gray values of others, such as PGM, or their
 # compression changes them.
@@ -67,20 +71,24 @@ class ReadOptions(NamedTuple):
 
     mode: str = "rgb"  # one of MODES
     background: tuple[int, int, int] | None = None  # the color under alpha; None: alpha is dropped
+    frames: str | tuple[int, ...] | None = None  # "all" or numbers; None: the first, without t
 
 
 _DEFAULT_OPTIONS = ReadOptions()
 
 
-def parse_read_options(mode: Any, background: Any) -> ReadOptions:
+def parse_read_options(mode: Any, background: Any, frames: Any = None) -> ReadOptions:
     """Return the options; raise ArgumentError if one is invalid or has no effect."""
     check_choice("mode", mode, MODES, ArgumentError)
-    if background is None:
-        return ReadOptions(mode)
+    color = None if background is None else _parse_background(background, mode)
+    return ReadOptions(mode, color, _parse_frames(frames))
+
+
+def _parse_background(background: Any, mode: str) -> tuple[int, int, int]:
     if mode not in ("rgb", "gray"):
         raise ArgumentError(
-            f"background={background!r} is the color under transparent pixels, but mode={mode!r} "
-            'has no colors without alpha; omit background, or give mode="rgb" or mode="gray"'
+            f"background={background!r} replaces alpha in mode='rgb' and mode='gray', but mode is "
+            f"{mode!r}; omit background, or give one of these modes"
         )
     color = np.asarray(background)
     if color.dtype.kind not in "ui" or color.shape not in {(), (3,)} or color.min() < 0:
@@ -88,10 +96,22 @@ def parse_read_options(mode: Any, background: Any) -> ReadOptions:
     if color.max() > _MAX_8_BIT:
         raise ArgumentError(_INVALID_BACKGROUND.format(background))
     red, green, blue = np.broadcast_to(color, 3).tolist()
-    return ReadOptions(mode, (red, green, blue))
+    return red, green, blue
 
 
-def read(source: Any, mode: str = "rgb", *, background: Any = None) -> Array:
+def _parse_frames(frames: Any) -> str | tuple[int, ...] | None:
+    if frames is None or (isinstance(frames, str) and frames == "all"):
+        return frames
+    is_sequence = isinstance(frames, Iterable) and not isinstance(frames, str | bytes)
+    numbers = [as_int(number) for number in frames] if is_sequence else []
+    if not numbers or None in numbers:
+        raise ArgumentError(
+            f'frames is {frames!r}; it must be "all" or numbers of frames, such as range(8)'
+        )
+    return tuple(number for number in numbers if number is not None)
+
+
+def read(source: Any, mode: str = "rgb", *, background: Any = None, frames: Any = None) -> Array:
     """Decode an image to upright pixels, by default uint8 RGB (height, width, 3).
 
     >>> from PIL import Image
@@ -105,35 +125,44 @@ def read(source: Any, mode: str = "rgb", *, background: Any = None) -> Array:
     Parameters
     ----------
     source : str, path, bytes or vector of uint8
-        The file, or its bytes. Of an animation, the first frame is read.
-    mode : "rgb", "rgba", "gray" or "index"
+        The file, or its bytes.
+    mode : "rgb", "rgba", "gray", "index" or "unchanged"
         "rgb", "rgba" and "gray" are uint8 (height, width, 3, 4 or 1). Gray is weighted as Pillow
         does, and alpha is 255 if the file has none. "index" reads class numbers: the stored values
         (height, width) of a palette or gray image, never its colors, as uint8, or as uint16 or
-        int32 if the file has more bits.
+        a 32-bit integer if the file has more bits. "unchanged" keeps the dtype and the channels of
+        the file: (height, width, channels), where a palette becomes RGB or RGBA and fewer than 8
+        bits become 8. Color keys, which make one color transparent, are not channels.
     background : int or 3 ints, optional
         With "rgb" and "gray": the color, 0 to 255, under pixels that are transparent. Without it,
         alpha is dropped, which shows the colors that transparent pixels hide.
+    frames : "all" or sequence of int, optional
+        Numbers of frames of an animation, or of pages of a TIFF: the result has another axis for
+        them, the first one. Negative numbers count from the end. By default, the first frame is
+        read, without that axis.
 
     Returns
     -------
     array
         New, writable memory. Gray, palette and CMYK become RGB, and values v of 16 bits are rounded
         to v / 257, gray of 12 bits to v / 4095 * 255. (Pillow keeps the high byte of 16-bit colors
-        in SGI and JPEG 2000 files, and so does this function.)
+        in SGI and JPEG 2000 files, and so does this function.) TIFFs that have more bits or bands
+        than Pillow reads need tifffile and mode="unchanged".
 
     Raises
     ------
     DataError
         The source is not an image, or is damaged; its gray values are floats or do not fit 16 bits;
-        it has no class numbers; or it has more pixels than PIL.Image.MAX_IMAGE_PIXELS (a possible
-        decompression bomb).
+        it has no class numbers; a frame does not exist, or frames differ in shape; or it has more
+        pixels than PIL.Image.MAX_IMAGE_PIXELS (a possible decompression bomb). All frames count,
+        and a pixel of more than four bands counts once per four bands.
     OSError
         The file does not exist or cannot be read.
     ArgumentError
-        Pillow is not installed, `source` has another type, or another argument is invalid.
+        Pillow or, where it is needed, tifffile is not installed, `source` has another type, or
+        another argument is invalid.
     """
-    pixels = decode_pixels(source, parse_read_options(mode, background)).array
+    pixels = decode_pixels(source, parse_read_options(mode, background, frames)).array
     return pixels if pixels.flags.writeable else pixels.copy()
 
 
@@ -154,7 +183,8 @@ def _open_with_pillow(file: IO[bytes], max_pixels: int | None) -> ImageFile:
     try:
         image: ImageFile = module.open(file)
     except module.UnidentifiedImageError:
-        raise ValueError("its format is not one that Pillow can read") from None
+        advice = ', but mode="unchanged" may read this TIFF' if _is_tiff(file) else ""
+        raise ValueError(f"its format is not one that Pillow can read{advice}") from None
     except module.DecompressionBombError:
         raise _bomb_error(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
     width, height = image.size
@@ -211,7 +241,7 @@ def _to_class_numbers(upright: Image, image: ImageFile, raw_mode: str) -> Array:
             f"its pixels are {upright.mode} colors, not class numbers, which are a palette or gray "
             'image; give mode="rgb" and compare the colors with those of the classes'
         )
-    values = np.asarray(upright)
+    values = _stored_array(upright, image)
     if values.dtype == np.bool_:
         values = values.astype(np.uint8)
     kind, _, details = raw_mode.partition(";")  # such as L;2I: gray, 2 bits, 0 is white
@@ -219,7 +249,29 @@ def _to_class_numbers(upright: Image, image: ImageFile, raw_mode: str) -> Array:
         values = (1 if upright.mode == "1" else _MAX_8_BIT) - values
     if kind == "L":
         values = values // _GRAY_SCALES.get(details[:1], 1)
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+    return values
+
+
+def _to_channels(upright: Image, image: ImageFile) -> Array:
+    """Return the pixels (height, width, channels) in the dtype of the file.
+
+    image : the file, which has the tags of a TIFF, before it is upright
+    """
+    if upright.mode in ("P", "PA"):
+        upright = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
+    elif upright.mode == "1":
+        upright = upright.convert("L")
+    values = _stored_array(upright, image)
+    return values.reshape(*values.shape[:2], -1)
+
+
+def _stored_array(upright: Image, image: ImageFile) -> Array:
+    """Return the array of an image in the dtype of its file, which Pillow widens for TIFFs."""
+    values = np.asarray(upright)
+    tags = getattr(image, "tag_v2", {})
+    key = tags.get(_SAMPLE_FORMAT_TAG, (1,))[0], tags.get(_BITS_TAG, (1,))[0]
+    dtype = _TIFF_DTYPES.get(key, values.dtype.newbyteorder("="))
+    return values.astype(dtype, copy=False)
 
 
 def pixels_of(image: Image) -> Array:
@@ -307,19 +359,20 @@ def _hint_for(source: Any) -> str:
     return ""
 
 
-def check_pixel_count(height: int, width: int, max_pixels: int | None) -> None:
+def check_pixel_count(height: int, width: int, max_pixels: int | None, images: int = 1) -> None:
     """Raise DataError if there are too many pixels, for which Pillow would only warn.
 
     A small file can decode to more than the memory.
 
     max_pixels : the most pixels that are accepted; None for Pillow's limit
+    images : the number of images of this size, such as frames
     """
     limit = pillow().MAX_IMAGE_PIXELS if max_pixels is None else max_pixels
-    if limit is not None and width * height > limit:
+    count = width * height * images
+    if limit is not None and count > limit:
         fix = ALLOW_MORE if max_pixels is None else "raise max_pixels"
-        raise _bomb_error(
-            f"{height}x{width} are {width * height:,} pixels, more than {limit:,}", fix
-        )
+        size = f"{height}x{width}" if images == 1 else f"{images} images of {height}x{width}"
+        raise _bomb_error(f"{size} are {count:,} pixels, more than {limit:,}", fix)
 
 
 def _bomb_error(reason: str, fix: str = ALLOW_MORE) -> DataError:
@@ -332,12 +385,14 @@ def _to_8_bit_gray(image: Image, white: int) -> Image:
     if values.dtype.kind == "f":
         raise DataError(
             f"its gray values are floats from {values.min():g} to {values.max():g}, and the value "
-            "of white is unknown; save it with 8 or 16 bits, or the values as a .npy file"
+            "of white is unknown; save it with 8 or 16 bits, or read the values with "
+            'layoutkit.images.read(..., mode="unchanged")'
         )
     if values.min() < 0 or values.max() > _MAX_16_BIT:
         raise DataError(
             f"its gray values are from {values.min()} to {values.max()}, outside 0..{_MAX_16_BIT}; "
-            "save it with 8 or 16 bits"
+            "save it with 8 or 16 bits, or read the values with "
+            'layoutkit.images.read(..., mode="unchanged")'
         )
     gray = pillow().fromarray(_round_to_8_bits(values, white))
     _apply_color_key(gray, values[..., None], image.info.get("transparency"))
@@ -359,25 +414,33 @@ def _round_to_8_bits(values: Array, white: int = _MAX_16_BIT) -> Array:
     return np.rint(values / np.float32(white / 255)).astype(np.uint8)
 
 
-def _load_upright(image: Image, tiles: list[Any], file: IO[bytes]) -> Image:
-    """Return an image of a file upright, with 16-bit colors rounded to 8 bits.
+def _load_16_bit_colors(
+    upright: Image, image: ImageFile, tiles: list[Any], file: IO[bytes], frame: int
+) -> Array | None:
+    """Return the 16-bit colors of a file upright, in the channels of `upright`; None for others.
 
     Pillow keeps the high byte of 16-bit colors. Reading the file again in the other byte order
     gives the low byte.
     """
-    from PIL import ImageOps
-
     low_tiles = [_low_byte_tile(tile) for tile in tiles]
-    upright = ImageOps.exif_transpose(image)
     if not tiles or None in low_tiles:
-        return upright
+        return None
+    if frame and image.format == "PNG":
+        raise DataError("its frames have colors of 16 bits, which are not supported in animations")
+    from PIL.ImageOps import exif_transpose
+
     file.seek(0)
     with pillow().open(file) as other:
+        other.seek(frame)
         other.tile = low_tiles
-        low = np.asarray(ImageOps.exif_transpose(other))
+        low = np.asarray(exif_transpose(other))
     if low_tiles[0].args == "RGBA":  # a gray value and its alpha, as four bytes
         low = low[..., [1, 1, 1, 3]]
-    values = np.asarray(upright).astype(np.uint16) << 8 | low
+    return np.asarray(upright).astype(np.uint16) << 8 | low
+
+
+def _round_colors(upright: Image, values: Array) -> Image:
+    """Return the image of 16-bit colors rounded to 8 bits; `upright` has their high bytes."""
     rounded = pillow().frombytes(upright.mode, upright.size, _round_to_8_bits(values).tobytes())
     _apply_color_key(rounded, values, upright.info.get("transparency"))
     return rounded
@@ -526,12 +589,19 @@ def decode_pixels(
         error before they are decoded.
     """
     with _open_source(source) as file:
-        if options.mode in ("rgb", "gray"):
+        if options.mode in ("rgb", "gray") and options.frames is None:
             channels = CHANNELS[options.mode]
             decoded = _decode_upright_jpeg(file, channels, min_size, max_pixels)
             if decoded is not None:
                 return decoded
+        if options.mode == "unchanged" and _needs_tifffile(file):
+            array = _read_tiff(file, options.frames, max_pixels)
+            return DecodedImage(array, *array.shape[-3:-1])
         with _open_with_pillow(file, max_pixels) as image:
+            if options.frames is not None:
+                array = _read_frames(image, file, options, max_pixels)
+                height, width = array.shape[1:3]
+                return DecodedImage(array, height, width)
             tiles = image.tile  # before the header is searched for an orientation, which may load
             height, width = upright_size_of(image)
             shrink = shrink_factor(height, width, min_size)
@@ -541,14 +611,148 @@ def decode_pixels(
 
 
 def _read_pixels(
-    image: ImageFile, tiles: list[Any], file: IO[bytes], options: ReadOptions
+    image: ImageFile, tiles: list[Any], file: IO[bytes], options: ReadOptions, frame: int = 0
 ) -> Array:
     """Return the upright pixels of an opened file; `tiles` are its tiles before it is loaded."""
-    upright = _load_upright(image, tiles, file)
+    from PIL.ImageOps import exif_transpose
+
+    upright: Image = exif_transpose(image)
     raw_mode = _raw_mode(tiles[0]) if tiles else ""
     if options.mode == "index":
         return _to_class_numbers(upright, image, raw_mode)
+    colors = _load_16_bit_colors(upright, image, tiles, file, frame)
+    if options.mode == "unchanged":
+        if colors is None:
+            return _to_channels(upright, image)
+        return colors[..., ::3] if raw_mode.startswith("LA") else colors
+    if colors is not None:
+        upright = _round_colors(upright, colors)
     return _to_colors(upright, options, _MAX_12_BIT if raw_mode == "I;12" else _MAX_16_BIT)
+
+
+def _read_frames(
+    image: ImageFile, file: IO[bytes], options: ReadOptions, max_pixels: int | None
+) -> Array:
+    numbers = _select_frames(options.frames, getattr(image, "n_frames", 1))
+
+    def read_frame(number: int) -> Array:
+        image.seek(number)
+        # Pages of a TIFF have sizes of their own.
+        check_pixel_count(image.height, image.width, max_pixels, len(numbers))
+        return _read_pixels(image, image.tile, file, options, number)
+
+    return _join_frames(numbers, read_frame)
+
+
+def _select_frames(frames: str | tuple[int, ...] | None, count: int) -> Sequence[int]:
+    """Return the numbers of frames in a file of `count`; raise DataError if one does not exist."""
+    if frames is None:
+        return [0]
+    if isinstance(frames, str):
+        return range(count)
+    for number in frames:
+        if not -count <= number < count:
+            raise DataError(
+                f"frame {number} does not exist: the file has {count}, numbered from 0; "
+                'frames="all" reads all of them'
+            )
+    return [number % count for number in frames]
+
+
+def _join_frames(numbers: Sequence[int], read_frame: Callable[[int], Array]) -> Array:
+    """Return frames joined along a new first axis; raise DataError if their shapes differ."""
+    first = read_frame(numbers[0])
+    frames = buffers.empty((len(numbers), *first.shape), first.dtype)
+    frames[0] = first
+    for row, number in enumerate(numbers[1:], 1):
+        frame = read_frame(number)
+        if (frame.shape, frame.dtype) != (first.shape, first.dtype):
+            raise DataError(
+                f"frame {number} is {frame.dtype} {frame.shape}, but frame {numbers[0]} is "
+                f"{first.dtype} {first.shape}; read frames of one shape, or give "
+                'mode="rgb" if only their channels or bits differ'
+            )
+        frames[row] = frame
+    return frames
+
+
+# ---- TIFFs that Pillow does not read, or not entirely ----------------------------------------
+
+_BANDS_PER_PIXEL = 4  # of the images that Pillow's limit of pixels is meant for
+_AXES = ("YX", "YXS", "SYX")  # of tifffile; S: bands
+_TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+
+def _is_tiff(file: IO[bytes]) -> bool:
+    """Return True if a file begins as a TIFF or BigTIFF does."""
+    file.seek(0)
+    return file.read(4) in _TIFF_STARTS
+
+
+def _needs_tifffile(file: IO[bytes]) -> bool:
+    """Return True for a TIFF that has bits or bands that Pillow does not read."""
+    if not _is_tiff(file):
+        return False
+    module = pillow()
+    file.seek(0)
+    try:
+        with module.open(file) as image:
+            bands = len(image.getbands())
+            raw_mode = _raw_mode(image.tile[0]) if image.tile else ""
+            tags = getattr(image, "tag_v2", {})
+    except module.UnidentifiedImageError:
+        return True
+    except module.DecompressionBombError:
+        return False  # which the caller reports when it opens the file
+    is_separate = tags.get(_PLANES_TAG) == _SEPARATE_PLANES
+    is_premultiplied = raw_mode.startswith("RGBa")  # Pillow divides colors by alpha
+    return tags.get(_SAMPLES_TAG, 1) != bands or is_premultiplied or (is_separate and bands > 1)
+
+
+def _read_tiff(
+    file: IO[bytes], frames: str | tuple[int, ...] | None, max_pixels: int | None
+) -> Array:
+    """Return the upright pixels of a TIFF as stored.
+
+    frames : the pages that are read, as in `ReadOptions`
+    Returns (height, width, bands), or (pages, height, width, bands) with `frames`. Raises
+    ArgumentError if tifffile is not installed, and DataError for pages that cannot be read.
+    """
+    with explain_missing("this TIFF has more bits or bands than Pillow reads and", "tiff"):
+        from tifffile import TiffFile
+    file.seek(0)
+    with TiffFile(file) as tiff:
+        numbers = _select_frames(frames, len(tiff.pages))
+        pixels = _join_frames(
+            numbers, lambda number: _read_page(tiff.pages[number], max_pixels, len(numbers))
+        )
+    return pixels[0] if frames is None else pixels
+
+
+def _read_page(page: Any, max_pixels: int | None, pages: int) -> Array:
+    if page.axes not in _AXES or page.dtype is None:
+        raise DataError(
+            f"its page has axes {page.axes} and dtype {page.dtype}, but an image has height, width "
+            "and bands of numbers; read it with tifffile and pass the array"
+        )
+    sizes = dict(zip(page.axes, page.shape, strict=True))
+    groups = -(-sizes.get("S", 1) // _BANDS_PER_PIXEL)
+    check_pixel_count(sizes["Y"], sizes["X"], max_pixels, pages * groups)
+    pixels: Array = page.asarray(maxworkers=1)
+    if page.axes == "SYX":
+        pixels = np.moveaxis(pixels, 0, 2)
+    orientation = page.tags.valueof("Orientation", 1)
+    upright = _turn_upright(pixels.reshape(*pixels.shape[:2], -1), int(orientation))
+    return np.ascontiguousarray(upright, upright.dtype.newbyteorder("="))
+
+
+def _turn_upright(pixels: Array, orientation: int) -> Array:
+    """Return a view of pixels that are stored in an orientation of TIFF, 1 (upright) to 8."""
+    if orientation in (5, 6, 7, 8):
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return pixels[::-1] if orientation in (3, 4, 7, 8) else pixels
 
 
 def _decode_upright_jpeg(

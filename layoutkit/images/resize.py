@@ -305,7 +305,7 @@ class Decoder:
 
     Called as ``decoder(data, out=None)``, so it can be the `processor=` of `sampled_batcher`; with
     `out` the pixels are written there. `data` is a source that `read` accepts, or decoded pixels of
-    the same shape, which are only resized. `mode` and `background` are passed to `read`, the other
+    the same shape, which are only resized. `mode` and `background` are passed to `read`, other
     arguments to `fit`; class numbers (mode="index") need resize="nearest". JPEGs are decoded at a
     half, a quarter or an eighth of their size if that is still at least twice the needed size.
     Decoders with equal arguments compare equal; they can be pickled.
@@ -328,6 +328,11 @@ class Decoder:
         object.__setattr__(self, "size", as_size(self.size))
         options = parse_read_options(self.mode, self.background)
         object.__setattr__(self, "background", options.background)
+        if self.mode == "unchanged":
+            raise ArgumentError(
+                'mode="unchanged" has the channels of each file, but the results of a Decoder have '
+                'one shape; give processor=Reader(mode="unchanged") and a Collator that resizes'
+            )
         if self.mode == "index" and self.resize != "nearest":
             raise ArgumentError(
                 f'mode="index" reads class numbers, which resize={self.resize!r} would average; '
@@ -411,7 +416,8 @@ class Reader:
     `sampled_batcher(collate=...)` uses one for files of images. With `min_size` (height, width),
     JPEGs are decoded at a half, a quarter or an eighth of their size if that is still at least
     twice as large, which takes less time and memory. The pixels are means of blocks, so results
-    differ by a few units from a full decode. `mode` and `background` are passed to `read`.
+    differ by a few units from a full decode. `mode`, `background` and `frames` are passed
+    to `read`.
 
     Called as ``reader(data, out=None)`` with a source that `read` accepts, or decoded pixels. It
     raises the errors of `read`. Readers with equal arguments compare equal; they can be pickled.
@@ -420,16 +426,19 @@ class Reader:
     min_size: tuple[int, int] | None = None
     mode: str = "rgb"
     background: Any = None
+    frames: Any = None
 
     def __post_init__(self) -> None:
-        options = parse_read_options(self.mode, self.background)
+        options = parse_read_options(self.mode, self.background, self.frames)
         object.__setattr__(self, "background", options.background)
+        object.__setattr__(self, "frames", options.frames)
         if self.min_size is not None:
             object.__setattr__(self, "min_size", as_size(self.min_size, "min_size"))
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Return the pixels of an image, in `out` or in memory that is not used again."""
-        pixels = _decode(data, self.min_size, ReadOptions(self.mode, self.background))
+        options = ReadOptions(self.mode, self.background, self.frames)
+        pixels = _decode(data, self.min_size, options)
         if out is None:
             return pixels.copy() if pixels is data else pixels
         _check_out(out, pixels.shape, pixels.dtype)
@@ -448,12 +457,14 @@ def _decode(data: Any, min_size: tuple[int, int] | None, options: ReadOptions) -
     """Return the pixels of encoded bytes, or `data` if it is decoded already."""
     if not isinstance(data, np.ndarray) or data.ndim == 1:
         return decode_pixels(data, options, min_size).array
-    channels = () if options.mode == "index" else (CHANNELS[options.mode],)
-    is_valid = data.ndim == 2 + len(channels) and data.shape[2:] == channels
-    if not is_valid or data.dtype != np.uint8:
-        shape = ", ".join(map(str, ("height", "width", *channels)))
+    channels = CHANNELS.get(options.mode)
+    axes = ["height", "width"] if options.mode == "index" else ["height", "width", "channels"]
+    axes = axes if options.frames is None else ["frames", *axes]
+    is_valid = channels is None or (data.shape[-1] == channels and data.dtype == np.uint8)
+    if data.ndim != len(axes) or not is_valid:
+        shape = ", ".join(axes if channels is None else [*axes[:-1], str(channels)])
         raise ShapeError(
             f"the image has shape {data.shape} and dtype {data.dtype}; decoded pixels must "
-            f"be uint8 ({shape})"
+            f"be {'' if channels is None else 'uint8 '}({shape})"
         )
     return data

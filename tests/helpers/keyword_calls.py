@@ -1021,9 +1021,19 @@ table(
     short_side=case(16),
     center=case("floor", how="pad"),
 )
-table("images.Decoder", lambda **k: images.Decoder((8, 8), **k)(LARGE), **FITTED)
+TRANSPARENT = encoded(np.concatenate([LARGE, LARGE[..., :1]], 2))  # a PNG
+MODES = {"mode": case("gray"), "background": case(255)}
+FRAMES = case("all")
+table("images.read", lambda **k: images.read(TRANSPARENT, **k), **MODES, frames=FRAMES)
+table("images.Decoder", lambda **k: images.Decoder((8, 8), **k)(TRANSPARENT), **FITTED, **MODES)
 JPEG = encoded(np.repeat(np.repeat(LARGE, 8, 0), 8, 1), "JPEG")
-table("images.Reader", lambda **k: images.Reader(**k)(JPEG), min_size=case((40, 60)))
+table(
+    "images.Reader",
+    lambda **k: [images.Reader(**k)(file) for file in (JPEG, TRANSPARENT)],
+    min_size=case((40, 60)),
+    **MODES,
+    frames=FRAMES,
+)
 for _name, _make in (("Decoder", lambda: images.Decoder((8, 8))), ("Reader", images.Reader)):
     table(
         f"images.{_name}.__call__",

@@ -5,6 +5,18 @@ import io
 import numpy as np
 from PIL import Image
 
+# The operation of a viewer for each orientation of EXIF.
+TURNED = {
+    1: lambda x: x,
+    2: lambda x: x[:, ::-1],
+    3: lambda x: x[::-1, ::-1],
+    4: lambda x: x[::-1],
+    5: lambda x: x.swapaxes(0, 1),
+    6: lambda x: np.rot90(x, -1),
+    7: lambda x: np.rot90(x, 2).swapaxes(0, 1),
+    8: lambda x: np.rot90(x, 1),
+}
+
 
 def noise(seed, *shape):
     """Return random uint8 pixels."""

@@ -17,7 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from layoutkit import ArgumentError, DataError, images
 from layoutkit.images.decode import decode_pixels, upright_size
-from tests.helpers.photographs import encoded, noise, save
+from tests.helpers.photographs import TURNED, encoded, noise, save
 
 PIXELS = noise(0, 6, 4, 3)
 
@@ -35,17 +35,6 @@ def test_everything_that_holds_bytes(kind):
     np.testing.assert_array_equal(images.read(kind(encoded(PIXELS))), PIXELS)
 
 
-# The operation of a viewer for each orientation of EXIF.
-TURNED = {
-    1: lambda x: x,
-    2: lambda x: x[:, ::-1],
-    3: lambda x: x[::-1, ::-1],
-    4: lambda x: x[::-1],
-    5: lambda x: x.swapaxes(0, 1),
-    6: lambda x: np.rot90(x, -1),
-    7: lambda x: np.rot90(x, 2).swapaxes(0, 1),
-    8: lambda x: np.rot90(x, 1),
-}
 ALL = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16")
 WITH_ORIENTATION = [
     ("TIFF", {}, (*ALL, "I;16B", "I", "RGBX", "LAB")),
