@@ -424,6 +424,9 @@ class Collator:
 
     def check_sample(self, shape: tuple[int, ...], dtype: DType) -> None:
         """Raise what a batch of one sample of this shape and dtype would raise for its layout."""
+        if self._packed is not None:
+            self._packed.check_sample(shape, dtype)
+            return
         axes = self._options.find_sample_axes(len(shape))
         window = axes.window(np.array([shape], np.int64))
         make_batch_layout(self._options, axes, 1, window, dtype, None, supports_float16)

@@ -98,6 +98,11 @@ class PackedCollation:
         data = self._pack(arrays, batch, leader, like, out)
         return Packed(data, batch.layout.sizes, batch.layout.offsets)
 
+    def check_sample(self, shape: tuple[int, ...], dtype: DType) -> None:
+        """Raise what a batch of one sample of this shape and dtype would raise."""
+        batch = self._check([(shape, dtype)], CropArgs())
+        self._find_program(batch).find_layouts(batch.layout, None)
+
     def _check(self, inspected: list[tuple[tuple[int, ...], DType]], args: CropArgs) -> _Batch:
         """Return the checked batch of samples of these shapes and dtypes."""
         check_same_rank_and_dtype(inspected)

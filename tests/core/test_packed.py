@@ -361,6 +361,72 @@ def test_size_needs_a_packed_batch():
         Collator("hwc->bhwc", h=4, w=4, resize="bilinear", size=(4, 4))
 
 
+def test_tensors_are_packed():
+    torch = pytest.importorskip("torch")
+    clips = _make_images([(3, 4), (5, 4)], "float32")
+    packed = collate([torch.from_numpy(x) for x in clips], "tf->(bt)f")
+    assert isinstance(packed.data, torch.Tensor)
+    _assert_packs(packed._replace(data=packed.data.numpy()), clips, [[3], [5]])
+    jagged = torch.nested.nested_tensor_from_jagged(packed.data, torch.from_numpy(packed.offsets))
+    assert [len(part) for part in jagged.unbind()] == [3, 5]
+    out = torch.zeros((9, 4))
+    assert collate([torch.from_numpy(x) for x in clips], "tf->(bt)f", out=out).data.shape == (8, 4)
+    np.testing.assert_array_equal(out[:8], np.concatenate(clips))
+
+
+@pytest.mark.parametrize("resize", [None, "bilinear"])
+def test_gradients_of_tensors(resize):
+    torch = pytest.importorskip("torch")
+    images = [torch.from_numpy(x) for x in _make_images([(4, 6, 3), (8, 2, 3)], "float32")]
+    for x in images:
+        x.requires_grad_()
+    options = {"p": 2, "q": 2, "resize": resize, "size": resize and [(2, 4), (4, 2)]}
+    packed = collate(images, PATCHES, scale=3, flip="w", **options)
+    weights = torch.arange(packed.data.numel(), dtype=torch.float32).reshape(packed.data.shape)
+    grads = torch.autograd.grad((packed.data * weights).sum(), images)
+    for image, grad, rows, size in zip(
+        images, grads, torch.tensor_split(weights, packed.offsets[1:-1].tolist()),
+        packed.sizes.tolist(), strict=True,
+    ):  # fmt: skip
+        height, width = (2 * side for side in size)
+        x = image.detach().requires_grad_()
+        stack = collate([x], "hwc->bhwc", h=height, w=width, scale=3, flip="w", resize=resize)
+        patches = stack[0].reshape(height // 2, 2, width // 2, 2, 3).permute(0, 2, 4, 1, 3)
+        (patches.reshape(len(rows), -1) * rows).sum().backward()
+        torch.testing.assert_close(grad, x.grad)
+
+
+def test_compiled_functions_refuse_packed_batches():
+    torch = pytest.importorskip("torch")
+    clips = [torch.zeros((n, 2)) for n in (2, 3)]
+    function = torch.compile(lambda x: collate(x, "tf->(bt)f").data, backend="eager")
+    with pytest.raises(Exception, match="outside of the compiled function"):
+        function(clips)
+
+
+def test_jax_arrays_are_packed():
+    jax = pytest.importorskip("jax")
+    clips = _make_images([(3, 4), (5, 4)], "float32")
+    arrays = [jax.numpy.asarray(x) for x in clips]
+    packed = collate(arrays, "tf->(bt)f")
+    assert isinstance(packed.data, jax.Array)
+    expected = np.concatenate(clips)
+    np.testing.assert_array_equal(packed.data, expected)
+    traced = jax.jit(lambda x: collate(x, "tf->(bt)f", scale=2).data)(arrays)
+    np.testing.assert_array_equal(traced, 2 * expected)
+
+
+def test_torch_collator_returns_tensors():
+    torch = pytest.importorskip("torch")
+    from layoutkit.torch import Collator as TorchCollator
+
+    clips = _make_images([(3, 4), (5, 4)], "float32")
+    loader = torch.utils.data.DataLoader(clips, 2, collate_fn=TorchCollator("tf->(bt)f"))
+    (packed,) = loader
+    assert isinstance(packed.data, torch.Tensor)
+    _assert_packs(packed._replace(data=packed.data.numpy()), clips, [[3], [5]])
+
+
 def test_no_memory_holds_the_batch():
     huge = np.broadcast_to(np.zeros(1, np.uint8), (1 << 57,))
     with pytest.raises(ShapeError, match="no memory holds"):

@@ -16,6 +16,7 @@ from ...converter import Converter
 from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array
+from ...planning.batch.packing import Packed
 from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..ragged import Ragged
@@ -31,10 +32,11 @@ class Batch:
 
     Attributes
     ----------
-    input : View, Padded, tuple of these, Ragged or None
-        The records' arrays: Padded, whose data is a View, if a Collator has `lengths=True`, a tuple
-        if `collate` is a list, a Ragged if it is "ragged", and None if there are no records and
-        their shape is unknown.
+    input : View, Padded, Packed, tuple of these, Ragged or None
+        The records' arrays: Padded, whose data is a View, if a Collator has `lengths=True`; Packed,
+        whose data is an array, if a Collator packs records of different sizes; a tuple if `collate`
+        is a list; a Ragged if it is "ragged"; and None if there are no records and their shape is
+        unknown.
     target : View or None
         Labels as ranks in the index's labels, or the targets of the processor or source.
     count : int
@@ -223,13 +225,16 @@ class ViewFactory:
         self._template: DataView | None = None
         self._template_key: Any = None  # dtype and record shape of arrays that the template fits
 
-    def __call__(self, array: Array | Padded) -> Any:
+    def __call__(self, array: Array | Padded | Packed) -> Any:
         """Return a View of the array, without copying it, or of the converted array.
 
-        Of a Padded, its data is replaced by a View.
+        Of a Padded, its data is replaced by a View. A Packed, whose rows are no records, is
+        returned unchanged.
         """
         if isinstance(array, Padded):
             return array._replace(data=self(array.data))
+        if isinstance(array, Packed):
+            return array
         if self._convert is not None:
             array = self._convert(array)
         template = self._template

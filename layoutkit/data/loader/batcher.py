@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..._utils.validation import check_int
-from ...collator import Padded
 from ...errors import DataError
 from ...memory import Array, in_native_order
 from ...views import DataView
@@ -92,7 +91,7 @@ class Batcher(BatchLoop[Batch]):
             return arrays
         x = arrays() if callable(arrays) else arrays
         first, *others = self._config.view_factories.inputs
-        if isinstance(x, tuple) and not isinstance(x, Padded):
+        if type(x) is tuple:  # of several Collators; Padded and Packed are named tuples
             return tuple([make(array) for make, array in zip((first, *others), x, strict=True)])
         return first(x)
 

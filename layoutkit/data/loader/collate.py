@@ -68,6 +68,8 @@ class CollateStep(BatchStep, UncachedState):
         return self.collator.device not in (None, "cpu")  # GPU streams are per thread
 
     def spec_key(self, x: Array) -> tuple[DType, tuple[int, ...]]:
+        if self.collator.windows.packed:  # any size may be one that does not fit the pattern
+            return x.dtype, x.shape
         axes = self._fixed_axes.get(x.ndim)
         if axes is None:
             windows = self.collator.windows
@@ -109,13 +111,15 @@ class CollateStep(BatchStep, UncachedState):
         shapes = np.array([x.shape], np.int64)
         window = axes.window(shapes)
         sizes = axes.select_channels(shapes)[0].tolist()
-        uncut = zip(sizes, axes.cropped_names, strict=True)
-        spec = SampleSpec(x.dtype, tuple(size if name is None else None for size, name in uncut))
+        names = enumerate(axes.cropped_names)
+        uncut = [name is None and axis not in axes.packed_axes for axis, name in names]
+        fixed = zip(sizes, uncut, strict=True)
+        spec = SampleSpec(x.dtype, tuple(size if is_uncut else None for size, is_uncut in fixed))
         if common is not None and spec != common:
             raise _mismatch_error(spec, common, axes.sample.to_text(""))
         if options.fill is None and options.resize is None:
             self._check_inside(options, axes, window, shapes)
-        if common is None:
+        if common is None or options.packed:
             self.collator.check_sample(x.shape, x.dtype)
             cache_put(self._valid_specs, key, spec)
         return spec
@@ -126,6 +130,8 @@ class CollateStep(BatchStep, UncachedState):
     def batch_of_rows(
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Any:
+        if self.collator.windows.packed:
+            return self.batch([*array[rows]], positions, epoch)
         return self._row_collator(array, indices=rows, positions=positions, epoch=epoch)
 
     @cached_property

@@ -381,6 +381,8 @@ def _check_collator(collator: Any) -> None:
             "separate samples; remove b on the left of its pattern"
         )
     target = collator.windows.convert.pattern.target
+    if collator.windows.packed:  # a batch is Packed, not a View
+        return
     if "b" not in target.groups or target.names or "..." in str(target):
         raise DataError(
             f'batches of collate="{collator.pattern}" are {target}, but a batch is a View, whose '

@@ -477,7 +477,7 @@ def test_random_crops_depend_on_seed_epoch_and_position_only():
     [
         ({"collate": print}, "give a Collator"),
         ({"collate": Collator("bhwc->bchw")}, "remove b on the left"),
-        ({"collate": Collator("hwc->(bh)wc")}, "including b"),
+        ({"collate": Collator("hwc->(bh)wc", h=4)}, "including b"),
         ({"collate": Collator("h w c -> batch h w c")}, "has one letter per axis"),
         ({"collate": Collator("...c->b...c")}, "has one letter per axis"),
         ({"input_dims": (5, 6, 3)}, "either collate or input_dims, not both"),

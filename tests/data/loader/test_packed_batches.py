@@ -1,0 +1,53 @@
+"""Batches of records of different sizes, packed one after the other."""
+
+import numpy as np
+import pytest
+
+from layoutkit import Collator, Packed
+from layoutkit.data import sampled_batcher
+
+SHAPES = [(28, 42, 3), (56, 14, 3), (14, 14, 3), (14, 28, 3), (42, 42, 3)]
+IMAGES = [np.full(shape, number, np.uint8) for number, shape in enumerate(SHAPES)]
+PATCHES = Collator("(hp)(wq)c->(bhw)(cpq)", p=14, q=14)
+
+
+def _make_batcher(images, **options):
+    """Return a Batcher of images that records refer to by number."""
+    arguments = {"batch_size": 2, "collate": PATCHES, "num_workers": 0, **options}
+    return sampled_batcher(
+        np.arange(len(images)), get=lambda record: images[int(record.array)], **arguments
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_are_packed(num_workers):
+    batches = list(_make_batcher(IMAGES, num_workers=num_workers))
+    assert [batch.count for batch in batches] == [2, 2, 1]
+    for batch, first in zip(batches, (0, 2, 4), strict=True):
+        expected = PATCHES(IMAGES[first : first + 2])
+        assert isinstance(batch.input, Packed)
+        for ours, theirs in zip(batch.input, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_resized_batches_are_packed():
+    resize = Collator(
+        "(hp)(wq)c->(bhw)(cpq)", p=14, q=14, resize="bilinear", multiple=28, max_pixels=28 * 28
+    )
+    for batch in _make_batcher(IMAGES, collate=resize):
+        assert (batch.input.sizes % 2 == 0).all()
+        assert batch.input.sizes.sum() >= 4 * batch.count
+
+
+def test_records_that_do_not_fit_the_pattern_are_dropped():
+    images = [*IMAGES[:3], np.zeros((14, 15, 3), np.uint8), np.zeros((14, 14, 4), np.uint8)]
+    batches = list(_make_batcher(images, batch_size=5))
+    assert batches[0].count == 3
+    messages = [str(error) for _, _, error in batches[0].dropped]
+    assert "15 cannot be divided by q=14" in messages[0]
+    assert "4" in messages[1]
+
+
+def test_samples_of_an_array_are_packed():
+    batches = list(sampled_batcher(np.stack([IMAGES[2]] * 3), batch_size=2, collate=PATCHES))
+    assert [batch.input.offsets.tolist() for batch in batches] == [[0, 1, 2], [0, 1]]
