@@ -96,7 +96,8 @@ def make_plan_for_device(
 # Fast paths by the id of the array's class, as some classes are unhashable. A fast path may return
 # NotImplemented.
 FAST_PATHS: dict[int, Callable[[Converter, Any, Any], Any]] = {}
-# Calls of a Converter before it loads the kernel "direct", which takes some milliseconds.
+# Calls of a Converter without a new shape before it loads the kernel "direct", which takes some
+# milliseconds, and prepares a job of this shape for it.
 FEWEST_CALLS = 64
 
 # Attributes that other modules of layoutkit use; `dir` does not list them.
@@ -449,6 +450,7 @@ class Converter:
         with fork.init_lock:
             from .cpu.program import make_program
 
+            self._calls = 0  # a direct call is made for one shape
             program = make_program(self._options, array, out)
             return cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE + program.nbytes)
 

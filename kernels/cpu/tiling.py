@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from itertools import product as cartesian
 from math import gcd, lcm
-from operator import mul
 
 import numpy as np
 
@@ -42,6 +39,7 @@ SEGMENT_BYTES = 768
 # long (AMD EPYC, 2026-11-27), as each line is read before it is overwritten.
 STREAMED_RUN = 512
 REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies need L1 as well
+TABLE_POSITIONS = 256  # of the offset table of a fused run, or all iterations of its inner loops
 SLACK = 512  # bytes beyond the coefficients that a full vector may read
 
 
@@ -69,14 +67,15 @@ def loop_offsets(loops: Sequence[Loop], side: str, count: int) -> tuple[int, ...
     """
     if not loops:
         return (0,) * count
-    if len(loops) == 1:
-        step = getattr(loops[0], side)
-        return tuple([index * step for index in range(count)])
-    inner = count_iterations(loops[1:])
-    ranges = [range(-(-count // inner)), *(range(loop.count) for loop in loops[1:])]
-    steps = [getattr(loop, side) for loop in loops]
-    indices = islice(cartesian(*ranges), count)
-    return tuple([sum(map(mul, index, steps)) for index in indices])
+    inner = count_iterations(loops)
+    offsets = [0]
+    for loop in loops:
+        inner //= loop.count
+        needed = -(-count // inner)
+        indices = range(needed if loop is loops[0] else min(loop.count, needed))
+        step = getattr(loop, side)
+        offsets = [offset + index * step for offset in offsets for index in indices][:needed]
+    return tuple(offsets)
 
 
 def make_row_axis(loops: tuple[Loop, ...], block: int) -> BlockAxis:
@@ -167,7 +166,10 @@ class Tiling:
 
     def period(self, run: BlockAxis) -> int:
         """Return the number of run positions after which the table of source offsets repeats."""
-        return self.tile if len(self.run_loops()) == 1 else run.longest_block
+        inner = count_iterations(self.run_loops()[1:])
+        if len(self.run_loops()) == 1:
+            return self.tile
+        return min(run.longest_block, -(-TABLE_POSITIONS // inner) * inner)
 
     def shrink_blocks(self) -> None:
         """Reduce the minimum size of blocks, which exceeds the scratch area."""
@@ -569,7 +571,6 @@ class ShuffleTiling(FlipTiling):
 # block of them took 0.85 of the time.
 WAY_BYTES = 65536
 MAX_CONFLICTS = 8
-EXAMINED_POSITIONS = 256  # at most, of a block
 ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
 # Bytes of each source segment of a staged block; longer ones shorten its runs. Segments of single
 # bytes shorter than a cache line are not copied first, which takes longer than it saves here.
@@ -821,7 +822,7 @@ class TransposeTiling(BlockTiling):
             return False
         if self.src_itemsize == 1 and not streams_single_lines():
             return False  # a Xeon with AVX-512 took 1.2 times as long with prefetching (2026-11-26)
-        count = min(run.block, EXAMINED_POSITIONS)
+        count = min(run.block, TABLE_POSITIONS)
         first, *others = self.run_loops()
         offsets = np.array(run.table[:count]) if others else np.arange(count) * first.src
         distance = np.ptp(offsets) / max(1, count - 1)

@@ -54,6 +54,15 @@ def test_a_new_shape_is_resolved_once():
     assert calls.total() <= 220, calls
 
 
+def test_new_shapes_in_a_loop_are_prepared_once():
+    converter = Converter("bhwc->chwb")
+    for width in range(9, 9 + FEWEST_CALLS):
+        converter(np.zeros((2, 8, width, 3), np.uint8))
+    calls = calls_of(lambda: converter(np.zeros((2, 8, 200, 3), np.uint8)))
+    assert calls["prepare"] == 1, calls
+    assert calls.total() <= 290, calls
+
+
 @pytest.mark.parametrize(
     ("options", "most"),
     [

@@ -150,6 +150,11 @@ def test_blocks_of_short_runs_fill_a_lane(shape, dtype):
     assert rows.block >= LANE // np.dtype(dtype).itemsize
 
 
+def test_tables_of_fused_runs_are_short():
+    planned = plan("bhwc->chwb", (2, 70, 71, 3), "u1")
+    assert len(launch.prepare(planned.choice, planned.epilogue, LINE).params) < 1 << 13
+
+
 def is_streamed(pattern, shape, dtype):
     planned = plan(pattern, shape, dtype)
     spec = launch.prepare(planned.choice, planned.epilogue, LINE).spec
