@@ -194,6 +194,7 @@ def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
         "short_side",
         "filter",
         "center",
+        "background",
     ):
         if getattr(arguments, name):
             option = name.replace("_", "-")
@@ -215,6 +216,7 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
         arguments.filter,
         max_pixels=arguments.max_pixels,
         center=arguments.center,
+        background=arguments.background,
         **options,
     )
 

@@ -26,7 +26,7 @@ from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, s
 from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is_image_name
 from ..data.io.filesystem import has_wildcards
 from ..errors import ArgumentError, DataError, LayoutkitError
-from ..images import Decoder
+from ..images import Decoder, Reader
 from ..spec import ArraySpec
 from ..views import ClassView
 from .inputs import ImageOptions, pixel_limit
@@ -131,7 +131,9 @@ class BatchesRequest:
     def processing(self) -> dict[str, Any]:
         """The arguments of `sampled_batcher` that make batches of the bytes of images."""
         if self.collator is not None:
-            return {"collate": self.collator}
+            background = self.image_options.background
+            reader = {} if background is None else {"processor": Reader(background=background)}
+            return {"collate": self.collator, **reader}
         dims = self.decoder.input_dims
         return {
             "processor": self.decoder, "input_dims": dims, "dtype": np.uint8, "layout": "bhwc"

@@ -28,7 +28,7 @@ from ..data.io.filesystem import expand_pattern
 from ..data.io.npy import StoredArray
 from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
-from ..images import Decoder, read
+from ..images import Decoder, Reader
 from ..images.decode import pillow, upright_size
 from ..images.suffixes import IMAGE_SUFFIXES
 from ..layout.pattern import Pattern, parse_pattern
@@ -54,6 +54,7 @@ class ImageOptions:
     max_pixels : limit for one image; default: Pillow's limit
     crop, flip : the window of every image, and whether the window is mirrored left to right
     center : how `fit` and a centered crop round half of an odd difference; None: "round"
+    background : the color under transparent pixels; None: alpha is dropped
     """
 
     size: tuple[int, int] | None = None
@@ -66,6 +67,7 @@ class ImageOptions:
     crop: Crop | None = None
     flip: bool = False
     center: str | None = None
+    background: tuple[int, ...] | None = None
 
     @property
     def options(self) -> list[str]:
@@ -79,6 +81,7 @@ class ImageOptions:
             "--skip-bad": self.skip_bad or None,
             "--max-pixels": self.max_pixels,
             "--center": None if self._has_centered_crop else self.center,
+            "--background": self.background,
         }
         return [name for name, value in values.items() if value is not None]
 
@@ -110,7 +113,13 @@ class ImageOptions:
                 )
             center = DEFAULT_CENTERING  # of the crop only
         return Decoder(
-            self.size, fit, self.fill, short_side=self.short_side, resize=resize, center=center
+            self.size,
+            fit,
+            self.fill,
+            short_side=self.short_side,
+            resize=resize,
+            center=center,
+            background=self.background,
         )
 
 
@@ -121,7 +130,7 @@ class ImageBatch:
     paths: Sequence[Path]
     height: int
     width: int
-    decoder: Decoder | None
+    decode_file: Callable[[Path], Array]
     pool: ThreadPoolExecutor
     crop: Crop | None = None
 
@@ -145,7 +154,7 @@ class ImageBatch:
 
     def decode(self, index: int) -> NDArray[Any]:
         path = self.paths[index]
-        pixels = read(path) if self.decoder is None else self.decoder(path)
+        pixels = self.decode_file(path)
         if self.crop is not None:
             try:
                 return self.crop.crop_image(pixels, index)
@@ -234,7 +243,8 @@ def open_images(
                 paths, (height, width) = _check_one_size(paths, image_options.skip_bad)
             else:
                 height, width = decoder.size
-            batch = ImageBatch(paths, height, width, decoder, pool, image_options.crop)
+            decode_file = decoder or Reader(background=image_options.background)
+            batch = ImageBatch(paths, height, width, decode_file, pool, image_options.crop)
             if not image_options.skip_bad:
                 yield batch
                 return

@@ -57,6 +57,14 @@ def pattern(text: str) -> str:
     return text
 
 
+def color(text: str) -> tuple[int, ...]:
+    """Return red, green and blue, integers from 0 to 255."""
+    parts = text.split(",")
+    if len(parts) != 3 or not all(x.isdecimal() and _int(x) <= 255 for x in parts):
+        raise ArgumentTypeError(f"{text!r} is not R,G,B: three integers from 0 to 255")
+    return tuple(map(int, parts))
+
+
 def numbers(text: str) -> float | list[float]:
     """Return a finite number, or a list for numbers separated by commas."""
     values = [number(part) for part in text.split(",")]
@@ -438,6 +446,8 @@ def _add_image_options(
     add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
     center_help = "how half of an odd difference of sizes is rounded (default: round, half to even)"
     add("--center", choices=CENTERINGS, help=center_help)
+    background_help = "color under transparent pixels, such as 255,255,255 (default: drop alpha)"
+    add("--background", type=color, metavar="R,G,B", help=background_help)
     add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
     return group
 

@@ -297,3 +297,39 @@ def test_batches_take_them_too(folder, capsys, monkeypatch):
     assert captured.err.count("give a larger --max-pixels") == 2
     assert main(["batches", "photos", "--size", "8x8", "--max-pixels", "1000"]) == 0
     assert "3 records in 1 batch, 0 left out" in capsys.readouterr().out
+
+
+# ---- a background ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [(), ("--resize", "8x9"), ("--crop", "5x5+center")])
+def test_images_with_alpha_are_put_over_a_background(folder, words):
+    for path in folder.iterdir():
+        save(path, noise(3, 20, 30, 4))
+    over = np.stack([read(path, background=(9, 200, 0)) for path in sorted(folder.iterdir())])
+    actual = _convert(folder, *words, "--background", "9,200,0")
+    for path, pixels in zip(sorted(folder.iterdir()), over, strict=True):
+        save(path, pixels)
+    np.testing.assert_array_equal(actual, _convert(folder, *words))
+    np.testing.assert_array_equal(actual if not words else over, over)
+
+
+@pytest.mark.parametrize("text", ["255", "1,2", "1,2,256", "-1,0,0", "a,b,c", "1,2,3,4", "1.5,0,0"])
+def test_a_background_is_three_bytes(folder, capsys, text):
+    words = folder, "out.npy", "bhwc->bhwc", f"--background={text}"
+    assert "three integers from 0 to 255" in _refused(capsys, *words)
+
+
+def test_a_background_is_for_images(folder, capsys):
+    np.save("a.npy", np.zeros((2, 3, 4, 3), np.uint8))
+    words = "a.npy", "out.npy", "bhwc->bhwc", "--background", "1,2,3"
+    assert "--background: applies to images" in _refused(capsys, *words)
+
+
+def test_batches_over_a_background(folder, capsys):
+    for path in folder.iterdir():
+        save(path, np.zeros((20, 30, 4), np.uint8))
+    words = "--size", "20x30", "--background", "10,20,30", "--preview", "sheet.png"
+    assert main(["batches", str(folder), *words]) == 0
+    colors = np.asarray(Image.open("sheet.png").convert("RGB")).reshape(-1, 3)
+    assert (colors == (10, 20, 30)).all(axis=1).sum() >= 3 * 20 * 30 // 4
