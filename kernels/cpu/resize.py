@@ -4,9 +4,10 @@ A block of VECTOR result rows is one unit of work. For each of its rows, "rows" 
 that contribute to it, weighted, along contiguous memory. It transposes the sums in registers, so
 that the block has VECTOR neighbors for each source element of a column, one per row. Each column of
 the result is then a weighted sum of source columns, again of full vectors, whatever the number of
-channels. Last, a conversion kernel (engine.py) applies the formula and moves the block into the
-output. Sums are of float32, or of float64 for such samples, in the order of the taps, so results do
-not depend on threads and blocks. CPUs with fused multiply-add round them once less.
+channels. If most source columns have no taps, the columns with taps are gathered first. Last, a
+conversion kernel (engine.py) applies the formula and moves the block into the output. Sums are of
+float32, or of float64 for such samples, in the order of the taps, so results do not depend on
+threads and blocks. CPUs with fused multiply-add round them once less.
 
 resize_params.py describes the tables. The filters equal Pillow's and torch's ("antialias"),
 torch's without antialias, and OpenCV's ("area"); tests/helpers/resizing.py has their definition.
@@ -32,6 +33,7 @@ from .simd import (
     fence,
     i64_at,
     i64_put,
+    move_item,
     prefetch_line,
     stack,
     transpose_tile,
@@ -306,13 +308,95 @@ def taps_of(table, count, index):
 # ---- resampling --------------------------------------------------------------------------
 
 
+@intrinsic(prefer_literal=True)
+def move_words(typingctx, row, offsets, to, step, nbytes, count):
+    """Copy `count` words of `nbytes`, at 64-bit offsets in a row, to every `step`-th byte of `to`.
+
+    `nbytes` and `count` are literals. Words may overlap; they are stored in order.
+    """
+    word = ir.IntType(8 * nbytes.literal_value)
+
+    def codegen(context, b, signature, args):
+        source, table, target, pitch = args[:4]
+        for i in range(count.literal_value):
+            place = b.add(source, vload(b, table, 8 * i, I64, 8))
+            b.store(vload(b, place, 0, word), address(b, target, 0, word)).align = 1
+            target = b.add(target, pitch)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, types.uintp, types.intp, nbytes, count), codegen
+
+
+def build_gather(item):
+    """Build find_columns(...) and gather(...), which copy the taps of result columns of a row."""
+
+    @inline
+    def find_columns(place, first, last, offsets):
+        """Write the offset of each result column in a row; return the range of shifted ones.
+
+        A column that is moved as a word, which would end after the row, is shifted.
+        """
+        table, width, step, _, row_bytes, word = place
+        low = last
+        high = first
+        for column in range(first, last):
+            tap, _, _ = taps_of(table, width, column)
+            offset = tap * step
+            if offset + word > row_bytes:
+                low = min(low, column)
+                high = column + 1
+                offset = row_bytes - word
+            i64_put(offsets, column - first, offset)
+        return low, high
+
+    def build_moves(word):
+        @inline
+        def move_columns(row, offsets, count, to, size):
+            fours = count // 4
+            for i in range(fours):
+                move_words(row, offsets + uintp(32 * i), to + uintp(4 * size * i), size, word, 4)
+            for i in range(4 * fours, count):
+                move_words(row, offsets + uintp(8 * i), to + uintp(size * i), size, word, 1)
+
+        return move_columns
+
+    move_2, move_4, move_8, move_16 = (build_moves(word) for word in (2, 4, 8, LANE))
+
+    @inline
+    def gather(row, place, first, last, offsets, shifted, to):
+        """Copy the taps of result columns `first` to `last` side by side, `size` bytes for each.
+
+        Bytes after the taps of a column have any value.
+        """
+        table, width, step, size, _, word = place
+        if word == 2:
+            move_2(row, offsets, last - first, to, size)
+        elif word == 4:
+            move_4(row, offsets, last - first, to, size)
+        elif word == 8:
+            move_8(row, offsets, last - first, to, size)
+        else:
+            move_16(row, offsets, last - first, to, size)
+        for column in range(shifted[0], shifted[1]):
+            tap, count, _ = taps_of(table, width, column)
+            src = row + uintp(tap * step)
+            y = to + uintp((column - first) * size)
+            for i in range(0, count * step, item):
+                move_item(src + uintp(i), y + uintp(i), item)
+
+    return find_columns, gather
+
+
 def build_columns(dtype, summed):
-    """Build columns(...), which sums rows of the source and transposes the sums."""
+    """Build functions that sum rows of the source and transpose the sums: all columns, or some."""
     item = DTYPES[dtype].item
     sum_item = DTYPES[summed].item
     line = VECTOR * sum_item  # bytes of an element of all rows
     wide = VECTOR * WIDE
+    zeros_bytes = sum_item * VECTOR * WIDE
     near_pitch, far_pitch = (t.band_pitch(span, sum_item) for span in (t.NEAR_SPAN, t.FAR_SPAN))
+    find_columns, gather = build_gather(item)
+    packed_pitch = t.gathered_bytes(item)
     side = LANE // sum_item
     # Vectors of a tile of VECTOR rows by VECTOR items.
     depth, squares_beside = VECTOR // (4 * side), VECTOR // side
@@ -374,10 +458,9 @@ def build_columns(dtype, summed):
                         weights = scaled
                     x = src + uintp(first * stride)
                     y = band + uintp(lane * pitch)
-                    if tap == 0 and count > 0:
-                        sum_row(x, stride, weights, count, zeros, 0, y, width)
-                    elif count > 0:
-                        sum_row(x, stride, weights, count, y, 1, y, width)
+                    if count > 0:
+                        before = zeros if tap == 0 else y
+                        sum_row(x, stride, weights, count, before, min(tap, 1), y, width)
             for first in range(0, width, VECTOR):
                 x = band + uintp(sum_item * first)
                 y = area + uintp(line * (pos + first))
@@ -395,7 +478,50 @@ def build_columns(dtype, summed):
                     prefetch_line(x + uintp(ahead_of))
             done = pos + width
 
-    return columns
+    @inline
+    def gathered_columns(
+        place, first, last, stride, table, rows, row, lanes, outer, taps, band, squares, area
+    ):  # fmt: skip
+        """As columns(...), for the taps of result columns `first` to `last` only, side by side.
+
+        Each source row is gathered before it is summed, so the source columns between the taps are
+        not summed.
+        """
+        size = place[3]
+        zeros = squares + uintp(SQUARES)
+        offsets = zeros + uintp(zeros_bytes)
+        scaled = outer + uintp(t.TAP * taps)
+        pieces = t.FAR_SPAN * item // size  # result columns at a time
+        while first < last:
+            end = min(first + pieces, last)
+            shifted = find_columns(place, first, end, offsets)
+            width = -(-(end - first) * size // (VECTOR * item)) * VECTOR
+            for tap in range(taps):
+                src = uintp(i64_at(outer, 2 * tap))
+                factor = at(outer + uintp(t.TAP * tap + 8), 0)
+                for lane in range(lanes):
+                    first_row, count, weights = taps_of(table, rows, row + lane)
+                    packed = scaled + uintp(sum_item * count)
+                    for k in range(count):
+                        x = src + uintp((first_row + k) * stride)
+                        y = packed + uintp(k * packed_pitch)
+                        gather(x, place, first, end, offsets, shifted, y)
+                        put(scaled, k, at(weights, k) * factor)
+                    y = band + uintp(lane * far_pitch)
+                    if count > 0:
+                        before = zeros if tap == 0 else y
+                        move = min(tap, 1)
+                        sum_row(packed, packed_pitch, scaled, count, before, move, y, width)
+            for i in range(0, width, VECTOR):
+                x = band + uintp(sum_item * i)
+                y = area + uintp(line * i)
+                transpose_tile(
+                    x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch
+                )
+            area += uintp(line * (end - first) * size // item)
+            first = end
+
+    return columns, gathered_columns
 
 
 def build_sum_columns(summed, elements):
@@ -403,15 +529,19 @@ def build_sum_columns(summed, elements):
     line = VECTOR * DTYPES[summed].item
 
     @inline
-    def sum_columns(params, table, first, last, low, area, zeros, result):
-        """Write `elements` vectors of each column; `area` has the source columns from `low` on."""
+    def sum_columns(params, table, first, last, low, gathered, area, zeros, result):
+        """Write `elements` vectors of each column.
+
+        `area` has the source columns from `low` on, or `gathered` of them for each result column.
+        """
         columns = i64_at(params, t.COLUMNS)
         step = line * i64_at(params, t.INNER)
         result_step = line * i64_at(params, t.INNER_OUT)
         for column in range(first, last):
             tap, count, weights = taps_of(table, columns, column)
             if count > 0:
-                src = area + uintp((tap - low) * step)
+                index = (column - first) * gathered if gathered > 0 else tap - low
+                src = area + uintp(index * step)
                 y = result + uintp(column * result_step)
                 sum_taps(src, step, weights, count, zeros, y, summed, summed, VECTOR, elements)
 
@@ -445,12 +575,13 @@ def build_fills(summed):
 
 
 @inline
-def block_columns(params, table, first, room):
+def block_columns(params, table, first, room, most):
     """Return a range of up to `room` source columns, and the end of its result columns.
 
-    The range covers the taps of result columns from `first` on; it is empty if all are filled.
+    The range covers the taps of up to `most` result columns from `first` on; it is empty if all are
+    filled.
     """
-    columns = i64_at(params, t.COLUMNS)
+    columns = min(i64_at(params, t.COLUMNS), first + most)
     low = 0
     high = 0
     column = first
@@ -528,12 +659,14 @@ def source_rows(params, sample, index, row):
 def build_planes(dtype, summed):
     """Build plane(...), which resamples one block of rows of one plane into `result`."""
     line = VECTOR * DTYPES[summed].item
-    columns = build_columns(dtype, summed)
+    columns, gathered_columns = build_columns(dtype, summed)
     fill_columns, fill_row = build_fills(summed)
     sum_1, sum_2, sum_3, sum_4 = (build_sum_columns(summed, n) for n in range(1, 5))
 
     @inline
-    def plane(params, tables, row, outer, taps, fill, ahead, band, squares, area, room, result):
+    def plane(
+        params, sample, tables, row, outer, taps, fill, ahead, band, squares, area, room, result
+    ):
         rows = i64_at(params, t.ROWS)
         lanes = i64_at(params, t.LANES)
         width = i64_at(params, t.COLUMNS)
@@ -544,6 +677,10 @@ def build_planes(dtype, summed):
         column_stride = i64_at(tables, 3)
         groups = params + uintp(8 * (t.WORDS + t.AXIS * i64_at(params, t.AXES)))
         zeros = squares + uintp(SQUARES)
+        gathered = i64_at(sample, t.GATHERED)
+        span, most = room // inner, width
+        if gathered > 0:  # the last vector of a row has up to VECTOR - 1 unused elements
+            span, most = t.UNLIMITED, (room - VECTOR) // (gathered * inner)
         inside = 0
         for lane in range(lanes if taps > 0 else 0):
             _, count, _ = taps_of(row_taps, rows, row + lane)
@@ -553,37 +690,36 @@ def build_planes(dtype, summed):
             fill_columns(params, fill, 0, width, result)
             column = width
         while column < width:
-            low, high, last = block_columns(params, column_taps, column, room // inner)
-            skip = low * column_stride
-            n = (high - low) * inner
-            columns(
-                skip,
-                row_stride,
-                row_taps,
-                rows,
-                row,
-                lanes,
-                outer,
-                taps,
-                n,
-                ahead,
-                band,
-                squares,
-                area,
-            )
+            low, high, last = block_columns(params, column_taps, column, span, most)
+            if gathered > 0:
+                size = gathered * column_stride
+                row_bytes = i64_at(sample, t.CROPPED) * column_stride
+                word = 2 if size <= 2 else 4 if size <= 4 else 8 if size <= 8 else LANE
+                place = column_taps, width, column_stride, size, row_bytes, word
+                gathered_columns(
+                    place, column, last, row_stride, row_taps, rows, row, lanes, outer, taps,
+                    band, squares, area,
+                )  # fmt: skip
+            else:
+                skip = low * column_stride
+                n = (high - low) * inner
+                columns(
+                    skip, row_stride, row_taps, rows, row, lanes, outer, taps, n, ahead,
+                    band, squares, area,
+                )  # fmt: skip
             done = 0
             for i in range(i64_at(params, t.GROUPS)):
                 x = area + uintp(line * i64_at(groups, t.GROUP * i))
                 y = result + uintp(line * done)
                 elements = i64_at(groups, t.GROUP * i + 1)
                 if elements == 4:
-                    sum_4(params, column_taps, column, last, low, x, zeros, y)
+                    sum_4(params, column_taps, column, last, low, gathered, x, zeros, y)
                 elif elements == 3:
-                    sum_3(params, column_taps, column, last, low, x, zeros, y)
+                    sum_3(params, column_taps, column, last, low, gathered, x, zeros, y)
                 elif elements == 2:
-                    sum_2(params, column_taps, column, last, low, x, zeros, y)
+                    sum_2(params, column_taps, column, last, low, gathered, x, zeros, y)
                 else:
-                    sum_1(params, column_taps, column, last, low, x, zeros, y)
+                    sum_1(params, column_taps, column, last, low, gathered, x, zeros, y)
                 done += elements
             for x in range(column, last):
                 _, count, _ = taps_of(column_taps, width, x)
@@ -605,7 +741,7 @@ def build_rows(dtype):
     item = DTYPES[summed].item
     line = VECTOR * item
     zeros_bytes = item * VECTOR * WIDE  # after the offsets
-    constants_bytes = SQUARES + zeros_bytes
+    constants_bytes = SQUARES + zeros_bytes + 8 * t.FAR_SPAN  # offsets of gathered columns
     band_bytes = t.band_bytes(item)
     plane = build_planes(dtype, summed)
     outer_taps = build_outer_taps(summed)
@@ -656,7 +792,10 @@ def build_rows(dtype):
                     rest_ahead = (unit + 1) % units
                     row_ahead = min(rest_ahead % blocks * lanes, rows - lanes)
                     ahead = source_rows(params, other, rest_ahead // blocks * planes, row_ahead)
-                plane(params, tables, row, outer, taps, fill, ahead, band, squares, area, room, y)
+                plane(
+                    params, sample, tables, row, outer, taps, fill, ahead, band, squares, area,
+                    room, y,
+                )  # fmt: skip
             for i in range(i64_at(params, t.LAUNCHES)):
                 launch = launches + uintp(8 * t.LAUNCH * i)
                 code = uintp(i64_at(launch, 0))

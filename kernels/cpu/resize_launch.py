@@ -31,6 +31,7 @@ class BlockLaunch:
     plan            the conversion of a block of resampled rows
     slots           the axes that have tap tables
     units           blocks per sample
+    columns         of the result
     inner           elements of a source column
     flipped_fill    bytes from the fill values of a column to the values with flipped channels
     line            bytes of an element of all rows of a block
@@ -42,6 +43,7 @@ class BlockLaunch:
     params: bytes
     slots: tuple[str, ...]
     units: int
+    columns: int
     inner: int
     flipped_fill: int
     line: int
@@ -133,6 +135,7 @@ def prepare_blocks(
         np.array(words, np.int64).tobytes(),
         (*outer, *planes, roles.rows, roles.columns),
         words[t.UNITS],
+        words[t.COLUMNS],
         inner,
         flipped.nbytes,
         line,

@@ -21,12 +21,14 @@ UNITS to WORDS, which are followed by
 Its call block, passed as the source, has the address of the first scratch area, the bytes of an
 area, and the number of areas; then one flag per area; then the number of source elements of a block
 of columns that fit the area; then one row per sample: the address of the first element, the bytes
-from FILL to the fill values of the sample, and the address of the tap table and the stride of every
-outer axis, of the rows, and of the columns.
+from FILL to the fill values of the sample, GATHERED, the number of columns of the crop (CROPPED),
+and the address of the tap table and the stride of every outer axis, of the rows, and of the
+columns. If GATHERED is not 0, only source columns with taps are summed: GATHERED of them, from the
+first tap on, for each result column. They are a word of up to 16 bytes.
 
 A scratch area has the band of summed rows (`band_bytes`), the block of source columns, the block of
-result rows, offset and weight (TAP bytes) of every tap of the outer axes, and the weights of the
-taps of a row.
+result rows, offset and weight (TAP bytes) of every tap of the outer axes, the weights of the taps
+of a row, and a gathered piece of their source rows (`gathered_bytes` each).
 """
 
 from .params import LINE
@@ -61,7 +63,9 @@ GROUP = 2  # words of a group
 LAUNCH = 5  # words of a launch
 
 AREAS = 3  # words of the call block before the flags
-SAMPLE = 2  # words of a sample before its axes
+SAMPLE = 4  # words of a sample before its axes
+GATHERED, CROPPED = 2, 3  # indices of two of these words
+UNLIMITED = 1 << 40  # source columns, more than any sample has
 
 VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded together
 WIDE = 4  # vectors of a row that are resampled together
@@ -77,6 +81,11 @@ NEAR_BYTES = 256 << 10
 def band_pitch(span: int, item: int) -> int:
     """Return the pitch in bytes of rows of sums: no power of two, whose rows evict each other."""
     return span * item + LINE
+
+
+def gathered_bytes(item: int) -> int:
+    """Return the size of a gathered piece of a source row, of items of `item` bytes."""
+    return band_pitch(FAR_SPAN, item)
 
 
 def band_bytes(item: int) -> int:

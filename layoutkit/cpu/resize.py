@@ -21,7 +21,7 @@ from .._utils.cache import Cache, cache_clear, cache_replace
 from ..buffers import add_clear_hook, empty, empty_with_address
 from ..kernels.cpu import resize_params as t
 from ..kernels.cpu.caches import l2_cache_bytes
-from ..kernels.cpu.params import LINE
+from ..kernels.cpu.params import LANE, LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..kernels.cpu.resize_launch import BlockLaunch
 
 COLUMN_SHARE = 4  # source columns are transposed into 1 / COLUMN_SHARE of the L2 cache at a time
+GATHER_RATIO = 2  # taps are gathered if a crop has this many columns per tap: AMD EPYC, 2026-11-27
 MIN_CHUNKS = 16  # chunks per thread, so that threads end at about the same time
 
 
@@ -369,11 +370,14 @@ class ResizeProgram:
         memory, addresses, longest = self._make_tap_tables(columns, samples)
         *outer_taps, row_taps, column_taps = longest
         sizes = samples.placements.sizes
-        crop = 1 if columns[-1] is None else int(np.maximum.reduce(sizes[:, columns[-1]]))
+        crops = np.ones(1, np.int64) if columns[-1] is None else sizes[:, columns[-1]]
+        crop = int(np.maximum.reduce(crops))
         limit = l2_cache_bytes() // COLUMN_SHARE // launch.line
-        elements = max(column_taps * launch.inner, min(crop * launch.inner, limit), t.VECTOR)
+        least = column_taps * launch.inner + t.VECTOR
+        elements = max(least, min(crop * launch.inner, limit))
         area_bytes = elements * launch.line + launch.area_bytes
         area_bytes += t.TAP * prod(outer_taps) + launch.line // t.VECTOR * row_taps
+        area_bytes += row_taps * t.gathered_bytes(self._source.itemsize)
         nbytes = int(np.add.reduce(np.multiply.reduce(sizes, 1))) * self._source.itemsize
         nbytes += prod(self.layout.shape) * self.layout.dtype.itemsize
         units = launch.units * self._count
@@ -383,6 +387,10 @@ class ResizeProgram:
         call[: len(head)] = head
         table = call[len(head) :].reshape(self._count, -1)
         table[:, 1] = samples.flips_fill * launch.flipped_fill
+        table[:, t.CROPPED] = crops
+        if column_taps * launch.inner * self._source.itemsize <= LANE:
+            taps = column_taps * launch.columns
+            table[:, t.GATHERED] = np.where(crops >= GATHER_RATIO * taps, column_taps, 0)
         for slot, column in enumerate(columns):
             table[:, t.SAMPLE + 2 * slot] = addresses[slot]
             if column is not None:

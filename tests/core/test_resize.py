@@ -240,6 +240,23 @@ def test_a_crop_beside_its_sample_is_filled_as_a_window_is(fit, offset):
         assert_same(made, expected)
 
 
+@pytest.mark.parametrize("is_flipped", [False, True])
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("name", ["nearest", "bilinear", "bicubic"])
+def test_source_columns_without_taps_do_not_matter(name, dtype, channels, is_flipped):
+    x = photo((21, 90, channels), dtype)
+    has_taps = resizing.weights(name, False, 90, 7).any(0)
+    expected = resizing.window(
+        x, {0: 5, 1: 7}, name, antialias=False, flip=(1,) if is_flipped else ()
+    )
+    x[:, ~has_taps] = 251 if dtype == "uint8" else np.nan
+    flip = "w" if is_flipped else None
+    options = {"h": 5, "w": 7, "resize": name, "antialias": False, "flip": flip}
+    made = collate([x], "hwc->bhwc", dtype=np.result_type(dtype, "float32"), **options)
+    np.testing.assert_allclose(made[0], expected, rtol=0, atol=1e-4)
+
+
 def test_a_size_that_stays_is_moved_unchanged():
     x = photo((20, 30, 3))
     for name in FILTERS:

@@ -38,9 +38,11 @@ def count_taps(resize: ResizeOptions, scales: Array) -> Array:
 
     scales : float64 (axes, samples)    source positions in one position of the result
     """
-    widens = resize.antialias or resize.filter == "area"
-    width = np.maximum.reduce(scales, 1, initial=1) if widens else np.ones(len(scales))
-    return 2 * np.ceil(RADII[resize.filter] * width).astype(np.int64) + 1
+    radius = RADII[resize.filter]
+    if resize.filter == "nearest" or not (resize.antialias or resize.filter == "area"):
+        return np.full(len(scales), int(2 * radius))
+    width = np.maximum.reduce(scales, 1, initial=1)
+    return 2 * np.ceil(radius * width).astype(np.int64) + 1
 
 
 def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
