@@ -27,6 +27,7 @@ Kernels (compiled by Numba):
 - `collate`: batches of windows
 - `moves`: moves of windows by position
 - `resize`: batches of resized windows
+- `halve`: images of bytes of half the size
 - `direct`: a conversion of array objects, without the launcher
 - `xla`: a conversion as a foreign function of XLA
 - `threadpool`: hand-over of work to threads

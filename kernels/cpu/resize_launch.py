@@ -33,6 +33,7 @@ class BlockLaunch:
     units           blocks per sample
     columns         of the result
     inner           elements of a source column
+    can_halve       True if the kernel "halve" (halve.py) may resample bytes
     flipped_fill    bytes from the fill values of a column to the values with flipped channels
     line            bytes of an element of all rows of a block
     area_bytes      bytes of a scratch area for the band and a block of resampled rows
@@ -45,10 +46,17 @@ class BlockLaunch:
     units: int
     columns: int
     inner: int
+    can_halve: bool
     flipped_fill: int
     line: int
     area_bytes: int
     keep: tuple[Array, ...] = field(repr=False)  # arrays that `params` points to
+
+    def find_kernel(self, halving_taps: int) -> LoadedKernel:
+        """Return the kernel of samples that are halved by this many taps; 0: of other samples."""
+        if halving_taps == 0:
+            return self.kernel
+        return load(KernelSpec("halve", (self.inner, halving_taps)))
 
 
 def prepare_blocks(
@@ -137,6 +145,7 @@ def prepare_blocks(
         words[t.UNITS],
         words[t.COLUMNS],
         inner,
+        source == "u1" and channels is None and _writes_bytes(layout, sizes, steps, roles),
         flipped.nbytes,
         line,
         t.band_bytes(fill.itemsize) + size,
@@ -157,6 +166,21 @@ def _plane_axes(
     innermost = min(long, key=lambda x: abs(steps[x]), default="")
     name = layout.options.pattern.source.name
     return [x for x in roles.outer if x == innermost or name(x) == along]
+
+
+def _writes_bytes(
+    layout: BatchLayout, sizes: Mapping[str, int], steps: Mapping[str, int], roles: AxisRoles
+) -> bool:
+    """Return True if rows of the result are contiguous bytes that the kernel "halve" can write."""
+    is_formula = layout.options.formula is not None
+    if roles.outer or not roles.rows or not roles.columns or is_formula or layout.dtype != np.uint8:
+        return False
+    size = 1
+    for x in reversed((*roles.columns, *roles.inner)):
+        if sizes[x] != 1 and steps.get(x, 0) != size:
+            return False
+        size *= sizes[x]
+    return size // sizes[roles.columns] in t.HALVED and size >= t.HALVED_BYTES
 
 
 def _groups(

@@ -69,6 +69,8 @@ UNLIMITED = 1 << 40  # source columns, more than any sample has
 
 VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded together
 WIDE = 4  # vectors of a row that are resampled together
+HALVED = 1, 3, 4  # bytes of columns that the kernel "halve" writes
+HALVED_BYTES = 64  # the least number of bytes of its rows
 TAP = 16  # bytes of the offset and the weight of a tap of the outer axes
 
 # Elements of a row that are summed before they are transposed. Few are best if the rows of a block

@@ -29,7 +29,12 @@ from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
 from ..planning.batch.placement import Placements, place
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import choose_summed_dtype, moves_items, options_of_floats
+from ..planning.batch.weights import (
+    choose_summed_dtype,
+    count_halving_taps,
+    moves_items,
+    options_of_floats,
+)
 from ..planning.epilogue import kernel_dtype_name
 from ..planning.plan import Plan
 from ..planning.resize import ResizeOptions
@@ -132,6 +137,7 @@ class ResizeProgram:
         summed = choose_summed_dtype(source)
         self.layout = make_batch_layout(floats, axes, count, window, summed, out, supports_float16)
         self._is_empty = 0 in self.layout.shape
+        self._gathered_bytes = t.gathered_bytes(source.itemsize)
         self._index_axes(window)
         self._orders: dict[str, _AxisOrder] = {}
         self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
@@ -377,7 +383,7 @@ class ResizeProgram:
         elements = max(least, min(crop * launch.inner, limit))
         area_bytes = elements * launch.line + launch.area_bytes
         area_bytes += t.TAP * prod(outer_taps) + launch.line // t.VECTOR * row_taps
-        area_bytes += row_taps * t.gathered_bytes(self._source.itemsize)
+        area_bytes += row_taps * self._gathered_bytes
         nbytes = int(np.add.reduce(np.multiply.reduce(sizes, 1))) * self._source.itemsize
         nbytes += prod(self.layout.shape) * self.layout.dtype.itemsize
         units = launch.units * self._count
@@ -389,8 +395,8 @@ class ResizeProgram:
         table[:, 1] = samples.flips_fill * launch.flipped_fill
         table[:, t.CROPPED] = crops
         if column_taps * launch.inner * self._source.itemsize <= LANE:
-            taps = column_taps * launch.columns
-            table[:, t.GATHERED] = np.where(crops >= GATHER_RATIO * taps, column_taps, 0)
+            most = column_taps * launch.columns
+            table[:, t.GATHERED] = (crops >= GATHER_RATIO * most) * column_taps
         for slot, column in enumerate(columns):
             table[:, t.SAMPLE + 2 * slot] = addresses[slot]
             if column is not None:
@@ -398,9 +404,13 @@ class ResizeProgram:
         # A column of size 1 may have any stride.
         table[:, -1] = launch.inner * self._source.itemsize
         grain = max(1, units // (MIN_CHUNKS * threads))
+        kernel = launch.kernel
+        if launch.can_halve:
+            taps = count_halving_taps(self._resize, samples.placements, columns)
+            kernel = launch.find_kernel(taps)
         return _Run(
             key,
-            Job(launch.kernel, launch.params, units, grain, nbytes * RESAMPLING_COST, threads),
+            Job(kernel, launch.params, units, grain, nbytes * RESAMPLING_COST, threads),
             call,
             table.shape,
             np.add.reduce(samples.placements.begins * samples.strides, 1),

@@ -376,6 +376,29 @@ def test_integers_are_rounded_to_the_nearest_and_limited():
     assert_same(made[0], np.rint(exact).clip(0, 255).astype(np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("name", "antialias"), [("bilinear", True), ("bilinear", False), ("area", True)]
+)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("size", [(1, 64), (2, 65), (19, 97), (40, 700)])
+def test_halved_bytes_are_rounded_floats(name, antialias, channels, size):
+    """The samples are of several strides: rows apart, reversed rows, and crops."""
+    height, width = size
+    samples = [
+        photo((2 * height, 2 * width + 5, channels))[:, :-5],
+        photo((2 * height, 2 * width, channels))[::-1],
+    ]
+    samples += [np.full_like(samples[0], 255), np.zeros_like(samples[1])]
+    keywords = {"h": height, "w": width, "resize": name, "antialias": antialias}
+    floats = collate(samples, "hwc->bhwc", dtype="float32", **keywords)
+    halved = collate(samples, "hwc->bhwc", **keywords)
+    assert_same(halved, np.rint(floats).astype("uint8"))
+    larger = [np.pad(x, [(1, 2), (3, 1), (0, 0)]) for x in samples]
+    crop = {"h": 2 * height, "w": 2 * width}
+    cropped = collate(larger, "hwc->bhwc", crop=crop, offset={"h": 1, "w": 3}, **keywords)
+    assert_same(cropped, halved)
+
+
 def test_scaled_bytes_are_not_rounded_before_the_formula():
     x = photo((9, 9, 1))
     made = collate([x], "hwc->bchw", h=5, w=5, resize="bilinear", scale=1 / 255)

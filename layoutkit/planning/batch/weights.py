@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,25 @@ def count_taps(resize: ResizeOptions, scales: Array) -> Array:
         return np.full(len(scales), int(2 * radius))
     width = np.maximum.reduce(scales, 1, initial=1)
     return 2 * np.ceil(radius * width).astype(np.int64) + 1
+
+
+def count_halving_taps(
+    resize: ResizeOptions, placements: Placements, resized: Sequence[int | None]
+) -> int:
+    """Return the number of taps of samples that are twice as long as the window along some axes.
+
+    The weights are 1/2 for 2 taps; for 4, they are 1/8, 3/8, 3/8 and 1/8, except at the edges. The
+    result is 0 for other filters, for samples of other sizes, and for flipped samples.
+    """
+    if resize.filter not in ("area", "bilinear"):
+        return 0
+    window = np.array(placements.window)
+    is_halved = (placements.sizes == 2 * window) & (placements.scaled == window)
+    is_halved &= (placements.firsts == 0) & ~placements.flips
+    axes = [axis for axis in resized if axis is not None]
+    if not np.logical_and.reduce(is_halved[:, axes], None):
+        return 0
+    return 4 if resize.filter == "bilinear" and resize.antialias else 2
 
 
 def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
