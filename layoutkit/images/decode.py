@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # How to allow more pixels; layoutkit/cli/printing.py replaces this text by its own option.
 ALLOW_MORE = "raise PIL.Image.MAX_IMAGE_PIXELS"
 _FIX = "repair or remove it"
-_INVALID_BACKGROUND = "background is {!r}; it must be an integer in 0..255, or three of them"
 
 _ORIENTATION_TAG = 0x0112  # of EXIF
 _BITS_TAG, _SAMPLES_TAG, _PLANES_TAG, _SAMPLE_FORMAT_TAG = 258, 277, 284, 339  # of TIFF
@@ -91,10 +90,11 @@ def _parse_background(background: Any, mode: str) -> tuple[int, int, int]:
             f"{mode!r}; omit background, or give one of these modes"
         )
     color = np.asarray(background)
-    if color.dtype.kind not in "ui" or color.shape not in {(), (3,)} or color.min() < 0:
-        raise ArgumentError(_INVALID_BACKGROUND.format(background))
-    if color.max() > _MAX_8_BIT:
-        raise ArgumentError(_INVALID_BACKGROUND.format(background))
+    is_color = color.dtype.kind in "ui" and color.shape in {(), (3,)}
+    if not is_color or color.min() < 0 or color.max() > _MAX_8_BIT:
+        raise ArgumentError(
+            f"background is {background!r}; it must be an integer in 0..255, or three of them"
+        )
     red, green, blue = np.broadcast_to(color, 3).tolist()
     return red, green, blue
 
@@ -426,7 +426,10 @@ def _load_16_bit_colors(
     if not tiles or None in low_tiles:
         return None
     if frame and image.format == "PNG":
-        raise DataError("its frames have colors of 16 bits, which are not supported in animations")
+        raise DataError(
+            f"frame {frame} is a part of an animation whose colors have 16 bits, of which only "
+            "frame 0 can be read; save it with 8 bits"
+        )
     from PIL.ImageOps import exif_transpose
 
     file.seek(0)

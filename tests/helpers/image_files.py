@@ -34,6 +34,25 @@ def png_file(values, bits, palette=None, transparency=None, interlaced=False):
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
 
 
+def png_animation(frames):
+    """Return a PNG animation of uint16 (frames, height, width, channels)."""
+    count, height, width = frames.shape[:3]
+    first = png_file(frames[0], 16)
+    data = first[: first.index(b"IDAT") - 4]  # the header
+    data += _chunk(b"acTL", struct.pack(">II", count, 0))
+    order = 0
+    for number, frame in enumerate(frames):
+        control = struct.pack(">IIIIIHHBB", order, width, height, 0, 0, 1, 10, 0, 0)
+        data += _chunk(b"fcTL", control)
+        order += 1
+        pixels = zlib.compress(_rows(frame, 16))
+        if number:
+            pixels = struct.pack(">I", order) + pixels
+            order += 1
+        data += _chunk(b"fdAT" if number else b"IDAT", pixels)
+    return data + _chunk(b"IEND", b"")
+
+
 def _rows(values, bits):
     """Return the bytes of rows, each after a byte for no filter."""
     flat = values.reshape(len(values), -1).astype(">u2")

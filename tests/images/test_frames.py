@@ -9,6 +9,7 @@ Image = pytest.importorskip("PIL.Image")
 
 from layoutkit import ArgumentError, Collator, DataError, ShapeError, images
 from layoutkit.data import sampled_batcher
+from tests.helpers.image_files import png_animation
 from tests.helpers.photographs import TURNED, encoded, noise
 
 COUNT = 5
@@ -126,6 +127,18 @@ def test_invalid_frames(frames):
     for call in (images.Reader, lambda **options: images.read(b"", **options)):
         with pytest.raises(ArgumentError, match='must be "all" or numbers of frames'):
             call(frames=frames)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_animations_of_sixteen_bits(channels):
+    """Pillow composes later frames with 8 bits per color, so the low bytes are not known."""
+    values = np.random.default_rng(0).integers(0, 1 << 16, (2, 6, 4, channels), np.uint16)
+    data = png_animation(values)
+    np.testing.assert_array_equal(images.read(data, "unchanged"), values[0])
+    np.testing.assert_array_equal(images.read(data, "unchanged", frames=[0]), values[:1])
+    if channels > 1:
+        with pytest.raises(DataError, match=r"frame 1 is a part of an animation .* 16 bits"):
+            images.read(data, frames="all")
 
 
 def test_pages_of_several_sizes_are_refused():
