@@ -105,9 +105,10 @@ def _resolve(
     shape = [*window]
     shape.insert(axes.pattern.source.groups.index(options.letter), 1)
     try:
-        return axes.pattern.resolve(shape, options.convert.sizes)
+        return axes.pattern.resolve(tuple(shape), options.convert.sizes)
     except ShapeError as error:
-        raise ShapeError(f"sample {number}: {error}") from None
+        cure = "" if options.resize else '; or resize samples: resize="bicubic", multiple=28'
+        raise ShapeError(f"sample {number}, with b=1: {error}{cure}") from None
 
 
 def _size_of(move: Permutation, letter: str) -> int:
