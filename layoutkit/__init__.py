@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .config import show_config, warmup
     from .mappings import Columns, columns
     from .planning.batch.packing import Packed
+    from .planning.batch.placement import Placement, Placements
     from .preprocessor_configs import from_preprocessor_config
     from .spaces import (
         CompositeSpace,
@@ -97,6 +98,8 @@ __all__ = [
     "Packed",
     "Padded",
     "PatternError",
+    "Placement",
+    "Placements",
     "SequenceView",
     "ShapeError",
     "Space",
@@ -131,6 +134,7 @@ _LAZY = {
     "config": ("show_config", "warmup"),
     "mappings": ("Columns", "columns"),
     "planning.batch.packing": ("Packed",),
+    "planning.batch.placement": ("Placement", "Placements"),
     "preprocessor_configs": ("from_preprocessor_config",),
     "spaces": (
         "CompositeSpace",

@@ -8,6 +8,7 @@ arguments are strings, numbers and tensors, which a graph can hold.
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,7 @@ from .options import (
     parse_collate_options,
     split_sizes,
 )
+from .planning.batch.placement import placements_as_lists, placements_from_lists
 from .planning.batch.samples import LONGEST
 from .spec import as_dtype
 
@@ -49,21 +51,26 @@ def insert_convert(x: Any, pattern: str, out: Any, sizes: dict[str, Any], keywor
     return _convert(x, out, options, list(sizes), list(sizes.values()), traced_constants)
 
 
-def insert_batch(
-    collator: Any, samples: Any, indices: Any, offset: Any, flip: Any, crop: Any, out: Any
-) -> Any:
+def insert_batch(collator: Any, samples: Any, indices: Any, crops: Any, out: Any) -> Any:
     """Insert the call of a Collator into the graph."""
     options: Any = _stored(collator) if collator.graph_args is None else collator.graph_args
-    return _match_samples(samples, _collate(samples, indices, offset, flip, crop, out, *options))
+    return _insert_call(samples, indices, crops, out, *options)
 
 
-def insert_collate(samples: Any, pattern: str, windows: Any, sizes: Any, keywords: Any) -> Any:
+def insert_collate(
+    samples: Any, pattern: str, indices: Any, crops: Any, out: Any, sizes: Any, keywords: Any
+) -> Any:
     """Insert a call of `collate` into the graph."""
     names, values = list(sizes), list(sizes.values())
     padded = tuple(name for name, size in sizes.items() if isinstance(size, str))
     options = _options_of_collate(pattern, tuple(sizes), padded, **keywords)
-    indices, offset, flip, crop, out = windows
-    batch = _collate(samples, indices, offset, flip, crop, out, options, names, values)
+    return _insert_call(samples, indices, crops, out, options, names, values)
+
+
+def _insert_call(samples: Any, indices: Any, crops: Any, out: Any, *options: Any) -> Any:
+    offset, flip, crop, _, placements = crops
+    text = None if placements is None else _stored_placements(placements)
+    batch = _collate(samples, indices, offset, flip, crop, text, out, *options)
     return _match_samples(samples, batch)
 
 
@@ -90,6 +97,10 @@ def _stored(obj: Any) -> tuple[str, list[str], list[int]]:
     return split_sizes(obj.to_dict())
 
 
+def _stored_placements(placements: Any) -> str:
+    return json.dumps(placements_as_lists(placements))
+
+
 def _options_of_convert(pattern: str, names: tuple[str, ...], **keywords: Any) -> str:
     options = parse_call(pattern, {**dict.fromkeys(names, 1), **keywords})
     return split_sizes(options.to_dict())[0]
@@ -111,14 +122,23 @@ def _collate(
     offset: Any,
     flip: Any,
     crop: Any,
+    placements: str | None,
     out: Any,
     options: str,
     names: list[str],
     sizes: list[int],
 ) -> Any:
     collator = Collator.from_dict(join_sizes(options, names, map(_make_concrete, sizes)))
-    crops = {"offset": _make_concrete_by_axis(offset), "crop": _make_concrete_by_axis(crop)}
-    return collator(samples, indices=_make_concrete(indices), **crops, flip=flip, out=out)
+    placed = None if placements is None else placements_from_lists(json.loads(placements))
+    return collator(
+        samples,
+        indices=_make_concrete(indices),
+        offset=_make_concrete_by_axis(offset),
+        flip=flip,
+        crop=_make_concrete_by_axis(crop),
+        placements=placed,
+        out=out,
+    )
 
 
 def _make_concrete_by_axis(sizes: Any) -> Any:
@@ -152,9 +172,9 @@ def _accumulate(parts: list[Any], out: Any, *graph_args: Any) -> Any:
     return Accumulator.from_graph_args(*graph_args)(parts, out)
 
 
-_stored, _options_of_convert, _options_of_collate, _dtype_name = map(
+_stored, _stored_placements, _options_of_convert, _options_of_collate, _dtype_name = map(
     _torch.compiler.assume_constant_result,
-    (_stored, _options_of_convert, _options_of_collate, _dtype_name),
+    (_stored, _stored_placements, _options_of_convert, _options_of_collate, _dtype_name),
 )
 _convert, _accumulate, _collate = map(
     _torch.compiler.allow_in_graph, (_convert, _accumulate, _collate)

@@ -18,7 +18,7 @@ from ._utils.validation import check_int, type_name
 from .backends import dispatch
 from .backends.collate import choose_adapter, stack_recorded_windows, view_as_numpy
 from .backends.cupy import CudaAdapter
-from .backends.items import Positioned, split_items, stack_values
+from .backends.items import ItemColumns, Positioned, split_items, stack_values
 from .converter import ArgumentCache, Converter
 from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
@@ -29,14 +29,14 @@ from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
-from .layout.pattern import MAX_ELEMENTS, as_shape, parse_pattern
+from .layout.pattern import as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, parse_collate_options
 from .packing import PackedCollation
 from .planning.batch.arguments import CropArgs
-from .planning.batch.layout import Collation, check_same_rank_and_dtype, make_batch_layout
+from .planning.batch.layout import Collation, make_batch_layout, stack_shapes
 from .planning.batch.packing import Packed
-from .planning.batch.placement import Placement, place
+from .planning.batch.placement import Placements, place
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
 from .planning.plan import (
@@ -50,13 +50,6 @@ if TYPE_CHECKING:
     from .backends.base import Adapter
     from .cuda.memory import DeviceArray
     from .options import ConvertOptions
-
-# Arguments of `Collator.placement` that replace the drawn ones.
-_DRAWN_EXAMPLES = {
-    "offset": 'offset={"h": 0, "w": 0}',
-    "flip": 'flip={"w": True}',
-    "crop": 'crop={"h": 200, "w": 200}, offset={"h": 0, "w": 0}',
-}
 
 
 class Padded(NamedTuple):
@@ -282,6 +275,7 @@ class Collator:
         flip: Any = None,
         crop: Any = None,
         size: Any = None,
+        placements: Placements | None = None,
         out: Any = None,
         positions: Any = None,
         epoch: int = 0,
@@ -290,6 +284,9 @@ class Collator:
 
         Parameters
         ----------
+        placements : Placements, optional
+            What `place` of this or another Collator returned: the batch has exactly these windows.
+            Sizes of windows, and of samples, must be equal along the axes of the placements.
         positions : list or array of int, optional
             The positions of the samples in their source, on which random values depend. Default:
             `indices`, or else the number of samples that this Collator has had before, and the
@@ -298,30 +295,40 @@ class Collator:
             Another epoch draws other values. 0 or a larger number.
         """
         if is_compiling():
-            if self._is_random:
+            if self._is_random and placements is None:
                 raise _make_graph_error()
             if self._options.lengths:
                 raise _make_lengths_error()
             if self._packed is not None:
                 raise make_packed_graph_error()
-            return _compile.graph.insert_batch(self, samples, indices, offset, flip, crop, out)
+            crops = CropArgs(offset, flip, crop, size, placements)
+            return _compile.graph.insert_batch(self, samples, indices, crops, out)
         if type(epoch) is not int or epoch < 0:
             epoch = check_int("epoch", epoch, error=ArgumentError)
-        crops = CropArgs(offset, flip, crop, size)
+        crops = CropArgs(offset, flip, crop, size, placements)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
             arrays, positions, epoch = _split_positions(arrays)
-        if isinstance(arrays[0], Mapping | tuple | list) and not self._options.is_one_array:
-            items = split_items(arrays, self._options.key, self._sample_layout)
+        if isinstance(arrays[0], Mapping | tuple | list) or self._options.key is not None:
+            items = self._split_items(arrays)
             if items is not None:
                 batch = self._collate_arrays(items.collated, None, crops, out, positions, epoch)
                 return items.joined(batch, self._stack_items)
-        if self._options.key is not None:
+        return self._collate_arrays(arrays, indices, crops, out, positions, epoch)
+
+    def _split_items(self, arrays: Sequence[Any]) -> ItemColumns | None:
+        """Split samples that have several items by key; return None if samples are arrays."""
+        key = self._options.key
+        if isinstance(arrays[0], Mapping | tuple | list) and not self._options.is_one_array:
+            items = split_items(arrays, key, self._sample_layout)
+            if items is not None:
+                return items
+        if key is not None:
             raise ArgumentError(
-                f"key={self._options.key!r} names an item of a sample, but a sample is a "
+                f"key={key!r} names an item of a sample, but a sample is a "
                 f"{type_name(arrays[0])}; omit key="
             )
-        return self._collate_arrays(arrays, indices, crops, out, positions, epoch)
+        return None
 
     def _collate_arrays(
         self,
@@ -332,9 +339,11 @@ class Collator:
         positions: Any,
         epoch: int,
     ) -> Any:
-        if self._has_crops:
+        if self._has_crops and crops.placements is None:
             arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
         if self._packed is not None:
+            if crops.placements is not None:
+                raise _make_placed_packed_error(self.pattern)
             return self._export_packed(self._packed(arrays, crops, out))
         if crops.size is not None:
             raise _make_size_error(self.pattern, crops.size)
@@ -359,16 +368,12 @@ class Collator:
 
     def _find_shapes(self, arrays: Sequence[Any], indices: Any) -> Array:
         """Return the shapes of the samples, int64 (samples, axes)."""
-        shapes = [
-            tuple(x.shape if hasattr(x, "shape") else dispatch.as_array(x, self._name(i)).shape)
-            for i, x in enumerate(arrays)
-        ]
+        shapes = [tuple(x.shape) for x in self._with_shapes(arrays)]
+        first = shapes[0]
         if self._options.is_one_array:
-            _, axis, numbers = self._options.select_samples(shapes[0], indices)
-            shapes = [shapes[0][:axis] + shapes[0][axis + 1 :]] * len(numbers)
-        if len({*map(len, shapes)}) > 1:
-            check_same_rank_and_dtype([(shape, np.dtype(np.uint8)) for shape in shapes])
-        return np.array(shapes, np.int64)
+            first, numbers = self._select_shapes(first, indices)
+            shapes = [first] * len(numbers)
+        return stack_shapes(shapes, len(first))
 
     @staticmethod
     def _export_packed(packed: Packed) -> Packed:
@@ -431,49 +436,76 @@ class Collator:
         window = axes.window(np.array([shape], np.int64))
         make_batch_layout(self._options, axes, 1, window, dtype, None, supports_float16)
 
-    def placement(
-        self, shape: Sequence[int], *, offset: Any = None, flip: Any = None, crop: Any = None
-    ) -> Placement:
-        """Return the placement of a sample of `shape` in its window, to map points and boxes.
+    def place(
+        self,
+        samples: Any,
+        *,
+        indices: Any = None,
+        offset: Any = None,
+        flip: Any = None,
+        crop: Any = None,
+        positions: Any = None,
+        epoch: int = 0,
+    ) -> Placements:
+        """Return the placements of samples in their windows, without reading their pixels.
 
-        `offset`, `flip` and `crop` come from the call, or are the fixed ones of this Collator.
+        A call with these placements makes the batch that the call with the arguments of `place`
+        would have made. Another Collator places masks in the same windows, and each Placement maps
+        the points and boxes of a sample.
 
-        >>> letterbox = Collator("hwc->bchw", h=640, w=640, resize="bilinear", fit="pad")
-        >>> letterbox.placement((480, 1280, 3))
-        Placement(scale=(0.5, 0.5), top=200.0, left=0.0)
+        >>> import numpy as np
+        >>> image, mask = np.zeros((40, 50, 3), np.uint8), np.zeros((40, 50), np.uint8)
+        >>> collator = Collator("hwc->bchw", h=24, w=24, resize="bilinear", crop="random", seed=1)
+        >>> placements = collator.place([image], positions=[0])
+        >>> collator([image], placements=placements).shape
+        (1, 3, 24, 24)
+        >>> Collator("hw->bhw", h=24, w=24, resize="nearest")([mask], placements=placements).shape
+        (1, 24, 24)
+        >>> boxes, kept = placements[0].fit_boxes([[0, 0, 50, 40]])
+        >>> boxes.tolist()
+        [[0.0, 0.0, 24.0, 24.0]]
 
-        Raises ArgumentError unless h and w are resized, or if this Collator draws an argument that
-        is not given; and the errors of a call.
+        Parameters
+        ----------
+        samples
+            As for a call, or the shape of each sample in place of its array, as a tuple of ints: a
+            list of shapes, or the shape of one array of samples.
+        indices, offset, flip, crop, positions, epoch
+            As for a call.
+
+        Returns
+        -------
+        Placements
+            Along the axes that have a size of windows, or are named by `offset` or `flip`.
+
+        Raises the errors of a call.
         """
-        options = self._options
-        sizes = as_shape(shape)
-        if max(sizes, default=0) >= MAX_ELEMENTS:
-            raise ShapeError(f"shape is {sizes}, too large for any sample; pass image.shape")
-        try:
-            axes = options.find_sample_axes(len(sizes))
-        except ShapeError:
-            layout = self._sample_layout
-            raise ShapeError(
-                f"shape is {sizes}; pass image.shape, of the {layout.ndim} axes of {layout}"
-            ) from None
-        names = [name for name in axes.cropped_names if name is not None]
-        if options.resize is None or not {"h", "w"} <= {*names}:
-            raise ArgumentError(
-                f'placement needs resize= and sizes of h and w, and "{self.pattern}" resizes '
-                f"{', '.join(names) if options.resize else 'nothing'}"
-            )
+        if is_compiling():
+            raise _make_graph_error()
+        if self._packed is not None:
+            raise _make_placed_packed_error(self.pattern)
+        epoch = check_int("epoch", epoch, error=ArgumentError)
+        arrays = self._as_sequence(samples, indices)
+        if isinstance(arrays[0], Positioned):
+            arrays, positions, epoch = _split_positions(arrays)
+        shapes: Any = arrays
+        if not _is_shape(arrays[0]):
+            items = self._split_items(arrays)
+            arrays = self._with_shapes(arrays if items is None else items.collated)
+            shapes = [tuple(x.shape) for x in arrays]
+        first, numbers = as_shape(shapes[0]), None
+        if self._options.is_one_array:
+            first, numbers = self._select_shapes(first, indices)
+            shapes = [first] * len(numbers)
+        axes = self._options.find_sample_axes(len(first), first)
+        table = stack_shapes(shapes, len(first))
+        window = axes.window(table if len(table) else np.array([first], np.int64))
         args = CropArgs(offset, flip, crop)
-        own = options.crops.without(args)
-        if own.random_args:
-            cures = [_DRAWN_EXAMPLES[name] for name in own.random_args]
-            raise ArgumentError(
-                f"{' and '.join(own.random_args)} of this Collator are drawn for each sample, so "
-                f"a placement needs the sample's, as in {', '.join(cures)}"
-            )
-        args = args.fill_none(own.fixed())
-        shapes = np.array([sizes], np.int64)
-        placements = place(options, axes, axes.window(shapes), shapes, args)
-        return placements.placement(*[axes.axis_indices[name] for name in ("h", "w")])
+        own = self._options.crops.without(args)
+        drawn = self._draw(own, table, numbers, positions, epoch) if own.is_random else own.fixed()
+        args = args.fill_none(drawn)
+        placed = place(self._options, axes, window, table, args)
+        return placed.select({**axes.cropped, **dict.fromkeys(args.list_axes())})
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -544,24 +576,51 @@ class Collator:
         epoch: int,
     ) -> tuple[Sequence[Any], CropArgs]:
         """Return the samples, and where their windows are: by the call, or by this Collator."""
-        own = self._options.crops.without(args)
+        own = self._options.crops
+        if not args.offset is args.flip is args.crop is None:
+            own = own.without(args)
         if not (self._is_random if own is self._options.crops else own.is_random):
             return arrays, args.fill_none(own.fixed())
         if {*map(type, arrays)} != {np.ndarray}:
-            arrays = [
-                x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
-                for i, x in enumerate(arrays)
-            ]
+            arrays = self._with_shapes(arrays)
         shapes = [tuple(x.shape) for x in arrays]
-        ndim = len(shapes[0]) - self._options.is_one_array
-        sources = None if positions is None else as_positions(positions)
+        ndim, numbers = len(shapes[0]), None
         if self._options.is_one_array:
-            _, axis, selected = self._options.select_samples(shapes[0], indices)
-            sources = SourcePositions(selected) if sources is None else sources
-            shape = shapes[0][:axis] + shapes[0][axis + 1 :]
-            shapes = [shape] * len(selected)
+            first, numbers = self._select_shapes(shapes[0], indices)
+            ndim, shapes = len(first), [first] * len(numbers)
+        table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
+        return arrays, args.fill_none(self._draw(own, table, numbers, positions, epoch))
+
+    def _with_shapes(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the samples, as arrays if they have no shape."""
+        return [
+            x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
+            for i, x in enumerate(arrays)
+        ]
+
+    def _select_shapes(self, shape: tuple[int, ...], indices: Any) -> tuple[tuple[int, ...], Array]:
+        """Return the shape of a sample of one array of `shape`, and the selected indices."""
+        _, axis, numbers = self._options.select_samples(shape, indices)
+        return shape[:axis] + shape[axis + 1 :], numbers
+
+    def _draw(
+        self,
+        own: CropOptions,
+        shapes: Array,
+        numbers: Array | None,
+        positions: Any,
+        epoch: int,
+    ) -> CropArgs:
+        """Return the options as arguments of a call, with random values for each sample.
+
+        `shapes` has a row for each sample; `numbers` are the default of `positions`.
+        """
         process: int | str = epoch
-        if sources is None:
+        if positions is not None:
+            sources = as_positions(positions)
+        elif numbers is not None:
+            sources = SourcePositions(numbers)
+        else:
             sources = SourcePositions((next(self._calls) << 32) + np.arange(len(shapes)))
             name = current_process().name
             process = epoch if name == "MainProcess" else f"{epoch} {name}"
@@ -570,12 +629,11 @@ class Collator:
                 f"positions has {len(sources.numbers)} values "
                 f"for {len(shapes)} samples; give one for each"
             )
+        ndim = shapes.shape[1]
         crop_axes = self._crop_axes.get(ndim)
         if crop_axes is None:
             crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
-        table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
-        drawn = own.draw(crop_axes, table, sources, process)
-        return arrays, args.fill_none(drawn)
+        return own.draw(crop_axes, shapes, sources, process)
 
     def _name(self, i: int) -> str:
         return "x" if self._options.is_one_array else f"sample {i}"
@@ -715,7 +773,8 @@ class Collator:
         adapters, first, uses_library = choose_adapter(samples if plain is None else samples[:1])
         leader, like = adapters[first], samples[first]
         if uses_library:  # its own operations, which the library can trace
-            if self._is_random and getattr(leader, "is_traced", False):
+            is_drawn = self._is_random and crops.placements is None
+            if is_drawn and getattr(leader, "is_traced", False):
                 raise _make_graph_error()
             windows, options = stack_recorded_windows(self._options, samples, indices, crops, like)
             return self._find_post_converter(options)(windows, out)
@@ -754,6 +813,7 @@ def collate(
     channels: Sequence[int] | None = None,
     resize: str | None = None,
     crop: Mapping[str, Any] | None = None,
+    placements: Placements | None = None,
     fit: str = "stretch",
     short_side: int | None = None,
     size: Any = None,
@@ -819,6 +879,10 @@ def collate(
     crop : dict by axis, optional
         With `resize`: the size of the part of a sample that is resized, which begins at `offset`:
         an int, or one per sample. Default: the whole sample.
+    placements : Placements, optional
+        The windows of another batch, as `Collator.place` returns them, in place of `offset`,
+        `flip`, `crop`, `fit` and `short_side`. Sizes of windows, and of samples, must be equal
+        along their axes.
     fit : "stretch", "cover" or "pad"
         With `resize`: "stretch" ignores the aspect ratio; "cover" resizes the largest central part
         that has the aspect ratio of the result; "pad" scales the sample to fit inside the result,
@@ -886,7 +950,13 @@ def collate(
         if lengths:
             raise _make_lengths_error()
         return _compile.graph.insert_collate(
-            samples, pattern, (indices, offset, flip, crop, out), sizes, keywords
+            samples,
+            pattern,
+            indices,
+            CropArgs(offset, flip, crop, None, placements),
+            out,
+            sizes,
+            keywords,
         )
     if device is not None:
         values = _collators.resolve_device(values)  # now, as the current GPU may change
@@ -897,7 +967,14 @@ def collate(
     except TypeError:  # unhashable, such as a list of means, or an array
         collator = _collators.find_or_make(pattern, values, sizes)
     return collator(
-        samples, indices=indices, offset=offset, flip=flip, crop=crop, size=size, out=out
+        samples,
+        indices=indices,
+        offset=offset,
+        flip=flip,
+        crop=crop,
+        size=size,
+        placements=placements,
+        out=out,
     )
 
 
@@ -912,7 +989,7 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
         raise
 
 
-_CALL_ARGUMENTS = ("indices", "offset", "flip", "crop", "size", "out")
+_CALL_ARGUMENTS = ("indices", "offset", "flip", "crop", "size", "placements", "out")
 _collators = ArgumentCache(_make_collator, collate, _CALL_ARGUMENTS)
 
 
@@ -924,6 +1001,10 @@ def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]
             f"samples are of the epochs {sorted(epochs)}; call set_epoch between epochs"
         )
     return [x.sample for x in samples], [x.position for x in samples], epochs.pop()
+
+
+def _is_shape(sample: Any) -> bool:
+    return isinstance(sample, tuple) and all(isinstance(size, int | np.integer) for size in sample)
 
 
 def _make_lengths_error() -> ArgumentError:
@@ -945,6 +1026,13 @@ def make_packed_graph_error() -> ArgumentError:
     return ArgumentError(
         "a packed batch has sizes that a graph of torch.compile cannot hold; make it outside of "
         "the compiled function, and pass its data and offsets"
+    )
+
+
+def _make_placed_packed_error(text: str) -> ArgumentError:
+    return ArgumentError(
+        f'"{text}" packs samples, whose windows differ in size, but placements are of windows of '
+        "one size; give the sizes of all axes, as in h=224, w=224"
     )
 
 

@@ -35,6 +35,7 @@ from .planning.batch.packing import (
 )
 from .planning.batch.placement import place_crops
 from .planning.batch.samples import SampleAxes
+from .planning.centering import DEFAULT_CENTERING
 from .planning.plan import Part
 from .planning.resize import ResizeOptions
 from .spec import DType
@@ -195,7 +196,9 @@ class PackedCollation:
         steps = self._steps.get(key)
         if steps is None:
             options, axes = self._sample_options, batch.axes
-            keywords = make_keywords(options, axes, letters, shape[None], batch.dtype)
+            keywords = make_keywords(options, letters, shape[None], batch.dtype)
+            if options.center != DEFAULT_CENTERING:
+                keywords["center"] = options.center
             placed = [*axes.cropped.values(), *axes.resizable.values()]
             sizes = {letters[axis]: int(window[axis]) for axis in placed}
             shape_of_stack = shape.copy()

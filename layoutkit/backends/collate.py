@@ -102,6 +102,8 @@ def _must_select_first(
 ) -> bool:
     """Return True if channels must be selected before windows are stacked."""
     channel = axes.axis_indices[CHANNEL]
+    if args.placements is not None and CHANNEL in args.placements.axes:
+        return True
     flips = parse_per_sample("flip", args.flip, axes.axis_indices, len(shapes))
     return bool((shapes[:, channel] != shapes[0, channel]).any() or np.any(flips.get(channel, 0)))
 

@@ -9,7 +9,6 @@ the map is stored in graphs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,12 +20,16 @@ from ..cpu.windows import compute_sample_gradients, stack_windows
 from ..memory import Array
 from ..normalize import CHANNEL
 from ..options import CollateOptions, parse_collate_options
-from ..planning.batch.arguments import CropArgs, parse_offset_and_flip, parse_per_sample
+from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import fill_array_of
-from ..planning.batch.placement import Placements, place
-from ..planning.batch.samples import LONGEST, SampleAxes
+from ..planning.batch.placement import (
+    Placements,
+    place,
+    placements_as_lists,
+    placements_from_lists,
+)
+from ..planning.batch.samples import LONGEST
 from ..planning.batch.weights import choose_summed_dtype, moves_items
-from ..planning.centering import DEFAULT_CENTERING
 from ..planning.epilogue import is_supported_dtype
 from ..planning.resize import ResizeOptions
 from ..spec import DType, as_dtype, dtype_kind
@@ -43,7 +46,7 @@ class Windows:
     channel: int | None  # the axis of channels in a sample
     sizes: dict[str, int | str]  # of windows, or "longest", by letter: see `choose_letters`
     keywords: dict[str, Any]  # of the Collator that stacks the windows
-    crops: dict[str, dict[str, Any]]  # arguments of its call: offset, flip and crop, by letter
+    placed: dict[str, Any]  # the placements of the samples, as lists, with letters of axes
     axis: int | None = None  # the axis of samples in one array; None: separate arrays
 
     @classmethod
@@ -53,25 +56,18 @@ class Windows:
         Raises the errors of a call of the Collator.
         """
         axes = options.find_sample_axes(shapes.shape[1])
-        window = axes.window(shapes)
-        parsed = _parse_crops(options, axes, args, len(shapes))
+        placements = place(options, axes, axes.window(shapes), shapes, args)
         if axes.channels is not None:  # the stacked windows have all of them
             axes = replace(axes, channels=None)
-            window = axes.window(shapes)
-        placements = place(options, axes, window, shapes, args)
+            placements = place(options, axes, axes.window(shapes), shapes, args)
         channel = axes.axis_indices.get(CHANNEL)
         letters = choose_letters(shapes.shape[1], channel)
-        crops = {
-            arg_name: {letters[axis]: values.tolist() for axis, values in by_axis.items()}
-            for arg_name, by_axis in parsed.items()
-        }
+        placed = placements_as_lists(replace(placements, axes=tuple(letters)))
         sizes = {
             letters[axis]: axes.sizes.get(name, LONGEST) for name, axis in axes.cropped.items()
         }
-        keywords = make_keywords(options, axes, letters, shapes, dtype)
-        windows = cls(dtype.name, shapes.tolist(), channel, sizes, keywords, crops)
-        vars(windows)["placements"] = placements  # equal, but errors name the caller's axes
-        return windows
+        keywords = make_keywords(options, letters, shapes, dtype)
+        return cls(dtype.name, shapes.tolist(), channel, sizes, keywords, placed)
 
     @classmethod
     def from_text(cls, text: str) -> Windows:
@@ -88,11 +84,6 @@ class Windows:
         if "fill" not in self.keywords:
             return self
         return replace(self, keywords={**self.keywords, "fill": 0})
-
-    @cached_property
-    def _args(self) -> CropArgs:
-        flip = {axis: np.array(flags, bool) for axis, flags in self.crops["flip"].items()}
-        return CropArgs(self.crops["offset"] or None, flip or None, self.crops["crop"] or None)
 
     @cached_property
     def options(self) -> CollateOptions:
@@ -120,9 +111,7 @@ class Windows:
     @cached_property
     def placements(self) -> Placements:
         """The placements of the samples in their windows."""
-        shapes = np.array(self.shapes, np.int64)
-        axes = self.options.find_sample_axes(shapes.shape[1])
-        return place(self.options, axes, self.shape[1:], shapes, self._args)
+        return placements_from_lists(self.placed)
 
     @cached_property
     def placed_axes(self) -> list[int]:
@@ -177,7 +166,8 @@ class Windows:
 
     def stack(self, samples: list[Array]) -> Array:
         """Return the stacked windows of samples, a list of arrays or of the one array."""
-        return stack_windows(self.options, samples, self.axis, self.shape, self._args)
+        args = CropArgs(placements=self.placements)
+        return stack_windows(self.options, samples, self.axis, self.shape, args)
 
     def transposed(self, grad: Array) -> list[Array]:
         """Return the gradients of samples, a stack for each group, from the gradient of windows."""
@@ -191,42 +181,23 @@ class Windows:
         return [np.moveaxis(stack, 0, self.axis or 0) for stack in stacks]
 
 
-def _parse_crops(
-    options: CollateOptions, axes: SampleAxes, args: CropArgs, count: int
-) -> dict[str, Mapping[int, Array]]:
-    """Return the checked arguments of a call by axis of samples."""
-    if options.resize is None:
-        offset, flip = parse_offset_and_flip(axes, args, count)
-        return {"offset": offset, "flip": flip, "crop": {}}
-    return {
-        "offset": parse_per_sample("offset", args.offset, axes.resized, count),
-        "flip": parse_per_sample("flip", args.flip, axes.axis_indices, count),
-        "crop": parse_per_sample("crop", args.crop, axes.resized, count),
-    }
-
-
 def make_keywords(
-    options: CollateOptions, axes: SampleAxes, letters: str, shapes: Array, dtype: DType
+    options: CollateOptions, letters: str, shapes: Array, dtype: DType
 ) -> dict[str, Any]:
     """Return the keywords of the Collator that stacks the windows, without defaults."""
     keywords: dict[str, Any] = {}
-    fill = options.fill
+    fill = (0,) if options.fill is None and options.may_fill else options.fill
     if fill is not None and options.channels is not None and len(fill) > 1:
         count = int(shapes[0, letters.index("c")])  # `fill` may have fewer or more values
         fill = (*fill, *[0] * count)[:count]
     if fill is not None:
         keywords["fill"] = fill if len(fill) > 1 else fill[0]
-    if options.center != DEFAULT_CENTERING:
-        keywords["center"] = options.center
     if options.convert.threads is not None:
         keywords["threads"] = options.convert.threads
     resize = options.resize
     if resize is None:
         return keywords
-    keywords |= resize.keywords()
-    if resize.pad_before:
-        before = {letters[axes.axis_indices[name]]: n for name, n in resize.pad_before}
-        keywords["pad_before"] = before
+    keywords |= ResizeOptions(resize.filter, resize.antialias).keywords()
     if not moves_items(resize, dtype, supports_float16):
         keywords["dtype"] = choose_summed_dtype(dtype).name
     return keywords

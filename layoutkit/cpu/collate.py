@@ -26,7 +26,7 @@ from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and_flip
 from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
-from ..planning.batch.placement import check_windows_inside, place, place_padded
+from ..planning.batch.placement import Placements, check_windows_inside, place, place_padded
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats
 from ..planning.channels import as_slice
@@ -140,16 +140,20 @@ class CollateProgram:
         Also return the samples, which may have been copied: the caller keeps them alive. Raises
         ShapeError or DtypeError if samples are invalid.
         """
-        positions = self._positions
-        if self._options.resize is not None:
-            positions = positions | self._find_nearest(sources, crops)
-            crops = CropArgs(flip=crops.flip)
-        offsets, flips = parse_offset_and_flip(self._axes, crops, self._count)
-        if self._axes.longest and self._options.resize is None:
-            is_flipped = any(axis in flips for axis in self._axes.longest_axes)
-            lengths = self._find_lengths(sources) if is_flipped else None
-            offsets = offsets | place_padded(self._axes, self.layout.window, lengths, flips)
-        values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: positions}
+        if crops.placements is not None:
+            sources = with_addresses(sources)
+            values = self._list_placed(self._place(sources, crops))
+        else:
+            positions = self._positions
+            if self._options.resize is not None:
+                positions = positions | self._find_nearest(sources, crops)
+                crops = CropArgs(flip=crops.flip)
+            offsets, flips = parse_offset_and_flip(self._axes, crops, self._count)
+            if self._axes.longest and self._options.resize is None:
+                is_flipped = any(axis in flips for axis in self._axes.longest_axes)
+                lengths = self._find_lengths(sources) if is_flipped else None
+                offsets = offsets | place_padded(self._axes, self.layout.window, lengths, flips)
+            values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: positions}
         alignment = self._alignment(dst)
         plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())
         write_table = _table_kernel()
@@ -164,6 +168,15 @@ class CollateProgram:
                 sources = self._check_samples(sources, args, errors)
             else:
                 plan_table = self._add_plan(plan_table, args, alignment)
+
+    def _list_placed(self, placed: Placements) -> dict[int, PerSampleArgs]:
+        """Return the offsets, flips and positions of windows, as `CollateArgs.describe` accepts."""
+        flips = dict(enumerate(placed.flips.T.astype(np.int64)))
+        if self._options.resize is None:
+            offsets, positions = dict(enumerate(placed.begins.T)), self._positions
+        else:
+            offsets, positions = {}, self._positions | nearest_positions(placed)
+        return {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: positions}
 
     def _find_nearest(self, sources: SampleBatch, crops: CropArgs) -> PerSampleArgs:
         """Return the index in its sample that is nearest to each position of a window, by axis.
@@ -181,14 +194,18 @@ class CollateProgram:
             last = self._nearest.get(None)
             if last is not None and last[0] == key:
                 return last[1]
-        window = self.layout.window
-        lengths = self._find_lengths(sources)
-        self._axes.check(lengths, window)
-        nearest = nearest_positions(place(self._options, self._axes, window, lengths, crops))
+        nearest = nearest_positions(self._place(sources, crops))
         if key is not None:
             nbytes = sum(indices.nbytes for indices in nearest.values())
             cache_replace(self._nearest, None, (key, nearest), nbytes)
         return nearest
+
+    def _place(self, sources: SampleBatch, crops: CropArgs) -> Placements:
+        """Return the placements of the checked samples of a batch."""
+        window = self.layout.window
+        lengths = self._find_lengths(sources)
+        self._axes.check(lengths, window)
+        return place(self._options, self._axes, window, lengths, crops)
 
     def _find_lengths(self, sources: SampleBatch) -> Array:
         """Return the sizes of samples, int64 (samples, axes)."""

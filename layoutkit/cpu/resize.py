@@ -369,7 +369,8 @@ class ResizeProgram:
 
     def _make_crop_key(self, crops: CropArgs) -> Any:
         """Return the cache key of the arguments of a call; None: do not cache its run."""
-        return () if crops.offset is crops.flip is crops.crop is None else None
+        x = crops
+        return () if x.offset is x.flip is x.crop is x.placements is None else None
 
     def _make_run(self, launch: BlockLaunch, samples: _Samples, key: Any, threads: int) -> _Run:
         columns = [self._letters.index(x) if x else None for x in launch.slots]

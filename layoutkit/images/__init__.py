@@ -20,9 +20,8 @@ suffixes.py    the suffixes of image files
 Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """
 
-from ..planning.batch.placement import Placement
 from .augment import Augmenter
 from .decode import read
 from .resize import Decoder, Reader, fit, placement
 
-__all__ = ["Augmenter", "Decoder", "Placement", "Reader", "fit", "placement", "read"]
+__all__ = ["Augmenter", "Decoder", "Reader", "fit", "placement", "read"]

@@ -135,7 +135,7 @@ def placement(
     `fit` for an invalid argument.
     """
     sides = as_size(shape[:2], "shape"), as_size(size)
-    return _place(*sides, how, short_side, center).placement(0, 1)
+    return _place(*sides, how, short_side, center)[0]
 
 
 def _place(

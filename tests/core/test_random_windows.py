@@ -222,11 +222,3 @@ def test_bad_positions():
         collator(PHOTOS, positions=[1, 2])
     with pytest.raises(ArgumentError, match="must be a list of whole numbers"):
         collator(PHOTOS, positions=[0.5] * 8)
-
-
-def test_a_random_crop_has_no_placement():
-    collator = Collator("hwc->bchw", **RESIZED, crop="random")
-    with pytest.raises(ArgumentError, match="are drawn for each sample"):
-        collator.placement((20, 25, 3))
-    given = {"crop": {"h": 12, "w": 10}, "offset": {"h": 2, "w": 5}}
-    assert collator.placement((20, 25, 3), **given).to_fitted([5, 2]).tolist() == [0, 0]

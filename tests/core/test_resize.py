@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 import layoutkit
-from layoutkit import ArgumentError, Collator, DtypeError, ShapeError, buffers, collate, convert
+from layoutkit import (
+    ArgumentError,
+    Collator,
+    DtypeError,
+    Placement,
+    ShapeError,
+    buffers,
+    collate,
+    convert,
+)
 from layoutkit._utils import cache as caching
 from layoutkit.cpu import resize as cpu_resize
 from layoutkit.data import sampled_batcher
-from layoutkit.images import Placement
 from tests.helpers import resizing
 from tests.helpers.arrays_of import assert_same
 from tests.helpers.children import python
@@ -670,20 +678,31 @@ def test_a_warm_call_allocates_nothing():
 # ---- placements --------------------------------------------------------------------------
 
 
+WHOLE = (0, 0, 100, 100)
+
+
 @pytest.mark.parametrize(
     ("options", "call", "expected"),
     [
-        ({}, {}, Placement((0.5, 0.25), 0.0, 0.0)),
-        ({"fit": "pad", "fill": 0}, {}, Placement((0.25, 0.25), 25.0, 0.0)),
-        ({"fit": "pad", "pad_before": {"h": 0}}, {}, Placement((0.25, 0.25), 0.0, 0.0)),
-        ({"fit": "cover"}, {}, Placement((0.5, 0.5), 0.0, -50.0)),
-        ({"short_side": 150}, {}, Placement((0.75, 0.75), -25.0, -100.0)),
-        ({}, {"crop": {"w": 200}, "offset": {"w": 10}}, Placement((0.5, 0.5), 0.0, -5.0)),
+        ({}, {}, Placement((0.5, 0.25), 0.0, 0.0, WHOLE)),
+        ({"fit": "pad", "fill": 0}, {}, Placement((0.25, 0.25), 25.0, 0.0, WHOLE)),
+        (
+            {"fit": "pad", "pad_before": {"h": 0}},
+            {},
+            Placement((0.25, 0.25), 0.0, 0.0, WHOLE),
+        ),
+        ({"fit": "cover"}, {}, Placement((0.5, 0.5), 0.0, -50.0, WHOLE)),
+        ({"short_side": 150}, {}, Placement((0.75, 0.75), -25.0, -100.0, WHOLE)),
+        (
+            {},
+            {"crop": {"w": 200}, "offset": {"w": 10}},
+            Placement((0.5, 0.5), 0.0, -5.0, WHOLE),
+        ),
     ],
 )
 def test_points_of_samples_are_mapped_to_results(options, call, expected):
     collator = Collator("hwc->bchw", h=100, w=100, resize="bilinear", **options)
-    placement = collator.placement((200, 400, 3), **call)
+    placement = collator.place([(200, 400, 3)], **call)[0]
     assert placement == expected
     np.testing.assert_allclose(placement.to_image(placement.to_fitted([[30, 20]])), [[30, 20]])
     # The values of a ramp are positions in the image, which can be read off the result.
@@ -712,7 +731,7 @@ def test_boxes_follow_flips(flip, options, place):
     collator = Collator(
         "hwc->bchw", h=64, w=60, resize="bilinear", fill=0, flip=own, antialias=False, **options
     )
-    where = collator.placement(image.shape, **call)
+    where = collator.place([image.shape], **call)[0]
     rows, columns = np.nonzero(collator([image], **call)[0, 0] > 0.5)
     found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
     np.testing.assert_allclose(where.to_fitted(box), found, rtol=0, atol=0.75)
@@ -720,39 +739,6 @@ def test_boxes_follow_flips(flip, options, place):
     np.testing.assert_allclose(where.to_image(where.to_fitted([50, 40])), [50, 40], atol=1e-9)
     is_flipped = {"h": "h" in str(flip), "w": "w" in str(flip) and flip != {"w": False}}
     assert where.flip == tuple(is_flipped.values())
-
-
-@pytest.mark.parametrize(
-    ("options", "call", "cure"),
-    [
-        ({"flip": "random"}, {}, {"flip": {"w": True}}),
-        ({"flip": {"h": "random", "w": True}}, {"offset": {"h": 0}}, {"flip": {"h": False}}),
-        ({"crop": "random"}, {"flip": "w"}, {"crop": {"h": 9, "w": 9}, "offset": {"h": 0}}),
-        ({"crop": {"h": 9}, "offset": "random"}, {}, {"offset": {"h": 0}}),
-        ({"crop": "random", "flip": "random"}, {"flip": "h"}, {"crop": {"h": 9}}),
-    ],
-)
-def test_a_drawn_placement_needs_what_was_drawn(options, call, cure):
-    collator = Collator("hwc->bchw", h=8, w=8, resize="area", **options)
-    with pytest.raises(ArgumentError, match=r"drawn for each sample, so .* as in .*="):
-        collator.placement((20, 30, 3), **call)
-    assert collator.placement((20, 30, 3), **call | cure).scale
-
-
-def test_a_placement_is_of_a_shape():
-    collator = Collator("hwc->bchw", h=8, w=8, resize="area")
-    with pytest.raises(ShapeError, match=r"shape is \(480, 640\); pass image.shape, of the 3 axes"):
-        collator.placement((480, 640))
-    with pytest.raises(ShapeError, match=r"not an array of them; give its \.shape"):
-        collator.placement(np.zeros((20, 20, 3)))
-    assert collator.placement(np.array([16, 8, 3])) == collator.placement((16, 8, 3))
-
-
-def test_only_resized_images_have_a_placement():
-    with pytest.raises(ArgumentError, match="placement needs resize"):
-        Collator("hwc->bchw", h=8, w=8).placement((20, 20, 3))
-    with pytest.raises(ArgumentError, match="resizes l"):
-        Collator("lc->bcl", l=8, resize="area").placement((20, 2))
 
 
 # ---- memory ------------------------------------------------------------------------------
@@ -873,7 +859,7 @@ LIMITED = {
     "padding": lambda x, n: collate(
         [x], "hw->bhw", h=4, resize="area", fit="pad", pad_before={"h": n}
     ),
-    "placement": lambda x, n: Collator("hw->bhw", h=4, w=4, resize="area").placement((n, 5)),
+    "placement": lambda x, n: Collator("hw->bhw", h=4, w=4, resize="area").place([(n, 5)]),
     "size": lambda x, n: layoutkit.images.fit(x, (4, n)),
     "scaled": lambda x, n: layoutkit.images.fit(x, (4, 4), short_side=n),
     "placed": lambda x, n: layoutkit.images.placement((n, n), (4, 4)),

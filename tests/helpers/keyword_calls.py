@@ -289,11 +289,13 @@ def _collator(cls, samples=PHOTOS, pattern="hwc->bchw", sizes=None, positions=No
 
 
 ROWS = {"samples": PIXELS, "pattern": "bhwc->bchw"}
+FLIPPED = Collator("hwc->bchw", h=4, w=5).place(PHOTOS, flip="w")
 table(
     "collate",
     _collate,
     **BATCH,
     indices=case([3], **ROWS),
+    placements=case(FLIPPED),
     out=case(np.zeros((2, 3, 4, 5), np.uint8)),
 )
 table("Collator", lambda **k: _collator(Collator, **k), **COLLATOR)
@@ -314,6 +316,7 @@ table(
     flip=case("w"),
     crop=case({"h": 3}, options=RESIZED),
     size=case((4, 6), pattern=PACKED["pattern"], sizes=PACKED["sizes"], options=RESIZED),
+    placements=case(FLIPPED),
     out=case(np.zeros((2, 3, 4, 5), np.uint8)),
     positions=case([5, 6], **RANDOM),
     epoch=case(3, positions=[5, 6], **RANDOM),
@@ -329,11 +332,24 @@ table(
     crop=case({"h": 30}, options=RESIZED, refused=True),
 )
 table(
-    "Collator.placement",
-    lambda **k: Collator("hwc->bchw", h=4, w=5, **RESIZED).placement((9, 11, 3), **k),
+    "Collator.place",
+    lambda samples=PHOTOS, pattern="hwc->bchw", options=None, **k: Collator(
+        pattern, h=4, w=5, **(options or {})
+    ).place(samples, **k),
+    indices=case([3], **ROWS),
+    offset=case({"h": 0}),
     flip=case("w"),
-    offset=case({"h": 0}, crop={"h": 3}),
-    crop=case({"h": 3}),
+    crop=case({"h": 3}, options=RESIZED),
+    positions=case([5, 6], **RANDOM),
+    epoch=case(3, positions=[5, 6], **RANDOM),
+)
+BOX = [[-1, 2, 3, 4]]  # a part of it is outside
+table(
+    "Placement.fit_boxes",
+    lambda **k: Collator("hw->bhw", h=9, w=9).place([(9, 9)])[0].fit_boxes(BOX, **k),
+    clip=case(False),
+    min_size=case(4),
+    min_visible=case(0.9),
 )
 table(
     "columns",

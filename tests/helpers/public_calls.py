@@ -115,6 +115,14 @@ def _collate(shared, number=0):
     return [shared.collator(samples, offset=offset), layoutkit.collate(samples, "hwc->bhwc")]
 
 
+@covers("Placements", "Placement")
+def _place(shared, number=0):
+    samples = [*PIXELS + np.uint8(number)]
+    placements = shared.collator.place(samples, flip="w")
+    boxes, kept = placements[number].fit_boxes([[0, 0, 5, 5]])
+    return [shared.collator(samples, placements=placements), boxes, kept, str(placements)]
+
+
 @covers("columns", "Columns")
 def _columns(shared, number=0):
     return shared.columns({"image": PIXELS + np.uint8(number), "label": [number]})
@@ -276,12 +284,12 @@ def _recordio(shared, _number=0):
 
 
 @covers(
-    *(f"images.{name}" for name in ("read", "fit", "placement", "Placement", "Decoder", "Reader")),
+    *(f"images.{name}" for name in ("read", "fit", "placement", "Decoder", "Reader")),
     "images.Augmenter",
 )
 def _images(shared, number=0):
     where = images.placement((8, 10), (6, 6), "pad")
-    assert isinstance(where, images.Placement)
+    assert isinstance(where, layoutkit.Placement)
     augmented = [shared.augmenter(PIXELS[n], epoch=number, position=n) for n in range(3)]
     decoded = shared.decoder(PIXELS[number % 6]), images.Reader((3, 3))(PIXELS[number % 6])
     return [

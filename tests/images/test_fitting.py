@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit import ArgumentError, DataError, DtypeError, LayoutkitError, ShapeError, collate
-from layoutkit.images import Decoder, Placement, Reader, fit, placement, read
+from layoutkit import (
+    ArgumentError,
+    DataError,
+    DtypeError,
+    LayoutkitError,
+    Placement,
+    ShapeError,
+    collate,
+)
+from layoutkit.images import Decoder, Reader, fit, placement, read
 from layoutkit.images.resize import FIT_MODES, opencv
 from tests.helpers.photographs import blocks, encoded, noise
 

@@ -86,7 +86,7 @@ def test_padding_and_scaled_images_are_centered_alike(center):
             assert start_of(covered[:, 0, 0]) == middle(n - size, center)
             decoder = images.Decoder((size, 2), short_side=min(n, 2), center=center)
             top = -middle(n - size, center) if n > 1 else 0
-            assert decoder.collator().placement(x.shape).top == top
+            assert decoder.collator().place([x.shape])[0].top == top
 
 
 @by_rule

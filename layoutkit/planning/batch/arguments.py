@@ -17,6 +17,8 @@ from ..keywords import format_sizes, format_sizes_as_dict
 if TYPE_CHECKING:
     from .samples import SampleAxes
 
+HEIGHTS = ("h", "height")  # names of the vertical axis of images
+WIDTHS = ("w", "width")  # and of the horizontal one, which flip="random" flips
 FAR = 1 << 60  # elements; sums of two still fit 64 bits
 RANDOM = "random"  # marks a value that is drawn for each sample
 
@@ -35,6 +37,7 @@ class CropArgs(NamedTuple):
     flip: Any = None
     crop: Any = None  # the size of the part that is resized; None: the whole sample
     size: Any = None  # the size to which samples of a packed batch are resized
+    placements: Any = None  # the Placements, in place of the others
 
     def fill_none(self, others: CropArgs) -> CropArgs:
         """Return these arguments, with the values of `others` in place of None."""
@@ -42,6 +45,11 @@ class CropArgs(NamedTuple):
             return others if self.size is None else others._replace(size=self.size)
         pairs = zip(self, others, strict=True)
         return CropArgs(*(other if own is None else own for own, other in pairs))
+
+    def list_axes(self) -> list[str]:
+        """Return the names of the axes that these arguments name."""
+        values = ([x] if isinstance(x, str) else x or () for x in self[:3])
+        return [axis_name(name) for value in values for name in value]
 
 
 PerSampleArgs: TypeAlias = dict[int, Array]  # by index of the axis: one value, or one per sample

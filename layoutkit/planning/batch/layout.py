@@ -12,10 +12,12 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..._utils import fork
 from ...errors import DtypeError, ShapeError
 from ...layout.parsing import Layout
-from ...layout.pattern import Pattern, Permutation
+from ...layout.pattern import MAX_ELEMENTS, Pattern, Permutation, as_shape
 from ...memory import Array, contiguous_strides
 from ...normalize import CHANNEL
 from ...spec import CPU, DType
@@ -43,6 +45,31 @@ def check_same_rank_and_dtype(samples: Sequence[tuple[tuple[int, ...], DType]]) 
                 f"sample {number} has {len(other_shape)} axes, but sample 0 has {len(shape)}; give "
                 "samples of one rank"
             )
+
+
+def stack_shapes(shapes: Sequence[tuple[int, ...]], ndim: int) -> Array:
+    """Return the shapes of samples of rank `ndim`, int64 (samples, axes).
+
+    Raises ShapeError for samples of another rank, and for sizes that no memory can hold.
+    """
+    try:
+        table: Array = np.array(shapes).reshape(len(shapes), ndim)
+    except ValueError:  # of several ranks
+        table = np.empty(0)
+    if table.dtype.kind == "i" and table.min() >= 0 and table.max() < MAX_ELEMENTS:
+        return table.astype(np.int64, copy=False)
+    plain = [as_shape(shape) for shape in shapes]
+    for number, shape in enumerate(plain):
+        if len(shape) != ndim:
+            raise ShapeError(
+                f"sample {number} has {len(shape)} axes, but sample 0 has {ndim}; give samples of "
+                "one rank"
+            )
+        if max(shape, default=0) >= MAX_ELEMENTS:
+            raise ShapeError(
+                f"sample {number} has shape {shape}, too large for any memory; give image.shape"
+            )
+    return np.array(plain, np.int64).reshape(len(plain), ndim)
 
 
 class BatchLayout(NamedTuple):

@@ -8,17 +8,28 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from ...errors import ArgumentError, ShapeError
+from ..._utils.indexing import as_array, normalize_index, normalize_indices, normalize_slice
+from ..._utils.validation import as_int, type_name, with_article
+from ...errors import ArgumentError, DtypeError, ShapeError
 from ...memory import Array
 from ..centering import centered_start
 from ..resize import MAX_SIDE, ResizeOptions
-from .arguments import FAR, CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
+from .arguments import (
+    FAR,
+    HEIGHTS,
+    WIDTHS,
+    CropArgs,
+    PerSampleArgs,
+    parse_offset_and_flip,
+    parse_per_sample,
+)
 from .samples import SampleAxes
 
 if TYPE_CHECKING:
@@ -26,11 +37,14 @@ if TYPE_CHECKING:
 
 
 class Placement(NamedTuple):
-    """The scale and offset of an image in a result of another size.
+    """The scale and offset of an image in its window: where points and boxes of it are.
 
     scale : (float, float)    vertical and horizontal; negative along an axis that is flipped
-    top, left : float         the position of the image's point (0, 0) in pixels of the result;
+    top, left : float         the position of the image's point (0, 0) in pixels of the window;
                               negative where the image is cropped
+    region : (float, float, float, float)    x1, y1, x2, y2 of the part of the window that boxes can
+                              be in: the window without padding in place of pixels that are cut off;
+                              infinite along an axis that is not placed
 
     The image's point (x, y) is at (x * scale[1] + left, y * scale[0] + top).
     """
@@ -38,14 +52,20 @@ class Placement(NamedTuple):
     scale: tuple[float, float]
     top: float
     left: float
+    region: tuple[float, float, float, float]
 
     @property
     def flip(self) -> tuple[bool, bool]:
         """True along an axis that is flipped, vertical and horizontal."""
         return self.scale[0] < 0, self.scale[1] < 0
 
+    @property
+    def matrix(self) -> Array:
+        """The 2 x 3 matrix (float64) that maps (x, y, 1) of the image to x, y of the window."""
+        return np.array([[self.scale[1], 0, self.left], [0, self.scale[0], self.top]])
+
     def to_fitted(self, points: Any) -> Array:
-        """Map points or boxes of the image to the result.
+        """Map points or boxes of the image to the window.
 
         A box of a flipped image has x1 <= x2 and y1 <= y2, too.
 
@@ -55,14 +75,62 @@ class Placement(NamedTuple):
         return self._with_ordered_corners(values * scale + offset)
 
     def to_image(self, points: Any) -> Array:
-        """Map points or boxes of the result back to the image; the inverse of `to_fitted`.
+        """Map points or boxes of the window back to the image; the inverse of `to_fitted`.
 
-        >>> where = Placement(scale=(1.0, 1.0), top=80.0, left=0.0)
+        >>> where = Placement((1.0, 1.0), top=80.0, left=0.0, region=(0, 0, 320, 320))
         >>> where.to_image([[10, 90, 20, 100]]).tolist()
         [[10.0, 10.0, 20.0, 20.0]]
         """
         values, scale, offset = self._as_floats(points)
         return self._with_ordered_corners((values - offset) / scale)
+
+    def fit_boxes(
+        self, boxes: Any, clip: bool = True, min_size: float = 0, min_visible: float = 0.0
+    ) -> tuple[Array, Array]:
+        """Map boxes of the image to the window, without the boxes that are not visible there.
+
+        >>> where = Placement((0.5, 0.5), top=0.0, left=-20.0, region=(0, 0, 50, 50))
+        >>> boxes, kept = where.fit_boxes([[10, 10, 30, 30], [30, 10, 50, 30], [60, 10, 80, 30]])
+        >>> boxes.tolist(), kept.tolist()
+        ([[0.0, 5.0, 5.0, 15.0], [10.0, 5.0, 20.0, 15.0]], [1, 2])
+
+        Parameters
+        ----------
+        boxes : array (n, 4) of x1, y1, x2, y2, in pixels of the image
+            With x1 <= x2 and y1 <= y2; n may be 0.
+        clip : bool
+            True: limit the boxes to `region`, the visible part of the window.
+        min_size : float
+            Boxes whose visible part is smaller along an axis, in pixels of the window, are dropped.
+            Boxes without a visible part always are.
+        min_visible : float, from 0 to 1
+            Boxes are dropped if a smaller share of their area is visible.
+
+        Returns
+        -------
+        boxes : array (m, 4)
+            In pixels of the window, with the dtype of `boxes` (float64 for integers).
+        kept : int64 array (m,)
+            The index in `boxes` of each box, in ascending order.
+
+        Raises
+        ------
+        ShapeError, DtypeError, ArgumentError
+            `boxes` is not (n, 4), not of numbers, not finite or a box has its corners in another
+            order; `min_size` or `min_visible` is not a number in its range.
+        """
+        _check_limit("min_size", min_size, inf)
+        _check_limit("min_visible", min_visible, 1)
+        fitted = self.to_fitted(_check_boxes(boxes))
+        low, high = np.split(np.array(self.region, fitted.dtype), 2)
+        clipped = np.clip(fitted, np.tile(low, 2), np.tile(high, 2))
+        sides, whole = (
+            np.subtract(x[:, 2:], x[:, :2], dtype=np.float64) for x in (clipped, fitted)
+        )
+        is_kept = ((sides > 0) & (sides >= min_size)).all(1)
+        is_kept &= sides.prod(1) >= min_visible * whole.prod(1)
+        kept = np.flatnonzero(is_kept)
+        return (clipped if clip else fitted)[kept], kept
 
     def _with_ordered_corners(self, values: Array) -> Array:
         """Return points unchanged, and boxes with x1 <= x2 and y1 <= y2 along flipped axes."""
@@ -85,24 +153,99 @@ class Placement(NamedTuple):
         return array.astype(dtype), scale, offset
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placements:
-    """The source regions of windows: a row for each sample, a column for each axis.
+def _box_sides(boxes: Array) -> Array:
+    """Return the widths and heights of boxes, float64 (n, 2)."""
+    return np.subtract(boxes[:, 2:], boxes[:, :2], dtype=np.float64)
 
-    Along an axis, the crop of a sample begins at `begins`, has `sizes` positions and is scaled to
-    `scaled` positions. The window begins at position `firsts` of the scaled crop, and is flipped
-    last. Positions outside of the sample or of the scaled crop are filled. Without resizing, the
-    crop has the size of the window, and is scaled to the same size.
+
+def _check_limit(name: str, value: Any, most: float) -> None:
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and 0 <= value <= most):
+        limits = "0 or more" if most == inf else f"from 0 to {most}"
+        raise ArgumentError(f"{name}={value!r}; it must be a number, {limits}")
+
+
+def _check_boxes(boxes: Any) -> Array:
+    """Return boxes as an array (n, 4); raise if they are not boxes of numbers in order."""
+    array = as_array(boxes)
+    if array is None or (array.shape[1:] != (4,) and array.shape != (0,)):
+        shown = type_name(boxes) if array is None else f"an array of shape {array.shape}"
+        raise ShapeError(
+            f"boxes is {shown}; give an array (n, 4) of x1, y1, x2, y2, one row for each box"
+        )
+    array = array.reshape(-1, 4)
+    if array.dtype.kind not in "iuf":
+        raise DtypeError(f"boxes has dtype {array.dtype}; give pixels as integers or floats")
+    is_valid = (array[:, :2] <= array[:, 2:]).all(1) & np.isfinite(array).all(1)
+    for number in np.flatnonzero(~is_valid):
+        raise ArgumentError(
+            f"box {number} is {array[number].tolist()}; give finite x1, y1, x2, y2 with x1 <= x2 "
+            "and y1 <= y2 (a box of x, y, width and height is x, y, x + width, y + height)"
+        )
+    return array
+
+
+# weakref_slot: torch.compile compiles a function again for other placements
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Placements:
+    """The crop, scale, position and flip of samples in their windows, as `Collator.place` returns.
+
+    A sequence: `placements[3]` is the Placement of a sample, which maps its points and boxes, and
+    `placements[2:4]` and `placements[[7, 0]]` are the Placements of some samples. Placements are
+    immutable, can be pickled and are equal if all their numbers are. `print` shows a line for each
+    sample.
+
+    Arrays have a row for each sample and a column for each axis. Along an axis, the crop of a
+    sample begins at `begins`, has `sizes` positions and is scaled to `scaled` positions. The window
+    begins at position `firsts` of the scaled crop, and is flipped last. Positions outside of the
+    sample or of the scaled crop are filled. Without resizing, the crop has the size of the window,
+    and is scaled to the same size. Samples are placed along axes that are not in `axes` as they
+    are.
     """
 
+    axes: tuple[str, ...]  # their names; "" for an axis without a name of its own
     window: tuple[int, ...]  # its size along each axis
-    resized: tuple[int, ...]  # the axes along which crops are scaled
+    resized: tuple[int, ...]  # the columns of the axes along which crops are scaled
     lengths: Array  # (samples, axes) int64: the sizes of the samples
     begins: Array  # (samples, axes) int64; a crop may begin outside of its sample
     sizes: Array  # (samples, axes) int64
     scaled: Array  # (samples, axes) int64
     firsts: Array  # (samples, axes) int64; negative if a window begins before the scaled crop
     flips: Array  # (samples, axes) bool
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Placement]:
+        return map(self._find_placement, range(len(self)))
+
+    @overload
+    def __getitem__(self, key: int) -> Placement: ...
+    @overload
+    def __getitem__(self, key: Any) -> Placements: ...
+    def __getitem__(self, key: Any) -> Placement | Placements:
+        if as_int(key) is not None:
+            return self._find_placement(normalize_index(key, len(self), "samples"))
+        if isinstance(key, slice):
+            key = normalize_slice(key, len(self))
+        return self.rows(normalize_indices(key, len(self), "samples")).as_read_only()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Placements):
+            return NotImplemented
+        return self._key() == other._key() and all(map(np.array_equal, self._fields, other._fields))
+
+    def __hash__(self) -> int:
+        return hash((*self._key(), len(self)))
+
+    def __reduce__(self) -> Any:
+        return _restore, (*self._key(), *self._fields)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"sample {n}: {self._describe(n)}" for n in range(len(self))])
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.axes, self.window, self.resized
 
     @property
     def _fields(self) -> tuple[Array, ...]:
@@ -134,22 +277,98 @@ class Placements:
             if window[part] != self.window[column]:
                 for field in (lengths, sizes, scaled):
                     field[:, part] = window[part]
-        return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flips)
+        axes = tuple([self.axes[column] for column in columns])
+        return Placements(axes, window, resized, lengths, begins, sizes, scaled, firsts, flips)
 
     def rows(self, numbers: Any) -> Placements:
         """Return the placements of some samples, in this order."""
-        return Placements(self.window, self.resized, *(field[numbers] for field in self._fields))
+        return Placements(*self._key(), *(field[numbers] for field in self._fields))
 
-    def placement(self, vertical: int, horizontal: int) -> Placement:
-        """Return the placement of the first sample along two axes, given by their indices."""
-        axes = [vertical, horizontal]
-        _, begins, sizes, scaled, firsts, flips = (field[0, axes] for field in self._fields)
-        scale = scaled / sizes
-        offset = -begins * scale - firsts
-        offset = np.where(flips, np.array(self.window)[axes] - offset, offset)
-        scale = np.where(flips, -scale, scale)
-        top, left = (offset + 0.0).tolist()  # no -0.0
-        return Placement((float(scale[0]), float(scale[1])), top, left)
+    def select(self, axes: Iterable[str]) -> Placements:
+        """Return the read-only placements along some axes, given by name."""
+        columns = [self.axes.index(axis) for axis in axes]
+        return Placements(
+            tuple(axes),
+            tuple([self.window[column] for column in columns]),
+            tuple([n for n, column in enumerate(columns) if column in self.resized]),
+            *(field[:, columns] for field in self._fields),
+        ).as_read_only()
+
+    def as_read_only(self) -> Placements:
+        """Return these placements, after making their arrays read-only."""
+        for field in self._fields:
+            field.flags.writeable = False
+        return self
+
+    def _find_placement(self, number: int) -> Placement:
+        if not {*HEIGHTS, *WIDTHS} & {*self.axes}:
+            raise ArgumentError(
+                "a Placement maps points along h and w, but these samples are placed along "
+                f"{', '.join(self.axes) or 'no axis'}; read the arrays, such as begins and sizes"
+            )
+        y, top, y1, y2 = self._find_map(number, HEIGHTS)
+        x, left, x1, x2 = self._find_map(number, WIDTHS)
+        return Placement((y, x), top, left, (x1, y1, x2, y2))
+
+    def _find_map(self, number: int, names: Iterable[str]) -> tuple[float, float, float, float]:
+        """Return the scale and offset of a sample along an axis, and the ends of its region."""
+        column = next((self.axes.index(name) for name in names if name in self.axes), None)
+        if column is None:
+            return 1.0, 0.0, -inf, inf
+        length, begin, size, scaled, first, is_flipped = (
+            field[number, column].item() for field in self._fields
+        )
+        window = self.window[column]
+        scale = scaled / size if size else 1.0
+        offset = -begin * scale - first
+        low = max(0, -first) if begin > 0 else 0
+        high = min(window, scaled - first) if begin + size < length else window
+        if is_flipped:
+            scale, offset, low, high = -scale, window - offset, window - high, window - low
+        return scale, offset + 0.0, float(low), float(high)  # no -0.0
+
+    def _describe(self, number: int) -> str:
+        """Return the placement of a sample as text, such as "h[10:210] of 480 -> 224"."""
+        parts = []
+        for column, (name, window) in enumerate(zip(self.axes, self.window, strict=True)):
+            length, begin, size, scaled, first, is_flipped = (
+                field[number, column].item() for field in self._fields
+            )
+            text = f"{name}[{begin}:{begin + size}] of {length} -> {scaled}"
+            text += f"[{first}:{first + window}]" if (first, scaled) != (0, window) else ""
+            parts.append(text + " flipped" * is_flipped)
+        return ", ".join(parts)
+
+
+def _restore(*fields: Any) -> Placements:
+    return Placements(*fields).as_read_only()
+
+
+def placements_as_lists(placements: Placements) -> dict[str, Any]:
+    """Return the fields of placements as JSON values; raise ArgumentError for other objects."""
+    _check_type(placements)
+    values = {field.name: getattr(placements, field.name) for field in fields(Placements)}
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else list(value)
+        for name, value in values.items()
+    }
+
+
+def _check_type(placements: Any) -> Placements:
+    if not isinstance(placements, Placements):
+        raise ArgumentError(
+            f"placements is {with_article(type_name(placements))}; give what Collator.place returns"
+        )
+    return placements
+
+
+def placements_from_lists(lists: Mapping[str, Any]) -> Placements:
+    """Return the placements of `placements_as_lists`."""
+    axes, window, resized, *rows, flips = lists.values()
+    shape = -1, len(axes)
+    arrays = [np.array(row, np.int64).reshape(shape) for row in rows]
+    arrays.append(np.array(flips, bool).reshape(shape))
+    return Placements(tuple(axes), tuple(window), tuple(resized), *arrays)
 
 
 def place(
@@ -164,6 +383,8 @@ def place(
     Raises ArgumentError or ShapeError if an argument is malformed, or if a window does not fit.
     """
     lengths = shapes if axes.channels is None else axes.select_channels(shapes)
+    if args.placements is not None:
+        return _place_as_given(options, axes, window, lengths, args)
     if options.resize is None:
         return _place_crops(options, axes, window, lengths, args)
     return _place_resized(options, options.resize, axes, window, lengths, args)
@@ -207,7 +428,8 @@ def place_crops(
         check_windows_inside(axes, window, begins, lengths)
     flags = _make_flags_by_axis(flips, lengths.shape)
     common = window if isinstance(window, tuple) else ()
-    return Placements(common, (), lengths, begins, sizes, sizes, 0 * sizes, flags)
+    rows = lengths, begins, sizes, sizes, 0 * sizes, flags
+    return Placements(axes.names, common, (), *rows)
 
 
 def place_padded(
@@ -286,7 +508,8 @@ def _place_resized(
         fields = lengths[:, resized], begins[:, resized], sizes[:, resized]
         _check_crops(tuple(axes.cropped), *fields, may_fill=True)
     flags = _make_flags_by_axis(flips, lengths.shape)
-    return Placements(window, resized, lengths, begins, sizes, scaled, firsts, flags)
+    rows = lengths, begins, sizes, scaled, firsts, flags
+    return Placements(axes.names, window, resized, *rows)
 
 
 def place_samples(
@@ -343,7 +566,7 @@ def place_samples(
         _set_pad_before(firsts, resize.pad_before, names, scaled, window)
     resized = tuple(range(len(window)))
     flips = np.zeros(lengths.shape, bool)
-    return Placements(window, resized, lengths, begins, extents, scaled, firsts, flips)
+    return Placements(names, window, resized, lengths, begins, extents, scaled, firsts, flips)
 
 
 def _scale_short_side(
@@ -409,4 +632,142 @@ def _check_crops(
             f"sample {number} has size {lengths[number, axis]} along {names[axis]}, "
             f"but its crop of {extent} goes from {begin} to {begin + extent}; "
             "give another crop or offset, or fill=0 to pad"
+        )
+
+
+# ---- placements of another call ----------------------------------------------------------
+
+
+def _place_as_given(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    lengths: Array,
+    args: CropArgs,
+) -> Placements:
+    """Return the placements of a call, with a column for each axis of samples.
+
+    Without resizing, windows are crops: they begin at `begins`.
+    """
+    given = _check_given(args, len(lengths))
+    text = options.convert.pattern.text
+    columns = _match_columns(text, axes, given)
+    _check_sizes(axes, window, lengths, given, columns)
+    begins = np.zeros(lengths.shape, np.int64)
+    sizes = begins + np.array(window, np.int64)
+    scaled, firsts, flips = sizes.copy(), begins.copy(), np.zeros(lengths.shape, bool)
+    begins[:, columns], sizes[:, columns] = given.begins, given.sizes
+    scaled[:, columns], firsts[:, columns] = given.scaled, given.firsts
+    flips[:, columns] = given.flips
+    resized = () if options.resize is None else tuple(axes.cropped.values())
+    placements = Placements(
+        axes.names, window, resized, lengths, begins, sizes, scaled, firsts, flips
+    )
+    if options.resize is None:
+        return _as_crops(text, axes, placements, options.fill is not None)
+    _check_resized(text, axes, placements, options.may_fill)
+    return placements
+
+
+def _check_given(args: CropArgs, count: int) -> Placements:
+    """Return the placements of a call of `count` samples; raise if they are not, or not alone."""
+    given = _check_type(args.placements)
+    for name, value in zip(CropArgs._fields[:3], args[:3], strict=True):
+        if value is not None:
+            raise ArgumentError(
+                f"{name}={value!r} and placements= both place the samples; remove one of them"
+            )
+    if len(given) != count:
+        raise ShapeError(
+            f"placements has {len(given)} samples, but there are {count}; select them, as in "
+            f"placements[:{count}]"
+        )
+    return given
+
+
+def _match_columns(text: str, axes: SampleAxes, given: Placements) -> list[int]:
+    """Return the axis of samples for each axis of placements."""
+    lacking = [name for name in given.axes if name not in axes.axis_indices]
+    if lacking:
+        raise ArgumentError(
+            f'samples are placed along {", ".join(given.axes)}, but samples of "{text}" have no '
+            f"axis {lacking[0]} of their own; name it on the left"
+        )
+    return [axes.axis_indices[name] for name in given.axes]
+
+
+def _check_sizes(
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    lengths: Array,
+    given: Placements,
+    columns: list[int],
+) -> None:
+    """Raise ShapeError unless windows and samples have the sizes of the placements."""
+    for name, placed, axis in zip(given.axes, given.window, columns, strict=True):
+        if window[axis] != placed:
+            raise ShapeError(
+                f"windows have size {window[axis]} along {name}, but sample 0 is placed in a "
+                f"window of {placed}; give {name}={placed}"
+            )
+    expected = np.empty(lengths.shape, np.int64)
+    expected[:] = window  # along the other axes
+    expected[:, columns] = given.lengths
+    for number, axis in zip(*(lengths != expected).nonzero(), strict=True):
+        name, size = axes.names[axis], lengths[number, axis]
+        if axis in columns:
+            raise ShapeError(
+                f"sample {number} has size {size} along {name}, but placements[{number}] is of a "
+                f"sample of size {expected[number, axis]}; give the samples in the order of the "
+                "placements, or the placements of these samples"
+            )
+        raise ShapeError(
+            f"sample {number} has size {size} along {name}, and its window {window[axis]}, but "
+            f"placements are along {', '.join(given.axes)} only; give a {name} of one size"
+        )
+
+
+def _as_crops(text: str, axes: SampleAxes, placed: Placements, may_fill: bool) -> Placements:
+    """Return the placements of windows that are not resized, so that `firsts` are 0."""
+    is_scaled = placed.scaled != placed.sizes
+    for number, axis in zip(*is_scaled.nonzero(), strict=True):
+        raise ArgumentError(
+            f"sample {number} is scaled from size {placed.sizes[number, axis]} to "
+            f'{placed.scaled[number, axis]} along {axes.names[axis]}, but "{text}" is not resized; '
+            'give resize=, such as "nearest"'
+        )
+    window = np.array(placed.window)
+    is_cut = (placed.begins > 0) | (placed.begins + placed.sizes < placed.lengths)
+    is_padded = (placed.firsts < 0) | (placed.firsts + window > placed.scaled)
+    for number, axis in zip(*(is_cut & is_padded).nonzero(), strict=True):
+        raise ArgumentError(
+            f"sample {number} is cropped to size {placed.sizes[number, axis]} along "
+            f"{axes.names[axis]} and padded to {placed.window[axis]}, which needs resize=; give a "
+            'filter, such as resize="nearest"'
+        )
+    begins = placed.begins + placed.firsts
+    if not may_fill:
+        check_windows_inside(axes, placed.window, begins, placed.lengths)
+    sizes = 0 * begins + window
+    return replace(placed, begins=begins, sizes=sizes, scaled=sizes, firsts=0 * begins)
+
+
+def _check_resized(text: str, axes: SampleAxes, placed: Placements, may_fill: bool) -> None:
+    """Raise if samples are cropped along axes that are not resized, or need a fill value."""
+    window = np.array(placed.window)
+    is_moved = (placed.begins != 0) | (placed.sizes != window)
+    is_moved[:, placed.resized] = False
+    for number, axis in zip(*is_moved.nonzero(), strict=True):
+        name, size = axes.names[axis], placed.window[axis]
+        raise ArgumentError(
+            f"sample {number} is cropped to size {placed.sizes[number, axis]} along {name}, but "
+            f'"{text}" has no size of windows there; give {name}={size}'
+        )
+    if may_fill:
+        return
+    outside = placed.outside | (placed.firsts < 0) | (placed.firsts + window > placed.scaled)
+    for number, axis in zip(*outside.nonzero(), strict=True):
+        raise ShapeError(
+            f"sample {number} of size {placed.lengths[number, axis]} along {axes.names[axis]} is "
+            f"padded to a window of {placed.window[axis]}; give a value for the padding: fill=0"
         )

@@ -21,11 +21,10 @@ from ...memory import Array
 from ...normalize import CHANNEL
 from ..centering import centered_start
 from ..keywords import collect_keywords, format_sizes, format_sizes_as_dict
-from .arguments import RANDOM, CropArgs, DrawnByAxis
+from .arguments import RANDOM, WIDTHS, CropArgs, DrawnByAxis
 
 TRIES = 10  # crops that are drawn for a sample before the central one is used
 DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides, top, left
-_WIDTHS = ("w", "width")  # the axes that flip="random" flips
 
 
 class SourcePositions(NamedTuple):
@@ -133,8 +132,6 @@ class CropOptions(NamedTuple):
 
     def without(self, args: CropArgs) -> CropOptions:
         """Return the options that the arguments of a call do not replace."""
-        if args.offset is args.flip is args.crop is None:
-            return self
         return CropOptions(
             self.offset if args.offset is None else (),
             self.flip if args.flip is None else (),
@@ -144,8 +141,9 @@ class CropOptions(NamedTuple):
 
     def fixed(self) -> CropArgs:
         """Return fixed options as the arguments of a call; a random crop is omitted."""
-        crop = () if isinstance(self.crop, RandomCrop) else self.crop
-        return CropArgs(*(dict(pairs) or None for pairs in (self.offset, self.flip, crop)))
+        crops = () if isinstance(self.crop, RandomCrop) else self.crop
+        offset, flip, crop = (dict(pairs) or None for pairs in (self.offset, self.flip, crops))
+        return CropArgs(offset, flip, crop)
 
     def draw(
         self, axes: CropAxes, shapes: Array, positions: SourcePositions, epoch: int | str
@@ -159,7 +157,7 @@ class CropOptions(NamedTuple):
             (self.seed or 0, epoch), positions.numbers.astype(np.uint64), positions.files
         )
         if isinstance(self.crop, RandomCrop):
-            names = sorted(sizes, key=_WIDTHS.__contains__)  # height before width
+            names = sorted(sizes, key=WIDTHS.__contains__)  # height before width
             sides = shapes[:, [*map(axis_indices.__getitem__, names)]]
             begins, extents = self.crop.draw(sides, draws.crop_draws())
             offset = DrawnByAxis(zip(names, begins.T.copy(), strict=True))
@@ -333,7 +331,7 @@ def _make_no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> 
 
 def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
     if isinstance(option, str) and option == RANDOM:
-        option = {name: RANDOM for name in axes.axis_indices if name in _WIDTHS}
+        option = {name: RANDOM for name in axes.axis_indices if name in WIDTHS}
         if not option:
             axis = next((name for name in axes.axis_indices if name != CHANNEL), CHANNEL)
             raise ArgumentError(

@@ -136,6 +136,12 @@ class SampleAxes:
         return sizes
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The name of each axis of a sample; "" for an axis without a name of its own."""
+        names = {axis: name for name, axis in self.axis_indices.items()}
+        return tuple([names.get(axis, "") for axis in range(self.sample.ndim)])
+
+    @cached_property
     def axis_indices(self) -> dict[str, int]:
         """The index in a sample of each axis that windows can be placed along, by name."""
         named = enumerate(self.sample.named)
