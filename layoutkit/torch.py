@@ -3,6 +3,8 @@
     Convert("bhwc->bchw", dtype="float32", scale=1 / 255)     an nn.Module, and a transform
     DataLoader(data, collate_fn=Collator("hwc->bchw", ...))   samples of any size: crop, resize,
                                                               flip and convert in one pass
+    DataLoader(data, collate_fn=FieldCollator({...}))         the same for dicts, such as image and
+                                                              mask, in the same windows
     DataLoader(data, collate_fn=collate, num_workers=8)       workers stack uint8 samples,
     feed(loader, "bhwc->bchw", dtype="float32", ...)          the main process converts batches
     with watch() as report: train()                           lists copies because of layouts
@@ -31,12 +33,13 @@ from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
 from .errors import ArgumentError, LayoutkitError, ShapeError
+from .fields import FieldCollators
 from .memory import in_native_order
 from .planning.batch.layout import check_same_rank_and_dtype
 from .watch.recorder import Recorder
 from .watch.report import MIN_BYTES, Report
 
-__all__ = ["Collator", "Convert", "Feed", "Positions", "collate", "feed", "watch"]
+__all__ = ["Collator", "Convert", "Feed", "FieldCollator", "Positions", "collate", "feed", "watch"]
 
 _torch: Any = import_module("torch")
 _collating: Any = import_module("torch.utils.data._utils.collate")
@@ -137,6 +140,78 @@ class Collator(_ArrayCollator):
         batch = _shared_tensor(target.shape, target.dtype)
         super()._collate(plain, indices, crops, batch.numpy())
         return batch
+
+
+class FieldCollator:
+    """A `collate_fn` for samples that are dicts, such as image and mask, which share placements.
+
+    Parameters
+    ----------
+    collators : dict of Collators
+        By key of a sample. The first Collator that draws, or else the first one with windows,
+        places all samples: the windows of other fields are the same along axes of equal names.
+
+    A batch is a dict of tensors with the keys of a sample. Values without a Collator are stacked or
+    listed as by `Collator`, and "placements" are the `layoutkit.Placements` of the batch, which map
+    boxes and points.
+
+    >>> from layoutkit import Collator
+    >>> sizes = {"h": 32, "w": 32, "resize": "nearest"}
+    >>> image, mask = np.zeros((40, 50, 3), np.uint8), np.zeros((40, 50), np.uint8)
+    >>> draws = Collator("hwc->bchw", crop="random", **sizes)
+    >>> to_batch = FieldCollator({"image": draws, "mask": Collator("hw->bhw", **sizes)})
+    >>> batch = to_batch([{"image": image, "mask": mask, "label": 3}])
+    >>> batch["image"].shape, batch["mask"].shape, batch["label"]
+    (torch.Size([1, 3, 32, 32]), torch.Size([1, 32, 32]), tensor([3]))
+    >>> batch["placements"][0].to_image([[0, 0, 32, 32]]).shape
+    (1, 4)
+    """
+
+    def __init__(self, collators: Mapping[str, _ArrayCollator]) -> None:
+        for name, collator in collators.items():
+            if not isinstance(collator, _ArrayCollator):
+                raise ArgumentError(f"the field {name!r} has {collator!r}; give a Collator")
+        self._fields = FieldCollators(
+            {name: Collator.from_dict(x.to_dict()) for name, x in collators.items()}
+        )
+
+    def __call__(self, samples: Sequence[Any]) -> dict[Any, Any]:
+        """Return the batch of samples, dicts or the samples of `Positions`."""
+        columns = self._split(samples)
+        batches, placements = self._fields.collate(columns)
+        for name in columns.keys() - batches.keys():
+            values = [_without_position(value) for value in columns[name]]
+            batches[name] = _as_tensors(stack_values(values, collate))
+        return {name: batches[name] for name in columns} | {"placements": placements}
+
+    def _split(self, samples: Sequence[Any]) -> dict[Any, list[Any]]:
+        """Return the values of each key, with the positions of the samples."""
+        if not samples or not isinstance(_without_position(samples[0]), Mapping):
+            raise ArgumentError(
+                f"a batch needs one sample or more, dicts with {', '.join(self._fields.collators)}"
+            )
+        names = [*_without_position(samples[0])]
+        missing = [name for name in self._fields.collators if name not in names]
+        if missing or "placements" in names:
+            raise ArgumentError(
+                f"a sample has {', '.join(map(repr, names))}; it needs "
+                f"{', '.join(map(repr, self._fields.collators))}, and no 'placements'"
+            )
+        columns: dict[Any, list[Any]] = {name: [] for name in names}
+        for number, sample in enumerate(samples):
+            items = _without_position(sample)
+            if not isinstance(items, Mapping) or items.keys() != columns.keys():
+                raise ArgumentError(
+                    f"sample {number} is no dict with {', '.join(map(repr, names))}, as sample 0 is"
+                )
+            for name, item in items.items():
+                is_positioned = isinstance(sample, Positioned)
+                columns[name].append(sample._replace(sample=item) if is_positioned else item)
+        return columns
+
+
+def _without_position(sample: Any) -> Any:
+    return sample.sample if isinstance(sample, Positioned) else sample
 
 
 class Positions(_torch.utils.data.Dataset):

@@ -17,9 +17,9 @@ from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...memory import Array
 from ...planning.batch.packing import Packed
+from ...planning.batch.placement import Placements
 from ...spaces.views import view_for_layout
 from ...views import DataView
-from ..ragged import Ragged
 from ..records import Label, Record
 from .dropped import Dropped, describe_error
 
@@ -32,11 +32,11 @@ class Batch:
 
     Attributes
     ----------
-    input : View, Padded, Packed, tuple of these, Ragged or None
+    input : View, Padded, Packed, tuple or dict of these, Ragged or None
         The records' arrays: Padded, whose data is a View, if a Collator has `lengths=True`; Packed,
-        whose data is an array, if a Collator packs records of different sizes; a tuple if `collate`
-        is a list; a Ragged if it is "ragged"; and None if there are no records and their shape is
-        unknown.
+        whose data is an array, if a Collator packs records of different sizes; a tuple or dict if
+        `collate` is a list or dict; a Ragged if it is "ragged"; and None if there are no records
+        and their shape is unknown.
     target : View or None
         Labels as ranks in the index's labels, or the targets of the processor or source.
     count : int
@@ -49,26 +49,30 @@ class Batch:
         Each row's label, None for a record without label.
     dropped : list
         (record, position, error) of dropped records; error is None for a refused record.
+    placements : Placements or None
+        If `collate` is a dict: where the windows of each row are, to map its points and boxes.
     stats : dict
         Seconds in "get" and "process", summed over threads, in "collate", and in "wait".
     """
 
     def __init__(
         self,
-        input: DataView | tuple[DataView, ...] | Ragged | None,  # the attribute's name
+        input: Any,  # the attribute's name
         target: DataView | None,
         index: Array,
         records: Callable[[], list[Record]],
         dropped: list[Dropped],
         stats: dict[str, float],
+        placements: Placements | None = None,
     ) -> None:
         # Any, so that the loops of users whose batches always have both need no tests for None.
-        self.input: DataView | Any = input
+        self.input = input
         self.target: Any = target
         self.count = len(index)
         self.index = index
         self.dropped = dropped
         self.stats = stats
+        self.placements = placements
         self._records = records
 
     @cached_property
@@ -92,7 +96,8 @@ class Batch:
         return {**self.__dict__, "item": self.item, "dropped": dropped, "_records": None}
 
     def _repr_html_(self) -> str:
-        inputs = self.input if isinstance(self.input, tuple) else (self.input,)
+        x = self.input
+        inputs = x if isinstance(x, tuple) else x.values() if isinstance(x, dict) else (x,)
         views = [view for view in (*inputs, self.target) if isinstance(view, DataView)]
         tables = "".join(view._repr_html_() for view in views)
         return f"<p>batch of {self.count}, {len(self.dropped)} dropped</p>{tables}"

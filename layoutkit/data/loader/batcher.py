@@ -14,6 +14,7 @@ from ..errors import NoLength
 from ..ragged import Ragged
 from .batch import Batch, LoaderStats
 from .chunk import Numbers
+from .collate import FieldBatch
 from .epoch_pass import Position
 from .loop import BatchLoop
 from .pending import PendingBatch
@@ -76,24 +77,29 @@ class Batcher(BatchLoop[Batch]):
         source = self._config.sources[0]
         rows = pending.kept_indices()
         numbers = pending.records_at(rows)
+        arrays = pending.input() if callable(pending.input) else pending.input
         batch = Batch(
-            self._make_input(pending.input),
+            self._make_input(arrays),
             self._make_target(pending.target, numbers),
             pending.start + rows,
             lambda: source.records(numbers),
             pending.dropped(),
             pending.stats,
+            arrays.placements if isinstance(arrays, FieldBatch) else None,
         )
         return [(batch, self._config.length.end_of(pending.start, pending.num_taken))]
 
-    def _make_input(self, arrays: Any) -> DataView | tuple[DataView, ...] | Ragged | None:
+    def _make_input(self, arrays: Any) -> Any:
+        """Return the Views of a batch's arrays; arrays that have none, and None, unchanged."""
         if arrays is None or isinstance(arrays, Ragged):
             return arrays
-        x = arrays() if callable(arrays) else arrays
-        first, *others = self._config.view_factories.inputs
-        if type(x) is tuple:  # of several Collators; Padded and Packed are named tuples
-            return tuple([make(array) for make, array in zip((first, *others), x, strict=True)])
-        return first(x)
+        make_views = self._config.view_factories.inputs
+        if isinstance(arrays, FieldBatch):
+            views = {name: make(arrays.arrays[name]) for name, make in make_views.items()}
+            return arrays.arrays | views  # in the order of the fields
+        if type(arrays) is tuple:  # of several Collators; Padded and Packed are named tuples
+            return tuple([make(array) for make, array in zip(make_views, arrays, strict=True)])
+        return make_views[0](arrays)
 
     def _make_target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
         """Return the processor's targets, else the source's, else the ranks of labels."""

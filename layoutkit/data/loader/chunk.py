@@ -7,17 +7,18 @@ reads the clock twice and writes results directly into preallocated rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import type_name
+from ..._utils.errors import prefix_errors
+from ..._utils.validation import type_name, with_article
 from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
-from ...errors import DataError, ShapeError
+from ...errors import DataError, LayoutkitError, ShapeError
 from ...memory import Array, in_native_order
 from ...planning.batch.random import SourcePositions
 from ...spec import DType, can_cast, check_cast, check_supported_dtype
@@ -159,7 +160,7 @@ class RecordChunk:
                          else allocated for the first result
     failed : dict        maps a row of the chunk to its error, None for a refused record
     irregular : dict     maps a row to its result, if that does not fit the block or results are
-                         collated
+                         collated: an array, or a dict of arrays
     targets : dict       maps a row to the target that the processor returned
     """
 
@@ -172,7 +173,7 @@ class RecordChunk:
         self.count = len(numbers[0])
         self.is_preallocated = block is not None  # the processor receives rows as `out`
         self.failed: dict[int, BaseException | None] = {}
-        self.irregular: dict[int, Array] = {}
+        self.irregular: dict[int, Any] = {}
         self.targets: dict[int, Any] = {}
         self.target_block: Array | None = None
         self.is_from_source = False  # all results are rows of the source array
@@ -288,14 +289,14 @@ class RecordChunk:
 
     def _store(self, row: int, value: Any) -> None:
         """Copy a result into its row, or store it separately if it does not fit."""
-        array = _as_array(value)
-        check_supported_dtype(array.dtype)
-        array = in_native_order(array)
-        if self.pipeline.collate_step is not None:
-            # A copy, if the processor may use the memory for its next record.
-            is_kept = self.pipeline.owns_results or type(value) is bytes
-            self.irregular[row] = array if is_kept else _cast(array, array.dtype)
+        collate_step = self.pipeline.collate_step
+        if collate_step is not None:
+            is_dict = bool(collate_step.fields)
+            self.irregular[row] = (
+                self._as_fields(value, collate_step.fields) if is_dict else self._as_sample(value)
+            )
             return
+        array = _as_native_array(value)
         if self.block is None:
             dtype = self.pipeline.dtype or array.dtype
             check_cast(array.dtype, dtype, "same_kind")
@@ -307,6 +308,31 @@ class RecordChunk:
             return
         check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
         self.block[row] = array
+
+    def _as_sample(self, value: Any) -> Array:
+        """Return a result as an array; a copy if the processor may use its memory again."""
+        array = _as_native_array(value)
+        is_kept = self.pipeline.owns_results or type(value) is bytes
+        return array if is_kept else _cast(array, array.dtype)
+
+    def _as_fields(self, value: Any, names: Sequence[str]) -> dict[str, Array]:
+        """Return these fields of a result as arrays; raise DataError if one is missing."""
+        if not isinstance(value, Mapping):
+            raise DataError(
+                f"the result is {with_article(type_name(value))}, but collate= is a dict; return "
+                f"a dict with {', '.join(names)}"
+            )
+        missing = [name for name in names if name not in value]
+        if missing:
+            raise DataError(
+                f"the result has no {', '.join(missing)}, which collate= names, but "
+                f"{', '.join(map(str, value)) or 'nothing'}; return all fields"
+            )
+        fields = {}
+        for name in names:
+            with prefix_errors(f"field {name}: ", LayoutkitError):
+                fields[name] = self._as_sample(value[name])
+        return fields
 
     def _store_irregular(self, row: int, array: Array) -> None:
         if self.is_preallocated:
@@ -346,6 +372,13 @@ def _cast(rows: Array, dtype: DType) -> Array:
     block = empty(rows.shape, dtype)
     block[...] = rows
     return block
+
+
+def _as_native_array(value: Any) -> Array:
+    """Return a result as an array of a supported dtype, in native byte order."""
+    array = _as_array(value)
+    check_supported_dtype(array.dtype)
+    return in_native_order(array)
 
 
 def _as_array(value: Any) -> Array:

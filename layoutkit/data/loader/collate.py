@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -10,15 +10,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..._utils.cache import cache_put
+from ..._utils.errors import prefix_errors
 from ..._utils.pickling import UncachedState
 from ...collator import Collator
-from ...errors import DtypeError, ShapeError
+from ...errors import DtypeError, LayoutkitError, ShapeError
+from ...fields import FieldCollators
 from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
 from ...options import CollateOptions
 from ...planning.batch.arguments import CropArgs
-from ...planning.batch.placement import place
+from ...planning.batch.placement import Placements, place
 from ...planning.batch.random import SourcePositions
 from ...planning.batch.samples import SampleAxes
 from ...spec import DType
@@ -42,10 +44,15 @@ class BatchStep(Protocol):
     def is_deferred(self) -> bool:
         """True if the consumer thread must make the batch."""
 
-    def spec_key(self, x: Array) -> Any:
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the arrays of a sample, which is a dict; () if it is one array."""
+        return ()
+
+    def spec_key(self, x: Any) -> Any:
         """Return what `sample_spec` depends on: samples with equal keys have equal specs."""
 
-    def sample_spec(self, x: Array, common: Any) -> Any:
+    def sample_spec(self, x: Any, common: Any) -> Any:
         """Return the spec of a sample; raise if it differs from the `common` spec of the run."""
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
@@ -174,7 +181,7 @@ class MultiCollateStep(BatchStep):
 
     def sample_spec(self, x: Array, common: Any) -> Any:
         """Return the specs of all steps; raise if one differs from the run's."""
-        specs = common or (None,) * len(self.steps)
+        specs = _split_specs(common, len(self.steps))
         return tuple([step.sample_spec(x, s) for step, s in zip(self.steps, specs, strict=True)])
 
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
@@ -184,6 +191,67 @@ class MultiCollateStep(BatchStep):
         self, array: Array, rows: Array, positions: SourcePositions, epoch: int
     ) -> Any:
         return tuple([step.batch_of_rows(array, rows, positions, epoch) for step in self.steps])
+
+
+def _split_specs(common: Any, count: int) -> tuple[SampleSpec | None, ...]:
+    """Return the spec for each of several steps; states hold the spec of a single step alone."""
+    if isinstance(common, SampleSpec):
+        return (common,)
+    return common or (None,) * count
+
+
+class FieldBatch(NamedTuple):
+    """The batches of the fields of records, and the placements that they share."""
+
+    arrays: dict[str, Any]  # an array or a Ragged by field
+    placements: Placements | None  # None if no field has windows
+
+
+@dataclass(frozen=True)
+class FieldsStep(BatchStep, UncachedState):
+    """The step that makes a batch of each field of the results, which are dicts of arrays."""
+
+    steps: Mapping[str, CollateStep | RaggedStep]  # by field
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return (*self.steps,)
+
+    @property
+    def is_deferred(self) -> bool:
+        return any(step.is_deferred for step in self.steps.values())
+
+    @cached_property
+    def _collators(self) -> FieldCollators:
+        steps = self.steps.items()
+        return FieldCollators({n: step.collator for n, step in steps if type(step) is CollateStep})
+
+    def spec_key(self, x: Mapping[str, Array]) -> Any:
+        """Return the keys of all fields; raise ShapeError if sizes of placed axes differ."""
+        self._collators.check_sizes(x)
+        return tuple([step.spec_key(x[name]) for name, step in self.steps.items()])
+
+    def sample_spec(self, x: Mapping[str, Array], common: Any) -> Any:
+        """Return the specs of all fields; raise if one differs from the run's."""
+        specs = _split_specs(common, len(self.steps))
+        result = []
+        for (name, step), spec in zip(self.steps.items(), specs, strict=True):
+            with prefix_errors(f"field {name}: ", LayoutkitError):
+                result.append(step.sample_spec(x[name], spec))
+        return tuple(result)
+
+    def batch(self, samples: Sequence[Any], positions: SourcePositions, epoch: int) -> FieldBatch:
+        columns = {name: [sample[name] for sample in samples] for name in self.steps}
+        arrays, placements = self._collators.collate(columns, positions=positions, epoch=epoch)
+        for name in columns.keys() - arrays.keys():
+            arrays[name] = self.steps[name].batch(columns[name], positions, epoch)
+        return FieldBatch({name: arrays[name] for name in self.steps}, placements)
+
+    def batch_of_rows(
+        self, array: Array, rows: Array, positions: SourcePositions, epoch: int
+    ) -> Any:
+        """Never called: the rows of one array are no dicts."""
+        raise NotImplementedError
 
 
 RAGGED = "ragged"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..._utils.errors import prefix_errors
 from ..._utils.validation import check_int
 from ...errors import DataError
 from ..io.cache import DiskCache
@@ -80,6 +81,32 @@ def open_indexes(sources: Any, missing: Any) -> list[Index]:
     return opened if isinstance(opened, list) else [opened]
 
 
+def find_field_names(sources: Any, fields: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """Return the keys of a dict of sources, one for each field; None for other sources."""
+    if fields is None or not isinstance(sources, Mapping) or not {*fields} <= {*sources}:
+        return None
+    unknown = sources.keys() - fields.keys()
+    if unknown:
+        raise DataError(
+            f"sources has {', '.join(map(repr, unknown))}, but collate= has the fields "
+            f"{', '.join(fields)}; give equal keys. A source with labels is a field such as "
+            '{"image": {"x": paths, "y": labels}, ...}'
+        )
+    return (*sources,)
+
+
+def open_fields(sources: Mapping[str, Any], missing: Any) -> list[Index]:
+    """Return the index of each source of a dict; raise DataError for one that is several."""
+    indexes = []
+    for name, source in sources.items():
+        with prefix_errors(f"field {name}: ", DataError):
+            index = _open_or_take(source, missing)
+            if isinstance(index, list):
+                raise DataError(f"the source is a list of {len(index)} sources; give one of them")
+            indexes.append(index)
+    return indexes
+
+
 def _open_or_take(source: Any, missing: Any) -> Any:
     if not isinstance(source, Index):
         return open_index(source, missing=missing)
@@ -127,7 +154,7 @@ def make_pipeline(
         timeout,
         strict,
         processing.make_batch_step(workers),
-        owns_results=processing.has_reader,
+        owns_results=processing.keeps_results,
     )
 
 

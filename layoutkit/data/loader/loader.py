@@ -25,9 +25,11 @@ from .collate import RAGGED
 from .config import (
     CACHE_SIZE,
     LoaderConfig,
+    find_field_names,
     make_pipeline,
     make_reader,
     make_sources,
+    open_fields,
     open_indexes,
     parse_workers,
 )
@@ -47,14 +49,14 @@ def sampled_batcher(
     epoch: int = 0,
     shard: tuple[int, int] | str | None = None,
     get: Any = None,
-    processor: Callable[..., Any] | None = None,
+    processor: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
     size: tuple[int, int] | None = None,
     fit: str | None = None,
     input_dims: Any = None,
     dtype: Any = None,
     layout: Any = None,
     convert: Converter | None = None,
-    collate: Collator | Sequence[Collator] | str | None = None,
+    collate: Collator | Sequence[Collator] | Mapping[str, Collator | str] | str | None = None,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -80,8 +82,9 @@ def sampled_batcher(
 
     Parameters
     ----------
-    sources : Index, argument of open_index, or a list of these
-        The first source defines the number of records, their labels and targets.
+    sources : Index, argument of open_index, or a list or dict of these
+        The first source defines the number of records, their labels and targets. A dict has a
+        source for each field of `collate`, if that is a dict, too.
     batch_size : int
         The number of records in a batch.
     missing : "error", "drop" or -1
@@ -106,7 +109,7 @@ def sampled_batcher(
         RANK and WORLD_SIZE, and counts each worker of a DataLoader as a rank.
     get : callable, or a list with one for each source
         Called with a Record; returns its data. By default its array, or the bytes of its file.
-    processor : callable, optional
+    processor : callable, or dict of callables for a dict of sources, optional
         Called as ``processor(*results, out=out)`` with a result of each source. Returns the
         record's array, or (array, target), or None to refuse the record. `out` is the row of the
         batch to fill, if the shape of a record is specified, else None. Bytes become a vector of
@@ -124,13 +127,19 @@ def sampled_batcher(
         axis, `bf` for two.
     convert : Converter, optional
         Converts the rows to the batch's input: ``Converter("bhwc->bchw", scale=1 / 255)``.
-    collate : Collator, list of Collators, or "ragged", optional
+    collate : Collator, list or dict of Collators, or "ragged", optional
         Makes the batch's input from results of any size: ``Collator("hwc->bchw", h=224, w=224)``.
         Its own seed draws its crops and flips, by default the `seed` of this call; two that differ
         are an error. Then `out` is always None, and results are copied, except records of an array.
         A list makes several inputs of the same results, such as two random crops of each image.
         "ragged" joins results that differ in length, such as bytes or tokens: the input is a
         `Ragged`.
+
+        A dict, such as ``{"image": Collator(...), "mask": Collator(...), "boxes": "ragged"}``, is
+        for results that are dicts with these keys, from a processor or a dict of sources; so is
+        the input. The windows of a record's fields are the same along axes of the same name: the
+        first Collator that draws, or the first one with windows, places all of them, and
+        `batch.placements` maps boxes and points.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -174,9 +183,10 @@ def sampled_batcher(
         convert=convert, collate=collate,
     )  # fmt: skip
     batch_size = check_int("batch_size", batch_size, 1)
-    indexes = open_indexes(sources, missing)
+    names = find_field_names(sources, processing.fields)
+    indexes = open_fields(sources, missing) if names else open_indexes(sources, missing)
     processing = complete_processing(
-        processing, indexes, has_getter=get is not None, has_size=size is not None
+        processing, indexes, has_getter=get is not None, has_size=size is not None, names=names
     )
     samplers, length = parse_epochs(
         indexes, sampler, batch_size=batch_size, num_batches=num_batches, drop_last=drop_last,

@@ -7,12 +7,13 @@ Collator makes a batch of results of any size.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._utils.errors import prefix_errors
 from ..._utils.random import make_key
 from ..._utils.validation import check_choice
 from ...collator import Collator
@@ -26,7 +27,7 @@ from ...threads.limits import get_num_threads
 from ..formats import is_image_name
 from ..sources import Index, PartsIndex
 from .batch import ViewFactory, check_convert, default_layout
-from .collate import RAGGED, BatchStep, CollateStep, MultiCollateStep, RaggedStep
+from .collate import RAGGED, BatchStep, CollateStep, FieldsStep, MultiCollateStep, RaggedStep
 from .pixel_options import PixelOptions
 
 Shape = tuple[int, ...]
@@ -35,7 +36,7 @@ Shape = tuple[int, ...]
 class ViewFactories(NamedTuple):
     """The factories of Views of a batch's arrays."""
 
-    inputs: tuple[ViewFactory, ...]  # one for each Collator, or one
+    inputs: Any  # a tuple, one for each Collator or one; by field if there are fields
     target: ViewFactory
     labels: ViewFactory
 
@@ -44,13 +45,16 @@ class ViewFactories(NamedTuple):
 class Processing:
     """The checked arguments of `sampled_batcher` about the data of records."""
 
-    processor: Callable[..., Any] | None  # called with the data of a record and out=
+    # Called with the data of a record and out=; of a dict of sources, one for each of some fields.
+    processor: Any
     input_dims: Shape | Callable[[int], Any] | None  # the shape of a row, or of rows of batch k
     dtype: DType | None  # of rows
     layouts: tuple[str | None, ...]  # of each input of a batch; None: the default layout
     target_layout: str | None  # None: the default layout
     convert: Converter | None  # converts a batch of rows
-    collate: Any  # a Collator, a tuple of several, "ragged", or None: results are rows
+    # A Collator, a tuple of several, "ragged", a dict of Collators and "ragged" by field, or None:
+    # results are rows.
+    collate: Any
 
     def dims(self, batch: int) -> Shape | None:
         """Return the shape of a row of batch number `batch`; None: the shape of results."""
@@ -58,28 +62,45 @@ class Processing:
         return _parse_shape(dims(batch)) if callable(dims) else dims
 
     @property
-    def has_reader(self) -> bool:
-        """True if the processor is an `images.Reader`, which never reuses the memory of results."""
+    def keeps_results(self) -> bool:
+        """True if the processor never reuses the memory of results, as an `images.Reader`."""
         if self.processor is None:
             return False
         from ...images import Reader  # lazy: few Batchers decode images
 
-        return type(self.processor) is Reader
+        is_joined = isinstance(self.processor, _FieldProcessor)
+        steps = self.processor.steps if is_joined else (self.processor,)
+        return all(step is None or type(step) is Reader for step in steps)
 
     @property
-    def collators(self) -> tuple[Collator, ...]:
-        """The Collators that make the inputs of a batch; () if results are rows or ragged."""
-        if self.collate is None or isinstance(self.collate, str):
-            return ()
-        return self.collate if isinstance(self.collate, tuple) else (self.collate,)
+    def fields(self) -> Mapping[str, Any] | None:
+        """The Collator or "ragged" of each field of results; None if they are single arrays."""
+        return self.collate if isinstance(self.collate, Mapping) else None
+
+    @property
+    def collators(self) -> dict[Any, Collator]:
+        """The Collators that make the inputs of a batch, by field or number; {} without any."""
+        if isinstance(self.collate, Collator):
+            return {0: self.collate}
+        collate = self.collate or ()
+        named = collate.items() if isinstance(collate, Mapping) else enumerate(collate)
+        return {name: step for name, step in named if isinstance(step, Collator)}
+
+    def with_collators(self, collators: Mapping[Any, Collator]) -> Processing:
+        """Return the steps with other Collators, by the keys of `collators`."""
+        if isinstance(self.collate, Mapping):
+            return replace(self, collate={**self.collate, **collators})
+        if isinstance(self.collate, tuple):
+            return replace(self, collate=tuple(collators.values()))
+        return replace(self, collate=collators[0]) if collators else self
 
     @property
     def pixel_options(self) -> PixelOptions:
         """The options that decide the pixels of batches."""
-        is_list = isinstance(self.collate, tuple)
+        is_one = isinstance(self.collate, Collator)
         steps: dict[str, Any] = {
-            f"Collator {i}" if is_list else "Collator": step
-            for i, step in enumerate(self.collators)
+            "Collator" if is_one else f"Collator {name}": step
+            for name, step in self.collators.items()
         }
         if self.convert is not None:
             steps["Converter"] = self.convert
@@ -99,18 +120,19 @@ class Processing:
         the argument of `sampled_batcher` (or None).
         """
         self._check_seeds(seed)
-        seeded = tuple(
-            _with_options(collator, seed=make_key("collate", first_seed, i) if i else first_seed)
-            if collator.windows.crops.is_random and collator.windows.crops.seed is None
-            else collator
-            for i, collator in enumerate(self.collators)
+        return self.with_collators(
+            {
+                name: _with_options(
+                    collator, seed=make_key("collate", first_seed, i) if i else first_seed
+                )
+                if collator.windows.crops.is_random and collator.windows.crops.seed is None
+                else collator
+                for i, (name, collator) in enumerate(self.collators.items())
+            }
         )
-        if not seeded:
-            return self
-        return replace(self, collate=seeded if isinstance(self.collate, tuple) else seeded[0])
 
     def _check_seeds(self, seed: Any) -> None:
-        for collator in self.collators:
+        for collator in self.collators.values():
             crops = collator.windows.crops
             if crops.is_random and None not in (seed, crops.seed) and crops.seed != seed:
                 options = {k: value for k, value in collator.to_dict().items() if k != "seed"}
@@ -129,24 +151,27 @@ class Processing:
         if isinstance(self.collate, str):
             return RaggedStep()
         threads = max(1, get_num_threads() - workers)
-        steps = tuple(
-            CollateStep(
+        steps = {
+            name: CollateStep(
                 _with_options(collator, threads=threads)
                 if workers and collator.windows.convert.threads is None
                 else collator
             )
-            for collator in self.collators
-        )
-        if not steps:
-            return None
-        return MultiCollateStep(steps) if isinstance(self.collate, tuple) else steps[0]
+            for name, collator in self.collators.items()
+        }
+        if self.fields is not None:
+            return FieldsStep({name: steps.get(name, RaggedStep()) for name in self.fields})
+        if isinstance(self.collate, tuple):
+            return MultiCollateStep(tuple(steps.values()))
+        return steps.get(0)
 
     def make_view_factories(self, index: Index) -> ViewFactories:
         """Return the factories of the Views of batches; `index` has the labels."""
+        inputs = tuple(
+            ViewFactory(x, "the input of a batch", convert=self.convert) for x in self.layouts
+        )
         return ViewFactories(
-            tuple(
-                ViewFactory(x, "the input of a batch", convert=self.convert) for x in self.layouts
-            ),
+            inputs if self.fields is None else dict(zip(self.collators, inputs, strict=True)),
             ViewFactory(self.target_layout, "the target of a batch"),
             ViewFactory("b", "the labels of a batch", index.labels or None),
         )
@@ -181,11 +206,21 @@ def parse_processing(
         convert,
         collate,
     )
+    if isinstance(processor, Mapping) and not isinstance(collate, Mapping):
+        raise DataError(
+            f"processor is a dict of the fields {', '.join(map(str, processor))}, but collate= is "
+            "not; give one function"
+        )
     if isinstance(collate, str) and collate == RAGGED:
         _check_ragged(processing, size)
         return processing
     if collate is not None:
         processing = _parse_collators(processing)
+    if size is not None and processing.fields is not None:
+        raise DataError(
+            "size= decodes images into one array of a record, but collate= is a dict; omit size=, "
+            'and give the Collator of the images a size and resize="bilinear"'
+        )
     if size is None:
         if fit is not None:
             raise DataError(f"fit={fit!r} has no effect without size; give size as well")
@@ -195,7 +230,11 @@ def parse_processing(
 
 
 def complete_processing(
-    processing: Processing, indexes: Sequence[Index], has_getter: bool, has_size: bool
+    processing: Processing,
+    indexes: Sequence[Index],
+    has_getter: bool,
+    has_size: bool,
+    names: Sequence[str] | None = None,
 ) -> Processing:
     """Return the steps for these sources; a Reader is added if a Collator receives images.
 
@@ -205,6 +244,8 @@ def complete_processing(
         True if a function of the caller reads records.
     has_size : bool
         True if images are decoded to one size.
+    names : sequence of str, optional
+        The fields that the sources are, if the caller gave a dict of sources.
 
     Raises
     ------
@@ -217,6 +258,8 @@ def complete_processing(
             f"size= decodes the images of one source, but there are {len(indexes)}; give a "
             "processor that combines the results of all of them"
         )
+    if processing.fields is not None and isinstance(processing.processor, Mapping | None):
+        processing = _with_field_processor(processing, indexes, has_getter, names)
     is_raw = not has_getter and processing.processor is None and processing.collate != RAGGED
     if is_raw and (content := _describe_images(indexes[0])):
         if processing.collate is None:
@@ -229,6 +272,49 @@ def complete_processing(
         processing = replace(processing, processor=Reader())
     _check_processor(processing.processor, len(indexes))
     return processing
+
+
+def _with_field_processor(
+    processing: Processing,
+    indexes: Sequence[Index],
+    has_getter: bool,
+    names: Sequence[str] | None,
+) -> Processing:
+    """Return the steps with a processor that joins the data of sources, one for each field."""
+    given = processing.processor
+    if names is None:
+        if has_getter and given is None:
+            return processing
+        raise DataError(
+            f"collate= names the fields {', '.join(processing.fields or ())}; give a dict of "
+            "sources with these keys, or a function as processor= or get= that returns such a dict"
+        )
+    from ...images import Reader  # lazy: few Batchers decode images
+
+    steps: dict[str, Callable[..., Any] | None] = dict.fromkeys(names)
+    for name, index in zip(names, indexes, strict=True):
+        if not has_getter and _describe_images(index):
+            steps[name] = Reader()
+    for name, step in (given or {}).items():
+        if name not in steps or not callable(step):
+            raise DataError(
+                f"processor has {name!r}: {step!r}; give functions for some of the fields "
+                f"{', '.join(names)}"
+            )
+        steps[name] = step
+    return replace(processing, processor=_FieldProcessor(tuple(names), tuple(steps.values())))
+
+
+@dataclass(frozen=True)
+class _FieldProcessor:
+    """A processor that returns a dict of the processed data of several sources."""
+
+    names: tuple[str, ...]
+    steps: tuple[Callable[..., Any] | None, ...]  # the processor of each source; None: as it is
+
+    def __call__(self, *results: Any, out: Any = None) -> dict[str, Any]:
+        fields = zip(self.names, results, self.steps, strict=True)
+        return {name: x if step is None else step(x, out=None) for name, x, step in fields}
 
 
 def _describe_images(index: Index) -> str | None:
@@ -344,12 +430,20 @@ def _check_ragged(processing: Processing, size: Any) -> None:
 
 def _parse_collators(processing: Processing) -> Processing:
     """Return the steps for one Collator or several; raise DataError if other arguments conflict."""
-    is_list = isinstance(processing.collate, list | tuple)
-    collators = tuple(processing.collate) if is_list else (processing.collate,)
-    if not collators:
-        raise DataError("collate is an empty list; give one Collator or more")
-    for collator in collators:
-        _check_collator(collator)
+    collate = processing.collate
+    if isinstance(collate, list | tuple | Mapping) and not collate:
+        raise DataError(f"collate is an empty {type(collate).__name__}; give one Collator or more")
+    if isinstance(collate, Mapping):
+        collate = dict(collate)
+        _check_fields(collate)
+    elif isinstance(collate, list | tuple):
+        collate = tuple(collate)
+        for collator in collate:
+            _check_collator(collator)
+    else:
+        _check_collator(collate)
+    processing = replace(processing, collate=collate)
+    collators = tuple(processing.collators.values())
     fixes = {
         "input_dims": "the Collator accepts results of any size; omit it",
         "dtype": "give it to the Collator",
@@ -366,14 +460,24 @@ def _parse_collators(processing: Processing) -> Processing:
                 f'layout={requested!r}, but batches of collate="{collator.pattern}" are '
                 f"{layout}; give that layout, or omit it"
             )
-    return replace(processing, layouts=layouts, collate=collators if is_list else collators[0])
+    return replace(processing, layouts=layouts)
+
+
+def _check_fields(collate: Mapping[Any, Any]) -> None:
+    for name, collator in collate.items():
+        if not isinstance(name, str):
+            raise DataError(f"collate has the key {name!r}; a field is named by text")
+        if isinstance(collator, str) and collator == RAGGED:
+            continue
+        with prefix_errors(f"field {name}: ", DataError):
+            _check_collator(collator)
 
 
 def _check_collator(collator: Any) -> None:
     if not isinstance(collator, Collator):
         raise DataError(
-            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), a list of '
-            'them, or "ragged"'
+            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), a list or '
+            'dict of them, or "ragged"'
         )
     if collator.windows.is_one_array:
         raise DataError(
@@ -415,7 +519,7 @@ def _parse_shape(dims: Any) -> Shape:
 
 
 def _check_processor_type(processor: Any) -> None:
-    if processor is not None and not callable(processor):
+    if processor is not None and not callable(processor) and not isinstance(processor, Mapping):
         raise DataError(f"processor is {processor!r}, which is not callable; give a function")
 
 

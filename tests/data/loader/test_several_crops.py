@@ -115,7 +115,7 @@ def test_a_tensor_on_another_device_is_made_by_the_consumer(monkeypatch):
     ("collate", "why"),
     [
         ([], "collate is an empty list; give one Collator or more"),
-        ([SMALL, "ragged"], "collate is 'ragged'; give a Collator.*, a list of them"),
+        ([SMALL, "ragged"], "collate is 'ragged'; give a Collator.*, a list or dict of them"),
         ([SMALL, None], "collate is None"),
         ([SMALL, Collator("bhwc->bchw", h=4, w=4)], "separate samples"),
     ],

@@ -1,0 +1,100 @@
+"""`layoutkit.torch.FieldCollator`: batches of dicts, whose fields share placements."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from layoutkit import ArgumentError, Collator, LayoutkitError, Placements
+
+torch = pytest.importorskip("torch")
+
+from layoutkit.torch import FieldCollator, Positions
+
+RNG = np.random.default_rng(0)
+SIZES = {"h": 12, "w": 10, "resize": "nearest"}
+FIELDS = {
+    "image": Collator("hwc->bchw", crop="random", flip="random", seed=4, **SIZES),
+    "mask": Collator("hw->bhw", fill=255, **SIZES),
+}
+
+
+def make_samples(count=7):
+    images = [RNG.integers(0, 256, (20 + n, 30, 3), np.uint8) for n in range(count)]
+    return [
+        {
+            "boxes": np.float32([[n, n, n + 9, n + 8]] * (n % 3)),
+            "image": image,
+            "mask": torch.from_numpy(image[..., 0].astype(np.int16)),
+            "label": n,
+        }
+        for n, image in enumerate(images)
+    ]
+
+
+def test_fields_share_windows_and_other_items_are_stacked_or_listed():
+    samples = make_samples()
+    batch = FieldCollator(FIELDS)(samples)
+    assert [*batch] == ["boxes", "image", "mask", "label", "placements"]
+    assert batch["mask"].dtype == torch.int16
+    assert torch.equal(batch["image"][:, 0].short(), batch["mask"])
+    assert batch["label"].tolist() == [*range(7)]
+    assert [len(boxes) for boxes in batch["boxes"]] == [0, 1, 2, 0, 1, 2, 0]
+    assert isinstance(batch["placements"], Placements)
+    boxes, kept = batch["placements"][1].fit_boxes(batch["boxes"][1])
+    assert len(boxes) == len(kept) <= 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_windows_depend_on_the_position_only(workers):
+    data = Positions(make_samples())
+    data.set_epoch(3)
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=3, collate_fn=FieldCollator(FIELDS), num_workers=workers
+    )
+    batches = [*loader]
+    samples = [data.dataset[n]["image"] for n in range(7)]
+    expected = FIELDS["image"](samples, positions=range(7), epoch=3)
+    assert (torch.cat([batch["image"] for batch in batches]).numpy() == expected).all()
+    assert all(torch.equal(x["image"][:, 0].short(), x["mask"]) for x in batches)
+
+
+def test_it_can_be_pickled():
+    samples = make_samples()
+    collate = FieldCollator({"image": Collator("hwc->bchw", **SIZES)})
+    copy = pickle.loads(pickle.dumps(collate))
+    assert torch.equal(copy(samples)["image"], collate(samples)["image"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda sample: {**sample, "mask": sample["mask"][:, 1:]}, "field mask: .*30"),
+        (lambda sample: {**sample, "name": 3}, "sample 2 is no dict with 'boxes', 'image'"),
+        (lambda sample: sample["image"], "sample 2 is no dict"),
+    ],
+)
+def test_samples_that_do_not_fit_are_named(change, message):
+    samples = make_samples()
+    samples[2] = change(samples[2])
+    with pytest.raises(LayoutkitError, match=message):
+        FieldCollator(FIELDS)(samples)
+
+
+@pytest.mark.parametrize("change", [{"placements": 1}, {"mask": None}])
+def test_samples_need_the_fields_and_no_placements(change):
+    sample = {**make_samples(1)[0], **change}
+    sample = {name: value for name, value in sample.items() if value is not None}
+    with pytest.raises(ArgumentError, match="it needs 'image', 'mask', and no 'placements'"):
+        FieldCollator(FIELDS)([sample])
+
+
+@pytest.mark.parametrize("samples", [[], [np.zeros((3, 4, 3))]])
+def test_a_batch_consists_of_dicts(samples):
+    with pytest.raises(ArgumentError, match="dicts with image, mask"):
+        FieldCollator(FIELDS)(samples)
+
+
+def test_a_field_needs_a_collator():
+    with pytest.raises(ArgumentError, match="the field 'mask' has 'hw->bhw'"):
+        FieldCollator({**FIELDS, "mask": "hw->bhw"})
