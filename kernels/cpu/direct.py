@@ -10,7 +10,9 @@ block:
 
     TYPE                        the address of the type of both objects, numpy.ndarray
     ALIGNMENT                   a power of two, minus one, that must divide the output's address
-    CODE, PARAMETERS, UNITS     the arguments of the conversion's kernel
+    CODE, PARAMETERS, FIRST, END   the function that converts, and its arguments beside the
+                                addresses: a kernel with all its units, or `run` of the thread
+                                pool (threadpool.py) with a job, the board and the threads
     X, OUT                      descriptions of the two arrays:
         DTYPE, RANK             the address of the dtype, and the rank
         LOW, HIGH               the first byte and the end, relative to the data pointer
@@ -29,6 +31,8 @@ from .direct_params import (
     AXES,
     CODE,
     DTYPE,
+    END,
+    FIRST,
     HEADER,
     HIGH,
     LOW,
@@ -38,7 +42,6 @@ from .direct_params import (
     START,
     TYPE,
     TYPE_WORD,
-    UNITS,
     X,
 )
 from .simd import i64_at
@@ -96,7 +99,8 @@ def build():
             return 0
         code = uintp(i64_at(block, CODE))
         parameters = uintp(i64_at(block, PARAMETERS))
-        call_kernel(code, parameters, uintp(src), uintp(dst), 0, i64_at(block, UNITS))
+        first = i64_at(block, FIRST)
+        call_kernel(code, parameters, uintp(src), uintp(dst), first, i64_at(block, END))
         return 1
 
     return kernel

@@ -1,7 +1,7 @@
 """The layout of the block of the kernel "direct" (direct.py), and of the array objects it reads."""
 
-TYPE, ALIGNMENT, CODE, PARAMETERS, UNITS, X, OUT = range(7)
-WORDS = 7
+TYPE, ALIGNMENT, CODE, PARAMETERS, FIRST, END, X, OUT = range(8)
+WORDS = 8
 DTYPE, RANK, LOW, HIGH, START, AXES = range(6)
 
 TYPE_WORD = 1  # of a Python object; the reference count is before it

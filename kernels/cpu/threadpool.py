@@ -1,10 +1,11 @@
 """The compiled code of the thread pool: post jobs to workers and wait, without the interpreter.
 
 A worker is a thread without Python state: it runs `serve` until the process ends. A sleeping worker
-starts 40 us or more after it is woken, and waking it takes the caller 5 us. So a worker that has
-finished a job spins for a while before it sleeps; a spinning worker starts a job within 0.3 us. If
-all workers sleep, the caller begins alone, and wakes them only after it has measured that the rest
-of the job takes much longer than waking.
+starts 40 to 200 us after it is woken, which depends on the machine and is measured by every woken
+worker, and waking it takes the caller 5 us. So a worker that has finished a job spins for a while
+before it sleeps; a spinning worker starts a job within 0.3 us. If all workers sleep, the caller
+begins alone. It wakes them if the rest of the job takes longer than waking, or if it has run jobs
+without a pause for much longer: in such a loop, woken workers stay awake for the next jobs.
 
 The board (threadpool_state.py) is one block of 64-bit words. It has a cache line for each worker,
 whose first word is the state of the worker:
@@ -42,6 +43,8 @@ from .params import LINE
 from .simd import i64_at, i64_put, stack
 from .threadpool_state import (
     ACQUIRE,
+    ALONE,
+    ALONE_UNTIL,
     ASLEEP,
     AVOIDED_CPU,
     BUSY,
@@ -58,6 +61,7 @@ from .threadpool_state import (
     GRAIN,
     IDLE,
     JOIN,
+    LATENCY,
     LOCK,
     NUMBER,
     PARALLEL,
@@ -78,6 +82,7 @@ from .threadpool_state import (
     TOTAL,
     WAKE_OTHERS,
     WAKE_TICKS,
+    WOKEN_AT,
 )
 from .walk import inline
 
@@ -96,6 +101,7 @@ def wake_two(board, number):
         line = worker_line(board, worker)
         if load_acquire(line + uintp(8 * ASLEEP)) == 1 and exchange_if(line, IDLE, POSTED):
             if exchange_if(line + uintp(8 * ASLEEP), 1, 0):
+                i64_put(line, WOKEN_AT, ticks())
                 avoid_caller_cpu(board, line)
                 call(uintp(i64_at(board, RELEASE)), uintp(i64_at(line, LOCK)), 0, 0, 0)
             count += 1
@@ -125,6 +131,15 @@ def sleep(board, line):
     exchange_if(asleep, 0, 1)
     if load_acquire(line) != POSTED or not exchange_if(asleep, 1, 0):
         call(uintp(i64_at(board, ACQUIRE)), uintp(i64_at(line, LOCK)), 1, 0, 0)
+        note_latency(board, line)
+
+
+@inline
+def note_latency(board, line):
+    """Let the expected time of waking, at first 0, follow the time that waking this worker took."""
+    taken = min(ticks() - i64_at(line, WOKEN_AT), i64_at(board, WAKE_TICKS))
+    expected = i64_at(board, LATENCY)
+    i64_put(board, LATENCY, expected + (taken - expected) // SAMPLES if expected else taken)
 
 
 @inline
@@ -137,6 +152,9 @@ def note_caller(board):
 
 
 PROBE = 8  # the caller runs 1 / PROBE of a job alone, to estimate the time of the rest
+SAMPLES = 4  # a measured time of waking moves the estimate by 1 / SAMPLES of the difference
+SHORT_SPIN = 8  # after a long wait, a worker spins for 1 / SHORT_SPIN of the usual time
+LOOP_LATENCIES = 4  # times of waking that jobs without a pause run alone before workers are woken
 MOST_SKIPPED = 63  # maximum jobs in a row without workers, after workers delayed several jobs
 
 
@@ -187,7 +205,7 @@ def serve(line, unused_src, unused_dst, unused_lo, unused_hi):
                 sleep(board, line)
                 spin_ticks = spin
         # After a long wait, another long wait is likely, so the worker spins for a shorter time.
-        spin_ticks = spin if ticks() - idle < spin else spin // 8
+        spin_ticks = spin if ticks() - idle < spin else spin // SHORT_SPIN
         if i64_at(board, WAKE_OTHERS):
             wake_two(board, number)
         run_chunks(board)
@@ -216,6 +234,13 @@ def run_alone(job, src, dst, lo, hi):
 
 
 @inline
+def time_alone(board, now):
+    """Return the ticks that jobs up to now have run on the caller alone, without a pause."""
+    pause_ticks = now - i64_at(board, ALONE_UNTIL)
+    return i64_at(board, ALONE) if pause_ticks < i64_at(board, SPIN_TICKS) // SHORT_SPIN else 0
+
+
+@inline
 def run_shared(board, job, src, dst, workers):
     """Run a job with up to `workers` workers."""
     total = i64_at(job, 2)
@@ -229,10 +254,16 @@ def run_shared(board, job, src, dst, workers):
             awake += 1
     start_ticks = ticks()
     if awake == 0 and not urgent:
+        alone = time_alone(board, start_ticks)
         first = total // PROBE + 1
         run_alone(job, src, dst, 0, first)
-        if (ticks() - start_ticks) * (total - first) < i64_at(board, WAKE_TICKS) * first:
+        rest = (ticks() - start_ticks) * (total - first) // first
+        latency = i64_at(board, LATENCY)
+        if rest < latency + latency // 2 and alone + rest < LOOP_LATENCIES * latency:
             run_alone(job, src, dst, first, total)
+            end_ticks = ticks()
+            i64_put(board, ALONE, alone + end_ticks - start_ticks)
+            i64_put(board, ALONE_UNTIL, end_ticks)
             return
         store_release(board, first)
         urgent = 1
@@ -240,7 +271,8 @@ def run_shared(board, job, src, dst, workers):
         lo, hi = draw_chunk(board)
         run_chunk(board, lo, hi)
         left = (total - hi) // (awake + 1)  # units of each awake thread
-        urgent = (ticks() - start_ticks) * left > i64_at(board, WAKE_TICKS) * (hi - lo)
+        latency = i64_at(board, LATENCY)
+        urgent = (ticks() - start_ticks) * left > (latency + latency // 2) * (hi - lo)
     if urgent and awake < workers:
         note_caller(board)
         i64_put(board, WAKE_OTHERS, 1)
@@ -256,7 +288,7 @@ def run_shared(board, job, src, dst, workers):
     # The caller must wait for a worker that was preempted while it ran a chunk. After a long wait,
     # the next jobs run without workers: 1 job, then 3, 7, ...
     waited = ticks() - worked
-    if waited > max((worked - start_ticks) // 4, i64_at(board, WAKE_TICKS) // 4):
+    if waited > max((worked - start_ticks) // 4, i64_at(board, SPIN_TICKS) // SHORT_SPIN):
         penalty = min(2 * i64_at(board, PENALTY) + 1, MOST_SKIPPED)
         i64_put(board, PENALTY, penalty)
         i64_put(board, SKIP, penalty)

@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 # The first line: the job.
 NEXT, CODE, PARAMS, SRC, DST, TOTAL, GRAIN, TEAM = range(8)
 # The second line: more of the job, and the history of earlier jobs.
-WAKE_OTHERS, TICKET, CALLER_CPU, SKIP, PENALTY, BUSY, READY = range(8, 15)
+WAKE_OTHERS, TICKET, CALLER_CPU, SKIP, PENALTY, BUSY, READY, LATENCY = range(8, 16)
 # The third line: constants. Functions are 0 if the system does not have them.
 ACQUIRE, RELEASE, GETCPU, SETCPUS, GETTID, SPIN_TICKS, WAKE_TICKS = range(16, 23)
-# The fourth line: the function that starts a team of another runtime, and the function it runs.
-PARALLEL, JOIN = range(24, 26)
+# The fourth line: the function that starts a team of another runtime, and the function it runs;
+# the ticks that jobs without a pause between them have run on the caller alone, and their end.
+PARALLEL, JOIN, ALONE, ALONE_UNTIL = range(24, 28)
 # The next lines: the CPUs that the process may use, as a mask.
 CPUS = 32
 CPU_WORDS = 16
 CPU_BYTES = 128
 # From here on, one line per worker.
 FIRST = 6
-STATE, ASLEEP, LOCK, NUMBER, SLEEP_COUNT, THREAD, AVOIDED_CPU = range(7)
+STATE, ASLEEP, LOCK, NUMBER, SLEEP_COUNT, THREAD, AVOIDED_CPU, WOKEN_AT = range(8)
 IDLE, POSTED, TAKEN, DONE = range(4)
 
 WORDS_PER_LINE = LINE // 8
@@ -48,9 +49,9 @@ _STACK_BYTES = 256 << 10
 class PoolState:
     """A board with lines for up to `most` workers, none of them started.
 
-    `patience` (how long an idle worker spins) and `waking` (the remaining time of a job above which
-    sleeping workers are woken) are in seconds; `clock` is the kernel that reads the clock. The
-    memory is never freed, as workers use it until the process ends.
+    `patience` (how long an idle worker spins) and `waking` (the longest time of waking a worker
+    that is believed) are in seconds; `clock` is the kernel that reads the clock. The memory is
+    never freed, as workers use it until the process ends.
     """
 
     def __init__(self, most: int, clock: LoadedKernel, patience: float, waking: float) -> None:

@@ -43,7 +43,7 @@ from ..planning.plan import (
     plan_inner_region,
 )
 from ..spec import CPU, DType, dtype_kind, integer_bounds
-from ..threads.pool import Job, register_threadpoolctl
+from ..threads.pool import Job, current_team, register_threadpoolctl
 
 
 def cast_into(out: Array, values: Array, *, saturate: bool = False) -> None:
@@ -224,14 +224,13 @@ class DirectCall:
         self, job: Job, x: Array, out: Array, starts: tuple[int, int], alignment: int
     ) -> None:
         sides = [_describe(array, start) for array, start in zip((x, out), starts, strict=True)]
-        block = np.zeros(words.WORDS, np.int64)
-        block[words.TYPE] = id(np.ndarray)
-        block[words.ALIGNMENT] = alignment - 1
-        block[[words.CODE, words.UNITS]] = job.kernel.address, job.units
-        block[words.PARAMETERS] = job.params_address
-        block[[words.X, words.OUT]] = [data_pointer(side) for side in sides]
-        self._keep = job, block, sides, x.dtype, out.dtype
-        self._block = data_pointer(block)
+        self._words = np.zeros(words.WORDS, np.int64)
+        self._words[words.TYPE] = id(np.ndarray)
+        self._words[words.ALIGNMENT] = alignment - 1
+        self._words[words.CODE : words.END + 1] = job.entry()
+        self._words[[words.X, words.OUT]] = [data_pointer(side) for side in sides]
+        self._keep = job, sides, x.dtype, out.dtype
+        self._block = data_pointer(self._words)
         kind = ctypes.PYFUNCTYPE if job.keeps_gil else ctypes.CFUNCTYPE
         self._run = kind(*_ARGUMENTS)(load(KernelSpec("direct", ())).address)
 
@@ -251,6 +250,25 @@ class DirectCall:
         return convert_to_new
 
 
+class SharedDirectCall(DirectCall):
+    """A DirectCall whose job the caller shares with the worker threads."""
+
+    def __init__(
+        self, job: Job, x: Array, out: Array, starts: tuple[int, int], alignment: int
+    ) -> None:
+        self._job = job
+        self._team = current_team()
+        super().__init__(job, x, out, starts, alignment)
+
+    def __call__(self, x: Array, out: Array) -> int:
+        """Convert x into `out` and return 1, or return 0 if Python has to do it."""
+        team = current_team()
+        if team != self._team:
+            self._words[words.CODE : words.END + 1] = self._job.entry()
+            self._team = team
+        return self._run(self._block, x, out)
+
+
 def make_direct_call(
     job: Job, x: Array, out: Array, starts: tuple[int, int], alignment: int
 ) -> DirectCall | None:
@@ -259,9 +277,10 @@ def make_direct_call(
     `starts` are the offsets of the first items that the kernel visits.
     """
     arrays_are_plain = type(x) is np.ndarray and type(out) is np.ndarray
-    if not HAS_KNOWN_HEADER or not arrays_are_plain or job.run_serial is None:
+    if not HAS_KNOWN_HEADER or not arrays_are_plain or not job.has_entry:
         return None
-    return DirectCall(job, x, out, starts, alignment)
+    make = DirectCall if job.run_serial is not None else SharedDirectCall
+    return make(job, x, out, starts, alignment)
 
 
 def _describe(array: Array, start: int) -> Array:

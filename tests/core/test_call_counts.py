@@ -45,6 +45,17 @@ def test_a_warm_conversion():
         assert calls.total() <= 4, calls
 
 
+@pytest.mark.skipif(not HAS_KNOWN_HEADER, reason="machine code cannot compare arrays")
+def test_a_warm_conversion_on_several_threads():
+    x = np.zeros((16, 24, 24, 64), np.float32)
+    converter = Converter("bhwc->bchw", threads=2)
+    out = converter(x)
+    for _ in range(FEWEST_CALLS):
+        converter(x, out=out)
+    calls = calls_of(lambda: converter(x, out=out))
+    assert calls.total() <= 5, calls
+
+
 def test_a_new_shape_is_resolved_once():
     converter = Converter("bhwc->bchw")
     for width in (9, 10):

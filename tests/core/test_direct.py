@@ -1,16 +1,20 @@
 """Calls that machine code takes over after some calls (kernels/cpu/direct.py)."""
 
+import os
 import pickle
 import threading
 
 import numpy as np
 import pytest
 
-from layoutkit import ArgumentError, Converter, ShapeError, buffers, convert
+from layoutkit import ArgumentError, Converter, ShapeError, buffers, convert, set_num_threads
 from layoutkit.buffers import empty
 from layoutkit.converter import FEWEST_CALLS
 from layoutkit.cpu.program import NUMPY_BYTES
 from layoutkit.memory import HAS_KNOWN_HEADER
+from layoutkit.threads import limits
+from layoutkit.threads.pool import pool
+from tests.helpers.children import python
 
 pytestmark = pytest.mark.skipif(
     not HAS_KNOWN_HEADER, reason="this NumPy stores the fields of arrays in another order"
@@ -196,6 +200,57 @@ def test_options_of_several_steps_go_through_python():
     for _ in range(FEWEST_CALLS + 2):
         converter(x, out=out)
     np.testing.assert_array_equal(out[:, :, 1:9, 1:7], expected(x))
+
+
+# ---- several threads ---------------------------------------------------------------------
+
+LARGE = (16, 24, 24, 64)  # 4.7 MB read and written: shared with the workers
+
+
+@pytest.fixture
+def usual_threads():
+    before = limits.chosen_threads
+    yield
+    limits.chosen_threads = before
+
+
+def test_shared_calls_follow_the_number_of_threads(usual_threads):
+    x = values(shape=LARGE)
+    converter = Converter("bhwc->bchw")
+    out = converter(x)
+    for _ in range(FEWEST_CALLS):
+        converter(x, out=out)
+    for count in (1, 3, 2):
+        set_num_threads(count)
+        out[...] = 0
+        assert converter._direct(x, out) == 1
+        np.testing.assert_array_equal(out, expected(x))
+        assert pool.workers >= count - 1
+
+
+FORKED = """
+import os
+import numpy as np
+from layoutkit import Converter, set_num_threads
+from layoutkit.converter import FEWEST_CALLS
+set_num_threads(2)
+x = np.random.default_rng(0).random((16, 24, 24, 64), np.float32)
+converter = Converter("bhwc->bchw")
+out = converter(x)
+for _ in range(FEWEST_CALLS):
+    converter(x, out=out)
+child = os.fork()
+if child == 0:
+    out[...] = 0
+    converter(x, out=out)
+    os._exit(0 if (out == x.transpose(0, 3, 1, 2)).all() else 1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_shared_calls_in_a_forked_child():
+    assert python(FORKED) == "0\n"
 
 
 # ---- new results -------------------------------------------------------------------------

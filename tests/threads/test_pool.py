@@ -16,8 +16,10 @@ from layoutkit.kernels.cpu import threadpool_state
 from layoutkit.kernels.cpu.threadpool_state import (
     ASLEEP,
     BUSY,
+    LATENCY,
     SKIP,
     SLEEP_COUNT,
+    SPIN_TICKS,
     WAKE_TICKS,
     PoolState,
 )
@@ -193,8 +195,8 @@ def test_who_sleeps_is_woken_beside_who_does_not(pool):
     check_workers_wake(pool, x)
     wait_for(lambda: asleep(pool) == pool.workers)
     line = pool.state.line(1)
-    for waking, woken in ((1 << 40, False), (0, True)):
-        pool.state.words[WAKE_TICKS], pool.state.words[SKIP] = waking, 0
+    for latency, woken in ((1 << 40, False), (0, True)):
+        pool.state.words[[LATENCY, SKIP]] = latency, 0
         before = naps(pool)
         line[ASLEEP] = 0  # marked as awake; as it sleeps, the caller takes its chunks
         convert_often(x, 1)
@@ -202,6 +204,39 @@ def test_who_sleeps_is_woken_beside_who_does_not(pool):
         time.sleep(0.01)
         wait_for(lambda: asleep(pool) == pool.workers)
         assert (naps(pool)[1] > before[1]) is woken
+
+
+def test_a_worker_measures_how_long_waking_it_takes(pool):
+    x = batch()
+    convert_often(x, 1)
+    wait_for(lambda: asleep(pool) == pool.workers)
+    pool.state.words[[WAKE_TICKS, LATENCY, SKIP]] = 1 << 62, 0, 0
+    convert_often(x, 1)
+    wait_for(lambda: pool.state.words[LATENCY] > 0)
+
+
+def test_jobs_without_a_pause_wake_workers_after_a_while(pool):
+    """Each job is too short to wake a worker for, but the workers stay awake for the next ones."""
+    x = batch()
+    converter = Converter("bhwc->bchw")
+    out = converter(x)
+    wait_for(lambda: asleep(pool) == pool.workers)
+    pool.state.words[LATENCY] = 20 * ticks_of(pool, lambda: converter(x, out=out))
+
+    def wakes_a_worker():
+        converter(x, out=out)
+        return asleep(pool) < pool.workers
+
+    wait_for(lambda: asleep(pool) == pool.workers)
+    assert any(wakes_a_worker() for _ in range(10_000))
+
+
+def ticks_of(pool, function):
+    """Return the time of a call in ticks of the pool's clock."""
+    start = time.perf_counter()
+    function()
+    ticks_per_second = int(pool.state.words[SPIN_TICKS]) / workers.SPIN_SECONDS
+    return int((time.perf_counter() - start) * ticks_per_second)
 
 
 def interrupt_at(step, *functions):
