@@ -245,7 +245,7 @@ def merge_microkernel(itemsize, channels, literal, streaming):
             i = min(first, n - count)
             x = src + uintp(i * itemsize)
             y = dst + uintp(i * pixel)
-            if streaming and i != first:
+            if streaming and y % uintp(width) != 0:
                 plain_step(x, src_offsets, y)
             else:
                 stream_step(x, src_offsets, y)
@@ -317,7 +317,7 @@ def shuffle_vectors(itemsize, width, order, channels, backward, streaming):
             place = -(i + count - 1) * pixel if backward else i * pixel
             x = src + uintp(place)
             y = dst + uintp(i * out_pixel)
-            if streaming and i != first:
+            if streaming and y % uintp(width) != 0:
                 plain_step(x, y)
             else:
                 stream_step(x, y)
