@@ -1,7 +1,8 @@
 """Draw the options of `images.Augmenter` and of `resize=`: `python demo/pictures.py [folder]`.
 
-Writes augmentations.jpg, resize-fits.png and resize-filters.png, by default into docs/. The
-photograph and the test pattern are drawn by this script, so no download is needed.
+Writes augmentations.jpg, resize-fits.png, resize-filters.png and resize-nodata.png, by default into
+docs/. The photograph, the test pattern and the relief are drawn by this script, so no download is
+needed.
 """
 
 from __future__ import annotations
@@ -131,6 +132,32 @@ def filters() -> list[Row]:
     ]
 
 
+def relief(side: int = 48) -> NDArray[np.float32]:
+    """Return a tile of a satellite: (side, side, 1) heights, -9999 for missing ones."""
+    y, x = np.mgrid[:side, :side] / side
+    heights = 126 + 60 * np.sin(7 * x + 3 * y) + 50 * np.cos(9 * y - 4 * x * x)
+    is_cloud = (x - 0.42) ** 2 + (1.6 * y - 0.75) ** 2 < 0.03
+    heights[is_cloud | (x + 0.4 * y > 1.05)] = -9999
+    return heights[..., None].astype(np.float32)
+
+
+def nodata() -> list[Row]:
+    """Return one row: a tile with missing pixels, resized without and with `ignore`."""
+    tile = relief()
+    plain = collate([tile], "hwc->bhwc", resize="bilinear", h=24, w=24)[0]
+    ignoring = collate([tile], "hwc->bhwc", resize="bilinear", h=24, w=24, ignore=-9999)[0]
+    tiles = {"the tile, -9999 in red": tile, "resize alone": plain, "ignore=-9999": ignoring}
+    return [[(text, [_colored(values)]) for text, values in tiles.items()]]
+
+
+def _colored(heights: NDArray[np.float32]) -> Pixels:
+    """Return heights as gray pixels; missing ones are red, other negative ones blue."""
+    gray = np.repeat(heights.clip(0, 255), 3, 2).astype(np.uint8)
+    gray[heights[..., 0] < 0] = (66, 110, 240)
+    gray[heights[..., 0] == -9999] = (214, 62, 52)
+    return np.asarray(collate([gray], "hwc->bhwc", resize="nearest", h=SIDE, w=SIDE)[0])
+
+
 def _resized(x: Pixels, name: str, **options: Any) -> Pixels:
     return np.asarray(collate([x], "hwc->bhwc", resize=name, h=SIDE, w=SIDE, **options)[0])
 
@@ -161,7 +188,7 @@ def main(folder: Path) -> None:
     column = 3 * (WIDTH + GAP) + GAP
     sheet = page(augmentations(), (column, column))
     sheet.save(folder / "augmentations.jpg", quality=75, optimize=True)
-    for name, rows in (("fits", fits()), ("filters", filters())):
+    for name, rows in (("fits", fits()), ("filters", filters()), ("nodata", nodata())):
         page(rows).quantize(96).save(folder / f"resize-{name}.png", optimize=True)
 
 

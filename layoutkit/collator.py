@@ -123,6 +123,7 @@ class Collator:
         channels: Sequence[int] | None = None,
         resize: str | None = None,
         antialias: bool = True,
+        ignore: float | None = None,
         fit: str = "stretch",
         short_side: int | None = None,
         size: Sequence[int] | None = None,
@@ -163,6 +164,8 @@ class Collator:
         self._device_program: DeviceCollateProgram | None = None
         self._converters: dict[tuple[Any, ...], Converter] = {}
         self._targets_gpu = self._options.convert.device not in (None, CPU)
+        resize = self._options.resize
+        self._ignores_pixels = resize is not None and resize.ignore is not None
         self._has_crops = self._options.crops != CropOptions()
         self._is_random = self._options.crops.is_random
         self._crop_axes: dict[int, CropAxes] = {}  # by the rank of samples
@@ -661,6 +664,8 @@ class Collator:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
+        if self._ignores_pixels:
+            return self._collate_recorded(arrays, indices, crops, out, arrays[0])
         sources = self._describe_samples(arrays, indices)
         program = self._find_program(sources, out)
         post_conversion = program.layout.post_conversion
@@ -765,6 +770,16 @@ class Collator:
         converter = self._converters.get(key)
         return converter or self._converters.setdefault(key, Converter.from_options(options))
 
+    def _collate_recorded(
+        self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any, like: Any
+    ) -> Any:
+        """Return the batch, made by operations of the library of `like`."""
+        if isinstance(like, np.ndarray):
+            samples = [*map(in_native_order, samples)]
+            like = samples[0]
+        windows, options = stack_recorded_windows(self._options, samples, indices, crops, like)
+        return self._find_post_converter(options)(windows, out)
+
     def _collate_any_library(
         self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any
     ) -> Any:
@@ -776,11 +791,14 @@ class Collator:
             is_drawn = self._is_random and crops.placements is None
             if is_drawn and getattr(leader, "is_traced", False):
                 raise _make_graph_error()
-            windows, options = stack_recorded_windows(self._options, samples, indices, crops, like)
-            return self._find_post_converter(options)(windows, out)
+            return self._collate_recorded(samples, indices, crops, out, like)
+        if isinstance(leader, CudaAdapter) and self._ignores_pixels:
+            return self._collate_recorded(samples, indices, crops, out, like)
         if isinstance(leader, CudaAdapter):
             return self._collate_on_gpu(adapters, samples, indices, crops, out)
         arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
+        if self._targets_gpu and self._ignores_pixels:
+            return self._collate_recorded(arrays, indices, crops, out, arrays[0])
         if self._targets_gpu:
             sources = self._describe_samples(arrays, indices)
             program = self._find_program(sources, None)
@@ -823,6 +841,7 @@ def collate(
     pad_before: Mapping[str, int] | None = None,
     center: str = "round",
     antialias: bool = True,
+    ignore: float | None = None,
     lengths: bool = False,
     dtype: Any = None,
     scale: Any = None,
@@ -904,6 +923,10 @@ def collate(
     antialias : bool
         Whether the filter widens with the scale of samples that shrink, as in Pillow, or has a
         fixed width, as in OpenCV.
+    ignore : number, optional
+        With `resize`: the value of pixels that are omitted, such as NaN or -9999. The weights of
+        the other pixels are divided by their sum. Where no pixel is valid, the result is `fill`, by
+        default the ignored value. Positions outside of samples are omitted, too.
     dtype, scale, mean, std, clip, casting, out, device, memory, threads
         As for `convert`: `memory="bhwc"` of `"hwc->bchw"` returns PyTorch's channels_last.
     lengths : bool
@@ -941,7 +964,8 @@ def collate(
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
     values = (
         fill, channels, resize, fit, short_side, multiple, min_pixels, max_pixels, pad_before,
-        center, antialias, lengths, dtype, scale, mean, std, clip, casting, device, memory, threads,
+        center, antialias, ignore, lengths, dtype, scale, mean, std, clip, casting, device,
+        memory, threads,
     )  # fmt: skip
     if is_compiling():
         if size is not None:

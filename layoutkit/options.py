@@ -471,7 +471,10 @@ def parse_collate_options(
         keywords.get("fit", "stretch"),
         keywords.get("short_side"),
         keywords.get("pad_before"),
-        *(keywords.get(name) for name in ("size", "multiple", "min_pixels", "max_pixels")),
+        *(
+            keywords.get(name)
+            for name in ("size", "multiple", "min_pixels", "max_pixels", "ignore")
+        ),
     )
     packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
     if packed:
@@ -728,8 +731,9 @@ def _read_stored(
     keywords = {name: value for name, value in data.items() if name in types}
     if "dtype" in data:
         keywords["dtype"] = _read_dtype(data["dtype"])
-    if "fill" in data:
-        keywords["fill"] = _read_fill(data["fill"])
+    for name in ("fill", "ignore"):
+        if name in data:
+            keywords[name] = _read_numbers(name, data[name])
     return data["pattern"], data.get("sizes", {}), keywords
 
 
@@ -750,13 +754,13 @@ def _read_dtype(text: str) -> Any:
         raise ArgumentError(f"dtype is {shorten(text, 60)}, which is not a dtype") from None
 
 
-def _read_fill(value: Any) -> Any:
-    """Return the numbers of a fill; NaN and infinity are text."""
+def _read_numbers(name: str, value: Any) -> Any:
+    """Return the numbers of an option; NaN and infinity are text."""
     if isinstance(value, list):
-        return [_read_fill(item) for item in value]
+        return [_read_numbers(name, item) for item in value]
     if isinstance(value, str):
         if value not in ("nan", "inf", "-inf"):
-            raise ArgumentError(f'fill is {value!r}; give numbers, or "nan", "inf" or "-inf"')
+            raise ArgumentError(f'{name} is {value!r}; give numbers, or "nan", "inf" or "-inf"')
         return float(value)
     return value
 

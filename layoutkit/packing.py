@@ -73,7 +73,7 @@ class PackedCollation:
         self._options = options
         resize = options.resize
         if resize is not None:  # each sample is resized to a size of its own
-            resize = ResizeOptions(resize.filter, resize.antialias)
+            resize = ResizeOptions(resize.filter, resize.antialias, ignore=resize.ignore)
         self._sample_options = replace(options, resize=resize, packed="")
         self._make_collator = make_collator
         self._programs: Cache[PackedProgram] = Cache()  # by the rank and dtype of samples

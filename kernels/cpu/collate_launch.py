@@ -23,6 +23,7 @@ from .params import LINE
 
 # Bytes of a box in the order of the sample, which stays in the cache until it is converted.
 BOX_BYTES = 32 << 10
+SHORT = 16  # positions of an axis that is cut last
 RUN = 2048  # items of the table of offsets, which is in the cache, too
 
 
@@ -151,8 +152,9 @@ def _prepare_conversion(plan: Plan, alignment: int, stream: bool, start: int = 0
 def _choose_box(layout: BatchLayout, source: DType, output: Sequence[int]) -> tuple[int, ...]:
     """Return the size of a box along each axis.
 
-    The output's innermost axis is cut last. Folded axes and the axis of the formula's constants
-    are not cut.
+    Short axes, such as channels, are cut last, because parts of a pixel are moved item by item, and
+    the output's innermost axis is cut after other axes. Folded axes and the axis of the formula's
+    constants are not cut.
     """
     pattern, formula = layout.options.pattern, layout.options.formula
     constants = formula.axis if formula is not None and formula.per_channel else None
@@ -160,7 +162,7 @@ def _choose_box(layout: BatchLayout, source: DType, output: Sequence[int]) -> tu
     groups = enumerate(pattern.source.groups)
     axes = [i for i, x in groups if len(x) == 1 and pattern.source.name(x) != constants]
     innermost = min((abs(output[i]) for i in axes if sizes[i] > 1), default=0)
-    for axis in sorted(axes, key=lambda i: abs(output[i]) == innermost):
+    for axis in sorted(axes, key=lambda i: (sizes[i] <= SHORT, abs(output[i]) == innermost)):
         nbytes = prod(sizes) * source.itemsize
         if nbytes > BOX_BYTES:
             sizes[axis] = _cut_axis(sizes[axis], BOX_BYTES * sizes[axis] // nbytes, output[axis])

@@ -6,8 +6,10 @@ The library also records the conversion of the stacked windows, which follows.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,18 @@ from ..options import CollateOptions, ConvertOptions
 from ..planning.batch.arguments import CropArgs, parse_per_sample
 from ..planning.batch.layout import check_same_rank_and_dtype
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import make_window_conversion
+from ..planning.batch.weights import choose_summed_dtype, make_window_conversion
 from ..planning.resize import ResizeOptions
-from ..spec import DType
+from ..spec import DType, as_dtype, dtype_kind, integer_bounds
 from ..taps import compute_axis_taps
 from .base import Adapter
 from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of
 from .symbolic import ArrayNamespace
 from .windows import Windows
+
+# Filters with negative weights amplify noise where the sum of the valid weights is near 0.
+LEAST_WEIGHT = {"bicubic": 0.1, "lanczos": 0.1}
 
 
 def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
@@ -85,16 +90,36 @@ def stack_recorded_windows(
         ]
         shapes = axes.select_channels(shapes)
         options, array = _drop_channels(options), None
+    ignore = None if options.resize is None else options.resize.ignore
+    if options.resize is not None and ignore is not None:
+        options = replace(options, resize=options.resize._replace(ignore=None))
     windows = Windows.of(options, shapes, dtype, crops)
-    hook = getattr(backend_of(like), "stack_recorded", None) if windows.has_kernels else None
-    stack = None
-    if hook is not None and array is not None:
-        stack = hook(replace(windows, axis=batch_axis), [array])
-    elif hook is not None:
-        stack = hook(windows, samples)
+    convert = make_stack_conversion(options, windows.shape, dtype)
+    stack_windows = partial(_stack_windows, adapter, like)
+    if ignore is not None:
+        valid = ValidWindows(windows, ignore, like)
+        check_fill(valid.fill, convert.dtype or dtype)
+        return valid.stack(samples, stack_windows), convert
+    if array is not None and windows.has_kernels and _find_hook(like) is not None:
+        windows, samples = replace(windows, axis=batch_axis), [array]
+    return stack_windows(windows, samples), convert
+
+
+def _find_hook(like: Any) -> Any:
+    """Return the function of a library that stacks windows by kernels, None if it has none."""
+    return getattr(backend_of(like), "stack_recorded", None)
+
+
+def _stack_windows(adapter: Adapter, like: Any, windows: Windows, samples: Sequence[Any]) -> Any:
+    """Return the stacked windows of samples, or of one array, of the library of `like`."""
+    if isinstance(like, np.ndarray):
+        return windows.stack(list(samples))
+    hook = _find_hook(like) if windows.has_kernels else None
+    stack = None if hook is None else hook(windows, samples)
     if stack is None:
+        dtype = as_dtype(windows.dtype)
         stack = SymbolicWindows(windows, dtype, adapter, like).stack(samples)
-    return stack, make_stack_conversion(options, windows.shape, dtype)
+    return stack
 
 
 def _must_select_first(
@@ -270,3 +295,111 @@ class SymbolicWindows:
         if self.windows.resize is not None and self.windows.resize.filter != "nearest":
             filled = x + self._make_constant(share.astype(self.dtype)) * filled
         return self.xp.where(self._make_constant(is_kept), x, filled)
+
+
+@dataclass(frozen=True)
+class ValidWindows:
+    """The resized windows of samples, without the pixels that have the value `ignore`.
+
+    A position of a window is the sum of weight * value over its valid taps, divided by the sum of
+    the weights of these taps. Both sums are windows of the same map: of the samples with 0 in place
+    of ignored pixels, and of masks that are 1 where pixels are valid. So they are resized together,
+    as the two elements of a last axis, by the kernels or operations that resize other windows.
+    """
+
+    windows: Windows  # of all pixels
+    ignore: float
+    like: Any  # an array of the library that computes
+
+    def __post_init__(self) -> None:
+        dtype = as_dtype(self.windows.dtype)
+        low, high = integer_bounds(dtype) if dtype_kind(dtype) in "ui" else (-inf, inf)
+        is_value = low <= self.ignore <= high and self.ignore % 1 == 0
+        if dtype_kind(dtype) in "ui" and not is_value:
+            raise ArgumentError(
+                f"ignore={self.ignore}, but samples are {dtype}, which have no such value; give "
+                "the number that marks ignored pixels"
+            )
+        if not isinstance(self.like, np.ndarray) and not isinstance(self._library, ArrayNamespace):
+            raise ArgumentError(
+                f"ignore= is computed on arrays of NumPy, torch and jax, not of "
+                f"{type_name(self.like)}; give the samples as tensors, or on the CPU"
+            )
+
+    @cached_property
+    def _library(self) -> Any:
+        return library_of(self.like)
+
+    @cached_property
+    def _xp(self) -> Any:
+        """The module of the library's functions."""
+        return np if isinstance(self.like, np.ndarray) else self._library.xp
+
+    def _cast(self, x: Any, dtype: DType) -> Any:
+        return x.astype(dtype) if self._xp is np else self._library.to(x, dtype)
+
+    def _make_constant(self, values: Array) -> Any:
+        return values if self._xp is np else self._library.constant(values, self.like)
+
+    @cached_property
+    def fill(self) -> Array:
+        """The values of positions without a valid tap, which can be broadcast to the stack."""
+        windows = self.windows
+        shape = [1] * len(windows.shape)
+        if "fill" not in windows.keywords:
+            return np.full(shape, self.ignore).astype(as_dtype(windows.dtype))
+        values, channel = windows.fill[None], windows.channel
+        if channel is None or values.size == 1:
+            return values.reshape(shape)
+        flips = windows.placements.flips[:, channel, None]
+        values = np.where(flips, values[:, ::-1], values)
+        shape[0], shape[channel + 1] = values.shape
+        return values.reshape(shape)
+
+    def stack(
+        self, samples: Sequence[Any], stack_windows: Callable[[Windows, Sequence[Any]], Any]
+    ) -> Any:
+        """Return the stacked windows of samples; `stack_windows` returns the stack of a map."""
+        if not self.windows.is_averaged:
+            return self._replace_moved(samples, stack_windows)
+        summed = choose_summed_dtype(as_dtype(self.windows.dtype))
+        keywords = self.windows.keywords
+        both = replace(
+            self.windows,
+            dtype=summed.name,
+            shapes=[[*shape, 2] for shape in self.windows.shapes],
+            keywords={**keywords, "fill": 0} if "fill" in keywords else keywords,
+        )
+        sums = stack_windows(both, [self._mask(x, summed) for x in samples])
+        total, weight = sums[..., 0], sums[..., 1]
+        is_valid = weight > LEAST_WEIGHT.get(keywords["resize"], 0)
+        mean = total / self._xp.where(is_valid, weight, self._xp.ones_like(weight))
+        return self._xp.where(is_valid, mean, self._make_constant(self.fill.astype(summed)))
+
+    def _mask(self, x: Any, summed: DType) -> Any:
+        """Return x with 0 in place of ignored pixels, and 1 where pixels are valid, else 0."""
+        is_valid = ~self._is_ignored(x)
+        values = self._cast(x, summed)
+        values = self._xp.where(is_valid, values, self._xp.zeros_like(values))
+        return self._xp.stack([values, self._cast(is_valid, summed)], -1)
+
+    def _is_ignored(self, x: Any) -> Any:
+        return x != x if isnan(self.ignore) else x == self.ignore
+
+    def _replace_moved(
+        self, samples: Sequence[Any], stack_windows: Callable[[Windows, Sequence[Any]], Any]
+    ) -> Any:
+        """Return the windows of samples whose items are moved: the nearest pixel is the one tap."""
+        keywords = self.windows.keywords
+        moved = {**keywords, "fill": self.ignore} if "fill" in keywords else keywords
+        stack = stack_windows(replace(self.windows, keywords=moved), samples)
+        return self._xp.where(self._is_ignored(stack), self._make_constant(self.fill), stack)
+
+
+def check_fill(fill: Array, target: DType) -> None:
+    """Raise ArgumentError if positions without a valid tap are NaN in a batch of integers."""
+    if dtype_kind(target) in "ui" and dtype_kind(fill.dtype) == "f" and np.isnan(fill).any():
+        raise ArgumentError(
+            f"positions without a valid pixel are nan, which a batch of {target} does not have; "
+            "give fill=, as in fill=0"
+        )

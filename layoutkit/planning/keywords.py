@@ -60,6 +60,7 @@ class CollateKeywords(_SharedKeywords, total=False):
     key: Annotated[int | str | None, int, str]
     resize: Annotated[str | None, str]
     antialias: Annotated[bool, bool]
+    ignore: Annotated[float | None, int, float, str]
     fit: Annotated[str, str]
     short_side: Annotated[int | None, int]
     size: Annotated[Sequence[int] | None, list]

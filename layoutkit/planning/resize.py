@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError
@@ -25,6 +28,7 @@ class ResizeOptions(NamedTuple):
     size        the size of all samples of a packed batch, along its axes that may differ, or None
     multiple    chooses these sizes: both sides of an image are multiples of it; or None
     min_pixels, max_pixels    bounds of the area of an image whose size is chosen, or None
+    ignore      the value of pixels that are omitted, NaN is math.nan; None: no pixel is
     """
 
     filter: str
@@ -36,6 +40,7 @@ class ResizeOptions(NamedTuple):
     multiple: int | None = None
     min_pixels: int | None = None
     max_pixels: int | None = None
+    ignore: float | None = None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of these options, without defaults."""
@@ -52,6 +57,7 @@ def parse_resize(
     multiple: Any = None,
     min_pixels: Any = None,
     max_pixels: Any = None,
+    ignore: Any = None,
 ) -> ResizeOptions | None:
     """Return the checked options, or None without `resize`.
 
@@ -60,7 +66,7 @@ def parse_resize(
     if resize is None:
         defaults = {"antialias": True, "fit": "stretch", "short_side": None, "pad_before": None}
         options = {"antialias": antialias, "fit": fit, "short_side": short_side}
-        options |= {"pad_before": pad_before, "size": size, "multiple": multiple}
+        options |= {"pad_before": pad_before, "size": size, "multiple": multiple, "ignore": ignore}
         for name, value in (options | {"min_pixels": min_pixels, "max_pixels": max_pixels}).items():
             default = defaults.get(name)
             if type(value) is not type(default) or value != default:
@@ -91,7 +97,7 @@ def parse_resize(
         )
     before = _parse_pad_before(pad_before, fit)
     sizing = _parse_sizing(size, multiple, min_pixels, max_pixels)
-    return ResizeOptions(resize, antialias, fit, side, before, *sizing)
+    return ResizeOptions(resize, antialias, fit, side, before, *sizing, _parse_ignore(ignore))
 
 
 def _parse_sizing(
@@ -123,6 +129,19 @@ def _parse_sizing(
             "one per sample to its call"
         )
     return checked, multiple, low, high
+
+
+def _parse_ignore(ignore: Any) -> float | None:
+    """Return the ignored value as a number of Python; equal options have one NaN."""
+    if ignore is None:
+        return None
+    if isinstance(ignore, bool) or not isinstance(ignore, int | float | np.number):
+        raise ArgumentError(
+            f"ignore={ignore!r}; give the number of pixels that are omitted, as in ignore=-9999, "
+            'or float("nan")'
+        )
+    value = ignore.item() if isinstance(ignore, np.number) else ignore
+    return math.nan if value != value else value
 
 
 def _parse_pad_before(pad_before: Any, fit: str) -> tuple[tuple[str, int], ...]:

@@ -246,6 +246,7 @@ table(
 
 RESIZED = {"resize": "bilinear"}
 PACKED = {"pattern": "(hp)(wq)c->(bhw)(cpq)", "sizes": {"p": 1, "q": 1}, **RESIZED}
+IGNORED_PIXEL = int(PHOTOS[0].flat[0])
 BATCH = {
     **FORMULA,
     **CASTING,
@@ -257,6 +258,7 @@ BATCH = {
     "channels": case((2, 1, 0)),
     "resize": case("nearest"),
     "antialias": case(False, **RESIZED),
+    "ignore": case(IGNORED_PIXEL, **RESIZED),
     "fit": case("cover", **RESIZED),
     "short_side": case(7, **RESIZED),
     "size": case((4, 6), **PACKED),
