@@ -183,7 +183,11 @@ class Batch:
 
     def run(self, collator, expected, compare=None):
         rooms, samples = zip(*(sample.make() for sample in self.samples), strict=True)
-        work = lambda out: collator(list(samples), **self.call, out=out)
+
+        def work(out):
+            batch = collator(list(samples), **self.call, out=out)
+            return batch.data if isinstance(batch, layoutkit.Packed) else batch
+
         check(self.out, work, expected, compare)
         del rooms
 

@@ -64,7 +64,7 @@ class DatasetIterator(ArrayLoop[Any]):
 
     def _split(self, pending: Any) -> list[tuple[Batch, int]]:
         index = np.arange(pending.start, pending.start + pending.num_taken)
-        batch = Batch(pending.input, None, index, list, [], pending.stats)
+        batch = Batch(pending.input, None, index, list, [], pending.stats, None)
         return [(batch, pending.start + len(index))]
 
     def _item(self, batch: Batch) -> Any:

@@ -63,7 +63,7 @@ class Batch:
         records: Callable[[], list[Record]],
         dropped: list[Dropped],
         stats: dict[str, float],
-        placements: Placements | None = None,
+        placements: Placements | None,
     ) -> None:
         # Any, so that the loops of users whose batches always have both need no tests for None.
         self.input = input
