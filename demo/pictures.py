@@ -1,8 +1,8 @@
-"""Draw the options of `images.Augmenter` and of `resize=`: `python demo/pictures.py [folder]`.
+"""Draw the options of `images.Augmenter`, of `resize=` and of `placements=`.
 
-Writes augmentations.jpg, resize-fits.png, resize-filters.png and resize-nodata.png, by default into
-docs/. The photograph, the test pattern and the relief are drawn by this script, so no download is
-needed.
+`python demo/pictures.py [folder]` writes augmentations.jpg, placements.png, resize-fits.png,
+resize-filters.png and resize-nodata.png, by default into docs/. The photograph, the test pattern
+and the relief are drawn by this script, so no download is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from layoutkit import collate
+from layoutkit import Collator, collate
 from layoutkit.images import Augmenter
 
 Pixels = NDArray[np.uint8]
@@ -62,6 +62,12 @@ FITS: dict[str, dict[str, Any]] = {
     "short_side=220": {"short_side": 220},
     "crop=..., offset=...": {"crop": {"h": 120, "w": 120}, "offset": {"h": 95, "w": 40}},
 }
+# x1, y1, x2, y2 in the photograph, and a color: the house, the tree and the sun.
+THINGS = (
+    ((50, 100, 143, 209), (200, 72, 54)),
+    ((157, 80, 292, 213), (62, 130, 70)),
+    ((232, 24, 277, 69), (238, 190, 40)),
+)
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 
 
@@ -132,6 +138,52 @@ def filters() -> list[Row]:
     ]
 
 
+def mask() -> Pixels:
+    """Return the class of each pixel of the photograph, uint8 (240, 320): 0 is the background."""
+    image = Image.new("L", (2 * WIDTH, 2 * HEIGHT))
+    draw = ImageDraw.Draw(image)
+    draw.ellipse(THINGS[2][0], fill=3)
+    draw.rectangle((60, 140, 132, 208), fill=1)
+    draw.polygon([(50, 142), (96, 100), (142, 142)], fill=1)
+    draw.ellipse((157, 80, 291, 168), fill=2)
+    draw.rectangle((214, 150, 224, 212), fill=2)
+    return np.asarray(image)
+
+
+def placements() -> list[Row]:
+    """Return the photograph and random crops of it, with boxes, above their masks."""
+    photo, classes = photograph(), mask()
+    boxes = np.array([box for box, _ in THINGS])
+    size: dict[str, int] = {"h": 2 * HEIGHT * 3 // 4, "w": 2 * HEIGHT * 3 // 4}
+    crop = {"scale": (0.2, 0.7)}
+    images = Collator("hwc->bhwc", resize="bilinear", crop=crop, flip="random", seed=7, **size)
+    masks = Collator("hw->bhw", resize="nearest", **size)
+    places = images.place([photo] * 3, positions=range(3))
+    drawn = images([photo] * 3, placements=places)
+    moved = masks([classes] * 3, placements=places)
+    photos: Row = [("the sample and its boxes", [_boxed(photo, boxes, [0, 1, 2])])]
+    colored: Row = [("its mask", [_painted(classes)])]
+    for number, placement in enumerate(places):
+        inside, kept = placement.fit_boxes(boxes, min_size=4, min_visible=0.25)
+        photos.append((f"position {number}", [_boxed(drawn[number], inside, kept.tolist())]))
+        colored.append(("", [_painted(moved[number])]))
+    return [photos, colored]
+
+
+def _boxed(pixels: Pixels, boxes: NDArray[Any], kept: Sequence[int]) -> Pixels:
+    """Return pixels with the boxes of the things that are kept."""
+    image = Image.fromarray(pixels)
+    draw = ImageDraw.Draw(image)
+    for (x1, y1, x2, y2), thing in zip(boxes.round().tolist(), kept, strict=True):
+        draw.rectangle((x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)), None, THINGS[thing][1], 3)
+    return np.asarray(image)
+
+
+def _painted(classes: Pixels) -> Pixels:
+    colors = np.array([(250, 250, 250), *(color for _, color in THINGS)], np.uint8)
+    return colors[classes]
+
+
 def relief(side: int = 48) -> NDArray[np.float32]:
     """Return a tile of a satellite: (side, side, 1) heights, -9999 for missing ones."""
     y, x = np.mgrid[:side, :side] / side
@@ -188,8 +240,12 @@ def main(folder: Path) -> None:
     column = 3 * (WIDTH + GAP) + GAP
     sheet = page(augmentations(), (column, column))
     sheet.save(folder / "augmentations.jpg", quality=75, optimize=True)
-    for name, rows in (("fits", fits()), ("filters", filters()), ("nodata", nodata())):
-        page(rows).quantize(96).save(folder / f"resize-{name}.png", optimize=True)
+    pictures = {
+        "placements": placements(), "resize-fits": fits(), "resize-filters": filters(),
+        "resize-nodata": nodata(),
+    }  # fmt: skip
+    for name, rows in pictures.items():
+        page(rows).quantize(96).save(folder / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
