@@ -154,7 +154,7 @@ def placements() -> list[Row]:
     """Return the photograph and random crops of it, with boxes, above their masks."""
     photo, classes = photograph(), mask()
     boxes = np.array([box for box, _ in THINGS])
-    size: dict[str, int] = {"h": 2 * HEIGHT * 3 // 4, "w": 2 * HEIGHT * 3 // 4}
+    size: dict[str, Any] = {"h": HEIGHT * 3 // 2, "w": HEIGHT * 3 // 2}
     crop = {"scale": (0.2, 0.7)}
     images = Collator("hwc->bhwc", resize="bilinear", crop=crop, flip="random", seed=7, **size)
     masks = Collator("hw->bhw", resize="nearest", **size)

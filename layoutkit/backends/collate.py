@@ -365,9 +365,8 @@ class ValidWindows:
         summed = choose_summed_dtype(as_dtype(self.windows.dtype))
         keywords = self.windows.keywords
         both = replace(
-            self.windows,
+            self.windows.append_axis(2),
             dtype=summed.name,
-            shapes=[[*shape, 2] for shape in self.windows.shapes],
             keywords={**keywords, "fill": 0} if "fill" in keywords else keywords,
         )
         sums = stack_windows(both, [self._mask(x, summed) for x in samples])

@@ -79,6 +79,13 @@ class Windows:
         """The description as JSON."""
         return json.dumps(asdict(self))
 
+    def append_axis(self, size: int) -> Windows:
+        """Return the windows of samples with one more axis of this size, which is not cropped."""
+        shapes = [[*shape, size] for shape in self.shapes]
+        name = choose_letters(len(shapes[0]), self.channel)[-1]
+        placed = placements_as_lists(self.placements.append_whole_axis(name, size))
+        return replace(self, shapes=shapes, placed=placed)
+
     def without_fill(self) -> Windows:
         """Return the linear part of the map, which has zeros outside of samples."""
         if "fill" not in self.keywords:

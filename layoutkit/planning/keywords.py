@@ -73,12 +73,12 @@ COLLATOR_ONLY = frozenset({"seed", "key"})  # keywords that `collate` does not h
 _COLLATE = [name for name in CollateKeywords.__annotations__ if name not in COLLATOR_ONLY]
 KEYWORDS: dict[str, tuple[str, ...]] = {
     "convert": (*ConvertKeywords.__annotations__, "out"),
-    "collate": (*_COLLATE, "indices", "out"),
+    "collate": (*_COLLATE, "indices", "placements", "out"),
     "Collator": tuple(CollateKeywords.__annotations__),
     "accumulate": ("dtype", "out"),
 }
 _NOUNS = {"convert": "a conversion", "accumulate": "a sum"}  # others: a collation
-_CALL_ARGUMENTS = ("indices", "out", "positions", "epoch")  # of a Collator
+_CALL_ARGUMENTS = ("indices", "placements", "out", "positions", "epoch")  # of a Collator
 
 _LONG_NAMES = {"height": "h", "width": "w", "depth": "d", "time": "t", "length": "l", "batch": "b"}
 

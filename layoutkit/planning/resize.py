@@ -70,9 +70,10 @@ def parse_resize(
         for name, value in (options | {"min_pixels": min_pixels, "max_pixels": max_pixels}).items():
             default = defaults.get(name)
             if type(value) is not type(default) or value != default:
+                cure = "; to crop, give sizes by axis, as in h=4, w=5" if name == "size" else ""
                 raise ArgumentError(
                     f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
-                    f"{', '.join(FILTERS)}"
+                    f"{', '.join(FILTERS)}{cure}"
                 )
         return None
     if not isinstance(resize, str) or resize not in FILTERS:

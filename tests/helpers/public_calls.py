@@ -42,6 +42,7 @@ class Shared:
         self.folder = Path(folder)
         self.converter = layoutkit.Converter("bhwc->bchw", dtype="float32", scale=1 / 255)
         self.collator = layoutkit.Collator("hwc->bchw", h=4, w=5)
+        self.pad = layoutkit.Collator("tf->btf", t="longest", lengths=True)
         self.columns = layoutkit.columns(image=layoutkit.Converter("bhwc->bchw"))
         self.view = layoutkit.ImageView("bhwc", PIXELS)
         self.labels = layoutkit.ClassView("b", LABELS, classes=3)
@@ -119,8 +120,21 @@ def _collate(shared, number=0):
 def _place(shared, number=0):
     samples = [*PIXELS + np.uint8(number)]
     placements = shared.collator.place(samples, flip="w")
-    boxes, kept = placements[number].fit_boxes([[0, 0, 5, 5]])
+    boxes, kept = placements[number % 6].fit_boxes([[0, 0, 5, 5]])
     return [shared.collator(samples, placements=placements), boxes, kept, str(placements)]
+
+
+@covers("Packed", "Padded")
+def _collate_different_sizes(shared, number=0):
+    clips = [FLOATS[0, : 2 + i, 0] + number for i in range(4)]
+    packed = layoutkit.collate(clips, "tf->(bt)f")
+    return [*packed, *packed.split(), *shared.pad(clips)]
+
+
+@covers("from_preprocessor_config")
+def _read_preprocessor_config(shared, number=0):
+    config = {"image_processor_type": "ViTImageProcessor", "size": 4 + number}
+    return layoutkit.from_preprocessor_config(config)([*PIXELS])
 
 
 @covers("columns", "Columns")

@@ -200,7 +200,8 @@ def test_sizes_and_places_of_any_shape(height, width, rows, columns, how):
 def test_proportions_stay_but_where_it_is_stretched(height, width, rows, columns, how):
     where = placement((height, width), (rows, columns), how)
     if how == "stretch":
-        assert where == Placement((rows / height, columns / width), 0, 0)
+        region = 0, 0, columns, rows
+        assert where == Placement((rows / height, columns / width), 0, 0, region)
         return
     # Within half a pixel: of the image if it is cropped, of the result if it is padded.
     scale = (max if how == "cover" else min)(rows / height, columns / width)

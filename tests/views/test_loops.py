@@ -150,7 +150,7 @@ def traced():
 """
 
 FLAT = """
-epoch(2)
+epoch(25)  # Converters prepare direct calls after 64 calls
 before = buffers.stats()
 tracemalloc.start()
 epoch(2)
@@ -213,7 +213,7 @@ def epoch(times):
                 each.backward_get()
             data.index(range(at, stop), out=out)
 
-epoch(5)
+epoch(25)  # as above
 before, misses = faults(), buffers.stats()["misses"]
 epoch(25)
 print(faults() - before, buffers.stats()["misses"] - misses)

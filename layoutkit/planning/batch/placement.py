@@ -280,6 +280,14 @@ class Placements:
         axes = tuple([self.axes[column] for column in columns])
         return Placements(axes, window, resized, lengths, begins, sizes, scaled, firsts, flips)
 
+    def append_whole_axis(self, name: str, size: int) -> Placements:
+        """Return the placements of samples with one more axis, along which nothing is cropped."""
+        sizes = np.full((len(self), 1), size)
+        zeros = 0 * sizes
+        columns = sizes, zeros, sizes, sizes, zeros, zeros.astype(bool)
+        arrays = [np.hstack(pair) for pair in zip(self._fields, columns, strict=True)]
+        return Placements((*self.axes, name), (*self.window, size), self.resized, *arrays)
+
     def rows(self, numbers: Any) -> Placements:
         """Return the placements of some samples, in this order."""
         return Placements(*self._key(), *(field[numbers] for field in self._fields))
