@@ -66,7 +66,7 @@ class SampleCase:
             sample = self.samples[index]
             rows, columns = (self._span(turn, number, sample, axis) for axis in (0, 1))
             pixels = sample[max(0, rows.start) : rows.stop, max(0, columns.start) : columns.stop]
-            height, width = pixels.shape[:2] if self.box is None else self.box[2:]
+            height, width = self.image_size if "resize" in self.keywords else pixels.shape[:2]
             top, left = (-rows.start, -columns.start) if self.box is None else self.box[:2]
             top, left = max(0, top), max(0, left)
             borders = (top, self.size[0] - top - height, left, self.size[1] - left - width)
