@@ -33,6 +33,7 @@ RESIZE = [
     SampleCase("letterbox", "bchw", SMALL, LETTERBOX, box=(5, 0, 40, 50)),
     SampleCase("bands", "bchw", [RNG.integers(0, 4096, (40, 50, 12), np.uint16)], HALF),
     SampleCase("bytes", "bhwc", SMALL, HALF),
+    SampleCase("enlarged", "bchw", SMALL, CUBIC | {"h": 60, "w": 70}),
 ]
 
 
@@ -56,11 +57,11 @@ def test_resized_batches_have_a_second_line_without_antialias(capsys):
     pytest.importorskip("torch")
     pytest.importorskip("cv2")
     assert main(table="resize", quick=True) == 0
-    lines = capsys.readouterr().out.splitlines()[-8:]
-    assert [line.split()[0] for line in lines[::2]] == ["crops", "letterbox", "bands", "bytes"]
+    lines = capsys.readouterr().out.splitlines()[-10:]
+    assert [line.split()[0] for line in lines[::2]] == [case.name for case in RESIZE]
     assert all("torch" in line and "OpenCV INTER_AREA" in line for line in lines[::2])
     assert all(line.startswith("  without antialias") for line in lines[1::2])
-    assert ["Pillow" in line for line in lines[::2]] == [True, True, False, True]
+    assert ["Pillow" in line for line in lines[::2]] == [True, True, False, True, True]
 
 
 @pytest.mark.parametrize("case", COLLATE + RESIZE, ids=lambda case: f"{case.name} {case.to}")
@@ -89,7 +90,7 @@ def test_random_crops_are_inside_and_have_many_sizes():
     assert len(set(crops["crop"]["h"].tolist())) > 10
 
 
-@pytest.mark.parametrize(("table", "lines"), [("collate", 3), ("resize", 4)])
+@pytest.mark.parametrize(("table", "lines"), [("collate", 3), ("resize", 5)])
 def test_a_wrong_batch_is_not_timed(table, lines, capsys, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(samples, "stack_and_convert", lambda *_: np.zeros(1))
