@@ -72,7 +72,7 @@ class Batch:
         self.index = index
         self.dropped = dropped
         self.stats = stats
-        self.placements = placements
+        self.placements: Any = placements
         self._records = records
 
     @cached_property
