@@ -569,13 +569,15 @@ def _parse_longest(
 def _find_packed(pattern: Pattern, letter: str, sizes: Mapping[str, int]) -> str:
     """Return the letters of the axes that may differ between samples; "" if none may.
 
-    They follow the axis of samples in the first fold of the batch, and have no size.
+    They follow the axis of samples in the first fold of the batch, and have no size. Channels alone
+    do not differ: "hwc->(bc)hw" is an array.
     """
     source, fold = pattern.source, pattern.target.groups[0]
     if fold[0] != letter or DOTS in source.letters:
         return ""
     rest = [x for x in fold[1:] if x in source.letters]
-    return "".join(x for x in rest if source.name(x) not in (*sizes, "1"))
+    free = [x for x in rest if source.name(x) not in (*sizes, "1")]
+    return "" if [*map(source.name, free)] == [CHANNEL] else "".join(free)
 
 
 def _check_packed(

@@ -1,5 +1,6 @@
 """The definition of resizing, in float64: a matrix of weights for each axis; and random cases."""
 
+import re
 from functools import cached_property
 
 import numpy as np
@@ -174,6 +175,8 @@ class Case:
         self.resizes = resizes
         self.letters, self.dropped = draw_pattern(rng)
         self.names = {} if rng.integers(4) else NAMES
+        # With b first in its fold, samples of different sizes would be packed.
+        self.letters = re.sub(r"->\(b(\w+)\)", r"->(\1b)", self.letters)
         self.pattern = spell(self.letters, self.names) if self.names else self.letters
         self.left, self.right = self.letters.split("->")
         names = [name for name in self.left if name.isalpha()]
