@@ -40,7 +40,7 @@ from .planning.keywords import (
     collect_keywords,
 )
 from .planning.padding import Padding, fill_values, parse_padding
-from .planning.resize import MAX_SIDE, ResizeOptions, parse_resize
+from .planning.resize import MAX_SIDE, RESIZE_DEFAULTS, ResizeOptions, parse_resize
 from .spec import (
     ArraySpec,
     DType,
@@ -465,17 +465,8 @@ def parse_collate_options(
     _check_key(key)
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(keywords.get("channels"), stacked, by_axis)
-    resizing = parse_resize(
-        keywords.get("resize"),
-        keywords.get("antialias", True),
-        keywords.get("fit", "stretch"),
-        keywords.get("short_side"),
-        keywords.get("pad_before"),
-        *(
-            keywords.get(name)
-            for name in ("size", "multiple", "min_pixels", "max_pixels", "ignore")
-        ),
-    )
+    options_of_resize = {n: value for n, value in keywords.items() if n in RESIZE_DEFAULTS}
+    resizing = parse_resize(keywords.get("resize"), **options_of_resize)
     packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
     if packed:
         _check_packed(stacked, packed, convert, resizing, longest)

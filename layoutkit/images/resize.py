@@ -160,7 +160,7 @@ def _resize_options(how: str, short_side: int | None, center: str) -> ResizeOpti
             "both say how the image is scaled; remove one"
         )
     fit_mode = "stretch" if short_side is not None else how
-    options = parse_resize("bilinear", True, fit_mode, short_side, None)
+    options = parse_resize("bilinear", fit=fit_mode, short_side=short_side)
     return options or ResizeOptions("bilinear")
 
 
@@ -172,7 +172,7 @@ def _check_fill(fill: Any, how: str) -> None:
 
 
 def _check_filter(resize: str, library: str | None) -> None:
-    parse_resize(resize, True, "stretch", None, None)
+    parse_resize(resize)
     if library is not None and resize != "bilinear":
         raise ArgumentError(
             f"resize={resize!r} is a filter of layoutkit, and library={library!r} resizes with its "

@@ -47,39 +47,26 @@ class ResizeOptions(NamedTuple):
         return {"resize": self.filter} | collect_keywords(self, self._field_defaults)
 
 
-def parse_resize(
-    resize: Any,
-    antialias: Any,
-    fit: Any,
-    short_side: Any,
-    pad_before: Any,
-    size: Any = None,
-    multiple: Any = None,
-    min_pixels: Any = None,
-    max_pixels: Any = None,
-    ignore: Any = None,
-) -> ResizeOptions | None:
+# The keyword arguments of a Collator that need `resize=`, and their defaults.
+RESIZE_DEFAULTS: dict[str, Any] = {**ResizeOptions._field_defaults, "pad_before": None}
+
+
+def parse_resize(resize: Any, **options: Any) -> ResizeOptions | None:
     """Return the checked options, or None without `resize`.
+
+    `options` are the keyword arguments of RESIZE_DEFAULTS, of which any may be omitted.
 
     Raises ArgumentError if an option is invalid, or two contradict each other.
     """
+    options = RESIZE_DEFAULTS | options
     if resize is None:
-        defaults = {"antialias": True, "fit": "stretch", "short_side": None, "pad_before": None}
-        options = {"antialias": antialias, "fit": fit, "short_side": short_side}
-        options |= {"pad_before": pad_before, "size": size, "multiple": multiple, "ignore": ignore}
-        for name, value in (options | {"min_pixels": min_pixels, "max_pixels": max_pixels}).items():
-            default = defaults.get(name)
-            if type(value) is not type(default) or value != default:
-                cure = "; to crop, give sizes by axis, as in h=4, w=5" if name == "size" else ""
-                raise ArgumentError(
-                    f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
-                    f"{', '.join(FILTERS)}{cure}"
-                )
+        _check_unused(options)
         return None
     if not isinstance(resize, str) or resize not in FILTERS:
         raise ArgumentError(
             f"resize={resize!r} is not one of {', '.join(FILTERS)}; {find_filter_cure(resize)}"
         )
+    antialias, fit = options["antialias"], options["fit"]
     check_bool("antialias", antialias, ArgumentError)
     check_choice("fit", fit, FIT_MODES, ArgumentError)
     if resize == "lanczos" and not antialias:
@@ -87,18 +74,42 @@ def parse_resize(
             'resize="lanczos" is defined with antialias only; remove antialias=False, or give '
             'resize="bicubic"'
         )
-    side = None if short_side is None else as_int(short_side)
-    if short_side is not None and (side is None or not 1 <= side <= MAX_SIDE):
+    return ResizeOptions(
+        resize,
+        antialias,
+        fit,
+        _parse_short_side(options["short_side"], fit),
+        _parse_pad_before(options["pad_before"], fit),
+        *_parse_sizing(*map(options.get, ("size", "multiple", "min_pixels", "max_pixels"))),
+        _parse_ignore(options["ignore"]),
+    )
+
+
+def _check_unused(options: dict[str, Any]) -> None:
+    """Raise ArgumentError if an option that needs a filter is not its default."""
+    for name, value in options.items():
+        default = RESIZE_DEFAULTS[name]
+        if type(value) is not type(default) or value != default:
+            cure = "; to crop, give sizes by axis, as in h=4, w=5" if name == "size" else ""
+            raise ArgumentError(
+                f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
+                f"{', '.join(FILTERS)}{cure}"
+            )
+
+
+def _parse_short_side(short_side: Any, fit: str) -> int | None:
+    if short_side is None:
+        return None
+    side = as_int(short_side)
+    if side is None or not 1 <= side <= MAX_SIDE:
         raise ArgumentError(
             f"short_side={short_side!r}; it must be a whole number from 1 to {MAX_SIDE}"
         )
-    if side is not None and fit != "stretch":
+    if fit != "stretch":
         raise ArgumentError(
             f"short_side={side} and fit={fit!r} both say how samples are scaled; remove one"
         )
-    before = _parse_pad_before(pad_before, fit)
-    sizing = _parse_sizing(size, multiple, min_pixels, max_pixels)
-    return ResizeOptions(resize, antialias, fit, side, before, *sizing, _parse_ignore(ignore))
+    return side
 
 
 def _parse_sizing(
