@@ -358,25 +358,18 @@ class Collator:
         self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any
     ) -> Any:
         """Return the batch of samples that are padded to the longest one."""
-        if getattr(out, "ndim", 0):  # it may be larger than the batch along its first axis
-            shapes = self._find_shapes(arrays, indices)
-            out = out[: self._options.find_batch_shape(shapes)[0]] if len(shapes) else out
+        if out is None and not self._options.lengths:
+            return self._collate_in_memory_order(arrays, indices, crops, None)
+        first, all_shapes, _ = self._find_shapes(self._with_shapes(arrays), indices)
+        shapes = stack_shapes(all_shapes, len(first))
+        if getattr(out, "ndim", 0) and len(shapes):  # it may be larger along its first axis
+            out = out[: self._options.find_batch_shape(shapes)[0]]
         batch = self._collate_in_memory_order(arrays, indices, crops, out)
         if not self._options.lengths:
             return batch
-        shapes = self._find_shapes(arrays, indices)
         axes = self._options.find_sample_axes(shapes.shape[1]).longest_axes
         lengths = shapes[:, axes[0] if len(axes) == 1 else axes]
         return Padded(batch, self._export_lengths(lengths))
-
-    def _find_shapes(self, arrays: Sequence[Any], indices: Any) -> Array:
-        """Return the shapes of the samples, int64 (samples, axes)."""
-        shapes = [tuple(x.shape) for x in self._with_shapes(arrays)]
-        first = shapes[0]
-        if self._options.is_one_array:
-            first, numbers = self._select_shapes(first, indices)
-            shapes = [first] * len(numbers)
-        return stack_shapes(shapes, len(first))
 
     @staticmethod
     def _export_packed(packed: Packed) -> Packed:
@@ -491,17 +484,12 @@ class Collator:
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
             arrays, positions, epoch = _split_positions(arrays)
-        shapes: Any = arrays
         if not _is_shape(arrays[0]):
             items = self._split_items(arrays)
             arrays = self._with_shapes(arrays if items is None else items.collated)
-            shapes = [tuple(x.shape) for x in arrays]
-        first, numbers = as_shape(shapes[0]), None
-        if self._options.is_one_array:
-            first, numbers = self._select_shapes(first, indices)
-            shapes = [first] * len(numbers)
-        axes = self._options.find_sample_axes(len(first), first)
+        first, shapes, numbers = self._find_shapes(arrays, indices)
         table = stack_shapes(shapes, len(first))
+        axes = self._options.find_sample_axes(len(first), first)
         window = axes.window(table if len(table) else np.array([first], np.int64))
         args = CropArgs(offset, flip, crop)
         own = self._options.crops.without(args)
@@ -586,13 +574,26 @@ class Collator:
             return arrays, args.fill_none(own.fixed())
         if {*map(type, arrays)} != {np.ndarray}:
             arrays = self._with_shapes(arrays)
-        shapes = [tuple(x.shape) for x in arrays]
-        ndim, numbers = len(shapes[0]), None
-        if self._options.is_one_array:
-            first, numbers = self._select_shapes(shapes[0], indices)
-            ndim, shapes = len(first), [first] * len(numbers)
-        table = np.array(shapes, np.int64).reshape(len(shapes), ndim)
+        first, shapes, numbers = self._find_shapes(arrays, indices)
+        table = np.array(shapes, np.int64).reshape(len(shapes), len(first))
         return arrays, args.fill_none(self._draw(own, table, numbers, positions, epoch))
+
+    def _find_shapes(
+        self, arrays: Sequence[Any], indices: Any
+    ) -> tuple[tuple[int, ...], list[tuple[int, ...]], Array | None]:
+        """Return the first sample's shape, the shapes of all samples, and the indices.
+
+        `arrays` have shapes, or are shapes. The selected indices are None unless samples are one
+        array, of which none may be selected.
+        """
+        shapes = [x if type(x) is tuple else tuple(x.shape) for x in arrays]
+        first, numbers = shapes[0], None
+        if self._options.is_one_array:
+            first = as_shape(first)
+            _, axis, numbers = self._options.select_samples(first, indices)
+            first = first[:axis] + first[axis + 1 :]
+            shapes = [first] * len(numbers)
+        return first, shapes, numbers
 
     def _with_shapes(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the samples, as arrays if they have no shape."""
@@ -600,11 +601,6 @@ class Collator:
             x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
             for i, x in enumerate(arrays)
         ]
-
-    def _select_shapes(self, shape: tuple[int, ...], indices: Any) -> tuple[tuple[int, ...], Array]:
-        """Return the shape of a sample of one array of `shape`, and the selected indices."""
-        _, axis, numbers = self._options.select_samples(shape, indices)
-        return shape[:axis] + shape[axis + 1 :], numbers
 
     def _draw(
         self,

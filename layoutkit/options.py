@@ -561,7 +561,7 @@ def _find_packed(pattern: Pattern, letter: str, sizes: Mapping[str, int]) -> str
     """Return the letters of the axes that may differ between samples; "" if none may.
 
     They follow the axis of samples in the first fold of the batch, and have no size. Channels alone
-    do not differ: "hwc->(bc)hw" is an array.
+    are not packed, because images have equally many: "hwc->(bc)hw" returns an array.
     """
     source, fold = pattern.source, pattern.target.groups[0]
     if fold[0] != letter or DOTS in source.letters:

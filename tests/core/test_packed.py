@@ -431,3 +431,11 @@ def test_no_memory_holds_the_batch():
     huge = np.broadcast_to(np.zeros(1, np.uint8), (1 << 57,))
     with pytest.raises(ShapeError, match="no memory holds"):
         collate([huge] * 4, "t->(bt)")
+
+
+@pytest.mark.parametrize("resize", [{}, {"resize": "bilinear"}])
+def test_channels_alone_are_not_packed(resize):
+    images = _make_images([(7, 9, 3), (8, 9, 3)])
+    batch = collate(images, "hwc->(bc)hw", h=4, w=5, **resize)
+    expected = collate(images, "hwc->bchw", h=4, w=5, **resize)
+    np.testing.assert_array_equal(batch, expected.reshape(6, 4, 5))
