@@ -583,8 +583,8 @@ class Collator:
     ) -> tuple[tuple[int, ...], list[tuple[int, ...]], Array | None]:
         """Return the first sample's shape, the shapes of all samples, and the indices.
 
-        `arrays` have shapes, or are shapes. The selected indices are None unless samples are one
-        array, of which none may be selected.
+        `arrays` have shapes, or are shapes. The indices select samples of one array, perhaps none;
+        they are None for separate arrays.
         """
         shapes = [x if type(x) is tuple else tuple(x.shape) for x in arrays]
         first, numbers = shapes[0], None

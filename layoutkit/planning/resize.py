@@ -54,7 +54,7 @@ RESIZE_DEFAULTS: dict[str, Any] = {**ResizeOptions._field_defaults, "pad_before"
 def parse_resize(resize: Any, **options: Any) -> ResizeOptions | None:
     """Return the checked options, or None without `resize`.
 
-    `options` are the keyword arguments of RESIZE_DEFAULTS, of which any may be omitted.
+    `options` are keyword arguments of RESIZE_DEFAULTS; omitted ones have their default.
 
     Raises ArgumentError if an option is invalid, or two contradict each other.
     """

@@ -7,10 +7,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from layoutkit import Collator, Converter, convert
+from layoutkit import Collator, Converter, buffers, convert
 from layoutkit.converter import FEWEST_CALLS
 from layoutkit.data import ArrayProvider, sampled_batcher
 from layoutkit.memory import HAS_KNOWN_HEADER
+
+
+@pytest.fixture(autouse=True)
+def _empty_pool():
+    """Free the buffers of other tests, among which a call would look for a larger one."""
+    buffers.clear()
 
 
 def calls_of(function):
