@@ -306,9 +306,9 @@ def _conversion_kernels(rows: Iterable[Row]) -> Iterator[KernelSpec]:
 def _window_kernels() -> Iterator[KernelSpec]:
     """Yield the kernels of batches of photos, some of them flipped."""
     yield KernelSpec("collate", ("each",))
-    yield KernelSpec("resize", ("taps",))
-    yield KernelSpec("resize", ("rows", "u1"))
     _, width, channels = WINDOW
+    yield KernelSpec("taps", ())
+    yield KernelSpec("resize", ("u1",))
     for pattern, keywords in WINDOWS:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1

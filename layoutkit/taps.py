@@ -82,7 +82,7 @@ def _load_kernel() -> Any:
     with fork.init_lock:
         from .kernels.cpu.compiler import KernelSpec, load
 
-        return load(KernelSpec("resize", ("taps",)))
+        return load(KernelSpec("taps", ()))
 
 
 class _Taps(NamedTuple):

@@ -26,6 +26,7 @@ Kernels (compiled by Numba):
 - `accumulate`: sums of arrays
 - `collate`: batches of windows
 - `moves`: moves of windows by position
+- `taps`: tables of weights, and weighted sums
 - `resize`: batches of resized windows
 - `halve`: images of bytes of half the size
 - `direct`: a conversion of array objects, without the launcher

@@ -1,10 +1,10 @@
-"""The kernel that halves both sides of images of bytes, as "rows" of resize.py, with integers.
+"""The kernel that halves both sides of images of bytes, as "resize" (resize.py), with integers.
 
 The weights are 1/2 for two taps, or 1/8, 3/8, 3/8 and 1/8 for four, so sums of bytes are multiples
 of 1/64 below 256, which float32 contains, and results have the same bits. Only at the edges, where
 taps are outside of the sample, other weights need floats.
 
-The kernel has the parameters and the call block of "rows". Rows of the result must be contiguous.
+The kernel has the parameters and the call block of "resize". Rows of the result must be contiguous.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .accumulate import claim_area
 from .atomics import store_release
 from .casts import COMPUTED, cast, splat
 from .params import LANE
-from .resize import sum_taps, taps_of
 from .resize_params import VECTOR
 from .simd import fence, i64_at, i64_put, shuffle, vload, vstore
+from .taps import sum_taps, taps_of
 from .walk import inline
 
 ITEMS = 2 * LANE  # bytes of a row that are summed together
@@ -100,7 +100,7 @@ def round_floats(typingctx, src, dst, count):
 
 
 def build_average(inner):
-    """Build average_columns(...), which writes columns of a row by the sums of "rows"."""
+    """Build average_columns(...), which writes columns of a row by sums of floats."""
 
     @inline
     def average_columns(src, stride, tables, sizes, row, first, last, area, dst):
@@ -167,6 +167,8 @@ def build(inner, taps):
         rows = i64_at(params, t.ROWS)
         lanes = i64_at(params, t.LANES)
         columns = i64_at(params, t.COLUMNS)
+        sample_step = i64_at(params, t.SAMPLE_STEP)
+        row_step = i64_at(params, t.ROW_STEP)
         sizes = rows, columns, 2 * columns * inner
         for unit in range(lo, hi):
             sample = samples + uintp(8 * (t.SAMPLE + 4) * (unit // units))
@@ -175,19 +177,16 @@ def build(inner, taps):
             stride = i64_at(sample, t.SAMPLE + 1)
             block = min(unit % units * lanes, rows - lanes)
             for row in range(block, block + lanes):
-                to = unit // units * i64_at(params, t.SAMPLE_STEP) + row * i64_at(
-                    params, t.ROW_STEP
-                )
-                y = dst + uintp(to)
+                y = dst + uintp(unit // units * sample_step + row * row_step)
                 is_edge = row < edge or row >= rows - edge
                 if not is_edge:
                     x = src + uintp((2 * row - edge) * stride)
                     halve_row(x, stride, edge, columns - edge, sums, y)
-                if edge > 0:
+                if edge > 0:  # rows at an edge, piece by piece; both edges of other rows
                     distance = SPAN * step if is_edge else columns - edge
                     length = SPAN * step if is_edge else edge
                     first = 0
-                    while first < columns:
+                    while first < columns:  # range with such a step would raise in Numba
                         last = min(first + length, columns)
                         average_columns(src, stride, tables, sizes, row, first, last, area, y)
                         first += distance

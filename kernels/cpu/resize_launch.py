@@ -1,4 +1,4 @@
-"""Prepare the resizing of samples: the parameter block of the kernel "rows" (resize.py).
+"""Prepare the resizing of samples: the parameter block of the kernel "resize" (resize.py).
 
 launch.py prepares the conversion of each block of resampled rows.
 """
@@ -26,7 +26,7 @@ from .launch import STREAM_BYTES, prepare
 
 @dataclass(frozen=True)
 class BlockLaunch:
-    """The prepared kernel "rows" for samples of one memory order.
+    """The prepared kernel "resize" for samples of one memory order.
 
     plan            the conversion of a block of resampled rows
     slots           the axes that have tap tables
@@ -139,7 +139,7 @@ def prepare_blocks(
         words += [code, data_pointer(conversion), launch.units, src, dst]
     return BlockLaunch(
         plan,
-        load(KernelSpec("resize", ("rows", source))),
+        load(KernelSpec("resize", (source,))),
         np.array(words, np.int64).tobytes(),
         (*outer, *planes, roles.rows, roles.columns),
         words[t.UNITS],

@@ -10,7 +10,7 @@ The kernel "taps" writes tap tables. Its requests have the address of the table,
 of positions of the table, the size of the source, the size that it is scaled to, the first scaled
 position of the table, and flags: the filter, ANTIALIAS, REVERSED, and DOUBLE for float64 weights.
 
-The kernel "rows" resamples blocks of result rows. Its parameter block begins with the words
+The kernel "resize" resamples blocks of result rows. Its parameter block begins with the words
 UNITS to WORDS, which are followed by
 
     for each outer axis    its size, its stride in the output, its step in the fill values
