@@ -28,6 +28,7 @@ from .kernels.cpu.accumulate_launch import MAX_NESTED_LOOPS, prepare_sum
 from .kernels.cpu.compiler import KernelSpec, LoadedKernel
 from .kernels.cpu.launch import prepare
 from .kernels.cpu.params import LINE
+from .kernels.cpu.resize_params import HALVING_TAPS
 from .options import parse_call
 from .planning.accumulate import make_operand, make_sum_plan
 from .planning.plan import Plan, make_single_plan
@@ -309,6 +310,8 @@ def _window_kernels() -> Iterator[KernelSpec]:
     _, width, channels = WINDOW
     yield KernelSpec("taps", ())
     yield KernelSpec("resize", ("u1",))
+    for taps in HALVING_TAPS:
+        yield KernelSpec("halve", (channels, taps))
     for pattern, keywords in WINDOWS:
         for step in (channels, -channels):
             strides = 2 * width * channels, step, 1

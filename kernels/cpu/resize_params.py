@@ -71,6 +71,7 @@ VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded toge
 WIDE = 4  # vectors of a row that are resampled together
 HALVED = 1, 3, 4  # bytes of columns that the kernel "halve" writes
 HALVED_BYTES = 64  # the least number of bytes of its rows
+HALVING_TAPS = 2, 4  # taps of its rows and columns
 TAP = 16  # bytes of the offset and the weight of a tap of the outer axes
 
 # Elements of a row that are summed before they are transposed. Few are best if the rows of a block
