@@ -768,6 +768,7 @@ def test_nothing_beside_samples_is_read(at_end, pattern, size):
 
 ON_ANOTHER = """
 import sys
+from itertools import product
 import numpy as np
 from layoutkit import collate
 rng = np.random.default_rng(0)
@@ -775,6 +776,11 @@ images = [rng.integers(0, 256, (h, 45, 3), dtype=np.uint8) for h in (31, 60)]
 made = [collate(images, "hwc->bchw", h=40, w=23, resize=name, dtype="float32")
         for name in ("bilinear", "lanczos", "area")]
 np.save(sys.argv[1], made)
+for channels, antialias in product((1, 3, 4), (True, False)):
+    samples = [*rng.integers(0, 256, (3, 38, 194, channels), dtype=np.uint8)]
+    halves = {"h": 19, "w": 97, "resize": "bilinear", "antialias": antialias}
+    floats = collate(samples, "hwc->bhwc", dtype="float32", **halves)
+    assert (collate(samples, "hwc->bhwc", **halves) == np.rint(floats)).all()
 """
 
 
