@@ -108,7 +108,7 @@ class ConvertOptions:
     @property
     def fingerprint(self) -> str:
         """The hash of these options, equal in every process and for every spelling."""
-        return _hash(self.normal_form())
+        return hash_form(self.normal_form())
 
     def normal_form(self) -> dict[str, Any]:
         """Return the normal form, JSON values that are equal for equal fingerprints."""
@@ -351,7 +351,7 @@ class CollateOptions:
     @property
     def fingerprint(self) -> str:
         """The hash of these options, equal in every process and for every spelling."""
-        return _hash(self.normal_form())
+        return hash_form(self.normal_form())
 
     def normal_form(self) -> dict[str, Any]:
         """Return the normal form, JSON values that are equal for equal fingerprints."""
@@ -808,7 +808,8 @@ def _make_normal_form(
     return {name: _with_whole_numbers(_as_json(name, value)) for name, value in form.items()}
 
 
-def _hash(form: Mapping[str, Any]) -> str:
+def hash_form(form: Mapping[str, Any]) -> str:
+    """Return the hash of JSON values and of the version of the numerics."""
     import json  # late: `import layoutkit` stays fast
 
     text = json.dumps([NUMERICS, form], sort_keys=True)

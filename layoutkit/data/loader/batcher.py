@@ -124,7 +124,7 @@ class Batcher(BatchLoop[Batch]):
     def _end(self, epoch: int) -> int | None:
         return self._config.length.last_position(self._config.sources[0].order(epoch))
 
-    _extra_keys = ("spec", "fingerprint", "options")
+    _extra_keys = ("spec", "options")
 
     def _resume_info(self, position: Position) -> dict[str, int | str]:
         position = position.at_start()

@@ -68,9 +68,14 @@ class Processing:
             return False
         from ...images import Reader  # lazy: few Batchers decode images
 
-        is_joined = isinstance(self.processor, _FieldProcessor)
-        steps = self.processor.steps if is_joined else (self.processor,)
-        return all(step is None or type(step) is Reader for step in steps)
+        return all(step is None or type(step) is Reader for step in self.processors.values())
+
+    @property
+    def processors(self) -> dict[str, Any]:
+        """The processors by field, None for data that stay as they are; one alone is named ""."""
+        if isinstance(self.processor, _FieldProcessor):
+            return dict(zip(self.processor.names, self.processor.steps, strict=True))
+        return {"": self.processor}
 
     @property
     def fields(self) -> Mapping[str, Any] | None:
@@ -104,13 +109,20 @@ class Processing:
         }
         if self.convert is not None:
             steps["Converter"] = self.convert
-        decoder = self.processor
-        if decoder is not None:
-            from ...images import Decoder  # lazy: few Batchers decode images
+        return PixelOptions.of(steps, self._image_decoders)
 
-            if type(decoder) is Decoder and decoder.library is None:
-                steps["Decoder"] = decoder.collator()
-        return PixelOptions.of(steps)
+    @property
+    def _image_decoders(self) -> dict[str, Any]:
+        """The Readers and Decoders of images by class and field, such as "Reader mask"."""
+        if self.processor is None:
+            return {}
+        from ...images import Decoder, Reader  # lazy: few Batchers decode images
+
+        return {
+            f"{type(step).__name__} {name}".rstrip(): step
+            for name, step in self.processors.items()
+            if type(step) in (Decoder, Reader)
+        }
 
     def with_seeds(self, seed: Any, first_seed: int) -> Processing:
         """Return the steps with a seed for each Collator that draws and has none of its own.

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from layoutkit import Collator, Converter, DataError
+from layoutkit import Collator, Converter, DataError, images
 from layoutkit.data import sampled_batcher
 
 PHOTOS = np.random.default_rng(0).integers(0, 256, (8, 12, 14, 3)).astype(np.uint8)
@@ -104,10 +104,11 @@ def test_the_fingerprint_is_the_one_of_the_step():
     assert batcher().state_dict()["fingerprint"] == "none"
 
 
-def test_a_state_of_an_earlier_version_is_not_compared():
+def test_a_state_without_a_fingerprint_is_refused():
     state = state_of(cropped())
-    del state["fingerprint"], state["options"]
-    cropped(like(CROPS, mean=0.25)).load_state_dict(state)
+    del state["fingerprint"]
+    with pytest.raises(DataError, match=r"this state has .* but a state of a Batcher has"):
+        cropped().load_state_dict(state)
 
 
 def test_a_state_of_another_version():
@@ -142,6 +143,70 @@ def test_the_size_of_images_is_an_option(tmp_path, size):
             second.load_state_dict(state_of(first))
         else:
             with pytest.raises(
-                DataError, match=r'sizes of the (Collator|Decoder) is \{"h": 5, "w": 6\}'
+                DataError,
+                match=r"size of the (Reader|Decoder) is \[5, 6\] in the state, \[9, 9\] here",
             ):
                 second.load_state_dict(state_of(first))
+
+
+@pytest.fixture
+def files(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for i in range(4):
+        image.fromarray(PHOTOS[i, ..., 0]).save(tmp_path / f"{i}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ({"mode": "gray"}, {}, "mode of the Reader is 'gray' in the state, 'rgb' here"),
+        ({}, {"background": 9}, "background of the Reader is None in the state, [9, 9, 9] here"),
+        ({"frames": "all"}, {"frames": [0]}, "frames of the Reader is 'all' in the state, [0]"),
+        ({"min_size": (5, 6)}, {}, "min_size of the Reader is [5, 6] in the state, None here"),
+    ],
+)
+def test_the_options_of_a_reader_are_compared(files, one, other, why):
+    first, second, equal = (
+        sampled_batcher(
+            files, batch_size=2, num_workers=0, collate="ragged", processor=images.Reader(**options)
+        )
+        for options in (one, other, one)
+    )
+    state = state_of(first)
+    equal.load_state_dict(state)
+    with pytest.raises(DataError, match=re.escape(NO_RESUME + why)):
+        second.load_state_dict(state)
+
+
+def test_the_readers_of_fields_are_compared(files):
+    def open_fields(mode):
+        return sampled_batcher(
+            {"image": files, "mask": files},
+            batch_size=2,
+            num_workers=0,
+            processor={"mask": images.Reader(mode=mode)},
+            collate={"image": "ragged", "mask": "ragged"},
+        )
+
+    state = state_of(open_fields("index"))
+    open_fields("index").load_state_dict(state)
+    with pytest.raises(DataError, match="mode of the Reader mask is 'index' in the state, 'rgb'"):
+        open_fields("rgb").load_state_dict(state)
+
+
+@pytest.mark.parametrize("library", [None, "pillow"])
+def test_the_options_of_a_decoder_are_compared(files, library):
+    def decode(size, fill):
+        return sampled_batcher(
+            files,
+            batch_size=2,
+            num_workers=0,
+            collate="ragged",
+            processor=images.Decoder(size, "pad", fill=fill, library=library),
+        )
+
+    state = state_of(decode((5, 6), 3))
+    decode((5, 6), np.uint8(3)).load_state_dict(state)
+    with pytest.raises(DataError, match=r"size of the Decoder is \[5, 6\] .*; fill of the Decoder"):
+        decode((6, 6), 4).load_state_dict(state)
