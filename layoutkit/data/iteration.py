@@ -142,12 +142,10 @@ class Epochs(ABC, Generic[T]):
         own = self.state_dict()
         if not isinstance(state, Mapping):
             raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
-        # States of earlier versions do not have the key partition.
-        optional = {"partition"} & set(own) | {*self._extra_keys}
+        optional = {*self._extra_keys}
         if set(state) | optional != set(own) | optional:
             keys = sorted(state, key=str)
             raise DataError(f"this state has {keys}, but a state of a {name} has {sorted(own)}")
-        state = {**own, **state}
         numbers = {k: check_int(k, state[k]) for k in ("epoch", "position", "records")}
         compared = {*self._identity(), "records"}.difference(self._free(numbers["position"]))
         differ = [k for k in own if k in compared and not _is_equal(state[k], own[k])]
@@ -162,9 +160,8 @@ class Epochs(ABC, Generic[T]):
                 _check_text(key, state[key])
             else:
                 check_int(key, state[key])
-        partition = state.get("partition", own.get("partition"))
-        if "partition" in own and not _PARTITION.fullmatch(str(partition)):
-            raise DataError(f"partition={partition!r}; it must be text such as '0 of 1'")
+        if "partition" in own and not _PARTITION.fullmatch(str(state["partition"])):
+            raise DataError(f"partition={state['partition']!r}; it must be text such as '0 of 1'")
         end = self._end(numbers["epoch"])
         last = _LAST if end is None else end
         if numbers["position"] > last:

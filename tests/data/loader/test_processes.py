@@ -122,5 +122,3 @@ def test_a_state_is_of_a_partition(tmp_path, kind, way):
     again = made(0)
     again.load_state_dict(state)
     assert again.state_dict() == state
-    del state["partition"]  # as in states of earlier versions
-    again.load_state_dict(state)
