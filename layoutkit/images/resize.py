@@ -264,9 +264,10 @@ def _check_image(image: Any) -> Array:
             "(height, width, channels), with no size 0"
         )
     if pixels.dtype not in _DTYPES:
+        axes = "hwc"[: pixels.ndim]
         raise DtypeError(
             f"the image has dtype {pixels.dtype}; it must be uint8 or float32: convert it with "
-            'convert(image, "hwc->hwc", dtype=...)'
+            f'convert(image, "{axes}->{axes}", dtype="float32")'
         )
     return pixels
 
@@ -306,8 +307,9 @@ class Decoder:
     Called as ``decoder(data, out=None)``, so it can be the `processor=` of `sampled_batcher`; with
     `out` the pixels are written there. `data` is a source that `read` accepts, or decoded pixels of
     the same shape, which are only resized. `mode` and `background` are passed to `read`, other
-    arguments to `fit`; class numbers (mode="index") need resize="nearest". JPEGs are decoded at a
-    half, a quarter or an eighth of their size if that is still at least twice the needed size.
+    arguments to `fit`; class numbers (mode="index") need resize="nearest" and 8 bits: a Reader and
+    a Collator accept more. JPEGs are decoded at a half, a quarter or an eighth of their size if
+    that is still at least twice the needed size.
     Decoders with equal arguments compare equal; they can be pickled.
 
     A call raises the errors of `read` and `fit`. Invalid arguments, and a missing Pillow, raise an
@@ -354,8 +356,16 @@ class Decoder:
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Decode and resize an image, into `out` if it is given."""
         into = out if out is not None and out.dtype == np.uint8 else None
+        pixels = self.decode(data)
+        if pixels.dtype != np.uint8:
+            height, width = self.size
+            raise DtypeError(
+                f"the class numbers are {pixels.dtype}, but a Decoder resizes uint8; give "
+                f'sampled_batcher processor=Reader(mode="index") and collate=Collator("hw->bhw", '
+                f'h={height}, w={width}, resize="nearest"), which moves values of any dtype'
+            )
         fitted = fit(
-            self.decode(data),
+            pixels,
             self.size,
             self.how,
             fill=self.fill,

@@ -10,7 +10,7 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit import ArgumentError, Collator, DataError, ShapeError, images
+from layoutkit import ArgumentError, Collator, DataError, DtypeError, ShapeError, images
 from layoutkit.data import sampled_batcher
 from tests.helpers.image_files import png_file
 from tests.helpers.photographs import encoded, noise, save
@@ -252,6 +252,18 @@ def test_decoders_of_class_numbers():
         images.Decoder((22, 26), mode="index")
     with pytest.raises(ShapeError, match=r"must be \(height, width\)"):
         decoder(np.zeros((6, 4, 3), np.uint8))
+
+
+def test_more_classes_than_a_decoder_resizes():
+    values = np.arange(200, 350).astype(np.uint16).reshape(10, 15)
+    data = encoded(values, "PNG")
+    decoder = images.Decoder((20, 30), resize="nearest", mode="index")
+    with pytest.raises(DtypeError, match="class numbers are uint16") as caught:
+        decoder(data)
+    assert 'Collator("hw->bhw", h=20, w=30, resize="nearest")' in str(caught.value)
+    collator = Collator("hw->bhw", h=20, w=30, resize="nearest")
+    resized = collator([images.Reader(mode="index")(data)])
+    np.testing.assert_array_equal(resized[0], values.repeat(2, 0).repeat(2, 1))
 
 
 def test_readers_compare_and_pickle():
