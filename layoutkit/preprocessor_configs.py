@@ -13,11 +13,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ._utils.errors import prefix_errors
 from ._utils.validation import as_int, type_name
 from .collator import Collator
 from .errors import ArgumentError, LayoutkitError
-from .normalize import shorten
+from .normalize import find_normalization, shorten
 
 _HALF = [0.5, 0.5, 0.5]
 _IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
@@ -112,14 +114,11 @@ def from_preprocessor_config(config: Mapping[str, Any] | str | os.PathLike[str])
     >>> Collator.from_dict({**options, "dtype": "bfloat16", "memory": "bhwc"}).device is None
     True
     """
-    if isinstance(config, str | os.PathLike):
-        return _read_file(Path(config))
-    if not isinstance(config, Mapping):
-        raise ArgumentError(
-            f"config is a value of type {type_name(config)}; give a dict, or the path of "
-            "preprocessor_config.json"
-        )
-    return (_make_timm_collator if "input_size" in config else _make_collator)(config)
+    if not isinstance(config, str | os.PathLike):
+        return _make_any_collator(config)
+    data = read_json(Path(config), "give a preprocessor_config.json")
+    with prefix_errors(f"{os.fspath(config)}: ", LayoutkitError):
+        return _make_any_collator(data)
 
 
 def is_preprocessor_config(data: Any) -> bool:
@@ -127,15 +126,28 @@ def is_preprocessor_config(data: Any) -> bool:
     return isinstance(data, Mapping) and not {"input_size", *_TYPE_KEYS}.isdisjoint(data)
 
 
-def _read_file(path: Path) -> Collator:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+def _make_any_collator(config: Any) -> Collator:
+    """Return the Collator of a configuration of transformers or timm."""
+    if not isinstance(config, Mapping):
         raise ArgumentError(
-            f"{path} is not JSON: {error}; give a preprocessor_config.json"
-        ) from None
-    with prefix_errors(f"{path}: ", LayoutkitError):
-        return from_preprocessor_config(data)
+            f"config is a value of type {type_name(config)}; give a dict, or the path of "
+            "preprocessor_config.json"
+        )
+    is_of_timm = config.get("input_size") is not None
+    return (_make_timm_collator if is_of_timm else _make_collator)(config)
+
+
+def read_json(path: Path, fix: str) -> Any:
+    """Return the data of a JSON file; raise ArgumentError, which ends with `fix`, for others."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not JSON: {error}; {fix}") from None
+
+
+def _select_set(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that are not None, which is written for a default."""
+    return {key: value for key, value in config.items() if value is not None}
 
 
 def _check_keys(config: Mapping[str, Any], known: Collection[str]) -> None:
@@ -153,10 +165,10 @@ def _check_keys(config: Mapping[str, Any], known: Collection[str]) -> None:
 def _make_collator(config: Mapping[str, Any]) -> Collator:
     """Return the Collator of an image processor of transformers."""
     name = _find_processor(config)
-    given = {key: value for key, value in config.items() if value is not None}
+    attributes = _select_set(config)
     defaults = {**_DEFAULTS, **_PROCESSORS[name]}
-    _check_keys(given, (*defaults, *_OTHER_KEYS))
-    values = {**defaults, **given}
+    _check_keys(attributes, (*defaults, *_OTHER_KEYS))
+    values = {**defaults, **attributes}
     for key, value in values.items():
         if key.startswith("do_") and type(value) is not bool:
             raise ArgumentError(f"{key}={value!r}; it must be true or false")
@@ -172,7 +184,7 @@ def _make_collator(config: Mapping[str, Any]) -> Collator:
         )
     if values["do_resize"]:
         keywords["resize"] = _find_filter(values["resample"])
-    if values["data_format"] not in _BATCHES:
+    if values["data_format"] not in tuple(_BATCHES):
         raise ArgumentError(
             f"data_format={values['data_format']!r}; give one of {', '.join(_BATCHES)}"
         )
@@ -302,7 +314,7 @@ def _make_formula(values: Mapping[str, Any], resize: str | None) -> dict[str, An
 def _make_timm_collator(config: Mapping[str, Any]) -> Collator:
     """Return the Collator of timm's transform for evaluation."""
     _check_keys(config, ("input_size", *_TIMM_DEFAULTS))
-    values = {**_TIMM_DEFAULTS, **{k: value for k, value in config.items() if value is not None}}
+    values = {**_TIMM_DEFAULTS, **_select_set(config)}
     resize = values["interpolation"]
     if resize not in _FILTERS:
         raise ArgumentError(
@@ -319,7 +331,8 @@ def _make_timm_collator(config: Mapping[str, Any]) -> Collator:
 def _choose_timm_windows(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of the size of windows, and of the part of an image that they show."""
     input_size, crop_pct, mode = (values[key] for key in ("input_size", "crop_pct", "crop_mode"))
-    if not isinstance(input_size, list | tuple) or len(input_size) != 3:
+    is_list = isinstance(input_size, list | tuple) and len(input_size) == 3
+    if not is_list or None in map(as_int, input_size):
         raise ArgumentError(f"input_size={input_size!r}; give channels, height and width")
     if not isinstance(crop_pct, int | float) or not 0 < crop_pct <= 1:
         raise ArgumentError(f"crop_pct={crop_pct!r}; give a share above 0 and up to 1")
@@ -330,7 +343,8 @@ def _choose_timm_windows(values: Mapping[str, Any]) -> dict[str, Any]:
     if mode == "squash" and crop_pct == 1:
         return window
     if mode == "border" and crop_pct == 1:
-        fill = [round(255 * mean) for mean in values["mean"]]
+        mean = find_normalization(mean=values["mean"]).mean  # type: ignore[union-attr]
+        fill = [round(255 * number) for number in np.ravel(mean).tolist()]
         return {**window, "fit": "pad", "fill": fill, "center": "floor"}
     raise ArgumentError(
         f"crop_mode={mode!r} with crop_pct={crop_pct} and input_size={input_size}: a Collator does "

@@ -1,13 +1,12 @@
 """Files of options, as `to_dict` returns them, and configurations of image processors."""
 
-import json
 from pathlib import Path
 
 from .._utils.errors import prefix_errors
 from ..collator import Collator
 from ..errors import ArgumentError, LayoutkitError
 from ..options import CollateOptions, ConvertOptions, options_from_dict
-from ..preprocessor_configs import from_preprocessor_config, is_preprocessor_config
+from ..preprocessor_configs import from_preprocessor_config, is_preprocessor_config, read_json
 
 # The keywords that apply to a part of an array as to the whole array.
 _OF_FILES = frozenset({"dtype", "scale", "mean", "std", "clip", "casting", "channels", "threads"})
@@ -15,12 +14,7 @@ _OF_FILES = frozenset({"dtype", "scale", "mean", "std", "clip", "casting", "chan
 
 def read_options(path: Path) -> ConvertOptions | CollateOptions:
     """Return the options in a JSON file; raise ArgumentError, with its name, for other content."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(
-            f"{path} is not JSON: {error}; write to_dict() of a Converter"
-        ) from None
+    data = read_json(path, "write to_dict() of a Converter")
     with prefix_errors(f"{path}: ", LayoutkitError):
         if is_preprocessor_config(data):
             return from_preprocessor_config(data).windows

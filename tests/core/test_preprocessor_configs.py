@@ -145,6 +145,7 @@ def test_batches_have_the_layout_of_the_configuration():
         ({"do_center_crop": True, "crop_size": {"shortest_edge": 9}}, "give its height and width"),
         ({"do_pad": True, "pad_size": {"height": 99, "width": 99}}, "set do_pad to false"),
         ({"data_format": "last"}, "data_format='last'; give one of channels_first"),
+        ({"data_format": []}, r"data_format=\[\]; give one of channels_first"),
         ({"image_processor_type": "DetrImageProcessor", "size": None}, "depends on its image"),
         ({"image_processor_type": "SamImageProcessor"}, "the known processors are Beit, Bit"),
         ({"image_processor_type": "Qwen2VLImageProcessor"}, "give areas in pixels"),
@@ -249,6 +250,11 @@ def test_timm_adds_borders_as_wide_as_its_transform(height, width):
         ({"test_input_size": (3, 9, 9)}, "test_input_size: no step"),
         ({"interpolation": "random"}, "interpolation='random'"),
         ({"input_size": 224}, "give channels, height and width"),
+        ({"input_size": (3, "24", "24")}, "give channels, height and width"),
+        ({"input_size": (3, 24.0, 24.0)}, "give channels, height and width"),
+        ({"input_size": None}, "image_processor_type is missing"),
+        ({"crop_mode": "border", "crop_pct": 1, "mean": "x"}, "mean is 'x'"),
+        ({"crop_mode": "border", "crop_pct": 1, "mean": [math.nan] * 3}, "finite"),
         ({"crop_pct": 0}, "give a share above 0"),
         ({"crop_mode": "squash"}, 'does what "center" does for a square'),
         ({"crop_mode": "border"}, '"squash" and "border" with crop_pct=1'),
@@ -278,6 +284,22 @@ def test_errors_name_the_file(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ArgumentError, match=r"preprocessor_config\.json"):
         from_preprocessor_config(path)
+
+
+def test_a_file_that_names_a_file_is_an_error(tmp_path):
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps(str(path)))
+    with pytest.raises(
+        ArgumentError, match=r"^\S+json: config is a value of type str; give a dict"
+    ):
+        from_preprocessor_config(path)
+
+
+def test_one_mean_for_all_channels_is_a_border():
+    config = {**TIMM, "crop_mode": "border", "crop_pct": 1}
+    one, three = (from_preprocessor_config({**config, "mean": m}) for m in (0.5, [0.5] * 3))
+    image = np.full((20, 10, 3), 9, np.uint8)
+    np.testing.assert_array_equal(one([image]), three([image]))
 
 
 def test_other_types_are_errors():
