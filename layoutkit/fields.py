@@ -10,7 +10,7 @@ from typing import Any
 from ._utils.errors import prefix_errors
 from ._utils.pickling import UncachedState
 from .collator import Collator
-from .errors import LayoutkitError, ShapeError
+from .errors import ArgumentError, LayoutkitError, ShapeError
 from .normalize import CHANNEL
 from .planning.batch.placement import Placements
 
@@ -25,14 +25,30 @@ class FieldCollators(UncachedState):
 
     collators: Mapping[str, Collator]  # by field
 
+    def __post_init__(self) -> None:
+        """Raise ArgumentError for a packed field that draws what another field has to follow."""
+        for name, collator in self.collators.items():
+            windows = collator.windows
+            if not (windows.packed and windows.crops.is_random):
+                continue
+            axes = self._find_axes(name) - {CHANNEL}
+            for other in self.collators:
+                if other != name and axes & self._find_axes(other):
+                    raise ArgumentError(
+                        f"field {name} is packed and draws its windows, but packed samples have no "
+                        f"placements that field {other}, which shares axes with it, could follow; "
+                        "draw neither crops nor flips, or rename the axes of one of them"
+                    )
+
     @cached_property
     def leader(self) -> str | None:
-        """The first field that draws, or else the first one with windows; None if there is none."""
-        windows = {name: collator.windows for name, collator in self.collators.items()}
+        """The first field that draws, or else the first one with windows; None if there is none.
+
+        Packed samples, whose windows differ in size, have no placements.
+        """
+        windows = {n: x.windows for n, x in self.collators.items() if not x.windows.packed}
         drawn = [name for name, options in windows.items() if options.crops.is_random]
-        sized = [
-            n for n, options in windows.items() if options.convert.sizes and not options.packed
-        ]
+        sized = [name for name, options in windows.items() if options.convert.sizes]
         return next(iter(drawn + sized), None)
 
     def check_sizes(self, sample: Mapping[str, Any]) -> None:
@@ -70,12 +86,14 @@ class FieldCollators(UncachedState):
                 placements = self.collators[self.leader].place(columns[self.leader], **draw)
         batches = {}
         for name, collator in self.collators.items():
-            is_placed = placements is not None and self._has_axis_of(name, placements.axes)
+            is_placed = placements is not None and {*placements.axes} & self._find_axes(name)
             with prefix_errors(f"field {name}: ", LayoutkitError):
                 call = {"placements": placements} if is_placed else draw
                 batches[name] = collator(columns[name], **call)
         return batches, placements
 
-    def _has_axis_of(self, name: str, axes: Sequence[str]) -> bool:
-        source = self.collators[name].windows.convert.pattern.source
-        return not {*axes}.isdisjoint(axis for group in source.named for axis in group)
+    def _find_axes(self, name: str) -> set[str]:
+        """Return the names of the axes of a sample of a field."""
+        windows = self.collators[name].windows
+        groups = windows.convert.pattern.source.named
+        return {axis for group in groups for axis in group} - {windows.letter}

@@ -153,7 +153,7 @@ class FieldCollator:
 
     A batch is a dict of tensors with the keys of a sample. Values without a Collator are stacked or
     listed as by `Collator`, and "placements" are the `layoutkit.Placements` of the batch, which map
-    boxes and points.
+    boxes and points, or None if no Collator has windows.
 
     >>> from layoutkit import Collator
     >>> sizes = {"h": 32, "w": 32, "resize": "nearest"}
@@ -168,6 +168,8 @@ class FieldCollator:
     """
 
     def __init__(self, collators: Mapping[str, _ArrayCollator]) -> None:
+        if not isinstance(collators, Mapping) or not collators:
+            raise ArgumentError(f"collators is {collators!r}; give a dict of one Collator or more")
         for name, collator in collators.items():
             if not isinstance(collator, _ArrayCollator):
                 raise ArgumentError(f"the field {name!r} has {collator!r}; give a Collator")

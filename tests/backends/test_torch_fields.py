@@ -98,3 +98,25 @@ def test_a_batch_consists_of_dicts(samples):
 def test_a_field_needs_a_collator():
     with pytest.raises(ArgumentError, match="the field 'mask' has 'hw->bhw'"):
         FieldCollator({**FIELDS, "mask": "hw->bhw"})
+
+
+@pytest.mark.parametrize("collators", [{}, [FIELDS["image"]], FIELDS["image"]])
+def test_collators_are_a_dict(collators):
+    with pytest.raises(ArgumentError, match="give a dict of one Collator or more"):
+        FieldCollator(collators)
+
+
+def test_packed_and_padded_fields():
+    patches = Collator("(hp)(wq)c->(bhw)(cpq)", p=2, q=2)
+    boxes = Collator("nk->bnk", n="longest", fill=0, lengths=True)
+    samples = [  # the other images have odd heights
+        {**sample, "boxes": sample["boxes"].reshape(-1, 4)} for sample in make_samples(4)[::2]
+    ]
+    batch = FieldCollator({"image": patches, "boxes": boxes})(samples)
+    expected = patches([sample["image"] for sample in samples])
+    assert (batch["image"].data.numpy() == expected.data).all()
+    assert batch["image"].offsets.tolist() == expected.offsets.tolist()
+    data, lengths = batch["boxes"]
+    assert data.shape == (2, 2, 4)
+    assert lengths.tolist() == [0, 2]
+    assert batch["placements"] is None

@@ -19,6 +19,7 @@ from ..._utils.validation import check_choice
 from ...collator import Collator
 from ...converter import Converter
 from ...errors import ArgumentError, DataError
+from ...fields import FieldCollators
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
 from ...planning.resize import FIT_MODES
@@ -293,9 +294,9 @@ def _with_field_processor(
     names: Sequence[str] | None,
 ) -> Processing:
     """Return the steps with a processor that joins the data of sources, one for each field."""
-    given = processing.processor
+    processors = processing.processor  # of some fields, or None
     if names is None:
-        if has_getter and given is None:
+        if has_getter and processors is None:
             return processing
         raise DataError(
             f"collate= names the fields {', '.join(processing.fields or ())}; give a dict of "
@@ -307,7 +308,7 @@ def _with_field_processor(
     for name, index in zip(names, indexes, strict=True):
         if not has_getter and _describe_images(index):
             steps[name] = Reader()
-    for name, step in (given or {}).items():
+    for name, step in (processors or {}).items():
         if name not in steps or not callable(step):
             raise DataError(
                 f"processor has {name!r}: {step!r}; give functions for some of the fields "
@@ -483,6 +484,8 @@ def _check_fields(collate: Mapping[Any, Any]) -> None:
             continue
         with prefix_errors(f"field {name}: ", DataError):
             _check_collator(collator)
+    # Raises if fields cannot share their windows.
+    FieldCollators({name: step for name, step in collate.items() if step != RAGGED})
 
 
 def _check_collator(collator: Any) -> None:

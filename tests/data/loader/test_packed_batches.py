@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layoutkit import Collator, Packed
+from layoutkit import ArgumentError, Collator, Packed
 from layoutkit.data import sampled_batcher
 
 SHAPES = [(28, 42, 3), (56, 14, 3), (14, 14, 3), (14, 28, 3), (42, 42, 3)]
@@ -51,3 +51,51 @@ def test_records_that_do_not_fit_the_pattern_are_dropped():
 def test_samples_of_an_array_are_packed():
     batches = list(sampled_batcher(np.stack([IMAGES[2]] * 3), batch_size=2, collate=PATCHES))
     assert [batch.input.offsets.tolist() for batch in batches] == [[0, 1, 2], [0, 1]]
+
+
+# ---- as fields of records --------------------------------------------------------------------
+
+TOKENS = [np.arange(number + 1) for number in range(5)]
+PAD = Collator("t->bt", t="longest", fill=0, lengths=True)
+FLIPPED = Collator("(hp)(wq)c->(bhw)(cpq)", p=14, q=14, flip="random", seed=1)
+
+
+def _read_fields(number, out=None):
+    n = int(number)
+    return {"patches": IMAGES[n], "mask": IMAGES[n][..., 0], "tokens": TOKENS[n]}
+
+
+def _open_fields(**collate):
+    return sampled_batcher(
+        range(5), batch_size=2, num_workers=0, processor=_read_fields, collate=collate
+    )
+
+
+@pytest.mark.parametrize("patches", [PATCHES, FLIPPED])
+def test_packed_and_padded_fields(patches):
+    for first, batch in zip((0, 2, 4), _open_fields(patches=patches, tokens=PAD), strict=True):
+        rows = range(first, min(first + 2, 5))
+        expected = patches([IMAGES[n] for n in rows], positions=rows)
+        assert isinstance(batch.input["patches"], Packed)
+        for ours, theirs in zip(batch.input["patches"], expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        tokens, lengths = batch.input["tokens"]
+        np.testing.assert_array_equal(tokens.input, PAD([TOKENS[n] for n in rows]).data)
+        assert lengths.tolist() == [n + 1 for n in rows]
+        assert batch.placements is None
+
+
+def test_packed_fields_of_equal_axes():
+    mask = Collator("(hp)(wq)->(bhw)(pq)", p=14, q=14)
+    for batch in _open_fields(patches=PATCHES, mask=mask):
+        patches, masks = batch.input["patches"], batch.input["mask"]
+        np.testing.assert_array_equal(patches.data[:, : 14 * 14], masks.data)
+        np.testing.assert_array_equal(patches.offsets, masks.offsets)
+
+
+def test_a_packed_field_neither_follows_nor_leads():
+    mask = Collator("hw->bhw", h=14, w=14)
+    with pytest.raises(ArgumentError, match=r"field patches is packed and draws .* field mask"):
+        _open_fields(patches=FLIPPED, mask=mask)
+    with pytest.raises(ArgumentError, match=r"field patches: .*packs samples.* give the sizes of"):
+        next(iter(_open_fields(patches=PATCHES, mask=mask)))
