@@ -343,7 +343,7 @@ def _choose_timm_windows(values: Mapping[str, Any]) -> dict[str, Any]:
     if mode == "squash" and crop_pct == 1:
         return window
     if mode == "border" and crop_pct == 1:
-        mean = find_normalization(mean=values["mean"]).mean  # type: ignore[union-attr]
+        mean: Any = find_normalization(mean=values["mean"]).mean  # type: ignore[union-attr]
         fill = [round(255 * number) for number in np.ravel(mean).tolist()]
         return {**window, "fit": "pad", "fill": fill, "center": "floor"}
     raise ArgumentError(
