@@ -392,7 +392,7 @@ def place(
     """
     lengths = shapes if axes.channels is None else axes.select_channels(shapes)
     if args.placements is not None:
-        return _place_as_given(options, axes, window, lengths, args)
+        return _use_placements(options, axes, window, lengths, args)
     if options.resize is None:
         return _place_crops(options, axes, window, lengths, args)
     return _place_resized(options, options.resize, axes, window, lengths, args)
@@ -646,7 +646,7 @@ def _check_crops(
 # ---- placements of another call ----------------------------------------------------------
 
 
-def _place_as_given(
+def _use_placements(
     options: CollateOptions,
     axes: SampleAxes,
     window: tuple[int, ...],
@@ -657,62 +657,60 @@ def _place_as_given(
 
     Without resizing, windows are crops: they begin at `begins`.
     """
-    given = _check_given(args, len(lengths))
+    placements = _check_placements(args, len(lengths))
     text = options.convert.pattern.text
-    columns = _match_columns(text, axes, given)
-    _check_sizes(axes, window, lengths, given, columns)
+    columns = _match_columns(text, axes, placements)
+    _check_sizes(axes, window, lengths, placements, columns)
     begins = np.zeros(lengths.shape, np.int64)
     sizes = begins + np.array(window, np.int64)
     scaled, firsts, flips = sizes.copy(), begins.copy(), np.zeros(lengths.shape, bool)
-    begins[:, columns], sizes[:, columns] = given.begins, given.sizes
-    scaled[:, columns], firsts[:, columns] = given.scaled, given.firsts
-    flips[:, columns] = given.flips
+    begins[:, columns], sizes[:, columns] = placements.begins, placements.sizes
+    scaled[:, columns], firsts[:, columns] = placements.scaled, placements.firsts
+    flips[:, columns] = placements.flips
     resized = () if options.resize is None else tuple(axes.cropped.values())
-    placements = Placements(
-        axes.names, window, resized, lengths, begins, sizes, scaled, firsts, flips
-    )
+    placed = Placements(axes.names, window, resized, lengths, begins, sizes, scaled, firsts, flips)
     if options.resize is None:
-        return _as_crops(text, axes, placements, options.fill is not None)
-    _check_resized(text, axes, placements, options.may_fill)
-    return placements
+        return _as_crops(text, axes, placed, options.fill is not None)
+    _check_resized(text, axes, placed, options.may_fill)
+    return placed
 
 
-def _check_given(args: CropArgs, count: int) -> Placements:
+def _check_placements(args: CropArgs, count: int) -> Placements:
     """Return the placements of a call of `count` samples; raise if they are not, or not alone."""
-    given = _check_type(args.placements)
+    placements = _check_type(args.placements)
     for name, value in zip(CropArgs._fields[:3], args[:3], strict=True):
         if value is not None:
             raise ArgumentError(
                 f"{name}={value!r} and placements= both place the samples; remove one of them"
             )
-    if len(given) != count:
+    if len(placements) != count:
         raise ShapeError(
-            f"placements has {len(given)} samples, but there are {count}; select them, as in "
+            f"placements has {len(placements)} samples, but there are {count}; select them, as in "
             f"placements[:{count}]"
         )
-    return given
+    return placements
 
 
-def _match_columns(text: str, axes: SampleAxes, given: Placements) -> list[int]:
+def _match_columns(text: str, axes: SampleAxes, placements: Placements) -> list[int]:
     """Return the axis of samples for each axis of placements."""
-    lacking = [name for name in given.axes if name not in axes.axis_indices]
+    lacking = [name for name in placements.axes if name not in axes.axis_indices]
     if lacking:
         raise ArgumentError(
-            f'samples are placed along {", ".join(given.axes)}, but samples of "{text}" have no '
-            f"axis {lacking[0]} of their own; name it on the left"
+            f'samples are placed along {", ".join(placements.axes)}, but samples of "{text}" have '
+            f"no axis {lacking[0]} of their own; name it on the left"
         )
-    return [axes.axis_indices[name] for name in given.axes]
+    return [axes.axis_indices[name] for name in placements.axes]
 
 
 def _check_sizes(
     axes: SampleAxes,
     window: tuple[int, ...],
     lengths: Array,
-    given: Placements,
+    placements: Placements,
     columns: list[int],
 ) -> None:
     """Raise ShapeError unless windows and samples have the sizes of the placements."""
-    for name, placed, axis in zip(given.axes, given.window, columns, strict=True):
+    for name, placed, axis in zip(placements.axes, placements.window, columns, strict=True):
         if window[axis] != placed:
             raise ShapeError(
                 f"windows have size {window[axis]} along {name}, but sample 0 is placed in a "
@@ -720,7 +718,7 @@ def _check_sizes(
             )
     expected = np.empty(lengths.shape, np.int64)
     expected[:] = window  # along the other axes
-    expected[:, columns] = given.lengths
+    expected[:, columns] = placements.lengths
     for number, axis in zip(*(lengths != expected).nonzero(), strict=True):
         name, size = axes.names[axis], lengths[number, axis]
         if axis in columns:
@@ -731,7 +729,7 @@ def _check_sizes(
             )
         raise ShapeError(
             f"sample {number} has size {size} along {name}, and its window {window[axis]}, but "
-            f"placements are along {', '.join(given.axes)} only; give a {name} of one size"
+            f"placements are along {', '.join(placements.axes)} only; give a {name} of one size"
         )
 
 
