@@ -172,7 +172,8 @@ class Program:
             with fork.init_lock:
                 job = self._jobs.get(alignment) or self.prepare(alignment)
                 call = make_direct_call(job, x, out, self.offsets, alignment)
-            self._direct_new = None if call is None else call.with_new_results(out)
+            # Only a call of one thread stays valid when the number of threads changes, or in a fork.
+            self._direct_new = call.with_new_results(out) if type(call) is DirectCall else None
         return self._direct_new
 
     def _run_stages(self, array: Array, result: Array) -> None:
