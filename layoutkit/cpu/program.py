@@ -172,7 +172,7 @@ class Program:
             with fork.init_lock:
                 job = self._jobs.get(alignment) or self.prepare(alignment)
                 call = make_direct_call(job, x, out, self.offsets, alignment)
-            # Only a call of one thread stays valid when the number of threads changes, or in a fork.
+            # Calls of several threads have to look for changes of their number, and for forks.
             self._direct_new = call.with_new_results(out) if type(call) is DirectCall else None
         return self._direct_new
 
