@@ -89,14 +89,14 @@ def _parse_background(background: Any, mode: str) -> tuple[int, int, int]:
             f"background={background!r} replaces alpha in mode='rgb' and mode='gray', but mode is "
             f"{mode!r}; omit background, or give one of these modes"
         )
-    color = np.asarray(background)
-    is_color = color.dtype.kind in "ui" and color.shape in {(), (3,)}
-    if not is_color or color.min() < 0 or color.max() > _MAX_8_BIT:
+    is_one = not isinstance(background, Sequence) and getattr(background, "ndim", 0) == 0
+    values = [background] * 3 if is_one or isinstance(background, bytes) else background
+    color = [as_int(value) for value in values]
+    if len(color) != 3 or not all(x is not None and 0 <= x <= _MAX_8_BIT for x in color):
         raise ArgumentError(
             f"background is {background!r}; it must be an integer in 0..255, or three of them"
         )
-    red, green, blue = np.broadcast_to(color, 3).tolist()
-    return red, green, blue
+    return color[0], color[1], color[2]  # type: ignore[return-value]  # none is None
 
 
 def _parse_frames(frames: Any) -> str | tuple[int, ...] | None:

@@ -19,11 +19,10 @@ from .._utils.validation import as_int, check_choice
 from ..backends.dispatch import as_array
 from ..collator import Collator, collate
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..memory import Array
+from ..memory import Array, check_writable
 from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.resize import FIT_MODES, MAX_SIDE, ResizeOptions, parse_resize
-from ..spec import DType
 from .decode import CHANNELS, ReadOptions, decode_pixels, parse_read_options, pillow
 
 LIBRARIES = ("opencv", "pillow")
@@ -99,7 +98,7 @@ def fit(
     fill_values = _fill_values(0 if fill is None else fill, pixels)
     shape = (height, width, *pixels.shape[2:])
     if out is not None:
-        _check_out(out, shape, pixels.dtype)
+        _check_out(out, shape, pixels)
     if library is None:
         layout = "hwc" if pixels.ndim == 3 else "hw"
         options: dict[str, Any] = {"fit": how} if short_side is None else {"short_side": short_side}
@@ -451,16 +450,19 @@ class Reader:
         pixels = _decode(data, self.min_size, options)
         if out is None:
             return pixels.copy() if pixels is data else pixels
-        _check_out(out, pixels.shape, pixels.dtype)
+        _check_out(out, pixels.shape, pixels)
         out[...] = pixels
         return out
 
 
-def _check_out(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
-    if (out.shape, out.dtype) != (shape, dtype):
+def _check_out(out: Array, shape: tuple[int, ...], pixels: Array) -> None:
+    """Raise unless `out` accepts a result of this shape, made of `pixels`."""
+    if (out.shape, out.dtype) != (shape, pixels.dtype):
         raise ShapeError(
-            f"out is {out.dtype} {out.shape}, but the result is {dtype} {shape}; give such an array"
+            f"out is {out.dtype} {out.shape}, but the result is {pixels.dtype} {shape}; "
+            "give such an array"
         )
+    check_writable(pixels, out, "the image")
 
 
 def _decode(data: Any, min_size: tuple[int, int] | None, options: ReadOptions) -> Array:

@@ -206,7 +206,10 @@ def test_gray_is_weighted_as_pillow_does(kind):
     np.testing.assert_array_equal(images.read(encoded(four), "gray", background=9)[..., 0], mixed)
 
 
-@pytest.mark.parametrize("background", ["white", 256, -1, (1, 2), (0.5, 0, 0), [[1, 2, 3]], True])
+@pytest.mark.parametrize(
+    "background",
+    ["white", b"abc", 256, -1, (1, 2), (0.5, 0, 0), [[1, 2, 3]], [1, [2]], [], True, np.nan],
+)
 def test_invalid_backgrounds(background):
     with pytest.raises(ArgumentError, match=r"an integer in 0\.\.255, or three of them"):
         images.read(encoded(noise(0, 2, 2, 3)), background=background)
@@ -264,6 +267,14 @@ def test_more_classes_than_a_decoder_resizes():
     collator = Collator("hw->bhw", h=20, w=30, resize="nearest")
     resized = collator([images.Reader(mode="index")(data)])
     np.testing.assert_array_equal(resized[0], values.repeat(2, 0).repeat(2, 1))
+
+
+@pytest.mark.parametrize("read", [images.Reader(), images.Decoder((4, 5), library="pillow")])
+def test_out_has_to_be_writable(read):
+    out = np.zeros((4, 5, 3), np.uint8)
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="out is read-only"):
+        read(encoded(noise(0, 4, 5, 3)), out=out)
 
 
 def test_readers_compare_and_pickle():
