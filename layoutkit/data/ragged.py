@@ -9,6 +9,8 @@ import numpy as np
 
 from .. import buffers
 from .._utils.indexing import normalize_index
+from ..backends.dispatch import as_array
+from ..errors import ShapeError
 from ..memory import Array
 from ..spec import as_dtype
 from .errors import OutOfRange
@@ -33,7 +35,18 @@ class Ragged:
 
     @classmethod
     def of(cls, arrays: Sequence[Array]) -> Ragged:
-        """Return arrays of one dtype, equal but for their first axes, joined in native order."""
+        """Return arrays of one dtype, equal but for their first axes, joined in native order.
+
+        Raises ShapeError if there are none or two do not fit together, ArgumentError for others.
+        """
+        arrays = [as_array(array, "an array of Ragged.of") for array in arrays]
+        kinds = {(array.dtype, array.ndim, array.shape[1:]) for array in arrays}
+        if len(kinds) != 1 or not arrays[0].ndim:
+            shapes = ", ".join(f"{x.dtype} {x.shape}" for x in arrays[:9])
+            raise ShapeError(
+                f"the arrays to join are {shapes or 'none'}; give arrays of one dtype whose shapes "
+                "differ in the first axis only"
+            )
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=offsets[1:])
         first = arrays[0]

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from layoutkit import Collator, Converter, DataError
+from layoutkit import ArgumentError, Collator, Converter, DataError, LayoutkitError
 from layoutkit.data import Ragged, open_index, sampled_batcher
 from layoutkit.data.recordio import RecordWriter
 
@@ -169,3 +169,23 @@ def test_records_and_partitions_of_a_ragged_source():
     assert np.shares_memory(index[1].array, ragged.data)
     with pytest.raises(DataError, match="x has 7 records and y 2"):
         open_index({"x": ragged, "y": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        [],
+        [np.int64(3)],
+        [np.zeros(2), np.array(3.0)],
+        [np.zeros(2), np.zeros(2, int)],
+        [np.zeros((2, 3)), np.zeros((2, 4))],
+    ],
+)
+def test_arrays_that_cannot_be_joined(arrays):
+    with pytest.raises(LayoutkitError, match=r"the arrays to join are|not a NumPy array"):
+        Ragged.of(arrays)
+
+
+def test_lists_are_not_joined():
+    with pytest.raises(ArgumentError, match=r"a list, not a NumPy array; pass numpy\.asarray"):
+        Ragged.of([[1, 2], [3]])
