@@ -580,10 +580,11 @@ class ShuffleTiling(FlipTiling):
 # block of them took 0.85 of the time.
 WAY_BYTES = 65536
 MAX_CONFLICTS = 8
-# Likewise of a staged block, which reads its lines once: with prefetching, bhwc->chwb of (255, 32,
-# 32, 64) items of 4 bytes (32 positions) took 1.28 times as long, 4095 x 4096 (8) 1.15 times, and
-# 3000 x 2048 (4) 1.05 times (AMD EPYC, 2026-11-27).
-STAGED_CONFLICTS = 4
+# The lines of a staged block are read soon, and only have to stay in the first-level cache, where
+# addresses are equal modulo a page. Prefetching took 1.1 to 1.3 times as long for strides of
+# 4 to 256 KiB (3000 x 2048, bhwc->chwb of (255, 32, 32, 64) items of 4 bytes), and 0.6 to 0.8 times
+# for bhwc->bchw of 64 to 256 channels and 4001 x 4032 (AMD EPYC, 2026-11-27).
+L1_WAY_BYTES = 4096
 ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
 # Bytes of each source segment of a staged block; longer ones shorten its runs. Segments of single
 # bytes shorter than a cache line are not copied first, which takes longer than it saves here.
@@ -853,11 +854,10 @@ class TransposeTiling(BlockTiling):
         first, *others = self.run_loops()
         offsets = np.array(run.table[:count]) if others else np.arange(count) * first.src
         distance = np.ptp(offsets) / max(1, count - 1)
-        conflicts = np.bincount(offsets % WAY_BYTES // LINE).max()
-        if self.staged:
-            return bool(distance >= LINE and conflicts <= STAGED_CONFLICTS)
-        apart = distance >= 2 * rows.longest_block * self.src_itemsize
-        return bool(apart and conflicts <= MAX_CONFLICTS)
+        way = L1_WAY_BYTES if self.staged else WAY_BYTES
+        least = LINE if self.staged else 2 * rows.longest_block * self.src_itemsize
+        conflicts = np.bincount(offsets % way // LINE).max()
+        return bool(distance >= least and conflicts <= MAX_CONFLICTS)
 
     def _depth(self) -> int:
         """Return the vectors per output row of a tile.

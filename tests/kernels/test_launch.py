@@ -288,9 +288,10 @@ def test_blocks_have_about_the_measured_size(kernel, staged, item):
         ("bhwc->bchw", (32, 56, 56, 64), "float32", False, False),  # x is read in order
         ("bhwc->bchw", (32, 57, 57, 64), "float32", True, True),  # but not during the epilogue
         ("bhwc->bchw", (32, 57, 57, 15), "float32", True, False),  # several rows per cache line
-        ("xy->yx", (8192, 2048), "float32", True, True),
-        ("xy->yx", (4095, 4096), "float32", True, False),  # 8 positions of a block per cache set
-        ("bhwc->chwb", (255, 32, 32, 64), "float32", True, False),  # 32 positions
+        ("xy->yx", (8192, 2048), "float32", True, False),  # a block in one set of a small cache
+        ("bhwc->bchw", (64, 28, 29, 256), "float32", True, True),  # 8 positions per set
+        ("xy->yx", (4095, 4096), "float32", True, False),
+        ("bhwc->chwb", (255, 32, 32, 64), "float32", True, False),
         ("bwhc->chwb", (64, 30, 40, 50), "float32", False, True),
         ("bwhc->chwb", (64, 64, 64, 16), "float32", False, False),
     ],
