@@ -1,4 +1,4 @@
-"""The exceptions that layoutkit raises.
+"""The exceptions that layoutkit raises, and the class of its warnings.
 
 Every class derives from `LayoutkitError` and from the built-in exception that fits, so that
 `except ValueError` keeps working. A message names the argument, the problem and the fix.
@@ -43,3 +43,7 @@ class DataError(LayoutkitError, ValueError):
 
 class ArgumentError(LayoutkitError, ValueError):
     """Any other invalid argument, such as a read-only or overlapping `out`, or a thread count."""
+
+
+class LayoutkitWarning(UserWarning):
+    """A valid call whose result is probably not the intended one. The message names the cure."""

@@ -18,6 +18,7 @@ import numpy as np
 from ._utils.cache import MAX_KEPT
 from ._utils.pickling import UncachedState
 from ._utils.validation import type_name
+from ._utils.warnings import warn
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .layout.pattern import Permutation, axis_name
 from .spec import DType, as_dtype, dtype_kind, integer_bounds, is_wide
@@ -407,6 +408,11 @@ class Normalization(UncachedState):
                 "is between the bounds; give bounds in the units of x, before scale and mean"
             )
 
+    def check_scale(self, source: DType) -> None:
+        """Warn once if bytes have constants of values from 0 to 1, and no scale."""
+        if source == np.uint8 and self.scale == 1.0 and not self.is_traced:
+            _check_scale_of_bytes(self)
+
     def with_channel_order(self, order: Sequence[int]) -> Normalization:
         """Return the formula for channels in another order."""
         if self.axis != CHANNEL:
@@ -510,6 +516,23 @@ def _cached(*constants: Any) -> Normalization | None:
     if not all(map(is_hashable_constant, constants)):
         raise TypeError("an array cannot be a cache key")
     return make_normalization(*constants)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _check_scale_of_bytes(formula: Normalization) -> None:
+    """Warn if constants are below 1 and change bytes; cached, so that each formula warns once."""
+    constants: list[Any] = [formula.mean, formula.std]  # not traced
+    mean, std = map(np.abs, constants)
+    if (mean >= 1).any() or (std > 1).any() or not (mean.any() or (std < 1).any()):
+        return
+    factors, terms = formula.coefficients(formula.channels)
+    largest = max(255 * factor + term for factor, term in zip(factors, terms, strict=True))
+    given = {name: value for name, value in formula.keywords().items() if name in ("mean", "std")}
+    shown = ", ".join(f"{name}={value}" for name, value in given.items())
+    warn(
+        f"uint8 x with {shown} and no scale: 255 becomes {largest:.4g}; if these constants are of "
+        "values from 0 to 1, give scale=1/255 as well"
+    )
 
 
 def computed_dtype(source: DType, target: DType | None) -> DType:

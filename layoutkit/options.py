@@ -161,6 +161,7 @@ class ConvertOptions:
         if self.formula is None:
             return check_cast(source, target, self.casting)
         self.formula.check_clip(source)
+        self.formula.check_scale(source)
         computed = self.formula.computed_dtype(source, target)
         check_cast(source, computed, self.casting)
         if self.dtype is None and target == self.target_dtype(source, None):

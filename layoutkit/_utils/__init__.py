@@ -10,4 +10,5 @@ pickling      pickles without the values of cached properties
 random        keyed random numbers and permutations, equal on every machine
 tree          operations on nested tuples
 validation    validation of arguments, and type names for error messages
+warnings      warnings that name a line of the caller's program
 """

@@ -23,6 +23,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
@@ -30,7 +31,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from .._utils.validation import escape_controls
-from ..errors import ArgumentError, LayoutkitError, PatternError
+from ..errors import ArgumentError, LayoutkitError, LayoutkitWarning, PatternError
 from .parser import IMAGE_SIZE, parse, warmup_options
 from .printing import (
     OptionalStream,
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = parse(argv)
-        with _sigterm_as_exit():
+        with _sigterm_as_exit(), _warnings_without_lines(arguments.command):
             code = COMMANDS[arguments.command](arguments)
             sys.stdout.flush()
             return code
@@ -129,6 +130,22 @@ def _sigterm_as_exit() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def _warnings_without_lines(command: str) -> Iterator[None]:
+    """Print warnings of layoutkit as its errors, unless the command runs a program of the user."""
+    show = warnings.showwarning
+
+    def print_warning(message: Any, category: type[Warning], *location: Any) -> None:
+        if command == "watch" or not issubclass(category, LayoutkitWarning):
+            return show(message, category, *location)
+        text = keywords_to_options(str(message))
+        return print(f"layoutkit: warning: {escape_controls(text)}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = print_warning  # type: ignore[assignment]
+        yield
 
 
 def _formula_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, TextIO
 
 # Keywords in messages of the library that have a command-line option; with or without a value.
 _KEYWORD = re.compile(
-    r"\b(casting|dtype|fill|fit|max_pixels|mean|missing|scale|std|from_dtype)=(?:\"([^\"]*)\"|([^\s;,)]*))"
+    r"\b(casting|dtype|fill|fit|max_pixels|mean|missing|scale|std|from_dtype)="
+    r"(?:\"([^\"]*)\"|[(\[]([^)\]]*)[)\]]|([^\s;,)]*))"
 )
 
 _COLUMNS = re.compile(r"columns=\{'(\w+)': '([^']*)'\}")
@@ -25,12 +26,14 @@ def keywords_to_options(message: str) -> str:
 
     >>> keywords_to_options('float32 to uint8 is not allowed; use casting="saturate"')
     'float32 to uint8 is not allowed; use --casting saturate'
+    >>> keywords_to_options("mean=(0.5, 0.4) and std=2.0")
+    '--mean 0.5,0.4 and --std 2.0'
     """
     message = message.replace("raise PIL.Image.MAX_IMAGE_PIXELS", "give a larger --max-pixels")
 
     def option(match: re.Match[str]) -> str:
-        name, quoted, plain = match.groups()
-        value = quoted if quoted is not None else plain
+        name, quoted, listed, plain = match.groups()
+        value = quoted or plain or (listed or "").replace(" ", "")
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
     message = _COLUMNS.sub(r"--columns \1=\2", message)
