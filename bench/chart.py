@@ -68,7 +68,7 @@ def _draw_bars(axes: Axes, results: Sequence[Result], positions: Sequence[float]
 
 
 def _draw_peers(axes: Axes, results: Sequence[Result], positions: Sequence[float]) -> None:
-    for name, (marker, colour) in PEERS.items():
+    for name, (marker, color) in PEERS.items():
         points = [
             (100 * share, pos)
             for result, pos in zip(results, positions, strict=True)
@@ -76,7 +76,7 @@ def _draw_peers(axes: Axes, results: Sequence[Result], positions: Sequence[float
         ]
         if points:
             x, y = zip(*points, strict=True)
-            axes.scatter(x, y, s=14, marker=marker, color=colour, label=name, zorder=5, lw=0)
+            axes.scatter(x, y, s=14, marker=marker, color=color, label=name, zorder=5, lw=0)
 
 
 def _format_axes(axes: Axes, results: Sequence[Result], positions: Sequence[float]) -> None:

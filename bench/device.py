@@ -325,7 +325,7 @@ def _huge_row() -> Row:
 
 
 def _transfer_rows() -> Iterator[Row]:
-    """Yield a row that uploads and normalises a batch, and a row that downloads one."""
+    """Yield a row that uploads and normalizes a batch, and a row that downloads one."""
     layouts = ("bhwc",), "bchw", "bhwc"
     yield Row("host to device", "upload", *layouts, BATCH, "uint8", "float32")
     layouts = ("bchw",), "bhwc", "bhwc"

@@ -187,7 +187,7 @@ class TorchPeer(Peer):
 
 
 class OpenCV(Peer):
-    """The OpenCV peer: `blobFromImagesWithParams` for normalised images, `transpose` for matrices.
+    """The OpenCV peer: `blobFromImagesWithParams` for normalized images, `transpose` for matrices.
 
     `transposeND` supports all moves, but is not measured: it copies one element at a time, and was
     5 and 8 times slower than NumPy in two tests. OpenCV's threads sleep within 0.1 ms.

@@ -1,7 +1,7 @@
 """Convert photographs to tensors and back (`make demo`).
 
 Crops of the two photographs that come with scikit-learn go from uint8 `bhwc`, as decoders return
-them, to normalised float32 `bchw`, then to `chwb`, and back to the original bytes. Each step is
+them, to normalized float32 `bchw`, then to `chwb`, and back to the original bytes. Each step is
 checked against NumPy, and timed together with NumPy and, if installed, PyTorch and OpenCV; the
 figure is written to demo/output/demo.png.
 
@@ -54,7 +54,7 @@ def _row(kind: str, source: str, target: str, dtype: str) -> Row:
 
 
 STEPS = (
-    Step("uint8 bhwc -> normalised float32 bchw", "bhwc->bchw", FORWARD,
+    Step("uint8 bhwc -> normalized float32 bchw", "bhwc->bchw", FORWARD,
          _row("fused", "bhwc", "bchw", "uint8")),
     Step("float32 bchw -> chwb", "bchw->chwb", {}, _row("move", "bchw", "chwb", "float32")),
     Step("float32 chwb -> the bytes in bhwc", "chwb->bhwc", BACKWARD | {"casting": "saturate"},

@@ -156,7 +156,7 @@ def add_clear_hook(drop: Callable[[], None]) -> None:
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an uninitialised, writeable C-contiguous array, aligned to 64 bytes."""
+    """Return an uninitialized, writeable C-contiguous array, aligned to 64 bytes."""
     return empty_with_address(shape, dtype)[0]
 
 

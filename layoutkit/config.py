@@ -196,7 +196,7 @@ def _load(plans: Iterable[Plan]) -> list[str]:
     return sorted({str(job.kernel.spec) for job in jobs})
 
 
-NORMALISED: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+NORMALIZED: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
 PHOTOS = ((8, 32, 32, 3), (64, 224, 224, 3))  # bhwc
 WITH_ALPHA = ((8, 32, 32, 4), (64, 224, 224, 4))
 FEATURES = ((8, 16, 16, 64), (64, 56, 56, 64))
@@ -228,11 +228,11 @@ ROWS = (
     Row(BETWEEN, "bhwc", FEATURES, ("u1", "f2", "f4", "f8")),
     # Normalization of photos in a training loop; scalar constants use this kernel too.
     *(
-        Row(BETWEEN[:1], "bhwc", PHOTOS, ("u1",), {"dtype": to, **NORMALISED})
+        Row(BETWEEN[:1], "bhwc", PHOTOS, ("u1",), {"dtype": to, **NORMALIZED})
         for to in ("f4", "f2", "bfloat16")
     ),
     # Normalization without a change of the layout.
-    Row(("bhwc->bhwc", "bchw->bchw"), "bhwc", PHOTOS, ("u1",), {"dtype": "f4", **NORMALISED}),
+    Row(("bhwc->bhwc", "bchw->bchw"), "bhwc", PHOTOS, ("u1",), {"dtype": "f4", **NORMALIZED}),
     # Back to images.
     Row(
         BETWEEN[1:2],
@@ -258,7 +258,7 @@ ROWS = (
 # Crops of photos, as `collate` puts them into a batch.
 WINDOW = (224, 224, 3)  # hwc
 WINDOWS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("hwc->chw", {"dtype": "f4", **NORMALISED}),
+    ("hwc->chw", {"dtype": "f4", **NORMALIZED}),
     ("hwc->chw", {}),
     ("hwc->hwc", {}),
 )
@@ -279,7 +279,7 @@ def image_plans(device: str) -> list[Plan]:
     ]
     for size in (8, 64):
         shape = (size, 224, 224, 3)
-        options = {"dtype": np.float32, "device": device, **NORMALISED}
+        options = {"dtype": np.float32, "device": device, **NORMALIZED}
         plans.append(plan("bhwc->bchw", shape, "uint8", **options))
     return plans
 

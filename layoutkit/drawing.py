@@ -2,7 +2,7 @@
 
 The memory order is shown for a small example array, as text and as SVG. Each drawing shows every
 element of the example in memory order, labelled by its index along each axis. The index along one
-axis (the channels, if there are any) is shown by letter or colour, so that scattering and gathering
+axis (the channels, if there are any) is shown by letter or color, so that scattering and gathering
 along it are easy to see.
 """
 
@@ -27,8 +27,8 @@ _MAX_COLUMNS = 12
 _MAX_ROWS = 6
 _MAX_ELEMENTS = 4096  # only some rows of them are shown; further axes get size 1
 
-# Red, green, blue, ... that colour-blind readers can tell apart, all dark enough for white text.
-_COLOURS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
+# Red, green, blue, ... that color-blind readers can tell apart, all dark enough for white text.
+_COLORS = ("#c8443c", "#2e7d4f", "#2f62b5", "#7a4fa3", "#8a6420")
 
 _CELL = 32
 _GAP = 3
@@ -57,7 +57,7 @@ _STYLE = """
 
 @dataclass(frozen=True)
 class _Element:
-    colour: int  # its index along the coloured axis
+    color: int  # its index along the colored axis
     label: str  # its indices along the other axes
 
 
@@ -83,20 +83,20 @@ class _Order:
 class _Example:
     pattern: str
     sizes: Mapping[str, int]
-    coloured: str
+    colored: str
     orders: tuple[_Order, _Order]
     named_layout: Layout  # the source's layout, with every axis and its name
 
     @property
     def names(self) -> str:
-        """The names of the indices along the coloured axis, one letter each."""
-        letters = "RGB" if self.coloured == "c" else ascii_uppercase
-        return letters[: self.sizes[self.coloured]]
+        """The names of the indices along the colored axis, one letter each."""
+        letters = "RGB" if self.colored == "c" else ascii_uppercase
+        return letters[: self.sizes[self.colored]]
 
     @property
     def label_axes(self) -> str:
         """The axes whose indices form a label, in its order."""
-        return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.coloured)
+        return "".join(a for a, size in self.sizes.items() if size > 1 and a != self.colored)
 
     def axis_names(self, axes: str) -> list[str]:
         return [self.named_layout.name(axis) for axis in axes]
@@ -128,8 +128,8 @@ def draw_text(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
     names = ", ".join(example.names)
     label_names = ", ".join(example.axis_names(example.label_axes))
     rest = f", then its place along {label_names}" if label_names else ""
-    (coloured,) = example.axis_names(example.coloured)
-    lines = [f"{example}; each element is its {coloured} ({names}){rest}", ""]
+    (colored,) = example.axis_names(example.colored)
+    lines = [f"{example}; each element is its {colored} ({names}){rest}", ""]
     margin = max(len(str(order.layout)) for order in example.orders)
     for order in example.orders:
         head = f"  {order.title:6} {order.layout!s:{margin}}   "
@@ -142,7 +142,7 @@ def draw_text(pattern: str, sizes: Mapping[str, int] | None = None) -> str:
 
 
 def _text_row(row: Sequence[_Element], run: int, names: str) -> str:
-    labels = [names[element.colour] + element.label for element in row]
+    labels = [names[element.color] + element.label for element in row]
     return "  ".join(" ".join(labels[start : start + run]) for start in range(0, len(labels), run))
 
 
@@ -210,12 +210,12 @@ def _width(order: _Order) -> int:
 
 
 def _cell(element: _Element, x: int, y: int, *, marked: bool) -> str:
-    colour = _COLOURS[element.colour % len(_COLOURS)]
+    color = _COLORS[element.color % len(_COLORS)]
     shape = f'x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="5"'
     outline = f'<rect class="mark" {shape}/>' if marked else ""
     size = min(12, 44 // max(1, len(element.label)))  # many axes make long labels
     label = _text(x + _CELL / 2, y + 20, element.label, "cell", size)
-    return f'<rect {shape} fill="{colour}"/>{label}{outline}'
+    return f'<rect {shape} fill="{color}"/>{label}{outline}'
 
 
 def _legend(example: _Example, top: int, lines: Sequence[str]) -> Iterator[str]:
@@ -233,12 +233,12 @@ def _legend_left(example: _Example) -> int:
 
 def _legend_lines(example: _Example, width: float) -> list[str]:
     label_names = example.axis_names(example.label_axes)
-    (coloured,) = example.axis_names(example.coloured)
-    texts = [f"colour: {coloured}", "memory: left to right, then down"]
+    (colored,) = example.axis_names(example.colored)
+    texts = [f"color: {colored}", "memory: left to right, then down"]
     if label_names:
         start = ", ".join(f"{axis}=0" for axis in label_names)
         texts[0] += f", digits: {', '.join(label_names)}"
-        texts.insert(1, f"outlined: all {coloured} of {start}")
+        texts.insert(1, f"outlined: all {colored} of {start}")
     columns = int(width / (_SMALL * _WIDE))
     return [line for text in texts for line in wrap(text, columns)]
 
@@ -252,14 +252,14 @@ def _example(pattern: str, known: Mapping[str, int]) -> _Example:
     target = parsed.target
     sizes = _drawn_sizes(source.letters, target.letters, known)
     shown = [axis for axis, size in sizes.items() if size > 1]
-    coloured = "c" if "c" in shown else [*source.letters, *shown][-1]
+    colored = "c" if "c" in shown else [*source.letters, *shown][-1]
     layouts = {"before": (parsed.left, source.letters), "after": (parsed.right, target.letters)}
     before, after = (
-        _order(title, layout, letters, sizes, coloured)
+        _order(title, layout, letters, sizes, colored)
         for title, (layout, letters) in layouts.items()
     )
     named_layout = Layout(source.groups, source.names + target.names)
-    return _Example(pattern, sizes, coloured, (before, after), named_layout)
+    return _Example(pattern, sizes, colored, (before, after), named_layout)
 
 
 def _drawn_sizes(source: str, target: str, known: Mapping[str, int]) -> dict[str, int]:
@@ -274,16 +274,16 @@ def _drawn_sizes(source: str, target: str, known: Mapping[str, int]) -> dict[str
 
 
 def _order(
-    title: str, layout: Layout, letters: str, sizes: Mapping[str, int], coloured: str
+    title: str, layout: Layout, letters: str, sizes: Mapping[str, int], colored: str
 ) -> _Order:
     axes = [axis for axis in letters if axis in sizes]
-    label_axes = [axis for axis, size in sizes.items() if size > 1 and axis != coloured]
+    label_axes = [axis for axis, size in sizes.items() if size > 1 and axis != colored]
     elements = []
     for index in product(*(range(sizes[axis]) for axis in axes)):
         index_by_axis = dict(zip(axes, index, strict=True))
         elements.append(
             _Element(
-                index_by_axis.get(coloured, 0),
+                index_by_axis.get(colored, 0),
                 "".join(str(index_by_axis[axis]) for axis in label_axes),
             )
         )

@@ -21,7 +21,7 @@ _SIDE = 160  # the longer side of an image
 _MIN_COLUMN_WIDTH = 120  # room for the caption of a narrow image
 _GAP = 12
 _MARGIN = 20
-# Heights of the bar in the label's colour, and of lines of text.
+# Heights of the bar in the label's color, and of lines of text.
 _BAR = 5
 _LABEL = 15
 _NAME = 12
@@ -29,10 +29,10 @@ _TITLE = 18
 _CAPTION = _BAR + _LABEL + _NAME + 14
 
 _BACKGROUND = "#ffffff"
-_TEXT_COLOUR = "#1a1a1a"
-_NAME_COLOUR = "#6b6b6b"
-# A palette for colour-blind readers (Okabe and Ito 2008), without black and yellow.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_TEXT_COLOR = "#1a1a1a"
+_NAME_COLOR = "#6b6b6b"
+# A palette for color-blind readers (Okabe and Ito 2008), without black and yellow.
+_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
 # Pillow's default font has only ASCII. Most systems have one of these, with more characters.
 _SYSTEM_FONTS = ("DejaVuSans.ttf", "Arial.ttf", "arial.ttf")
@@ -66,7 +66,7 @@ def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Ima
     draw.text(
         (_MARGIN, _MARGIN),
         _truncate(title, fonts["title"], text_width),
-        _TEXT_COLOUR,
+        _TEXT_COLOR,
         fonts["title"],
     )
     for index, (pixels, caption) in enumerate(zip(images, captions, strict=True)):
@@ -107,15 +107,15 @@ def _write(
 ) -> None:
     left, top = position
     if caption.rank >= 0:
-        colour = _COLOURS[caption.rank % len(_COLOURS)]
-        draw.rectangle((left, top, left + width - 1, top + _BAR - 1), colour)
+        color = _COLORS[caption.rank % len(_COLORS)]
+        draw.rectangle((left, top, left + width - 1, top + _BAR - 1), color)
     top += _BAR + 4
     draw.text(
-        (left, top), _truncate(caption.label, fonts["label"], width), _TEXT_COLOUR, fonts["label"]
+        (left, top), _truncate(caption.label, fonts["label"], width), _TEXT_COLOR, fonts["label"]
     )
     top += _LABEL + 4
     draw.text(
-        (left, top), _truncate(caption.name, fonts["name"], width), _NAME_COLOUR, fonts["name"]
+        (left, top), _truncate(caption.name, fonts["name"], width), _NAME_COLOR, fonts["name"]
     )
 
 

@@ -16,7 +16,7 @@ from .naming import Conversion
 
 MIN_BYTES = 1 << 16
 _SHOWN_ERRORS = 10  # different reasons why operations were not recorded
-_COLOURS = ("#2f62b5", "#c8443c", "#2e7d4f", "#7a4fa3", "#8a6420", "#59636e")
+_COLORS = ("#2f62b5", "#c8443c", "#2e7d4f", "#7a4fa3", "#8a6420", "#59636e")
 
 
 class Place(NamedTuple):
@@ -201,12 +201,12 @@ class Report:
     def to_html(self) -> str:
         """Return a page with the table and a timeline."""
         rows = self.rows()
-        colours = {
-            (row.place, row.kind): _COLOURS[min(number, len(_COLOURS) - 1)]
+        colors = {
+            (row.place, row.kind): _COLORS[min(number, len(_COLORS) - 1)]
             for number, row in enumerate(rows)
         }
         table = "".join(
-            f"<tr><td><span style='color:{colours[row.place, row.kind]}'>&#9632;</span> "
+            f"<tr><td><span style='color:{colors[row.place, row.kind]}'>&#9632;</span> "
             f"{escape(row.place)}</td><td>{escape(row.kind)}</td><td>{row.count}</td>"
             f"<td>{_megabytes([row])}</td><td>{row.seconds * 1e3:.1f}</td>"
             f"<td>{_percent(row.share)}</td><td><code>{escape(row.replacement)}</code>"
@@ -220,12 +220,12 @@ class Report:
         )
         return _PAGE.format(
             summary="<br>".join(map(escape, [str(self).partition("\n")[0], *self._error_lines()])),
-            timeline=self._timeline(colours),
+            timeline=self._timeline(colors),
             heads=heads,
             rows=table,
         )
 
-    def _timeline(self, colours: dict[tuple[str, str], str]) -> str:
+    def _timeline(self, colors: dict[tuple[str, str], str]) -> str:
         """Return an SVG of the copies over time."""
         scale = 1000 / max(self.seconds, 1e-9)
         bars = ""
@@ -233,7 +233,7 @@ class Report:
             place = self._name(copy.place)
             bars += (
                 f'<rect x="{(copy.begin - self.begin) * scale:.2f}" y="0" height="40" '
-                f'width="{max(copy.seconds * scale, 0.5):.2f}" fill="{colours[place, copy.kind]}">'
+                f'width="{max(copy.seconds * scale, 0.5):.2f}" fill="{colors[place, copy.kind]}">'
                 f"<title>{escape(place)}: {copy.seconds * 1e3:.2f} ms</title></rect>"
             )
         return (

@@ -236,7 +236,7 @@ def test_what_dlpack_does_not_carry():
         convert(Standard(IMAGES), "bhwc->bchw", dtype="bfloat16")
 
 
-def test_no_library_is_imported_to_recognise_an_array():
+def test_no_library_is_imported_to_recognize_an_array():
     # Compiles the kernels if they are not cached: Numba imports scipy.
     x = np.zeros((2, 3), np.float32)
     convert(x, "bc->cb")

@@ -19,7 +19,7 @@ from layoutkit.cli.contactsheet import MAX_IMAGES, Caption, contact_sheet
 from layoutkit.data import sampler
 
 SIDE = 8
-COLOURS = {"ant": (200, 30, 40), "bee": (240, 200, 10), "cat": (20, 60, 180)}
+COLORS = {"ant": (200, 30, 40), "bee": (240, 200, 10), "cat": (20, 60, 180)}
 
 
 def _noise(seed, *shape):
@@ -164,13 +164,13 @@ def decoded(tmp_path, batches):
     return run
 
 
-def test_grey_is_repeated_and_alpha_dropped(tmp_path, batches):
-    grey = _noise(0, SIDE, SIDE)
+def test_gray_is_repeated_and_alpha_dropped(tmp_path, batches):
+    gray = _noise(0, SIDE, SIDE)
     rgba = _noise(1, SIDE, SIDE, 4)
-    _save(tmp_path / "one" / "a.png", grey)
+    _save(tmp_path / "one" / "a.png", gray)
     _save(tmp_path / "one" / "b.png", rgba)
     actual = batches(tmp_path / "one")["input"]
-    np.testing.assert_array_equal(actual[0], np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(actual[0], np.repeat(gray[..., None], 3, axis=2))
     np.testing.assert_array_equal(actual[1], rgba[..., :3])
 
 
@@ -323,15 +323,15 @@ def test_records_per_second_are_of_those_that_came(photos, capsys):
 
 def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
     folder = tmp_path / "plain"
-    for label, colour in COLOURS.items():
-        _save(folder / label / "p.png", np.full((20, 20, 3), colour, np.uint8))
+    for label, color in COLORS.items():
+        _save(folder / label / "p.png", np.full((20, 20, 3), color, np.uint8))
     (folder / "bee" / "broken.png").write_bytes(b"not an image")
     target = tmp_path / "sheet.png"
     options = ["--to", "bchw", "--dtype", "float32", "--mean", "9", "--preview", target]
     assert _run(folder, *options, size="20x20") == 0
     with Image.open(target) as image:
         sheet = np.asarray(image.convert("RGB"))
-    places = [_place(sheet, colour) for colour in COLOURS.values()]
+    places = [_place(sheet, color) for color in COLORS.values()]
     # Three images of 160 x 160 in one row, 12 pixels apart, and no fourth one.
     left = places[0][0]
     top = places[0][1]
@@ -344,9 +344,9 @@ def test_the_preview_shows_the_first_batch_as_it_was_decoded(tmp_path):
     assert (captions[:, left + 3 * 172 - 12 :] == 255).all()
 
 
-def _place(sheet, colour):
-    """Return left, top, width and height of the region of a colour."""
-    rows, columns = np.nonzero((sheet == colour).all(axis=2))
+def _place(sheet, color):
+    """Return left, top, width and height of the region of a color."""
+    rows, columns = np.nonzero((sheet == color).all(axis=2))
     width = np.ptp(columns) + 1
     height = np.ptp(rows) + 1
     assert width * height == len(rows)

@@ -16,14 +16,14 @@ SPELLED = {"bf->bhwc": ("bhwc", "bhwc"), "bchw->b(hwc)": ("bchw", "bhwc")}
 def _orders(pattern):
     """Return the labels of the elements before and after, as NumPy moves them."""
     left, right = SPELLED.get(pattern) or pattern.split("->")
-    coloured = "c" if "c" in left else left[-1]
-    letters = "RGB" if coloured == "c" else "ABC"
+    colored = "c" if "c" in left else left[-1]
+    letters = "RGB" if colored == "c" else "ABC"
     shape = [SIZES[axis] for axis in left]
     elements = np.empty(shape, object)
     for place in np.ndindex(*shape):
         at = dict(zip(left, place, strict=True))
-        rest = "".join(str(at[axis]) for axis in left if axis != coloured)
-        elements[place] = letters[at[coloured]] + rest
+        rest = "".join(str(at[axis]) for axis in left if axis != colored)
+        elements[place] = letters[at[colored]] + rest
     moved = elements.transpose([left.index(axis) for axis in right])
     return list(elements.ravel()), list(moved.ravel())
 
@@ -49,7 +49,7 @@ def test_the_svg_shows_both_memory_orders(pattern):
     )
 
 
-def test_colours_in_the_svg_follow_the_channels():
+def test_colors_in_the_svg_follow_the_channels():
     cells = re.findall(r'<rect x="\d+" y="\d+" [^>]* fill="(#\w+)"/>', draw_svg("bhwc->bchw"))
     red, green, blue = cells[:3]
     assert len({red, green, blue}) == 3

@@ -63,10 +63,10 @@ def test_the_shorter_side_and_the_filter_are_those_of_the_library(folder):
     np.testing.assert_array_equal(_convert(folder, *words), np.stack(expected))
 
 
-@pytest.mark.parametrize(("fill", "colour"), [("114", (114,) * 3), ("1,2,3", (1, 2, 3))])
-def test_what_lies_beside_an_image_has_a_colour(folder, fill, colour):
+@pytest.mark.parametrize(("fill", "color"), [("114", (114,) * 3), ("1,2,3", (1, 2, 3))])
+def test_what_lies_beside_an_image_has_a_color(folder, fill, color):
     actual = _convert(folder / "a.png", "--resize", "60x30", "--fit", "pad", "--fill", fill)
-    assert (actual[0, :20] == colour).all()
+    assert (actual[0, :20] == color).all()
     np.testing.assert_array_equal(actual[0, 20:40], noise(0, 20, 30, 3))
 
 

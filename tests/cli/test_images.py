@@ -47,7 +47,7 @@ def test_rgb_is_taken_as_it_is(tmp_path, folder):
     np.testing.assert_array_equal(_convert(folder / "a.png", tmp_path), _pixels(0, 3)[None])
 
 
-def test_grey_is_repeated(tmp_path, folder):
+def test_gray_is_repeated(tmp_path, folder):
     _save(folder / "a.png", _pixels())
     expected = np.repeat(_pixels()[None, ..., None], 3, axis=3)
     np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
@@ -59,12 +59,12 @@ def test_one_bit_is_black_and_white(tmp_path, folder):
     np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
 
 
-@pytest.mark.parametrize("channels", [2, 4], ids=["grey", "rgb"])
+@pytest.mark.parametrize("channels", [2, 4], ids=["gray", "rgb"])
 def test_alpha_is_dropped_not_blended(tmp_path, folder, channels):
     pixels = _pixels(0, channels)
     _save(folder / "a.png", pixels)
-    colours = pixels[..., :-1]
-    expected = np.broadcast_to(colours, (HEIGHT, WIDTH, 3))[None]
+    colors = pixels[..., :-1]
+    expected = np.broadcast_to(colors, (HEIGHT, WIDTH, 3))[None]
     np.testing.assert_array_equal(_convert(folder, tmp_path), expected)
 
 
@@ -90,7 +90,7 @@ def test_cmyk_becomes_rgb(tmp_path, folder):
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
-def test_sixteen_bit_grey_is_scaled(tmp_path, folder, suffix):
+def test_sixteen_bit_gray_is_scaled(tmp_path, folder, suffix):
     values = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
     # Older versions of Pillow write a 16-bit PGM from 32-bit pixels.
     stored = values.astype(np.int32) if suffix == "pgm" else values
@@ -99,7 +99,7 @@ def test_sixteen_bit_grey_is_scaled(tmp_path, folder, suffix):
     np.testing.assert_array_equal(_convert(folder, tmp_path)[0, ..., 1], expected)
 
 
-def test_float_grey_has_no_range_and_is_refused(tmp_path, folder, capsys):
+def test_float_gray_has_no_range_and_is_refused(tmp_path, folder, capsys):
     Image.fromarray(np.ones((4, 4), np.float32)).save(folder / "a.tif")
     assert _convert(folder, tmp_path) == 2
     error = capsys.readouterr().err
@@ -134,7 +134,7 @@ def _save_turned(path, upright, orientation):
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-@pytest.mark.parametrize("channels", [(), (3,), (4,)], ids=["grey", "rgb", "rgba"])
+@pytest.mark.parametrize("channels", [(), (3,), (4,)], ids=["gray", "rgb", "rgba"])
 def test_images_are_turned_upright(tmp_path, folder, channels, suffix):
     """Convert all eight orientations in one batch; four are stored rotated by 90 degrees."""
     for orientation in STORED:
@@ -146,7 +146,7 @@ def test_images_are_turned_upright(tmp_path, folder, channels, suffix):
         np.testing.assert_array_equal(image, np.broadcast_to(upright[..., :3], (HEIGHT, WIDTH, 3)))
 
 
-def test_sixteen_bit_grey_is_turned_too(tmp_path, folder):
+def test_sixteen_bit_gray_is_turned_too(tmp_path, folder):
     values = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
     _save_turned(folder / "a.png", values, 6)
     result = _convert(folder, tmp_path)[0, ..., 0]

@@ -96,7 +96,7 @@ def test_of_an_npy_at_a_url_each_part_is_read_once(tmp_path, monkeypatch):
     assert run("memory://parts/f.npy", tmp_path / "z.zarr") == 2
 
 
-def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognised(
+def test_a_second_run_does_what_is_missing_and_half_a_store_is_recognized(
     source, tmp_path, monkeypatch, capsys
 ):
     target = tmp_path / "y.zarr"

@@ -291,21 +291,21 @@ def test_constants_that_jax_traces_are_operands():
     jnp = jax.numpy
     mean, std = (np.array(IMAGENET[name], np.float32) for name in ("mean", "std"))
 
-    def normalise(x, mean, std):
+    def normalize(x, mean, std):
         return convert(x, "bhwc->bchw", scale=2.0, mean=mean, std=std, clip=(-1, 1))
 
     wanted = convert(FLOATS, "bhwc->bchw", scale=2.0, mean=mean, std=std, clip=(-1, 1))
-    got = jax.jit(normalise)(FLOATS, mean, std)
+    got = jax.jit(normalize)(FLOATS, mean, std)
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     held = jnp.asarray(FLOATS)
-    got = jax.jit(lambda m, s: normalise(held, m, s))(mean, std)  # x is not traced
+    got = jax.jit(lambda m, s: normalize(held, m, s))(mean, std)  # x is not traced
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
-    slope = jax.grad(lambda m: normalise(held, m, std).sum())(jnp.asarray(mean))
+    slope = jax.grad(lambda m: normalize(held, m, std).sum())(jnp.asarray(mean))
     np.testing.assert_allclose(slope, -40 / std, rtol=1e-5)
     got = jax.jit(lambda x, m: convert(x, "bhwc->bhwc", mean=m, std=[1, 2, 4]))(FLOATS, 0.5)
     np.testing.assert_allclose(got, (FLOATS - 0.5) / np.float32([1, 2, 4]), rtol=1e-6)
     with pytest.raises(ShapeError, match="mean has 2 values and axis c has size 3"):
-        jax.jit(normalise)(FLOATS, mean[:2], std)
+        jax.jit(normalize)(FLOATS, mean[:2], std)
     with pytest.raises(ArgumentError, match="mean is traced by jax or requires its gradient"):
         jax.jit(lambda m: convert(FLOATS, "bhwc->bchw", mean=m))(mean)
 
@@ -542,9 +542,9 @@ def check_inverse(dtype, constants):
 
 
 def test_an_inverse_rounds_and_saturates():
-    normalise = Converter("bc->cb", scale=1 / 255, mean=0.5, std=0.5)
+    normalize = Converter("bc->cb", scale=1 / 255, mean=0.5, std=0.5)
     y = np.array([[-9.0, 0.0, 0.003, 9.0]], "f4").T
-    assert normalise.inverse("uint8")(y.T.copy()).tolist() == [[0], [128], [128], [255]]
+    assert normalize.inverse("uint8")(y.T.copy()).tolist() == [[0], [128], [128], [255]]
 
 
 def test_what_an_inverse_leaves():

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.budget(3)
 
 GENERATIONS = (75, 80, 90, 100, 120)
 ALL = 90  # the generation for which all launches are compiled; others get SOME
-SOME = ("transpose 1", "transpose 4", "transpose, normalised", "split, to bfloat16", "merge 2",
+SOME = ("transpose 1", "transpose 4", "transpose, normalized", "split, to bfloat16", "merge 2",
         "lines 1, unaligned", "permute 1", "runs", "gather 4", "sum of f8", "sum of bf", "crop u1",
         "resize u1")  # fmt: skip
 
@@ -58,7 +58,7 @@ def boxed(*conversion, **keywords):
         return move(*conversion, **keywords)
 
 
-COLOURS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
+COLORS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
 LAUNCHES = {
     "transpose 1": lambda: move("bwc->bcw", (2, 256, 256), "u1"),
     "transpose 2": lambda: move("bwc->bcw", (2, 256, 256), "u2"),
@@ -69,12 +69,12 @@ LAUNCHES = {
     "transpose 1, anywhere": lambda: tiled("bwc->bcw", (2, 705, 1025), "u1", 1),
     "transpose 4, unaligned": lambda: tiled("bwc->bcw", (2, 704, 1025), "u4", 4),
     "transpose 4, fused": lambda: move("xyz->zyx", (20, 20, 20), "u4"),
-    "transpose, normalised": lambda: move(
+    "transpose, normalized": lambda: move(
         "bwc->bcw", (2, 256, 64), "u1", dtype="f4", mean=[*range(64)]
     ),
     "transpose, halved": lambda: move("bwc->bcw", (2, 256, 64), "f4", dtype="f2"),
-    "split, normalised": lambda: move("bpc->bcp", (2, 4096, 3), "u1", dtype="f4", **COLOURS),
-    "split, to bfloat16": lambda: move("bpc->bcp", (2, 4096, 3), "u1", dtype=BF16, **COLOURS),
+    "split, normalized": lambda: move("bpc->bcp", (2, 4096, 3), "u1", dtype="f4", **COLORS),
+    "split, to bfloat16": lambda: move("bpc->bcp", (2, 4096, 3), "u1", dtype=BF16, **COLORS),
     "split 4": lambda: move("bpc->bcp", (2, 4096, 4), "u4"),
     "merge, saturated": lambda: move(
         "bcp->bpc", (2, 3, 4096), "f4", dtype="u1", casting="saturate", scale=255.0
@@ -85,7 +85,7 @@ LAUNCHES = {
     "lines 1, put together": lambda: move("bcp->bpc", (2, 3, 4097), "u1", 1),
     "copy 16": lambda: move("abc->bac", (8, 8, 4096), "u1"),
     "permute 1": lambda: boxed("uvxw->uvwx", (9, 31, 35, 38), "u1"),
-    "permute, normalised": lambda: boxed("abcd->dbac", (7, 33, 19, 5), "u1", dtype="f4", mean=3),
+    "permute, normalized": lambda: boxed("abcd->dbac", (7, 33, 19, 5), "u1", dtype="f4", mean=3),
     "runs": lambda: move("abc->bac", (70, 50, 33), "u1", 1),
     "gather 4": lambda: move("abc->bac", (7, 5, 3), "u4"),
     "cast": lambda: move("bc->bc", (64, 4096), "f8", dtype="f2"),
@@ -97,14 +97,14 @@ LAUNCHES = {
     "sum of bf and f2": lambda: total(BF16, "f2"),
     "sum of i4 and i1": lambda: total("i4", "i1"),
     "sum of c16": lambda: total("c16"),
-    "crop u1": lambda: collated("u1", shape=(375, 500, 3), h=224, w=224, dtype="f4", **COLOURS),
+    "crop u1": lambda: collated("u1", shape=(375, 500, 3), h=224, w=224, dtype="f4", **COLORS),
     "crop u1, to bytes": lambda: collated("u1", shape=(375, 500, 3), h=224, w=224),
     "crop u1, samples last": lambda: collated(
-        "u1", "hwc->chwb", (375, 500, 3), h=224, w=224, dtype=BF16, **COLOURS
+        "u1", "hwc->chwb", (375, 500, 3), h=224, w=224, dtype=BF16, **COLORS
     ),
     "crop c16, filled": lambda: collated("c16", "hwc->bhwc", h=30, w=30, fill=1),
     "crop f4, channels": lambda: collated("f4", h=9, w=9, channels=(2, 0, 0)),
-    "resize u1": lambda: collated("u1", h=9, w=9, resize="bilinear", dtype="f4", **COLOURS),
+    "resize u1": lambda: collated("u1", h=9, w=9, resize="bilinear", dtype="f4", **COLORS),
     "resize u1, samples last": lambda: collated("u1", "hwc->chwb", h=9, w=9, resize="bicubic"),
     "resize bf, outside": lambda: collated(
         BF16, h=9, w=9, resize="area", fill=1, call={"crop": {"h": 30}, "offset": {"h": -4}}
@@ -220,7 +220,7 @@ def window_launches():
     tiles = ((32, 2), (33, 3), (8, 64))  # the width of a window, and samples
     for pattern, options, (dtype, to), (width, count) in product(patterns, WINDOWS, CASTS, tiles):
         sizes = {"h": 16 + width % 2, "w": width}
-        formula = COLOURS if to == "f4" != dtype and "channels" not in options else {}
+        formula = COLORS if to == "f4" != dtype and "channels" not in options else {}
         yield collated(dtype, pattern, (20, 37, 3), count, dtype=to, **sizes, **options, **formula)
     for channels, pattern in product((1, 2, 8, 12, 64), patterns):
         for dtype, shift in (("u1", 0), ("u1", 1), ("u2", 1), ("f4", 2), ("f8", 2), ("c16", 8)):
@@ -237,7 +237,7 @@ def resize_launches():
         yield planned_collate(case.samples, case.pattern, call=case.call, **case.keywords)[0]
     patterns = ["hwc->bchw", "hwc->bhwc", "hwc->chwb"]
     for pattern, options, to in product(patterns, RESIZES, ("u1", "f4", BF16)):
-        formula = COLOURS if to != "u1" and "channels" not in options else {}
+        formula = COLORS if to != "u1" and "channels" not in options else {}
         for width, height in ((9, 17), (65, 64), (1, 4)):
             sizes = {"h": height, "w": width}
             yield collated("u1", pattern, (40, 50, 3), dtype=to, **sizes, **options, **formula)
@@ -321,7 +321,7 @@ def widths(ptx, instruction):
         ("transpose 8", 128, 128), ("transpose 16", 128, 128), ("copy 16", 128, 128),
         ("transpose 4, unaligned", 32, 128), ("transpose 1, unaligned", 128, 128),
         ("transpose 1, anywhere", 128, 128),
-        ("split, normalised", 128, 128), ("merge, saturated", 64, 128),
+        ("split, normalized", 128, 128), ("merge, saturated", 64, 128),
         ("lines 4", 128, 32), ("lines 1, unaligned", 128, 32), ("lines 1, put together", 32, 128),
     ],
 )  # fmt: skip
@@ -360,7 +360,7 @@ def test_words_at_any_address_are_shifted_in_registers():
 @pytest.mark.budget(1)
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 @pytest.mark.parametrize("generation", [75, 90])
-@pytest.mark.parametrize("name", ["transpose 1", "split, normalised", "gather 4", "sum of f8"])
+@pytest.mark.parametrize("name", ["transpose 1", "split, normalized", "gather 4", "sum of f8"])
 def test_nvcc_compiles_without_spills(name, generation, tmp_path):
     launch = LAUNCHES[name]()
     text = tmp_path / f"{launch.family}.cu"

@@ -105,7 +105,7 @@ def collated(*shapes, source="u1", pattern="hwc->bchw", shift=0, **keywords):
     return Case(launch, sources, shifts, out.shape, out)
 
 
-COLOURS = {"dtype": "f4", "mean": [1, 2, 3]}
+COLORS = {"dtype": "f4", "mean": [1, 2, 3]}
 
 CASES = {
     "transpose": [
@@ -199,7 +199,7 @@ CASES = {
         lambda: total(("bc", "i4"), ("cb", "i2"), ("cb", "i4"), b=8, c=12),
     ],
     "collate": [
-        lambda: collated((13, 50, 3), (12, 70, 3), h=9, w=40, **COLOURS),
+        lambda: collated((13, 50, 3), (12, 70, 3), h=9, w=40, **COLORS),
         lambda: collated(
             (9, 11, 3),
             (14, 12, 3),
@@ -207,12 +207,12 @@ CASES = {
             w=16,
             fill=(1, 2, 3),
             shift=1,
-            **COLOURS,
+            **COLORS,
             call={"offset": {"h": [-2, 5], "w": [3, -4]}, "flip": {"w": [True, False]}},
         ),
         lambda: collated(*[(20, 30, 3)] * 33, pattern="hwc->chwb", h=5, w=11),
         lambda: collated((3, 9, 11, 2), pattern="thwc->btwhc", h=8, channels=(1, 0, 0)),
-        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", fit="pad", **COLOURS),
+        lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", fit="pad", **COLORS),
         lambda: collated((7, 40, 3), source="f4", shift=12, w=40),
         lambda: collated(
             (9, 53, 3),
@@ -221,12 +221,12 @@ CASES = {
             w=50,
             fill=(1, 2, 3),
             shift=1,
-            **COLOURS,
+            **COLORS,
             call={"offset": {"w": [-2, 16]}, "flip": {"w": [True, True]}},
         ),
         lambda: collated((9, 53, 3), h=9, w=53, call={"flip": "w"}),
         lambda: collated((3, 7, 40), pattern="chw->bchw", w=50, fill=(1, 2, 3)),
-        lambda: collated((7, 40, 3), pattern="hwc->bhwc", **COLOURS),
+        lambda: collated((7, 40, 3), pattern="hwc->bhwc", **COLORS),
         lambda: collated(*[(6, 7, 3)] * 70, pattern="hwc->chwb", h=2, w=3),
         lambda: collated((9, 16, 4), c=4, fill=7, call={"offset": {"c": 2}}),
         lambda: collated((9, 11, 3), h=7, w=20, resize="nearest", channels=(2, 0, 0)),
@@ -241,7 +241,7 @@ CASES = {
     ],
     "resize": [
         lambda: collated((5, 900, 3), h=4, w=9, resize="area"),
-        lambda: collated((20, 24, 3), (9, 30, 3), h=9, w=7, resize="bilinear", **COLOURS),
+        lambda: collated((20, 24, 3), (9, 30, 3), h=9, w=7, resize="bilinear", **COLORS),
         lambda: collated(
             (9, 11, 5),
             (8, 7, 5),

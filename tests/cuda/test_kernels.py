@@ -562,13 +562,13 @@ def test_saturating_casts(target):
 
 # Constants with which results are exact with any rounding, so all bits are compared.
 MEAN, STD = [0.5, 0.25, 0.75], [0.5, 0.25, 0.125]
-NORMALISED = ("bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bhwc->chwb", "bhwc->bwhc")
+NORMALIZED = ("bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bhwc->chwb", "bhwc->bwhc")
 
 
 @pytest.mark.parametrize(
     ("target", "channels", "patterns"),
-    [("f4", 3, NORMALISED), ("f4", 36, NORMALISED), (BF16, 3, NORMALISED[:2]),
-     ("f8", 36, NORMALISED[:2])],
+    [("f4", 3, NORMALIZED), ("f4", 36, NORMALIZED), (BF16, 3, NORMALIZED[:2]),
+     ("f8", 36, NORMALIZED[:2])],
     ids=str,
 )  # fmt: skip
 def test_a_formula_with_coefficients_of_each_channel(patterns, target, channels):
@@ -612,8 +612,8 @@ def test_a_formula_along_other_axes(axis):
         "dtype": "f4",
         **dict(zip(("mean", "std"), ({axis: v} for v in constants), strict=True)),
     }
-    arrays = [copied(numbers([sizes[a] for a in pattern[:4]], "u1"), 0) for pattern in NORMALISED]
-    compare(*[(x, pattern, keywords) for x, pattern in zip(arrays, NORMALISED, strict=True)])
+    arrays = [copied(numbers([sizes[a] for a in pattern[:4]], "u1"), 0) for pattern in NORMALIZED]
+    compare(*[(x, pattern, keywords) for x, pattern in zip(arrays, NORMALIZED, strict=True)])
 
 
 @pytest.mark.parametrize("source", ["u1", "i2", "f2", BF16, "f4", "f8"], ids=str)

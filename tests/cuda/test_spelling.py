@@ -14,7 +14,7 @@ from tests.helpers.nvrtc import Compiled, needs_nvrtc
 
 pytestmark = pytest.mark.budget(8)
 
-COLOURS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
+COLORS = {"mean": [1, 2, 3], "std": [4, 5, 6]}
 TO_ODD = {"cvt.rn.f32.f64", "cvt.f64.f32", "neg.f64"}
 # Values that are compared after rounding to integers may be flushed to zero: none is subnormal.
 WHOLE = {"cvt.rni.f32.f32", "max.ftz.f32", "min.ftz.f32"}
@@ -29,7 +29,7 @@ def saturated(source, target):
 
 
 def formula(source, target, **keywords):
-    return launch_of("bpc->bpc", (2, 4096, 3), source, dtype=target, **{**COLOURS, **keywords})
+    return launch_of("bpc->bpc", (2, 4096, 3), source, dtype=target, **{**COLORS, **keywords})
 
 
 SPELT = {
@@ -52,14 +52,14 @@ SPELT = {
         lambda: saturated("f8", "i8"), {"cvt.rni.f64.f64", "cvt.rzi.s64.f64", "max.f64", "min.f64"}
     ),
     "i4 to u1": (lambda: saturated("i4", "u1"), set()),
-    "u1 to f4, normalised": (lambda: formula("u1", "f4"), {"cvt.rn.f32.u16", "fma.rn.f32"}),
-    "u1 to bf, normalised": (
+    "u1 to f4, normalized": (lambda: formula("u1", "f4"), {"cvt.rn.f32.u16", "fma.rn.f32"}),
+    "u1 to bf, normalized": (
         lambda: formula("u1", BF16), {"cvt.rn.f32.u16", "fma.rn.f32", "cvt.rn.bf16.f32"}
     ),
-    "f2, normalised": (
+    "f2, normalized": (
         lambda: formula("f2", "f2"), {"cvt.f32.f16", "fma.rn.f32", "cvt.rn.f16.f32"}
     ),
-    "f8, normalised": (lambda: formula("f8", "f8"), {"fma.rn.f64"}),
+    "f8, normalized": (lambda: formula("f8", "f8"), {"fma.rn.f64"}),
     "f4 to u1, scaled": (
         lambda: launch_of(
             "bp->bp", (2, 4096), "f4", dtype="u1", casting="saturate", scale=255.0

@@ -27,7 +27,7 @@ def map_pixels(pixels, change):
     return np.array(rows, np.uint8)
 
 
-def grey(r, g, b):
+def gray(r, g, b):
     return 0.299 * r + 0.587 * g + 0.114 * b
 
 
@@ -36,14 +36,14 @@ def adjust_brightness(pixels, factor):
 
 
 def adjust_contrast(pixels, factor):
-    all_greys = [grey(*pixel) for row in pixels.astype(float) for pixel in row]
-    mean = math.fsum(all_greys) / len(all_greys)
+    all_grays = [gray(*pixel) for row in pixels.astype(float) for pixel in row]
+    mean = math.fsum(all_grays) / len(all_grays)
     return map_pixels(pixels, lambda *values: [mean + factor * (v - mean) for v in values])
 
 
 def adjust_saturation(pixels, factor):
     def change(*values):
-        return [grey(*values) + factor * (v - grey(*values)) for v in values]
+        return [gray(*values) + factor * (v - gray(*values)) for v in values]
 
     return map_pixels(pixels, change)
 

@@ -81,7 +81,7 @@ def images():
     yield "plain.jpg", encoded(pixels, "JPEG")
     yield "turned.jpg", encoded(pixels, "JPEG", exif=exif)
     yield "progressive.jpg", encoded(pixels, "JPEG", progressive=True)
-    yield "grey.jpg", encoded(pixels[..., 0], "JPEG")
+    yield "gray.jpg", encoded(pixels[..., 0], "JPEG")
     yield "plain.png", encoded(pixels)
     yield "alpha.png", encoded(noise(2, 8, 8, 4))
     yield "sixteen.png", encoded(noise(3, 8, 8).astype(np.uint16) * 257)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.budget(4)
 
 PHOTO = noise(0, 9, 12, 3)
 RAMP = np.arange(16, dtype=np.uint8).reshape(4, 4)
-COLOURS = np.stack([RAMP, RAMP + 100, RAMP + 200], axis=-1)
+COLORS = np.stack([RAMP, RAMP + 100, RAMP + 200], axis=-1)
 
 
 def planes(pixels, shape=None, **options):
@@ -36,19 +36,19 @@ def planes(pixels, shape=None, **options):
 
 def test_the_formula():
     options = {"mean": (10, 20, 30), "std": (2, 4, 5), "scale": 0.5}
-    found = Augmenter((3, 4, 4), **options)(COLOURS)
+    found = Augmenter((3, 4, 4), **options)(COLORS)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found[0, 0], [-2.5, -2.25, -2, -1.75])
     np.testing.assert_allclose(found[1, 0], [10, 10.125, 10.25, 10.375])
     np.testing.assert_allclose(found[2, 0], [17, 17.1, 17.2, 17.3], rtol=1e-6)
     singly = {"mean_r": 10, "mean_g": 20, "mean_b": 30, "std_r": 2, "std_g": 4, "std_b": 5}
-    again = Augmenter((3, 4, 4), **singly, scale=0.5)(COLOURS)
+    again = Augmenter((3, 4, 4), **singly, scale=0.5)(COLORS)
     np.testing.assert_array_equal(again, found)
 
 
 def test_mirror_pad_and_scale():
-    assert planes(COLOURS, mirror=True)[0, 0].tolist() == [3, 2, 1, 0]
-    padded = planes(COLOURS, (3, 6, 6), pad=1, fill_value=9)
+    assert planes(COLORS, mirror=True)[0, 0].tolist() == [3, 2, 1, 0]
+    padded = planes(COLORS, (3, 6, 6), pad=1, fill_value=9)
     assert padded[0, :2].tolist() == [[9] * 6, [9, 0, 1, 2, 3, 9]]
     y, x = np.mgrid[:7, :8]
     tens = (10 * y + x).astype(np.uint8)[..., None]
@@ -73,7 +73,7 @@ def test_quarters_are_exact_and_turn_the_sides(angle):
     np.testing.assert_array_equal(found.transpose(1, 2, 0), turned)
 
 
-def test_grey_is_what_pillow_makes():
+def test_gray_is_what_pillow_makes():
     data = encoded(np.array([[[0, 100, 200]]], np.uint8))
     assert Augmenter((1, 1, 1))(data).tolist() == [[[82]]]
 
@@ -101,9 +101,9 @@ def test_crops_that_are_not_random():
 
 
 @given(st.integers(0, 3), st.integers(0, 20), st.booleans())
-def test_a_crop_of_a_padded_image(pad, position, with_colours):
+def test_a_crop_of_a_padded_image(pad, position, with_colors):
     height, width = 9 + pad, 10 + pad
-    options = {"rand_crop": True, "pad": pad, "fill": (1, 2, 3), "brightness": 0.5 * with_colours}
+    options = {"rand_crop": True, "pad": pad, "fill": (1, 2, 3), "brightness": 0.5 * with_colors}
     found = planes(PHOTO, (3, height, width), **options)
     augment = Augmenter((3, height, width), dtype="uint8", **options)
     found = augment(PHOTO, position=position).transpose(1, 2, 0)
@@ -111,7 +111,7 @@ def test_a_crop_of_a_padded_image(pad, position, with_colours):
     whole[...] = (1, 2, 3)
     whole[pad : pad + 9, pad : pad + 12] = PHOTO
     rng = ImageRng(0, 0, position)
-    if with_colours:
+    if with_colors:
         whole = augmented.adjust_brightness(whole, rng.uniform(Slot.BRIGHTNESS, 0.5, 1.5))
     windows = [
         whole[y : y + height, x : x + width]
@@ -123,10 +123,10 @@ def test_a_crop_of_a_padded_image(pad, position, with_colours):
 
 @pytest.mark.parametrize(("shorter", "size"), [(6, (6, 8)), (18, (18, 24)), (5, (5, 6))])
 def test_the_shorter_side_is_resized(shorter, size):
-    grey = noise(1, 9, 12, 1)
-    found = planes(grey, (1, *size), resize=shorter)[0]
-    np.testing.assert_allclose(found, augmented.resize(grey[..., 0], *size), atol=1)
-    upright = planes(grey.swapaxes(0, 1), (1, *size[::-1]), resize=shorter)[0]
+    gray = noise(1, 9, 12, 1)
+    found = planes(gray, (1, *size), resize=shorter)[0]
+    np.testing.assert_allclose(found, augmented.resize(gray[..., 0], *size), atol=1)
+    upright = planes(gray.swapaxes(0, 1), (1, *size[::-1]), resize=shorter)[0]
     np.testing.assert_allclose(upright.T, found, atol=1)
 
 
@@ -190,11 +190,11 @@ def test_random_resized_crops_are_windows_of_the_asked_area_and_ratio():
 
 def test_random_resized_crop_resizes_its_window():
     augment = Augmenter((1, 5, 6), dtype="uint8", random_resized_crop=True, min_random_area=0.3)
-    grey = noise(2, 20, 30, 1)
+    gray = noise(2, 20, 30, 1)
     for position in range(5):
         window = geometry.random_resized_window(augment, ImageRng(0, 0, position), 20, 30)
-        part = window.extract(grey, (0,))[..., 0]
-        found = augment(grey, position=position)[0]
+        part = window.extract(gray, (0,))[..., 0]
+        found = augment(gray, position=position)[0]
         np.testing.assert_allclose(found, augmented.resize(part, 5, 6), atol=1)
 
 
@@ -226,14 +226,14 @@ def test_changes_of_hue_lightness_and_saturation_are_drawn_like_mxnet(limits):
 
 def test_square_crops_of_random_size_are_resized():
     augment = Augmenter((1, 4, 4), dtype="uint8", min_crop_size=3, max_crop_size=7)
-    grey = noise(3, 9, 12, 1)
+    gray = noise(3, 9, 12, 1)
     sides = set()
     for position in range(30):
         side = ImageRng(0, 0, position).integer(Slot.SIDE, 3, 7)
         sides.add(side)
         top, left = (9 - side) // 2, (12 - side) // 2
-        part = grey[top : top + side, left : left + side, 0]
-        found = augment(grey, position=position)[0]
+        part = gray[top : top + side, left : left + side, 0]
+        found = augment(gray, position=position)[0]
         np.testing.assert_allclose(found, augmented.resize(part, 4, 4), atol=1)
     assert sides == {3, 4, 5, 6, 7}
 
@@ -252,13 +252,13 @@ def test_methods_are_those_of_opencv():
     assert drawn == {0, 1, 2, 3, 4}
 
 
-# ---- colours ----------------------------------------------------------------------------------
+# ---- colors ----------------------------------------------------------------------------------
 
 
 @given(
     st.floats(0, 2), st.sampled_from(["adjust_brightness", "adjust_contrast", "adjust_saturation"])
 )
-def test_factors_of_colours(factor, name):
+def test_factors_of_colors(factor, name):
     found = getattr(color, name)(PHOTO, factor)
     expected = getattr(augmented, name)(PHOTO, factor)
     off = np.abs(found.astype(int) - expected)
@@ -309,7 +309,7 @@ def test_alpha_keeps_its_values():
     assert (found[:3] != four[..., :3].transpose(2, 0, 1)).mean() > 0.5
 
 
-def test_steps_of_colour_come_in_all_orders():
+def test_steps_of_color_come_in_all_orders():
     augment = Augmenter((3, 9, 12), dtype="uint8", brightness=0.9, contrast=0.9, saturation=0.9)
     orders = set()
     for position in range(40):

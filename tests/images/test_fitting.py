@@ -104,7 +104,7 @@ def test_what_shrinks_is_averaged(library, channels, dtype):
 
 @by_each
 def test_nothing_aliases(library):
-    """Vertical and horizontal stripes of one pixel become grey, not wider stripes."""
+    """Vertical and horizontal stripes of one pixel become gray, not wider stripes."""
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     for image in (stripes, stripes.swapaxes(0, 1)):
@@ -113,7 +113,7 @@ def test_nothing_aliases(library):
 
 
 @by_each
-def test_alpha_does_not_weigh_colours(library):
+def test_alpha_does_not_weigh_colors(library):
     image = np.zeros((8, 8, 4), np.uint8)
     image[:, ::2] = 200, 100, 50, 0
     image[:, 1::2] = 200, 100, 50, 255

@@ -76,7 +76,7 @@ def test_everything_reads_with_simplejpeg(kind, reads, quick, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["gray", "rgb"])
-def test_grey_files(mode, quick, monkeypatch):
+def test_gray_files(mode, quick, monkeypatch):
     data = encoded(smooth(20, 30)[..., 0], "JPEG")
     found = decode_pixels(data, ReadOptions(mode)).array
     assert quick()

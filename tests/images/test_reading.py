@@ -139,19 +139,19 @@ def test_orientations_in_xmp(kind, orientation, tmp_path):
     check_all_ways(path, np.ascontiguousarray(TURNED[orientation](plain)))
 
 
-def test_grey_alpha_and_palettes():
-    grey = noise(1, 6, 4)
-    three = np.repeat(grey[..., None], 3, axis=2)
-    np.testing.assert_array_equal(images.read(encoded(grey)), three)
+def test_gray_alpha_and_palettes():
+    gray = noise(1, 6, 4)
+    three = np.repeat(gray[..., None], 3, axis=2)
+    np.testing.assert_array_equal(images.read(encoded(gray)), three)
     np.testing.assert_array_equal(
         images.read(encoded(noise(2, 6, 4, 4))), noise(2, 6, 4, 4)[..., :3]
     )
     palette = noise(3, 256, 3)
-    image = Image.fromarray(grey)
+    image = Image.fromarray(gray)
     image.putpalette(palette.tobytes())
     file = io.BytesIO()
     image.save(file, "PNG")
-    np.testing.assert_array_equal(images.read(file.getvalue()), palette[grey])
+    np.testing.assert_array_equal(images.read(file.getvalue()), palette[gray])
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -269,7 +269,7 @@ def test_sixteen_bits_of_cmyk_are_rounded():
         (np.full((6, 4), -1, np.int32), "from -1 to -1, outside 0..65535"),
     ],
 )
-def test_grey_values_without_a_white_are_refused(values, words):
+def test_gray_values_without_a_white_are_refused(values, words):
     with pytest.raises(DataError, match=f"{words}.*8 or 16 bits"):
         images.read(encoded(values, "TIFF"))
 

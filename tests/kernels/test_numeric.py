@@ -52,7 +52,7 @@ def write(module, source, target, saturate):
 
 @pytest.fixture(scope="module")
 def cast():
-    """Return cast(values, source, target, saturate), which runs code optimised by LLVM."""
+    """Return cast(values, source, target, saturate), which runs code optimized by LLVM."""
     module = ir.Module()
     for saturate in (False, True):
         for source, target in pairs(saturate):

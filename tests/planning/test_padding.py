@@ -137,7 +137,7 @@ def test_a_converter_says_and_pickles_it():
             "fill=0.5 cannot be represented in uint8",
         ),
         ({"pad_to": {"h": 9}, "fill": (1, 2)}, layoutkit.ShapeError, "axis c has size 3"),
-        ({"pad_to": {"h": 9}, "fill": "grey"}, layoutkit.ArgumentError, "a number, or a flat list"),
+        ({"pad_to": {"h": 9}, "fill": "gray"}, layoutkit.ArgumentError, "a number, or a flat list"),
         ({"fill": 114}, layoutkit.ArgumentError, "give it too"),
         ({"pad_before": {"h": 0}}, layoutkit.ArgumentError, "give it too"),
         ({"pad_to": {"h": 9}, "copy": False}, layoutkit.ArgumentError, "copy=False"),

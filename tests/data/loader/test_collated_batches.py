@@ -238,8 +238,8 @@ def test_results_that_no_window_can_be_cut_from(num_workers):
 
 def test_an_odd_one_at_the_start_of_a_batch_leaves_the_others_in():
     three = {**WINDOW, "mean": (1, 2, 3)}
-    grey = np.zeros((9, 9, 1), np.uint8)
-    get = lambda r: grey if r.position == 0 else of_record(r)
+    gray = np.zeros((9, 9, 1), np.uint8)
+    get = lambda r: gray if r.position == 0 else of_record(r)
     with batcher(get=get, collate=three) as batches:
         batch = next(iter(batches))
     assert batch.index.tolist() == [1, 2, 3]
@@ -346,9 +346,9 @@ def test_batches_lie_in_the_order_of_memory(resize):
 
 
 def test_targets_and_several_sources_and_a_formula():
-    normalised = {**WINDOW, "dtype": "float32", "scale": 1 / 255}
+    normalized = {**WINDOW, "dtype": "float32", "scale": 1 / 255}
     source = {"x": np.arange(N), "y": [*"abc"] * 7 + ["a", "b"]}
-    with batcher(source, collate=normalised) as batches:
+    with batcher(source, collate=normalized) as batches:
         batch = next(iter(batches))
     assert (batch.input.dtype, batch.label) == (np.float32, ["a", "b", "c", "a"])
 

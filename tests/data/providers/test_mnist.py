@@ -1,4 +1,4 @@
-"""Images and labels of idx files: every type and rank, checked, mapped, normalised."""
+"""Images and labels of idx files: every type and rank, checked, mapped, normalized."""
 
 import gzip
 import pickle
@@ -142,7 +142,7 @@ def test_a_file_cut_later_is_an_error(files):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("layout", ["bchw", "bhwc", "bhw"])
-def test_images_are_normalised_in_every_layout(files, layout, packed):
+def test_images_are_normalized_in_every_layout(files, layout, packed):
     wanted = np.float32(IMAGES[:, None]) * np.float32(1 / 255)
     wanted = wanted[:, 0] if layout == "bhw" else wanted.transpose(*map("bchw".index, layout))
     provider = MNISTProvider(*files(packed=packed), batch_size=16, shuffle=False, layout=layout)

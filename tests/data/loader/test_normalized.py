@@ -83,7 +83,7 @@ def test_a_provider_provides_what_a_converter_makes():
     np.testing.assert_array_equal(
         np.concatenate([batch.input.input for batch in found])[:10], PLANES
     )
-    assert (found[-1].input.input[2:] == 7).all()  # the value of padding is not normalised
+    assert (found[-1].input.input[2:] == 7).all()  # the value of padding is not normalized
     target = np.zeros((4, 3, 8, 6), np.float32)
     provider.load_data(found[0], [target])
     np.testing.assert_array_equal(target, PLANES[:4])
