@@ -1,6 +1,6 @@
 """Draw docs/speed.svg, docs/collate.svg and docs/padded.svg: `python demo/drawings.py`.
 
-The chart of README.md has numbers from the tables of docs/performance.md. The figure of
+The chart of README.md has numbers from two tables of docs/performance.md. The figure of
 docs/collate.md has the windows that `collate` crops and the batch that they become, the figure of
 docs/sizes.md a padded batch. A test checks that all are up to date.
 """
@@ -46,35 +46,53 @@ def _text(x: float, y: float, text: str, style: str, size: int) -> str:
 
 # ---- speed compared with other libraries ---------------------------------------------------
 
-# Name of each shown row in the tables -> its caption.
+# For each table of docs/performance.md with shown rows: its columns of other libraries.
+MAIN = {-3: "NumPy", -2: "torch", -1: "OpenCV"}
+RESIZES = {2: "torch", 3: "Pillow", 4: "OpenCV"}
+# First cell of each shown row -> its caption, and the columns of its table.
 ROWS = {
-    "`bhwc->bchw` uint8->float32 (64, 224, 224, 3)": "photographs to normalised float32 planes",
-    "`bhwc->bchw` float32 (64, 56, 56, 64)": "a layer's float32 features, channels last to first",
-    "`bhwc->chwb` float32 (64, 56, 56, 64)": "the same features, batch innermost",
-    "`bchw+chwb+bhwc+bchw->bhwc` float32 (64, 56, 56, 64)": "gradients in three layouts, summed",
-}
-LIBRARIES = ("NumPy", "torch", "OpenCV")  # the last columns, in this order
-LEFT, TOP, BAR, GAP, HEADING, BETWEEN = 100, 62, 14, 4, 22, 22
+    "64 random crops of 500x375 to 224x224": (
+        "64 photographs, randomly cropped, resized and normalized into a batch", RESIZES,
+    ),
+    "`bhwc->bchw` uint8->float32 (64, 224, 224, 3)": (
+        "64 decoded photographs to normalized float32 channels", MAIN,
+    ),
+    "`bhwc->bchw` float32 (64, 56, 56, 64)": (
+        "float32 features of a layer, channels last to channels first", MAIN,
+    ),
+    "`bhwc->chwb` float32 (64, 56, 56, 64)": ("these features to batch last", MAIN),
+    "`bchw+chwb+bhwc+bchw->bhwc` float32 (64, 56, 56, 64)": (
+        "the sum of four gradients in three layouts", MAIN,
+    ),
+}  # fmt: skip
+LEFT, TOP, BAR, GAP, HEADING, BETWEEN = 100, 80, 14, 4, 22, 22
 
 
 def chart(page: str) -> str:
     """Return the SVG of the shown rows, with the numbers on the page."""
-    rows = {name: _ratios(page, name) for name in ROWS}
+    rows = {caption: _ratios(page, name, columns) for name, (caption, columns) in ROWS.items()}
     bars = sum(1 + len(ratios) for ratios in rows.values())
     height = TOP + len(rows) * (HEADING + BETWEEN) + bars * (BAR + GAP)
-    return _svg("Time of other libraries, where layoutkit takes 1", height, _chart(page, rows))
+    return _svg(_speedup(rows), height, _chart(page, rows))
+
+
+def _speedup(rows: dict[str, dict[str, float]]) -> str:
+    ratios = [ratio for row in rows.values() for ratio in row.values()]
+    libraries = "NumPy, torch, Pillow and OpenCV"
+    return f"layoutkit is {min(ratios):.1f} to {max(ratios):.0f} times as fast as {libraries}"
 
 
 def _chart(page: str, rows: dict[str, dict[str, float]]) -> Iterator[str]:
-    (day,) = re.findall(r"^(\d{4}-\d\d-\d\d), `layoutkit bench --json", page, re.MULTILINE)
-    yield _text(28, 34, "Time of other libraries, where layoutkit takes 1", "ink", 17)
-    yield _text(WIDTH - 28, 34, f"shorter is better; {day}", "muted end", 12)
+    day, cpu = re.search(r"^([\d-]+), `layoutkit bench --json.* on (.*?) \(", page, re.M).groups()
+    yield _text(28, 34, _speedup(rows), "ink", 17)
+    yield _text(
+        28, 54, "time of each library, relative to layoutkit: shorter is better", "muted", 12
+    )
+    yield _text(WIDTH - 28, 54, f"{cpu}, 2 threads, {day}", "muted end", 12)
     scale = (WIDTH - 2 * LEFT) / max(max(ratios.values()) for ratios in rows.values())
     y = TOP
-    for name, ratios in rows.items():
-        pattern = name.split("`")[1].replace("->", " → ")
-        yield _text(28, y + 10, ROWS[name], "ink", 13)
-        yield _text(WIDTH - 28, y + 10, pattern, "muted mono end", 12)
+    for caption, ratios in rows.items():
+        yield _text(28, y + 10, caption, "ink", 13)
         y += HEADING
         for library, ratio in {"layoutkit": 1.0, **ratios}.items():
             is_ours = library == "layoutkit"
@@ -89,12 +107,15 @@ def _chart(page: str, rows: dict[str, dict[str, float]]) -> Iterator[str]:
         y += BETWEEN
 
 
-def _ratios(page: str, name: str) -> dict[str, float]:
+def _ratios(page: str, name: str, columns: dict[int, str]) -> dict[str, float]:
     """Return the time of each library in a row, relative to layoutkit."""
     line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
-    cells = [cell.strip() for cell in line.strip("|").split("|")][-len(LIBRARIES) :]
-    pairs = zip(LIBRARIES, cells, strict=True)
-    return {library: float(cell) for library, cell in pairs if re.fullmatch(r"[\d.]+", cell)}
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    return {
+        library: float(cells[column])
+        for column, library in columns.items()
+        if re.fullmatch(r"[\d.]+", cells[column])
+    }
 
 
 # ---- windows that become a batch -----------------------------------------------------------

@@ -41,6 +41,10 @@ def test_the_index_for_language_models_is_up_to_date():
     ]()
 
 
+def test_the_site_names_the_version():
+    assert f"copyright: layoutkit {layoutkit.__version__}," in SITE
+
+
 @every_page
 def test_no_code_is_hidden_from_the_reader(page):
     comments = re.findall(r"<!--(.*?)-->", page.read_text(), re.DOTALL)
