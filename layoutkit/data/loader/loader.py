@@ -110,10 +110,11 @@ def sampled_batcher(
     get : callable, or a list with one for each source
         Called with a Record; returns its data. By default its array, or the bytes of its file.
     processor : callable, or dict of callables for a dict of sources, optional
-        Called as ``processor(*results, out=out)`` with a result of each source. Returns the
-        record's array, or (array, target), or None to refuse the record. `out` is the row of the
-        batch to fill, if the shape of a record is specified, else None. Bytes become a vector of
-        uint8.
+        Called with a result of each source, and by keyword with ``out=`` if it has this parameter.
+        Returns the record's array, or (array, target), or None to refuse the record. `out` is the
+        row of the batch to fill, if the shape of a record is specified, else None. Bytes become a
+        vector of uint8. A transform of torchvision or albumentations is called with the decoded
+        image.
     size : (int, int), optional
         Height and width of images: files are decoded into uint8 `bhwc` by an `images.Decoder`.
     fit : "cover", "pad" or "stretch", optional
@@ -260,7 +261,7 @@ _ARGUMENT_HINTS = {
     "shuffle": 'sampler="shuffle", each record once in random order',
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
     "target_size": "size=, (height, width) of images",
-    "transform": "processor=, called with the data of a record and out=",
+    "transform": "processor=, a function of the data of a record, or a transform of torchvision",
     "use_multiprocessing": "num_workers=, the number of threads",
     "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
     "worker_init_fn": "num_workers=, the number of threads of this process",

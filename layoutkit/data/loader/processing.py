@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -283,8 +284,7 @@ def complete_processing(
         from ...images import Reader  # lazy: few Batchers decode images
 
         processing = replace(processing, processor=Reader())
-    _check_processor(processing.processor, len(indexes))
-    return processing
+    return replace(processing, processor=_accept_out(processing.processor, len(indexes)))
 
 
 def _with_field_processor(
@@ -314,7 +314,7 @@ def _with_field_processor(
                 f"processor has {name!r}: {step!r}; give functions for some of the fields "
                 f"{', '.join(names)}"
             )
-        steps[name] = step
+        steps[name] = _accept_out(step)
     return replace(processing, processor=_FieldProcessor(tuple(names), tuple(steps.values())))
 
 
@@ -538,8 +538,16 @@ def _check_processor_type(processor: Any) -> None:
         raise DataError(f"processor is {processor!r}, which is not callable; give a function")
 
 
-def _check_processor(processor: Any, sources: int) -> None:
-    """Raise DataError if a function cannot be called as `processor(*results, out=out)`."""
+def _accept_out(processor: Any, sources: int = 1) -> Any:
+    """Return a processor that can be called as `processor(*results, out=out)`, or None.
+
+    A function without a parameter `out` is called with the results only, and never fills a row.
+
+    Raises
+    ------
+    DataError
+        The function does not accept one result of each source, or its signature does not tell.
+    """
     if processor is None:
         if sources > 1:
             raise DataError(
@@ -547,13 +555,78 @@ def _check_processor(processor: Any, sources: int) -> None:
                 'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one '
                 "source are Dataset({'input': arrays})"
             )
-        return
+        return None
+    package = type(processor).__module__.partition(".")[0]
+    if package in _TRANSFORMS and sources == 1:
+        return _ImageTransform(processor, _TRANSFORMS[package])
+    parameters = _parameters_of(processor)
+    has_out = "out" in parameters
+    results = ["data"] * sources
     try:
-        inspect.signature(processor).bind(*[None] * sources, out=None)
+        inspect.Signature([*parameters.values()]).bind(*results, **{"out": None} if has_out else {})
     except TypeError as error:
         raise DataError(
-            f"processor is called as processor({', '.join(['data'] * sources)}, out=row), where "
-            f"row is None without input_dims; {processor!r} does not accept that: {error}"
+            f"processor is called as processor({', '.join(results)}), with out=row if it has a "
+            f"parameter out; {processor!r} does not accept that: {error}"
         ) from None
-    except ValueError:  # a builtin without a signature
-        pass
+    return processor if has_out else _WithoutOut(processor)
+
+
+def _parameters_of(processor: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function; DataError if they do not tell whether it has `out`."""
+    # torch modules accept any arguments, and pass them to their method `forward`.
+    for function in (processor, getattr(processor, "forward", processor)):
+        with suppress(ValueError):  # a builtin without a signature
+            parameters = inspect.signature(function).parameters
+            if {parameter.kind for parameter in parameters.values()} != _ANY_ARGUMENTS:
+                return parameters
+    raise DataError(
+        f"the signature of {processor!r} does not tell whether it has a parameter out, which is "
+        "the row to fill; give processor=lambda data: f(data), or lambda data, out: f(data, out)"
+    )
+
+
+_ANY_ARGUMENTS = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+@dataclass(frozen=True)
+class _WithoutOut:
+    """A processor of a function without a parameter `out`."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *results: Any, out: Any = None) -> Any:
+        return self.function(*results)
+
+
+@dataclass(frozen=True)
+class _ImageTransform:
+    """A processor of a transform of another library, whose images it decodes."""
+
+    transform: Callable[..., Any]
+    apply: Callable[[Callable[..., Any], Any], Any]  # called with the transform and an image
+
+    def __call__(self, data: Any, out: Any = None) -> Any:
+        from ...images import Reader  # lazy: few Batchers decode images
+
+        return self.apply(self.transform, Reader()(data) if isinstance(data, bytes) else data)
+
+
+def _apply_torchvision(transform: Callable[..., Any], image: Any) -> Any:
+    """Call a transform with an image of Pillow, as the datasets of torchvision do."""
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim not in (2, 3):
+        return transform(image)
+    from PIL import Image
+
+    return transform(Image.fromarray(image))
+
+
+def _apply_albumentations(transform: Callable[..., Any], image: Any) -> Any:
+    """Call a transform with an array by name, or with the fields of a record by their names."""
+    if isinstance(image, Mapping):
+        return transform(**image)
+    return transform(image=image)["image"]
+
+
+# By the package of their class. Transforms of kornia are torch modules, whose images are tensors.
+_TRANSFORMS = {"torchvision": _apply_torchvision, "albumentations": _apply_albumentations}

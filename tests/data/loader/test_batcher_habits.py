@@ -1,5 +1,6 @@
 """Habits from other libraries: shuffle, drop_last, len, pairs, DataFrames, argument names."""
 
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -198,14 +199,90 @@ def test_a_dataset_of_columns_goes_by_place_and_not_by_label(frame):
 # ---- names -------------------------------------------------------------------------------------
 
 
-def test_a_processor_accepts_out():
-    with pytest.raises(
-        DataError, match=r"called as processor\(data, out=row\).* unexpected keyword"
+def test_functions_of_one_argument_are_processors():
+    rows = np.arange(8.0).reshape(4, 2)
+
+    def double(data):
+        return 2 * data
+
+    class Doubled:
+        def __call__(self, data, **options):
+            return double(data, **options)
+
+    for function in (
+        double,
+        lambda *data: double(*data),
+        partial(double),
+        Doubled(),
+        np.add.reduce,
     ):
-        sampled_batcher(np.zeros((4, 2)), batch_size=2, processor=lambda data: data)
-    with pytest.raises(DataError, match=r"processor\(data, data, out=row\)"):
-        sampled_batcher([np.zeros(4)] * 2, batch_size=2, processor=lambda data, out: data)
-    sampled_batcher(np.zeros((4, 2)), batch_size=2, processor=np.negative)
+        with sampled_batcher(rows, batch_size=4, processor=function) as batches:
+            (batch,) = batches
+        expected = np.add.reduce if function == np.add.reduce else lambda row: 2 * row
+        assert batch.input.input.tolist() == [expected(row).tolist() for row in rows]
+    with sampled_batcher(rows, batch_size=4, input_dims=2, processor=double) as batches:
+        (batch,) = batches
+    assert batch.input.input.dtype == "float32"
+    assert batch.input.input.tolist() == (2 * rows).tolist()
+    with sampled_batcher([rows, rows], batch_size=4, processor=lambda a, b: a + b) as batches:
+        (batch,) = batches
+    assert batch.input.input.tolist() == (2 * rows).tolist()
+
+
+def test_functions_of_one_argument_process_fields_and_items():
+    collate = {"x": Collator("f->bf", f=2), "y": Collator("f->bf", f=2)}
+    sources = {"x": np.ones((4, 2)), "y": np.ones((4, 2))}
+    processor = {"y": lambda data: 3 * data}
+    with sampled_batcher(sources, batch_size=4, processor=processor, collate=collate) as batches:
+        (batch,) = batches
+    assert [x.input.max() for x in batch.input.values()] == [1, 3]
+
+
+def test_the_signature_of_a_processor_decides():
+    rows = np.zeros((4, 2))
+
+    def undescribed(*args, **kwargs):
+        return args[0]
+
+    for function in (undescribed, bytes):
+        with pytest.raises(DataError, match="does not tell whether it has a parameter out"):
+            sampled_batcher(rows, batch_size=2, processor=function)
+    with pytest.raises(DataError, match=r"called as processor\(data\).* too many positional"):
+        sampled_batcher(rows, batch_size=2, processor=lambda: 0)
+    with pytest.raises(DataError, match=r"called as processor\(data, data\), with out=row if"):
+        sampled_batcher([rows, rows], batch_size=2, processor=lambda data, out: data)
+    sampled_batcher(rows, batch_size=2, processor=np.negative)
+
+
+def test_transforms_of_torchvision_and_albumentations_get_decoded_images(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+    image.fromarray(pixels).save(tmp_path / "0.png")
+
+    class Transform:
+        def __call__(self, *args, **data):
+            if args:
+                return np.asarray(args[0].transpose(image.Transpose.FLIP_LEFT_RIGHT))
+            return {"image": data["image"][:, ::-1]}
+
+    for package in ("torchvision.transforms", "albumentations.toy"):
+        transform = type("Flip", (Transform,), {"__module__": package})()
+        for source in (tmp_path, {"x": pixels[None]}):
+            options = {"processor": transform, "batch_size": 1, "layout": "bhwc"}
+            with sampled_batcher(source, **options) as batches:
+                (batch,) = batches
+            assert np.array_equal(batch.input.input, pixels[None, :, ::-1])
+
+
+def test_torch_modules_are_processors():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.ReLU())
+    source = {"x": np.arange(-4.0, 4).reshape(2, 2, 2)}
+    with sampled_batcher(
+        source, batch_size=2, get=lambda r: torch.from_numpy(r.array), processor=module
+    ) as batches:
+        (batch,) = batches
+    assert batch.input.input.tolist() == [[0, 0, 0, 0], [0, 1, 2, 3]]
 
 
 def test_an_error_about_a_missing_out_names_input_dims():
