@@ -26,12 +26,12 @@ from ..._utils.files import replace_atomically
 from .filesystem import open_regular_file, read_from
 from .responses import Download
 
-_NAME = re.compile(r"([0-9a-f]{64})(?:-(\d{1,18})-([0-9a-f]{32}))?\.record")
+_NAME = re.compile(r"([0-9a-f]{64})-(\d{1,18})-([0-9a-f]{32})\.record")
 _PIECE = 1 << 20
 
 
 class Entry(NamedTuple):
-    """The parts of a cache file's name; size -1 and digest "" in names of an earlier version."""
+    """The parts of a cache file's name."""
 
     key: str
     size: int
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 def parse_entry(name: str) -> Entry | None:
     """Return the entry that a file name stands for; None if it is not a name of the cache."""
     match = _NAME.fullmatch(name)
-    return match and Entry(match[1], int(match[2] or -1), match[3] or "")
+    return match and Entry(match[1], int(match[2]), match[3])
 
 
 def url_key(url: str) -> str:
@@ -239,7 +239,7 @@ class DiskCache:
         self._sizes.update((name, size) for _, name, size in sorted(states))
         self._total = sum(self._sizes.values())
         entries = filter(None, map(parse_entry, self._sizes))
-        self._entries.update((entry.key, entry) for entry in entries if entry.digest)
+        self._entries.update((entry.key, entry) for entry in entries)
 
     def _entry(self, url: str) -> Entry | None:
         """Return the entry of a URL and mark it as used; None if there is none."""

@@ -540,7 +540,7 @@ class Sampler(Epochs[Any]):
         return {**super().__getstate__(), "_kept": None, "_kind": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # By its name: pickles of an earlier version contain a Kind with other fields.
+        # A Kind holds functions, so that a pickle names it.
         self.__dict__.update(state, _kind=KINDS[state["_plan"].kind])
 
 

@@ -350,9 +350,9 @@ def test_a_file_of_another_user_is_a_miss(site, home, folder, monkeypatch):
     assert len(site.asked) > 1  # the newly stored file belongs to another user, too
 
 
-def test_entries_of_earlier_versions_go_first(home, folder):
+def test_entries_of_earlier_processes_go_first(home, folder):
     folder.mkdir(parents=True)
-    old = folder / f"{'0' * 64}.record"
+    old = folder / f"{'0' * 64}-{SIZE}-{'0' * 32}.record"
     old.write_bytes(b"o" * SIZE)
     os.utime(old, (1, 1))
     reads(Reader(cache=DiskCache(folder, 2 * SIZE)), home, "ab")

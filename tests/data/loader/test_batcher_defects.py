@@ -437,7 +437,7 @@ def test_an_answer_that_may_have_been_cut_is_not_kept(tmp_path):
 def test_a_file_that_another_process_drops_while_it_is_counted(tmp_path, monkeypatch, caplog):
     from layoutkit.data.io.cache import DiskCache
 
-    names = [f"{number:064x}.record" for number in range(3)]
+    names = [f"{number:064x}-3-{'0' * 32}.record" for number in range(3)]
     for name in names:
         (tmp_path / name).write_bytes(b"abc")
     real = os.scandir
