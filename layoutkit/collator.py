@@ -869,7 +869,7 @@ def collate(
     ----------
     samples : sequence of arrays, or one array
         Arrays of one rank and dtype, with any strides; or one array, if the left side of the
-        pattern has an axis `b` (or `batch`). The samples are never modified.
+        pattern has an axis `b` (or `batch` or `n`). The samples are never modified.
     pattern : str
         The layout of a sample, or of the array of samples; `->`; the layout of the batch, with an
         axis `b` anywhere.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,13 +46,16 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
     suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
+    if isinstance(x, Mapping) and x:
+        fix = f"pass one of its values, such as {arg_name}[{next(iter(x))!r}]"
     if str(type(x).__module__).startswith("torch"):
         fix = f"pass {arg_name}.numpy()"  # of the same memory
     if isinstance(x, str) or hasattr(type(x), "__fspath__"):
         fix = f'to read an image file, pass layoutkit.images.read("{x}")'
         if isinstance(x, str) and ("->" in x or x.isalpha()):
             fix = "the layout and the array may be in the wrong order"
-    raise ArgumentError(f"{arg_name} is {with_article(type_name(x))}, not a NumPy array; {fix}")
+    kind = "None" if x is None else with_article(type_name(x))
+    raise ArgumentError(f"{arg_name} is {kind}, not a NumPy array; {fix}")
 
 
 def layout_key(*arrays: Any) -> tuple[Any, ...]:

@@ -304,7 +304,7 @@ def _parse_threads(threads: Any) -> int | None:
     return None if threads is None else check_int("threads", threads, 1, ArgumentError, MAX_THREADS)
 
 
-_SAMPLE_AXES = ("b", "batch")  # names of the axis of samples
+_SAMPLE_AXES = ("b", "batch", "n")  # names of the axis of samples, the first that is there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -636,7 +636,8 @@ def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: 
 def _stack_pattern(pattern: Pattern) -> tuple[Pattern, str, bool]:
     """Return the pattern of the stacked windows, the sample letter, and True if x has it."""
     left, right = pattern.left, pattern.right
-    letters = [letter for letter in right.letters if right.name(letter) in _SAMPLE_AXES]
+    letter_of = {right.name(letter): letter for letter in right.letters}
+    letters = [letter_of[name] for name in _SAMPLE_AXES if name in letter_of]
     if not letters:
         raise PatternError(
             f'"{pattern.text}" has no axis of samples on the right; name it b, as in "hwc->bchw"'

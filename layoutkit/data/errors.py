@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from difflib import get_close_matches
 from typing import Any
 
+from .._utils.spelling import find_similar
 from ..errors import DataError
 
 
@@ -41,8 +41,8 @@ def check_has_records(count: int, source: str, found: str) -> None:
 
 def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuchArgument:
     """Return the error for an unknown keyword, with the most similar known one."""
-    close = get_close_matches(name, known, 1, 0.7)
-    hint = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
+    similar = find_similar(name, known)
+    hint = f"did you mean {similar}=?" if similar else f"there are {', '.join(known)}"
     return NoSuchArgument(f"{function} has no {name}=; {hint}")
 
 

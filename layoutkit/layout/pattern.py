@@ -134,12 +134,12 @@ def _fill_added(source: Layout, target: Layout, sizes: dict[str, int]) -> None:
     there = source.axis_names
     for name in target.axis_names:
         if name not in (*there, _ONE) and sizes.setdefault(name, 1) != 1:
-            call = f'einops.repeat(x, "{source.to_text()} -> {target.to_text()}", '
+            fold, size = _group_text(("h", name)), sizes[name]
             raise ShapeError(
-                f"axis {name} is only on the right, "
-                f"and with {name}={sizes[name]} data would have to be invented; "
-                f"an added axis has size 1, so omit {name}=; {call}{name}={sizes[name]}) "
-                "repeats it, and a fold on the left, as in (hp), divides an axis"
+                f"axis {name} is only on the right, and with {name}={size} data would have to be "
+                f"invented; to divide an axis, fold it on the left, as in ({fold}); an added axis "
+                f"has size 1, so omit {name}=; einops.repeat(x, "
+                f'"{source.to_text()} -> {target.to_text()}", {name}={size}) repeats x'
             )
 
 

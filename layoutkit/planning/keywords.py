@@ -7,9 +7,9 @@ transformers: `_TOPICS` groups them, and the functions below say what a call has
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, TypedDict
 
+from .._utils.spelling import find_similar
 from .._utils.validation import as_int
 from ..errors import ShapeError
 from ..layout.pattern import Pattern, axis_name
@@ -215,8 +215,8 @@ def find_filter(name: Any) -> str | None:
     if not isinstance(name, str):
         return None
     plain = name.lower().replace("-", "_").rpartition(".")[2]
-    close = get_close_matches(plain, _FILTER_OF, 1, 0.75)
-    return _FILTER_OF[close[0]] if close else None
+    similar = find_similar(plain, _FILTER_OF)
+    return None if similar is None else _FILTER_OF[similar]
 
 
 def check_sizes(
@@ -258,12 +258,10 @@ def _find_cure(function: str, name: str, value: Any, axes: Collection[str], text
     if name == "out":
         return "out= is an argument of a call of the Converter: converter(x, out)"
     topic = _find_topic(name)
-    close = get_close_matches(name, KEYWORDS[function], 1, 0.7)
-    if close and topic is None:
-        return f"did you mean {close[0]}=?"
-    if topic is None:
-        close = get_close_matches(name, [n for n in _TOPIC_OF if len(n) > 4], 1, 0.85)
-        topic = _TOPIC_OF[close[0]] if close else None
+    if topic is None and (similar := find_similar(name, KEYWORDS[function])):
+        return f"did you mean {similar}=?"
+    if topic is None and (similar := find_similar(name, _TOPIC_OF)):
+        topic = _TOPIC_OF[similar]
     if topic is None:
         return f"omit it, or give one of {', '.join(KEYWORDS[function])}"
     if function == "accumulate":
@@ -299,7 +297,7 @@ def _find_convert_cure(topic: str, value: Any, axes: Collection[str], text: str)
     if topic == "crop":
         return f"crop x by a slice, or with collate or Collator: collate({samples}, {sizes})"
     if topic == "flip":
-        return f'flip x by a slice, x[::-1], or with collate: collate({samples}, flip="w")'
+        return f'flip x by a slice of step -1, or with collate: collate({samples}, flip="w")'
     if topic == "padding":
         return 'pad_to= is the size of the padded result, as in pad_to={"h": 640, "w": 640}, fill=0'
     if topic == "samples":

@@ -77,7 +77,8 @@ def test_patterns_that_cannot_be_read(pattern):
 )
 def test_what_is_no_array(x):
     fix = "numpy.asarray(x)" if isinstance(x, list | int) else "a numpy.ndarray"
-    check_error(ArgumentError, f"{type(x).__name__}, not a NumPy array; pass {fix}", x)
+    kind = "None" if x is None else type(x).__name__
+    check_error(ArgumentError, f"{kind}, not a NumPy array; pass {fix}", x)
 
 
 @pytest.mark.parametrize(

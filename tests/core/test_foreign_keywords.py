@@ -244,6 +244,45 @@ def test_objects_in_place_of_samples():
         Collator("hwc->bchw", key=["image", "mask"])
 
 
+def test_objects_in_place_of_arrays():
+    with pytest.raises(layoutkit.ArgumentError, match=r"one of its values, such as x\['a'\]"):
+        convert({"a": X}, "bhwc->bchw")
+    with pytest.raises(layoutkit.ArgumentError, match="sample 1 is None"):
+        collate([X[0], None], "hwc->bchw", **WINDOW)
+
+
+def test_an_axis_that_is_only_on_the_right_divides_one_that_is_folded_on_the_left():
+    with pytest.raises(layoutkit.ShapeError, match=r"fold it on the left, as in \(hp\)"):
+        Collator("hwc->b(hw)(pqc)", h=2, w=2, p=2, q=2)(PHOTOS)
+    patches = Collator("(hp)(wq)c->b(hw)(pqc)", h=120, w=125, p=2, q=2)(X[:1])
+    assert patches.shape == (1, 120 * 125, 12)
+
+
+@pytest.mark.parametrize("name", ["b", "batch", "n"])
+def test_names_of_the_axis_of_samples(name):
+    pattern = f"h w c -> {name} c h w"
+    np.testing.assert_array_equal(collate([*X], pattern), X.transpose(0, 3, 1, 2))
+
+
+def test_n_is_an_axis_of_a_sample_beside_b():
+    np.testing.assert_array_equal(collate([*X], "nwc->bncw").shape, (2, 240, 3, 250))
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        (lambda: sampled_batcher(X, batch_size=2, fill=0), "refill"),
+        (lambda: sampled_batcher(X, batch_size=2, copy=True), "crop"),
+        (lambda: open_index(X, weights=[1]), "did you mean"),
+        (lambda: sampler("round-robin", 10, batch_size=2), "did you mean"),
+    ],
+)
+def test_a_name_that_is_no_typo_has_no_guess(call, wrong):
+    with pytest.raises(layoutkit.DataError) as caught:
+        call()
+    assert wrong not in str(caught.value)
+
+
 def test_an_output_that_is_a_tensor_beside_samples_that_are_arrays():
     torch = pytest.importorskip("torch")
     out = torch.zeros(2, 3, 4, 5, dtype=torch.uint8)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Never
 
 import numpy as np
 
+from ..._utils.spelling import find_similar
 from ..._utils.validation import check_bool, check_choice, check_int
 from ...collator import Collator
 from ...converter import Converter
@@ -281,8 +281,8 @@ def _unknown_keyword(
     `call` has sources, size, input_dims, layout, convert and collate as the caller gave them.
     """
     name, value = next(iter(unknown.items()))
-    is_near = bool(get_close_matches(name, known, 1, 0.85))
-    close = [] if is_near else get_close_matches(name, _ARGUMENT_HINTS, 1, 0.85)
+    is_near = find_similar(name, known) is not None
+    close = None if is_near else find_similar(name, _ARGUMENT_HINTS)
     steps = {name: value for name, value in unknown.items() if name in _OF_STEPS}
     if name in steps:
         cure = "give " + _step_text(steps, call)
@@ -292,9 +292,9 @@ def _unknown_keyword(
         cure = f"give input_dims={shown}, which is called with the number of a batch"
     elif name in _ARGUMENT_HINTS:
         cure = f"give {_ARGUMENT_HINTS[name]}"
-    elif close:
+    elif close is not None:
         return NoSuchArgument(
-            f"sampled_batcher has no {name}=, nor {close[0]}=; give {_ARGUMENT_HINTS[close[0]]}"
+            f"sampled_batcher has no {name}=, nor {close}=; give {_ARGUMENT_HINTS[close]}"
         )
     else:
         text = None if is_near else find_batch_cure(name, value)

@@ -11,12 +11,12 @@ import math
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Never
 
 import numpy as np
 
+from ..._utils.spelling import find_similar
 from ..._utils.validation import check_int, type_name
 from ...errors import DataError
 from ..errors import NoLength, reject_unknown
@@ -112,9 +112,8 @@ def find_kind(name: Any) -> Kind:
     kind = KINDS.get(ALIASES.get(dashed, dashed))
     if not kind:
         names = [*ALIASES, *KINDS]
-        close = [_OTHER_NAMES[dashed.lower()]] if dashed.lower() in _OTHER_NAMES else []
-        close = close or get_close_matches(dashed, names, 1)
-        hint = f"did you mean {close[0]!r}? There are" if close else "there are"
+        meant = _OTHER_NAMES.get(dashed.lower()) or find_similar(name, names)
+        hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise DataError(f"no sampler is called {name!r}; {hint} {', '.join(names)}")
     return kind
 

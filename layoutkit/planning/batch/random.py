@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..._utils.random import as_fractions, draw_below, hash64, make_key
+from ..._utils.spelling import find_similar
 from ..._utils.validation import as_int
 from ...errors import ArgumentError
 from ...layout.pattern import axis_name
@@ -374,6 +374,6 @@ def _parse_by_axis(arg_name: str, option: Any, names: Mapping[str, int]) -> dict
 def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
     if isinstance(value, str) and value == RANDOM:
         return
-    close = isinstance(value, str) and get_close_matches(value.lower(), [RANDOM, "rand"], 1, 0.5)
-    hint = '; did you mean "random"?' if close else ""
+    is_near = isinstance(value, str) and find_similar(value, [RANDOM, "rand"])
+    hint = '; did you mean "random"?' if is_near else ""
     raise ArgumentError(f'{arg_name} is {value!r}; it must be "random", {alternatives}{hint}')
