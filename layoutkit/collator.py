@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -33,7 +33,7 @@ from .layout.pattern import as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, parse_collate_options
 from .packing import PackedCollation
-from .planning.batch.arguments import CropArgs
+from .planning.batch.arguments import RANDOM, CropArgs
 from .planning.batch.layout import Collation, make_batch_layout, stack_shapes
 from .planning.batch.packing import Packed
 from .planning.batch.placement import Placements, place
@@ -44,7 +44,7 @@ from .planning.plan import (
     make_memory_order_options,
     plan_permuted_view,
 )
-from .spec import CPU, DType
+from .spec import CPU, DType, as_dtype
 
 if TYPE_CHECKING:
     from .backends.base import Adapter
@@ -498,7 +498,59 @@ class Collator:
         placed = place(self._options, axes, window, table, args)
         return placed.select({**axes.cropped, **dict.fromkeys(args.list_axes())})
 
+    def warmup(self, samples: Any, *, dtype: Any = "uint8") -> list[str]:
+        """Compile, or load from disk, the kernels of batches, so that the first batch is fast.
+
+        It makes batches of arrays of zeros, mirrored and not if this Collator draws flips. Neither
+        the samples nor later random windows are changed.
+
+        >>> collator = Collator("hwc->bchw", h=24, w=24, resize="bilinear", flip="random", seed=0)
+        >>> _ = collator.warmup([(40, 50, 3)] * 8)
+        >>> collator.warmup([(40, 50, 3)] * 8)                  # all kernels are loaded already
+        []
+
+        Parameters
+        ----------
+        samples
+            As for a call, or the shape of each sample in place of its array, as for `place`. Small
+            and large batches have different kernels, so pass as many samples as a batch has.
+        dtype : dtype
+            The dtype of samples that are passed as shapes.
+
+        Returns
+        -------
+        list of str
+            The names of the kernels that were loaded, or compiled and cached on disk for later
+            processes. Kernels for GPUs are compiled, too, but not listed.
+
+        Raises the errors of a call.
+        """
+        with fork.init_lock:
+            from .kernels.cpu.compiler import loaded
+
+        before = len(loaded())
+        arrays, positions = self._make_zeros(samples, as_dtype(dtype))
+        flips = dict(self._options.crops.flip)
+        drawn = [axis for axis, value in flips.items() if value == RANDOM]
+        for values in product((False, True), repeat=len(drawn)):
+            flip = flips | dict(zip(drawn, values, strict=True))
+            self(arrays, flip=flip or None, positions=positions)
+        return [str(kernel.spec) for kernel in loaded()[before:]]
+
     # -- samples ---------------------------------------------------------------------------
+
+    def _make_zeros(self, samples: Any, dtype: DType) -> tuple[Any, range | None]:
+        """Return samples, zeros for those passed as shapes, and positions of separate samples."""
+        is_one = self._options.is_one_array
+        if not is_one and _is_shape(samples) and samples:
+            raise ArgumentError(
+                f"{samples} is the shape of one sample; give the shape of each sample of a batch, "
+                f"as in [{samples}] * 64"
+            )
+        arrays = self._as_sequence(samples, None)
+        zeros = {x: np.zeros(as_shape(x), dtype) for x in arrays if _is_shape(x)}
+        arrays = [zeros[x] if _is_shape(x) else x for x in arrays]
+        return (arrays[0], None) if is_one else (arrays, range(len(arrays)))
 
     @staticmethod
     def _stack_items(values: list[Any]) -> Any:

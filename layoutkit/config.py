@@ -255,12 +255,56 @@ ROWS = (
     Row(("bshd->bhsd",), "bshd", ((2, 16, 4, 64), (8, 512, 16, 64)), ("f4", "f2")),
 )
 
-# Crops of photos, as `collate` puts them into a batch.
-WINDOW = (224, 224, 3)  # hwc
-WINDOWS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("hwc->chw", {"dtype": "f4", **NORMALIZED}),
-    ("hwc->chw", {}),
-    ("hwc->hwc", {}),
+
+class WindowRow(NamedTuple):
+    """Usual windows of samples, as `collate` puts them into a batch."""
+
+    patterns: tuple[str, ...]  # of one window
+    window: tuple[int, ...]  # sizes in the order of the patterns' left sides
+    strides: tuple[tuple[int, ...], ...]  # of samples, in items
+    dtype: str  # of samples
+    options: tuple[dict[str, Any], ...]
+
+
+# Strides of samples, in items. Windows are parts of larger samples; negative strides are mirrored.
+PHOTO = (224, 224, 3)  # hwc
+PHOTO_STRIDES = ((1344, 3, 1), (1344, -3, 1))
+PLANES = (3, 224, 224)  # chw
+PLANE_STRIDES = ((1 << 18, 448, 1), (1 << 18, 448, -1))
+MASK = (224, 224)  # hw
+MASK_STRIDES = ((448, 1), (448, -1), (224, 1), (224, -1))  # "nearest" gathers contiguous rows
+# The kernel "resize" sums 16 rows of the result, which are contiguous.
+PHOTO_BLOCK, PHOTO_BLOCK_STRIDES = (16, 224, 3), ((1, 48, 16),)
+MASK_BLOCK, MASK_BLOCK_STRIDES = (16, 224), ((1, 16),)
+PATCHES = ("(hp)(wq)c->(hw)(cpq)", "(hp)(wq)c->(hw)(pqc)")
+PATCH_SIZES = {"p": 14, "q": 14}
+PATCH_STRIDES = ((672, 3, 1),)
+
+TO_BYTES: dict[str, Any] = {"dtype": "u1", "casting": "saturate"}
+TO_CLASSES: dict[str, Any] = {"dtype": "i8", "casting": "saturate"}
+NORMALIZED_DTYPES: tuple[dict[str, Any], ...] = (
+    {"dtype": "f4", **NORMALIZED},
+    {"dtype": "bfloat16", **NORMALIZED},
+)
+TO_FLOATS: tuple[dict[str, Any], ...] = (
+    {"dtype": "f4"},
+    {"dtype": "f4", "scale": 1 / 255},
+    *NORMALIZED_DTYPES,
+)
+PHOTO_PATTERNS = ("hwc->chw", "hwc->hwc")
+WINDOWS = (
+    # Crops of photos and masks, some of them mirrored.
+    WindowRow(PHOTO_PATTERNS, PHOTO, PHOTO_STRIDES, "u1", ({}, *TO_FLOATS)),
+    WindowRow(PHOTO_PATTERNS[:1], PHOTO, PHOTO_STRIDES, "f4", ({},)),
+    WindowRow(("chw->chw",), PLANES, PLANE_STRIDES, "u1", ({}, NORMALIZED_DTYPES[0])),
+    WindowRow(("hw->hw",), MASK, MASK_STRIDES, "u1", ({}, {"dtype": "i8"}, TO_CLASSES)),
+    WindowRow(("hw->hw",), MASK, MASK_STRIDES, "i8", ({},)),
+    # Resized photos and masks.
+    WindowRow(PHOTO_PATTERNS, PHOTO_BLOCK, PHOTO_BLOCK_STRIDES, "f4", (TO_BYTES, *TO_FLOATS)),
+    WindowRow(("hw->hw",), MASK_BLOCK, MASK_BLOCK_STRIDES, "f4", (TO_BYTES, TO_CLASSES)),
+    # Patches for vision transformers, of photos and of resized photos.
+    WindowRow(PATCHES, PHOTO, PATCH_STRIDES, "u1", ({}, *NORMALIZED_DTYPES)),
+    WindowRow(PATCHES, PHOTO, PATCH_STRIDES, "f4", (TO_BYTES, *NORMALIZED_DTYPES)),
 )
 
 # Sums of gradients of a batch that was used in two layouts.
@@ -305,22 +349,26 @@ def _conversion_kernels(rows: Iterable[Row]) -> Iterator[KernelSpec]:
 
 
 def _window_kernels() -> Iterator[KernelSpec]:
-    """Yield the kernels of batches of photos, some of them flipped."""
+    """Yield the kernels of batches of crops, resized samples and patches."""
+    yield KernelSpec("collate", ("windows",))
     yield KernelSpec("collate", ("each",))
-    _, width, channels = WINDOW
     yield KernelSpec("taps", ())
-    yield KernelSpec("resize", ("u1",))
+    for dtype in ("u1", "f4"):
+        yield KernelSpec("resize", (dtype,))
     for taps in HALVING_TAPS:
-        yield KernelSpec("halve", (channels, taps))
-    for pattern, keywords in WINDOWS:
-        for step in (channels, -channels):
-            strides = 2 * width * channels, step, 1
-            options = parse_call(pattern, keywords)
+        yield KernelSpec("halve", (PHOTO[-1], taps))
+    for row in WINDOWS:
+        source = np.dtype(row.dtype)
+        sizes = PATCH_SIZES if row.patterns is PATCHES else {}
+        for pattern, strides, options in product(row.patterns, row.strides, row.options):
+            steps = tuple(source.itemsize * stride for stride in strides)
             p = make_single_plan(
-                options, WINDOW, strides, np.dtype(np.uint8), CPU, None, supports_float16
-            )
+                parse_call(pattern, {**options, **sizes}),
+                row.window, steps, source, CPU, None, supports_float16,
+            )  # fmt: skip
             if p.choice is not None:
-                yield prepare(p.choice, p.epilogue, LINE, stream=True).spec
+                for stream in (False, True):
+                    yield prepare(p.choice, p.epilogue, LINE, stream).spec
 
 
 def _sum_kernels() -> list[KernelSpec]:

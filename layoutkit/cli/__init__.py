@@ -7,7 +7,8 @@ contactsheet  the preview image of a batch
 crop          the option --crop: a window of every image
 explain       `layoutkit explain`: a plan as text, and both memory orders as text or SVG
 inputs        open a source: an array file, or image files as one batch
-options       files of options: `convert --options`, `batches --options`, `explain --compare`
+kernels       `layoutkit warmup` and `layoutkit cache`: compile or load kernels; their folder
+options       files of options, of `--options` and of `explain --compare`
 outputs       write `.npy` files, local or at an fsspec URL
 pack          `layoutkit pack` and `layoutkit index`: RecordIO files and their indexes
 parser        the command-line arguments, their types and the help texts
@@ -32,7 +33,7 @@ from typing import Any, NoReturn
 
 from .._utils.validation import escape_controls
 from ..errors import ArgumentError, LayoutkitError, LayoutkitWarning, PatternError
-from .parser import IMAGE_SIZE, parse, warmup_options
+from .parser import IMAGE_SIZE, parse
 from .printing import (
     OptionalStream,
     escape_unencodable_output,
@@ -345,13 +346,23 @@ def _info(_: argparse.Namespace) -> int:
 
 
 def _warmup(arguments: argparse.Namespace) -> int:
-    from .. import warmup
+    from .kernels import load_kernels
 
     start = time.perf_counter()
-    kernels = warmup(**warmup_options(arguments))
+    kernels = load_kernels(arguments)
     count = f"{len(kernels)} kernel is" if len(kernels) == 1 else f"{len(kernels)} kernels are"
     print(f"{count} ready after {time.perf_counter() - start:.1f} s:")
     print(*(f"  {kernel}" for kernel in kernels), sep="\n")
+    return 0
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from .kernels import clear_cache, show_cache
+
+    if arguments.action == "clear":
+        clear_cache()
+    else:
+        show_cache()
     return 0
 
 
@@ -365,4 +376,5 @@ COMMANDS = {
     "watch": _watch,
     "info": _info,
     "warmup": _warmup,
+    "cache": _cache,
 }

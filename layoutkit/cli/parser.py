@@ -240,7 +240,14 @@ _EXAMPLES = {
     "bench": ["bench --quick", "bench --json results.json --plot results.png"],
     "watch": ["watch train.py --epochs 1", "watch --html copies.html train.py"],
     "info": ["info"],
-    "warmup": ["warmup", "warmup 'bhwc->bchw' --shape 64,224,224,3 --from-dtype uint8"],
+    "warmup": [
+        "warmup",
+        "warmup 'bhwc->bchw' --shape 64,224,224,3 --from-dtype uint8",
+        "warmup 'hwc->bchw' --shape 375,500,3 --batch-size 64 --size h=224 --size w=224 "
+        "--filter bilinear --dtype float32 --scale 1/255",
+        "warmup --options collator.json --shape 375,500,3 --batch-size 64",
+    ],
+    "cache": ["cache", "cache clear"],
 }
 
 
@@ -516,29 +523,29 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 def _add_warmup(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("pattern", metavar="PATTERN", type=pattern, nargs="?", help="such as 'bhwc->bchw'")
-    add("--shape", type=shape, metavar="N,N,..", help="shape of the source")
-    add("--from-dtype", metavar="DTYPE", help="dtype of the source (default: float32)")
+    add("--shape", type=shape, metavar="N,N,..", help="shape of the source, or of a sample")
+    from_help = "dtype of the source (default: float32; of the samples of a batch: uint8)"
+    add("--from-dtype", metavar="DTYPE", help=from_help)
     add("--dtype", help="dtype of the result")
     _add_formula(parser)
     _add_sizes(parser)
     add("--casting", choices=CASTINGS, help="which casts are allowed (default: same_kind)")
+    options_help = "all options: Converter.to_dict() or Collator.to_dict() as JSON"
+    add("--options", type=Path, metavar="FILE.json", help=options_help)
+    batch = parser.add_argument_group("batches").add_argument
+    batch_help = "collate this number of samples (default with the options of a Collator: 32)"
+    batch("--batch-size", type=positive_int, metavar="N", help=batch_help)
+    resize_help = "filter that resizes samples to the sizes (default: samples are cropped)"
+    batch("--filter", choices=FILTERS, dest="resize", help=resize_help)
+    batch("--fit", choices=FIT_CHOICES, help="with --filter (default: stretch)")
+    short_help = "with --filter: scale the shorter side to N, and crop the center"
+    batch("--short-side", type=positive_int, metavar="N", help=short_help)
+    batch("--flip", metavar="AXIS", help="axis along which random samples are mirrored, such as w")
 
 
-def warmup_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keywords of `warmup()` that were passed."""
-    names = ("pattern", "shape", "from_dtype", "dtype", "scale", "mean", "std", "casting")
-    keywords: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    keywords = {
-        name: value for name, value in keywords.items() if value is not None
-    } | arguments.size
-    required = {"pattern": "PATTERN", "shape": "--shape"}
-    missing = [word for name, word in required.items() if name not in keywords]
-    if keywords and missing:
-        raise ArgumentError(
-            f"a kernel needs a PATTERN and a --shape: also give {' and '.join(missing)}, "
-            "or nothing for the usual kernels; see layoutkit warmup --help"
-        )
-    return keywords
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    action_help = "show: print the folder and its size (default); clear: remove all kernels"
+    parser.add_argument("action", choices=("show", "clear"), nargs="?", help=action_help)
 
 
 def _add_no_arguments(_: argparse.ArgumentParser) -> None:
@@ -555,6 +562,7 @@ COMMANDS = {
     "watch": ("run a PyTorch program and list its copies because of layouts", _add_watch),
     "info": ("show versions, processor, threads and caches", _add_no_arguments),
     "warmup": ("compile the usual kernels, or your own, for later processes", _add_warmup),
+    "cache": ("show the folder of compiled kernels and its size, or clear it", _add_cache),
 }
 
 

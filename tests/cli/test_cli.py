@@ -1,6 +1,7 @@
 """The whole command: output, rejected arguments and error messages."""
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -298,6 +299,10 @@ def test_warmup_takes_a_conversion_of_ones_own(capsys, monkeypatch):
         (["bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "nothing"], "nothing"),
         (["bhwc->bchw", "--shape", "1,2,3,4", "--dtype", "uint8"], "uint8"),
         (["bhwc->bchw", "more", "--shape", "1,2,3,4"], "unrecognized arguments: more"),
+        (["hwc->bchw", "--batch-size", "4"], "also give --shape,"),
+        (["--batch-size", "4"], "also give PATTERN and --shape,"),
+        (["hwc->bchw", "--shape", "9,9,3", "--filter", "area"], "--filter: .* --batch-size"),
+        (["hwc->bchw", "--shape", "9,9", "--batch-size", "4"], "3 axes"),
     ],
 )
 def test_mistakes_of_warmup_are_one_line(capsys, words, output):
@@ -307,6 +312,68 @@ def test_mistakes_of_warmup_are_one_line(capsys, words, output):
     assert err.startswith("layoutkit: error: ")
     assert err.count("\n") == 1
     assert re.search(output, err)
+
+
+def test_warmup_of_a_batch(capsys, monkeypatch):
+    calls = []
+    warm = lambda collator, samples, dtype: calls.append((collator, samples, dtype)) or ["taps"]
+    monkeypatch.setattr(layoutkit.Collator, "warmup", warm)
+    words = "hwc->bchw --shape 30,40,3 --batch-size 2 --size h=8 --size w=9 --filter bicubic"
+    words += " --short-side 9 --flip w --dtype float32 --scale 1/255"
+    assert main(["warmup", *words.split()]) == 0
+    assert capsys.readouterr().out.startswith("1 kernel is ready after ")
+    collator = layoutkit.Collator(
+        "hwc->bchw", h=8, w=9, resize="bicubic", short_side=9, flip={"w": "random"},
+        dtype="float32", scale=1 / 255,
+    )  # fmt: skip
+    assert main(["warmup", "bhwc->bchw", "--shape", "5,9,9,3", "--batch-size", "5"]) == 0
+    whole = layoutkit.Collator("bhwc->bchw")
+    assert calls == [(collator, [(30, 40, 3)] * 2, "uint8"), (whole, (5, 9, 9, 3), "uint8")]
+
+
+def test_warmup_of_the_options_in_a_file(tmp_path, capsys, monkeypatch):
+    calls = []
+    warm = lambda collator, samples, dtype: calls.append((collator, samples, dtype)) or []
+    monkeypatch.setattr(layoutkit.Collator, "warmup", warm)
+    monkeypatch.setattr(layoutkit, "warmup", lambda **keywords: calls.append(keywords) or [])
+    path = tmp_path / "options.json"
+    collator = layoutkit.Collator("hwc->bchw", h=8, w=9)
+    path.write_text(json.dumps(collator.to_dict()))
+    assert "also give --shape" in _refused(capsys, "warmup", "--options", path)
+    words = ["warmup", "--options", str(path), "--shape", "30,40,3", "--from-dtype", "float32"]
+    assert "--dtype" in _refused(capsys, *words, "--dtype", "uint8")
+    assert main(words) == 0
+    capsys.readouterr()
+    path.write_text(json.dumps(layoutkit.Converter("b(hw)->bhw", h=30, dtype="float16").to_dict()))
+    assert "--batch-size" in _refused(capsys, *words, "--batch-size", "4")
+    assert main(words) == 0
+    conversion = {"pattern": "b(hw)->bhw", "h": 30, "dtype": "float16"}
+    assert calls == [
+        (collator, [(30, 40, 3)] * 32, "float32"),
+        conversion | {"shape": (30, 40, 3), "from_dtype": "float32"},
+    ]
+
+
+def test_cache_prints_the_folder_and_clears_it(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("LAYOUTKIT_CACHE_DIR", str(folder))
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"{folder}: 0 kernels, 0.0 MB\n"
+    assert not folder.exists()
+    folder.mkdir()
+    kernel = folder / f"engine-{'0' * 32}.o"
+    kernel.write_bytes(bytes(250_000))
+    (folder / f"taps-{'1' * 32}.o").symlink_to(folder / "notes.txt")
+    (folder / "notes.txt").write_text("mine")
+    assert main(["cache", "show"]) == 0
+    assert "2 kernels, 0.3 MB" in capsys.readouterr().out
+    assert kernel.exists()
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out.startswith(f"{folder}: removed 2 kernels, 0.3 MB")
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    (folder / "notes.txt").unlink()
+    assert main(["cache", "clear"]) == 0
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

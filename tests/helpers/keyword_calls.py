@@ -345,6 +345,11 @@ table(
     positions=case([5, 6], **RANDOM),
     epoch=case(3, positions=[5, 6], **RANDOM),
 )
+table(
+    "Collator.warmup",
+    lambda **k: Collator("hwc->bchw", h=4, w=5, **RESIZED).warmup([(9, 8, 3)] * 2, **k),
+    dtype=case("complex64", refused=True),  # kernels are listed by the first call of a process
+)
 BOX = [[-1, 2, 3, 4]]  # a part of it is outside
 table(
     "Placement.fit_boxes",

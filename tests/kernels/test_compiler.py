@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import layoutkit
-from layoutkit import ArgumentError
+from layoutkit import ArgumentError, LayoutkitError
 from layoutkit.kernels.cpu import compiler, object_cache
 from layoutkit.kernels.cpu.compiler import KernelSpec
 from tests.helpers.children import finish, python, start
@@ -635,6 +636,50 @@ def test_after_warmup_a_conversion_loads_nothing_more():
     assert named >= {"layoutkit", "python", "numpy", "numba", "llvmlite", "ml_dtypes", "cpu"}
     assert named >= {"threads", "buffers", "kernels"}
     assert any(line.strip().startswith("engine-") and "(compiled)" in line for line in facts)
+
+
+WARM_BATCH = """
+import numpy as np
+from layoutkit import Collator
+from layoutkit.kernels.cpu.compiler import loaded
+
+shapes = [(40, 50, 3), (30, 33, 3)] * 2
+photos = [np.ones(shape, np.uint8) for shape in shapes]
+size = {"h": 24, "w": 24}
+for options in ({"flip": {"w": "random", "h": "random"}}, {"resize": "bilinear", "crop": "random"}):
+    warmed, cold = (Collator("hwc->bchw", **size, **options, seed=3) for _ in range(2))
+    names = warmed.warmup(shapes)
+    before = {str(kernel.spec) for kernel in loaded()}
+    print(len(names) > 1, set(names) <= before, warmed.warmup(shapes))
+    for _ in range(8):
+        assert (warmed(photos) == cold(photos)).all()  # the warm-up has drawn no windows
+    print({str(kernel.spec) for kernel in loaded()} - before)
+"""
+
+
+def test_after_warmup_a_batch_loads_nothing_more():
+    assert python(WARM_BATCH) == "True True []\nset()\n" * 2
+
+
+def test_warmup_of_a_batch_accepts_arrays_and_one_array():
+    photo = np.full((9, 8, 3), 7, np.uint8)
+    layoutkit.Collator("hwc->bchw", h=4, w=4).warmup([photo, photo])
+    layoutkit.Collator("bhwc->bchw", h=4, w=4, flip="random").warmup((2, 9, 8, 3), dtype="int16")
+    assert (photo == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ((9, 8, 3), r"the shape of one sample.*\[\(9, 8, 3\)\] \* 64"),
+        ([], "no samples"),
+        ([(9, 8)], "3 axes"),
+        ([(9, -8, 3)], "-8"),
+    ],
+)
+def test_warmup_of_a_batch_rejects_other_shapes(samples, message):
+    with pytest.raises(LayoutkitError, match=message):
+        layoutkit.Collator("hwc->bchw", h=4, w=4).warmup(samples)
 
 
 def test_warmup_needs_a_shape_with_a_pattern():

@@ -181,6 +181,35 @@ def test_the_usual_kernels_are_of_all_kinds():
     assert all(any(f"transpose-{i}-" in name for name in streaming) for i in (1, 2, 4, 8))
 
 
+BATCHES = """
+import numpy as np
+from layoutkit import Collator, collate, set_num_threads
+from layoutkit.config import kernels
+from layoutkit.kernels.cpu.compiler import loaded
+
+set_num_threads(1)
+photos = [np.zeros((40, 50, 3), np.uint8), np.zeros((33, 37, 3), np.uint8)]
+masks = [np.zeros(photo.shape[:2], np.int64) for photo in photos]
+size = {"h": 32, "w": 32}
+norm = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+mirrored = {"w": [True, False]}
+collate(photos, "hwc->bchw", **size, flip=mirrored, **norm)
+collate(photos, "hwc->bchw", **size, resize="bilinear", **norm)
+collate(photos, "hwc->bhwc", **size, resize="bicubic")
+collate(masks, "hw->bhw", **size, resize="nearest", flip=mirrored)
+random = Collator("hwc->bchw", **size, resize="bilinear", crop="random", flip="random", **norm)
+random(photos)
+collate(photos, "(hp)(wq)c->(bhw)(cpq)", p=14, q=14, resize="bicubic", multiple=28, **norm)
+print({kernel.spec.family for kernel in loaded()} >= {"collate", "engine", "resize", "taps"})
+print({kernel.spec for kernel in loaded()} - set(kernels()))
+"""
+
+
+@pytest.mark.budget(0)
+def test_the_usual_kernels_include_all_of_common_batches():
+    assert python(BATCHES) == "True\nset()\n"
+
+
 REPEATED = """
 import hashlib, sys
 from layoutkit.kernels.cpu.compiler import KernelSpec, compile_object
