@@ -37,6 +37,8 @@ HOME = Path(__file__).parents[1]
 OBJECTS = Path("layoutkit", "kernels", "cpu", "objects")
 # Operating systems' names of the machines in LEVELS.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+# Only AMD's CPUs have this feature. With AVX-512, they use other tiles than Intel's CPUs.
+AMD_FEATURE = "sse4a"
 KERNELS_PER_PROCESS = 12  # with fewer, a process would mostly import Numba
 FIRST_ZIP_DATE = "315532800"  # 1980-01-01, in seconds since 1970
 # The tools that compile kernels. No code of theirs is in an object.
@@ -87,7 +89,7 @@ class BdistWheel(bdist_wheel):
 
     def finalize_options(self) -> None:
         """Tell setuptools that there is machine code, although there is no extension module."""
-        if _levels():
+        if list_levels():
             self.distribution.has_ext_modules = lambda: True
         super().finalize_options()
 
@@ -151,16 +153,14 @@ def make_sbom(version: str, objects: list[Path]) -> dict[str, Any]:
 
 def make_objects(folder: Path) -> None:
     """Compile all kernels of this machine's levels into a folder, and print their number."""
-    levels = _levels()
+    levels = list_levels()
     if not levels:
         return
     folder.mkdir(parents=True)
     specs_by_level: dict[str, list[Any]] = {}
     for level in reversed(levels):  # lower levels first: higher ones skip their kernels
-        specs = _selected_specs(json.loads(_run("list", level["name"])))
-        specs_by_level[level["name"]] = [
-            s for s in specs if s not in specs_by_level.get(level["base_level"], [])
-        ]
+        known = specs_by_level.get(level["base_level"], [])
+        specs_by_level[level["name"]] = [s for s in list_specs(level) if s not in known]
     tasks = [
         (name, specs[start : start + KERNELS_PER_PROCESS])
         for name, specs in specs_by_level.items()
@@ -177,11 +177,20 @@ def make_objects(folder: Path) -> None:
     print(f"compiled kernels: {counts}; {sum(sizes) / 1e6:.1f} MB")
 
 
+def list_specs(level: dict[str, str]) -> list[Any]:
+    """Return the selected kernels for all CPUs of a level."""
+    specs = json.loads(_run("list", level["name"]))
+    if level["machine"] == "x86_64":
+        of_amd = json.loads(_run("list", level["name"], AMD_FEATURE))
+        specs += [spec for spec in of_amd if spec not in specs]
+    return _selected_specs(specs)
+
+
 def _wants_kernels() -> bool:
     return os.environ.get("LAYOUTKIT_OBJECTS", "") not in ("", "none")
 
 
-def _levels() -> list[dict[str, str]]:
+def list_levels() -> list[dict[str, str]]:
     """Return the levels of this architecture, highest first; none if no kernels are wanted."""
     if not _wants_kernels():
         return []

@@ -1,7 +1,7 @@
 """A script that the build runs in separate processes to list and compile kernels for a wheel.
 
     objects.py levels                     print the levels of object_cache.py
-    objects.py list LEVEL                 print the kernels for a CPU of a level
+    objects.py list LEVEL [FEATURE]       print the kernels for a CPU of a level, that has a feature
     objects.py compilers                  print the versions of the tools that compile kernels
     objects.py compile LEVEL FOLDER       compile the kernels on stdin into files of a folder
 
@@ -44,8 +44,10 @@ def _set_cpu_of_level(name: str) -> Any:
     return level
 
 
-def _list(name: str) -> list[tuple[str, tuple[int | str, ...]]]:
-    _set_cpu_of_level(name)
+def _list(name: str, feature: str = "") -> list[tuple[str, tuple[int | str, ...]]]:
+    level = _set_cpu_of_level(name)
+    if feature:
+        os.environ["NUMBA_CPU_FEATURES"] = f"{level.flags},+{feature}"
     from layoutkit.config import kernels
 
     return [(spec.family, spec.literals) for spec in kernels()]

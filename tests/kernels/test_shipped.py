@@ -1,6 +1,7 @@
 """Kernels that come with the package: the level for a CPU, and misses."""
 
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -208,6 +209,23 @@ print({kernel.spec for kernel in loaded()} - set(kernels()))
 @pytest.mark.budget(0)
 def test_the_usual_kernels_include_all_of_common_batches():
     assert python(BATCHES) == "True\nset()\n"
+
+
+LISTED = """
+import json, sys
+from building import backend
+
+(level,) = (level for level in backend.list_levels() if level["name"] == "x86-64-v4")
+print(*["-".join(map(str, [family, *rest])) for family, rest in backend.list_specs(level)])
+"""
+
+
+@pytest.mark.budget(0)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="for x86-64")
+def test_objects_of_avx512_have_the_tiles_of_intel_and_of_amd():
+    names = python(LISTED, LAYOUTKIT_OBJECTS="all").split()
+    tiles = {name.split("-")[3] for name in names if name.startswith("engine-transpose-4")}
+    assert tiles >= {"4x1x4", "4x2x1"}
 
 
 REPEATED = """
