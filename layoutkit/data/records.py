@@ -28,7 +28,7 @@ class Record(NamedTuple):
     labels : tuple
         All its labels.
     position : int
-        Its number in the index; in part files, its line.
+        Its number in the index, or in the index that it was selected from; in part files, its line.
     """
 
     url: str | None = None

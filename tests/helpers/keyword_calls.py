@@ -685,8 +685,21 @@ table(
     list=case(FOLDER / "images.lst", source=FOLDER / "images.rec"),
     columns=case({"image": "png"}, source=FOLDER / "images.tar"),
     missing=case(-1, source=HOLES),
+    classes=case(["cow", "dog", "cat"]),
 )
 INDEX = data.open_index(SOURCE)
+MANY = data.open_index({"x": np.arange(60), "y": NAMES * 10})
+DIVIDED = {"seed": case(1), "stratify": case(True)}
+
+
+def _positions(parts):
+    """Return the positions of the records of parts, or of pairs of parts."""
+    is_index = isinstance(parts, data.Index)
+    return [r.position for r in parts] if is_index else [*map(_positions, parts)]
+
+
+table("data.Index.split", lambda **k: _positions(MANY.split(0.5, **k)), **DIVIDED)
+table("data.Index.folds", lambda **k: _positions(MANY.folds(3, **k)), **DIVIDED)
 table("data.Index.item_count", lambda **k: INDEX.item_count(**k), label=case("cat"))
 table("data.Index.item_at", lambda **k: INDEX.item_at(1, **k), label=case("cat"))
 RECORD = {

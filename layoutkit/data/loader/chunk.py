@@ -26,7 +26,6 @@ from ..records import Record
 from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
-from ..sources.items import ItemsIndex
 from .collate import BatchStep
 from .dropped import describe_error, describe_record
 
@@ -47,7 +46,7 @@ class RecordSource:
         self.sampler = sampler
         self.in_parts = isinstance(index, PartsIndex)
         self.direct = get is None and index.in_memory
-        self.gives_targets = get is None and isinstance(index, ItemsIndex)
+        self.gives_targets = get is None and index.gives_targets
         self.get: Callable[[Any], Any] | None = None if self.direct else get or read
 
     def order(self, epoch: int, marks: Any = None) -> Order:
@@ -77,7 +76,7 @@ class RecordSource:
             return SourcePositions(
                 np.array([record.position for record in numbers], np.int64), names
             )
-        return SourcePositions(self.index.partition.place(numbers))
+        return SourcePositions(self.index.places(numbers))
 
 
 def row_views(block: Array) -> list[Any]:

@@ -14,7 +14,7 @@ from ..io.cache import DiskCache
 from ..io.reader import Reader
 from ..labels import check_missing
 from ..samplers import Sampler
-from ..sources import Index, open_index
+from ..sources import Index, are_several, open_index
 from ..sources.items import ItemProcessor
 from .chunk import RecordPipeline, RecordSource
 from .epochs import EpochLength
@@ -74,11 +74,8 @@ class LoaderConfig:
 
 def open_indexes(sources: Any, missing: Any) -> list[Index]:
     """Return the index of each source; raise DataError for a source that cannot be opened."""
-    is_list = isinstance(sources, list | tuple)
-    if is_list and any(isinstance(source, Index) for source in sources):
-        return [_open_or_take(source, missing) for source in sources]
-    opened = _open_or_take(sources, missing)
-    return opened if isinstance(opened, list) else [opened]
+    several = sources if are_several(sources) else [sources]
+    return [_open_or_take(source, missing) for source in several]
 
 
 def find_field_names(sources: Any, fields: Mapping[str, Any] | None) -> tuple[str, ...] | None:
@@ -100,14 +97,11 @@ def open_fields(sources: Mapping[str, Any], missing: Any) -> list[Index]:
     indexes = []
     for name, source in sources.items():
         with prefix_errors(f"field {name}: ", DataError):
-            index = _open_or_take(source, missing)
-            if isinstance(index, list):
-                raise DataError(f"the source is a list of {len(index)} sources; give one of them")
-            indexes.append(index)
+            indexes.append(_open_or_take(source, missing))
     return indexes
 
 
-def _open_or_take(source: Any, missing: Any) -> Any:
+def _open_or_take(source: Any, missing: Any) -> Index:
     if not isinstance(source, Index):
         return open_index(source, missing=missing)
     if check_missing(missing) != "error":

@@ -216,6 +216,7 @@ def sampled_batcher(
 # ---- Keywords that do not exist --------------------------------------------------------------
 
 _LABELS = 'the labels with the source: {"x": paths, "y": labels}'
+_CLASSES = "open_index(source, classes=[...]) as the source"
 _CROPS = 'collate=Collator("hwc->bchw", h=224, w=224, '
 _RESIZES = _CROPS + 'resize="bilinear", '
 # Equivalents of the keywords of PyTorch, Keras, tf.data, grain, DALI and MXNet.
@@ -226,8 +227,8 @@ _ARGUMENT_HINTS = {
     "batch_sampler": "sampler= and batch_size=, the order and the size of batches",
     "casting": 'convert=Converter("bhwc->bhwc", dtype="uint8", casting="saturate")',
     "channels": 'collate=Collator("hwc->bchw", h=224, w=224, channels=(2, 1, 0))',
-    "class_names": _LABELS,
-    "classes": _LABELS,
+    "class_names": _CLASSES,
+    "classes": _CLASSES,
     "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
     "copy": "nothing: every batch has memory of its own",
     "device": 'batch.input.forward_get(layout, dtype, device="cuda"), which copies to the GPU',

@@ -56,7 +56,7 @@ class SamplingPlan:
     even: bool = False  # omit the records that do not fill a batch
     draws: bool = False  # independent draws, which have no natural end
     material: Any = None  # data of one kind: groups, weights or part files
-    partition: str = "0 of 1"  # of the whole source that the records belong to
+    partition: str = "0 of 1"  # the part of the whole source that the records belong to
 
     @property
     def identity(self) -> dict[str, int | str]:

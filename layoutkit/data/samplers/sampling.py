@@ -160,7 +160,7 @@ def make_sampling_plan(
         check_int("seed", seed, None),
         even=kind.even,
         draws=kind.draws,
-        partition=str(getattr(index, "partition", Partition(0, 1))),
+        partition=index.selection if isinstance(index, Index) else str(Partition(0, 1)),
         **_select_items(kind, index, label, weights),
     )
     plan = replace(plan, batch_size=_batch_size(kind, plan, batch, batches))

@@ -38,7 +38,7 @@ from ..io.zarr import is_store
 from ..labels import check_missing
 from ..records import Record
 from .arrays import open_tensor
-from .base import Groups, Index, Partition, check_schemes, group_by_code
+from .base import Groups, Index, Partition, check_schemes, group_by_code, number_classes
 from .directory import open_directory
 from .files import is_file_list, open_files
 from .items import ItemsIndex, is_item_source, reject_iterables
@@ -63,6 +63,7 @@ def open_index(
     list: str | os.PathLike[str] | None = None,  # MXNet's name of the file
     columns: Mapping[str, Any] | None = None,
     missing: str | int = "error",
+    classes: Sequence[str | int] | None = None,
     **unknown: Never,
 ) -> Any:
     """Open a source of records.
@@ -73,7 +74,7 @@ def open_index(
 
     Parameters
     ----------
-    source : str, path, array, mapping, Dataset, or a list of these
+    source : str, path, array, mapping, Dataset, Index, or a list of paths
         A csv or tsv file, a folder whose sub-folders are labels, a URL of a folder of part
         files, an array, ``{"x": array, "y": labels}``, a .npy, .npz, .safetensors or .pt file, a
         .zarr store of an array or of x and y, a Dataset, or a container of records: .rec, .tar,
@@ -91,8 +92,7 @@ def open_index(
         of positions in it. A single array may have any name.
 
         Files of one record each, such as images: a list of paths, a glob ("photos/*.jpg"), one
-        path, ``{"x": paths, "y": labels}``, or a data frame with the columns of a csv file. A list
-        of other sources gives a list of Indexes.
+        path, ``{"x": paths, "y": labels}``, or a data frame with the columns of a csv file.
     kind : str, optional
         The kind of the source, if its name does not tell: "csv", "tsv", "directory", "parts",
         "items", "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or "tfrecord". "image"
@@ -122,6 +122,10 @@ def open_index(
         The handling of records without a label (None, NaN, NaT, pandas.NA, empty text, no member
         cls) where others have one: an error, omitted and counted in `skipped`, or with the target
         -1, which is no class.
+    classes : list, optional
+        All labels, in the order that numbers them (class_names), also those that no record has: so
+        that class 2 is the same in the folders of training and validation. A label that is not in
+        the list is an error. By default the labels of the source, in the order of `Index.labels`.
 
     Raises
     ------
@@ -141,33 +145,55 @@ def open_index(
         "schemes": allowed or None,
         "missing": check_missing(missing),
     }
-    is_list = isinstance(source, builtins.list | tuple)
+    place = Partition(part, number)
     if isinstance(source, Index):
-        raise DataError(f"{source!r} is an Index already; use it as it is")
-    reject_records(source)
-    if is_list:
-        check_has_records(len(source), "the source", "the list is empty; give at least one source")
-    if is_list and not (kind == "files" or (kind is None and _are_files(source))):
-        shared: Any = {"kind": kind, "partition": part, "partitions": number}
-        return [open_index(item, **shared, **{**options, "schemes": allowed}) for item in source]
+        opened = _take_index(source, kind, place, options)
+    else:
+        opened = _open(source, kind, place, options)
+    return opened if classes is None else number_classes(opened, classes)
+
+
+def _take_index(index: Index, kind: Any, place: Partition, options: dict[str, Any]) -> Index:
+    """Return the index as it is; raise DataError for options, which are of its source."""
+    if kind is not None or place.parts > 1 or _find_given(options):
+        raise DataError(
+            f"{index!r} is an Index already, which only classes= can change; give the other "
+            "options where its source is opened; a part of it is index[start::step]"
+        )
+    return index
+
+
+def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> Index:
+    if isinstance(source, builtins.list | tuple) and kind != "files":
+        if are_several(source):
+            raise DataError(
+                "the source is a list of sources, and an index has one: open each of them; "
+                'containers that follow one another are one source by a pattern, "p{0..7}.tar"; '
+                "sampled_batcher joins the records of a list by a processor"
+            )
+    else:
+        reject_records(source)
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    name = _check_kind(kind) or _guess_kind(source, path, columns)
+    name = _check_kind(kind) or _guess_kind(source, path, options["columns"])
     if path is None and name not in ("tensor", "files", "items"):
         raise DataError(f"kind={kind!r} needs a path or URL, not a {type_name(source)}")
     kwargs = _keywords_of(name, options, path or f"the {type_name(source)}")
-    place = Partition(part, number)
     return _OPENERS[name].opener(source if path is None else path, name, place, **kwargs)
 
 
 def _keywords_of(kind: str, options: dict[str, Any], source: str) -> dict[str, Any]:
     """Return the options of a kind of index; raise DataError if others are given."""
     keywords = _OPENERS[kind].keywords
-    for key, value in options.items():
-        is_given = value is not None and str(value) != "error"  # the default of missing
-        if is_given and key not in keywords:
+    for key in _find_given(options):
+        if key not in keywords:
             kinds = ", ".join(name for name, row in _OPENERS.items() if key in row.keywords)
             raise DataError(f"{key}= is for an index of kind {kinds}; {source} is {kind}")
     return {key: value for key, value in options.items() if key in keywords}
+
+
+def _find_given(options: dict[str, Any]) -> list[str]:
+    """Return the names of the options that are not their default: None, or "error" of missing."""
+    return [name for name, value in options.items() if value is not None and value != "error"]
 
 
 class _Opener(NamedTuple):
@@ -209,9 +235,8 @@ def reject_records(source: Any) -> None:
     records = [source] if isinstance(source, Record) else source
     if isinstance(records, builtins.list | tuple) and any(isinstance(r, Record) for r in records):
         raise DataError(
-            "the source consists of Records, such as index[:9]; give what they refer to: "
-            "{'x': [r.url for r in records], 'y': [r.label for r in records]} for files, rows of "
-            "the arrays, or partition= and partitions= for a part of a source"
+            "the source consists of Records, which have no data; give the Index: index[:9], "
+            "index[numbers] and the parts of index.split(0.8) are indexes of some of its records"
         )
 
 
@@ -227,11 +252,18 @@ def _check_kind(kind: Any) -> str | None:
     return kind
 
 
-def _are_files(sources: Sequence[Any]) -> bool:
-    """Return True if these are paths of files that are not sources of their own."""
-    if not is_file_list(sources):
+def are_several(sources: Any) -> bool:
+    """Return True for a list of sources, False for a list of files that are records, and others.
+
+    Raises DataError for an empty list and for a list of Records.
+    """
+    if not isinstance(sources, builtins.list | tuple):
         return False
-    return all(_source_kind(os.fspath(path)) is None for path in sources if _is_path(path))
+    reject_records(sources)
+    check_has_records(len(sources), "the source", "the list is empty; give at least one source")
+    if not _is_path(sources[0]) or not is_file_list(sources):
+        return True
+    return any(_source_kind(os.fspath(path)) is not None for path in sources if _is_path(path))
 
 
 def _is_path(source: Any) -> bool:

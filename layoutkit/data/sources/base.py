@@ -1,4 +1,4 @@
-"""Index, the base class of all sources: a sequence of records, also by label.
+"""Index, the base class of all sources: a sequence of records, also by label, and its selections.
 
 Also partitions of a source, and the policy for file names in a table. A table may come from an
 untrusted author, and file systems of fsspec do more than read: chains of them unpack, cache and
@@ -8,20 +8,24 @@ servers; other schemes have to be allowed by the caller.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from html import escape
+from itertools import accumulate
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from ..._utils.indexing import normalize_index, normalize_slice
+from ..._utils.indexing import normalize_index, normalize_indices, normalize_slice
 from ..._utils.pickling import UncachedState
+from ..._utils.random import make_key, permute_index
+from ..._utils.validation import check_bool, check_int
 from ...errors import DataError
 from ...memory import Array
-from ..errors import OutOfRange
+from ..errors import OutOfRange, check_has_records
 from ..io.filesystem import is_url
 from ..io.reader import Reader
 from ..io.responses import FileVersion
@@ -70,7 +74,8 @@ class Index(UncachedState, Sequence[Record]):
     """A source of records: their order and their labels.
 
     Returned by `open_index`. A sequence of `Record`: numbers count from 0, negative ones from the
-    end.
+    end. A slice, and a list or array of numbers, gives an Index of these records (a subset), which
+    is a source like any other.
 
     `records`, `rows`, `ranks` and `targets` read many records at once, as columns; they accept an
     int64 array of nonnegative numbers.
@@ -100,6 +105,7 @@ class Index(UncachedState, Sequence[Record]):
     # Records in a chunk, and the number of chunks to shuffle together; None: not in chunks.
     chunk_window: tuple[int, int] | None = None
     has_images = False  # True if the records are image files, whatever their names are
+    gives_targets = False  # True if what `getter` returns may be (data, target)
     _partition = Partition(0, 1)
 
     def __init__(
@@ -115,6 +121,15 @@ class Index(UncachedState, Sequence[Record]):
     def partition(self) -> Partition:
         """The part of the source's records that this index contains: (part, parts)."""
         return self._partition
+
+    @property
+    def selection(self) -> str:
+        """The text by which states recognize the part of the source that this index contains."""
+        return str(self.partition)
+
+    def places(self, numbers: Array) -> Array:
+        """Return the positions of these records in the whole source."""
+        return self._partition.place(numbers)
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -208,12 +223,95 @@ class Index(UncachedState, Sequence[Record]):
     def __getitem__(self, i: int) -> Record: ...
 
     @overload
-    def __getitem__(self, i: slice) -> list[Record]: ...
+    def __getitem__(self, i: slice | Sequence[int] | Array) -> Index: ...
 
-    def __getitem__(self, i: int | slice) -> Record | list[Record]:
-        if not isinstance(i, slice):
-            return self.item_at(i)
-        return [self.record(number) for number in normalize_slice(i, len(self), OutOfRange)]
+    def __getitem__(self, i: int | slice | Sequence[int] | Array) -> Record | Index:
+        if isinstance(i, slice):
+            part = normalize_slice(i, len(self), OutOfRange)
+            return self._select(np.arange(part.start, part.stop, part.step))
+        if isinstance(i, Sequence) or np.ndim(i):
+            return self._select(normalize_indices(i, len(self), "records", OutOfRange))
+        return self.item_at(i)  # type: ignore[arg-type]  # an int, or else an error
+
+    def split(self, *fractions: float, seed: int = 0, stratify: bool = False) -> tuple[Index, ...]:
+        """Divide the records at random into parts, such as for training and validation.
+
+        >>> from layoutkit.data import open_index
+        >>> index = open_index({"x": range(10), "y": ["cat", "dog"] * 5})
+        >>> training, validation = index.split(0.8, seed=0, stratify=True)
+        >>> len(training), [record.label for record in validation]
+        (8, ['cat', 'dog'])
+
+        Parameters
+        ----------
+        fractions : float
+            The sizes of the parts, relative to the number of records. A last part has the rest, if
+            there is one: ``split(0.8)`` returns two parts, ``split(0.8, 0.1)`` three.
+        seed : int
+            The parts depend on the seed and the number of records only, and on the labels if
+            `stratify`.
+        stratify : bool
+            Give each part the same share of every label, to within one record.
+
+        Returns
+        -------
+        tuple of Index
+            The parts. Each has the `labels` of the whole index, and its records in their order.
+
+        Raises
+        ------
+        DataError
+            An argument is invalid, a part would have no records, or the index has no labels to
+            stratify by.
+        """
+        order = self._shuffle(seed, stratify)
+        parts = []
+        for size in _part_sizes(fractions, len(self)):
+            # Evenly spaced in an order that is sorted by label.
+            chosen = (2 * np.arange(size) + 1) * len(order) // (2 * size)
+            parts.append(self._select(np.sort(order[chosen])))
+            order = np.delete(order, chosen)
+        return tuple(parts)
+
+    def folds(
+        self, count: int, *, seed: int = 0, stratify: bool = False
+    ) -> list[tuple[Index, Index]]:
+        """Return `count` pairs (training, validation) for cross-validation (k-fold).
+
+        Each record is in the validation part of one pair, and in the training parts of all others.
+        `seed` and `stratify` are as of `split`.
+
+        Raises
+        ------
+        DataError
+            There are fewer records than folds, or an argument is invalid.
+        """
+        number = check_int("count", count, 2)
+        if number > len(self):
+            raise DataError(f"count={number}, but there are {len(self)} records; give fewer folds")
+        order = self._shuffle(seed, stratify)
+        parts = [np.s_[first::number] for first in range(number)]
+        return [
+            (self._select(np.sort(np.delete(order, part))), self._select(np.sort(order[part])))
+            for part in parts
+        ]
+
+    def _select(self, numbers: Array) -> Index:
+        """Return the index of these records."""
+        return SelectedIndex(self, numbers)
+
+    def _shuffle(self, seed: int, stratify: bool) -> Array:
+        """Return the numbers of all records in random order; sorted by label if `stratify`."""
+        count = len(self)
+        check_has_records(count, repr(self), "there is nothing to divide")
+        key = make_key("split", check_int("seed", seed, None))
+        order: Array = permute_index(key, np.arange(count, dtype=np.uint64), count).astype(np.int64)
+        if not check_bool("stratify", stratify):
+            return order
+        ranks = self.ranks(order) if self.labels else None
+        if ranks is None:
+            raise DataError(f"stratify=True needs a label of each record, but {self!r} has none")
+        return order[np.argsort(ranks, kind="stable")]
 
     def _repr_html_(self) -> str:
         shown = "\n".join(repr(record) for record in self[:5])
@@ -229,6 +327,117 @@ class Index(UncachedState, Sequence[Record]):
             return self.label_index[label]
         except (KeyError, TypeError):
             raise DataError(f"no label {label!r}; there are {label_list(self.labels)}") from None
+
+
+def _part_sizes(fractions: Sequence[float], count: int) -> list[int]:
+    """Return the number of records of each part of a split; DataError if one would be 0."""
+    shown = ", ".join(map(repr, fractions))
+    is_valid = fractions and all(isinstance(x, float | int) and 0 < x < 1 for x in fractions)
+    if not is_valid or sum(fractions) > 1 + _ROUNDING:
+        raise DataError(
+            f"split({shown}); the sizes are fractions between 0 and 1, and their sum is at "
+            "most 1, as in split(0.8); for numbers of records, give a slice: index[:100]"
+        )
+    is_complete = sum(fractions) > 1 - _ROUNDING
+    ends = [*accumulate(fractions), 1.0]
+    if is_complete:
+        del ends[-2]
+    sizes = np.diff([0, *(round(end * count) for end in ends)]).tolist()
+    if 0 in sizes:
+        raise DataError(
+            f"split({shown}) of {count} records gives a part without records; give other sizes"
+        )
+    return sizes
+
+
+_ROUNDING = 1e-9  # of a sum of fractions, such as 0.8 + 0.1 + 0.1
+
+
+class SelectedIndex(Index):
+    """Some records of another index in any order, or all with other numbers of their classes."""
+
+    def __init__(
+        self, whole: Index, numbers: Array, classes: Sequence[Label] | None = None
+    ) -> None:
+        labels = whole.labels if classes is None else classes
+        new_ranks = {label: rank for rank, label in enumerate(labels)}
+        self._whole = whole
+        self._numbers = numbers  # (n,) int64, of records of `whole`
+        self._classes = classes
+        # By the rank in `whole`; the last one is of -1, records without a label.
+        self._ranks = np.array([*(new_ranks[label] for label in whole.labels), -1])
+        codes = whole._codes
+        own = None if codes is None else self._ranks[codes[numbers]]
+        super().__init__(whole.kind, whole.url_prefix, labels, own)
+        self._partition = whole._partition
+        self.gives_targets = whole.gives_targets
+        self.in_memory = whole.in_memory
+        self.has_images = whole.has_images
+        self.skipped = whole.skipped
+
+    @cached_property
+    def selection(self) -> str:
+        """The partition and, unless all records are selected in order, a hash of their numbers."""
+        if np.array_equal(self._numbers, np.arange(len(self._whole))):
+            return self._whole.selection
+        digest = hashlib.blake2b(self._numbers.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        return f"{self._whole.selection}, selection {digest}"
+
+    def places(self, numbers: Array) -> Array:
+        return self._whole.places(self._numbers[numbers])
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def record(self, number: int) -> Record:
+        return self._whole.record(int(self._numbers[number]))
+
+    def records(self, numbers: Array) -> list[Record]:
+        """Return these records, with their positions in the whole index."""
+        return self._whole.records(self._numbers[numbers])
+
+    def rows(self, numbers: Array) -> Array:
+        return self._whole.rows(self._numbers[numbers])
+
+    @property
+    def source(self) -> Array:
+        return self._whole.source
+
+    def ranks(self, numbers: Array) -> Array | None:
+        ranks = self._whole.ranks(self._numbers[numbers])
+        return None if ranks is None else self._ranks[ranks]
+
+    def targets(self, numbers: Array) -> Array | None:
+        return self._whole.targets(self._numbers[numbers])
+
+    def getter(self, reader: Reader) -> Callable[[Record], Any]:
+        """Return the function of the whole index that reads a record."""
+        return self._whole.getter(reader)
+
+    def file_version(self, url: str) -> FileVersion | None:
+        return self._whole.file_version(url)
+
+    def _select(self, numbers: Array) -> Index:
+        return SelectedIndex(self._whole, self._numbers[numbers], self._classes)
+
+
+def number_classes(index: Index, classes: Any) -> Index:
+    """Return the index with these classes in this order; DataError if it has another label."""
+    is_list = isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str | bytes)
+    names = [*classes] if is_list else []
+    if not names or len({*names}) < len(names):
+        raise DataError(
+            f"classes={classes!r}; it is a list of different labels, whose order numbers them"
+        )
+    if not index.labels:
+        raise DataError(f"classes= numbers labels, but {index!r} has none; omit it")
+    unknown = [label for label in index.labels if label not in names]
+    if unknown:
+        raise DataError(
+            f"the source has the label {unknown[0]!r}, which is not in classes=: "
+            f"{label_list(names)}; add {label_list(unknown)}, or correct the labels"
+        )
+    return SelectedIndex(index, np.arange(len(index)), names)
 
 
 def label_list(labels: Sequence[Any]) -> str:

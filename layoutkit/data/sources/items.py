@@ -23,6 +23,8 @@ from .base import Index, Partition
 class ItemsIndex(Index):
     """The items of an object with a length and `[i]`; their labels are known when they are read."""
 
+    gives_targets = True
+
     def __init__(
         self,
         source: Any,

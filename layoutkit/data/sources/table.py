@@ -165,7 +165,7 @@ class TableIndex(Index):
     ) -> None:
         row_of = np.array(rows.row_of, np.int64)
         label_of = np.array(rows.label_of, np.int64)
-        kept = self._select(rows, row_of, label_of, missing)
+        kept = self._find_kept(rows, row_of, label_of, missing)
         filenames = rows.filenames
         offsets = rows.offsets
         lengths = rows.lengths
@@ -197,7 +197,9 @@ class TableIndex(Index):
         super().__init__(kind, prefix, labels, codes[partition.rows] if is_classified else None)
 
     @staticmethod
-    def _select(rows: TableRows, row_of: Array, label_of: Array, missing: Missing) -> Array | None:
+    def _find_kept(
+        rows: TableRows, row_of: Array, label_of: Array, missing: Missing
+    ) -> Array | None:
         """Return the rows to keep, None for all."""
         if not rows.has_labels:
             return None

@@ -224,7 +224,7 @@ def test_records_whose_fields_do_not_fit_are_dropped_by_name(damage, message):
         (IMAGES, {}, "collate= names the fields image, mask; give a dict of sources"),
         ({**SOURCES, "y": [0] * 13}, {}, "sources has 'y', but collate= has the fields"),
         ({**SOURCES, "mask": MASKS[:9]}, {}, "the numbers must be equal"),
-        ({**SOURCES, "mask": [MASKS, MASKS]}, {}, "field mask: the source is a list of 2 sources"),
+        ({**SOURCES, "mask": [MASKS, MASKS]}, {}, "field mask: the source is a list of sources"),
         (SOURCES, {"processor": {"masks": np.array}}, "processor has 'masks'"),
         (IMAGES, {"processor": {"mask": np.array}}, "give a dict of sources"),
         (SOURCES, {"collate": {}}, "collate is an empty dict"),

@@ -118,11 +118,13 @@ def test_a_collator_takes_the_images_of_a_list():
     np.testing.assert_array_equal(batch.input.forward_get("bchw"), expected)
 
 
-def test_other_lists_are_what_they_were():
+def test_an_index_of_a_list_has_one_file_per_record():
     np.save("a.npy", np.zeros((2, 3)))
     np.save("b.npy", np.ones((2, 3)))
-    assert [index.kind for index in open_index(["a.npy", "b.npy"])] == ["tensor", "tensor"]
-    assert open_index(["photos"])[0].kind == "directory"
+    lists = (["a.npy", "b.npy"], ["photos"], [np.zeros(2)], ["photos", "photos/notes.txt"])
+    for several in lists:
+        with pytest.raises(DataError, match="a list of sources, and an index has one: open each"):
+            open_index(several)
     texts = open_index({"x": ["some words", "other words"], "y": [0, 1]})
     assert texts.kind == "tensor"
     files = open_index(["a.npy", "b.npy"], kind="files")

@@ -149,13 +149,16 @@ def test_what_can_only_be_iterated_is_refused(source, name):
         open_index(source)
 
 
-def test_records_and_indexes_are_no_sources():
+def test_records_are_no_sources_and_an_index_is_one_as_it_is():
     index = open_index({"x": np.arange(6.0), "y": [1, 2] * 3})
-    for source in (index[:2], index[0], tuple(index)):
-        with pytest.raises(DataError, match=r"the source consists of Records, such as index\[:9\]"):
+    for source in ([*index[:2]], index[0], tuple(index)):
+        with pytest.raises(DataError, match=r"the source consists of Records, which have no data"):
             open_index(source)
-    with pytest.raises(DataError, match="is an Index already"):
-        open_index(index)
+    assert open_index(index) is index
+    options = [{"missing": -1}, {"kind": "tensor"}, {"partitions": 2}, {"columns": {}}]
+    for option in options:
+        with pytest.raises(DataError, match="is an Index already, which only classes= can change"):
+            open_index(index, **option)
 
 
 @pytest.mark.parametrize("positions", [[3, 1, 2], (3, 1, 2), np.array([3, 1, 2]), {3: 1}, [3]])

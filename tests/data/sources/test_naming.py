@@ -70,7 +70,7 @@ def test_more_is_allowed_by_name(tmp_path):
     table = at_url(f"filename\n{tmp_path}/a\nfile://{tmp_path}/a\n")
     assert len(open_index(table, schemes=("file",))) == 2
     local = at_path(tmp_path, "filename\ns3://b/x\n")
-    assert open_index([local], schemes=["s3"])[0][0].url == "s3://b/x"
+    assert open_index(local, schemes=["s3"])[0].url == "s3://b/x"
     with pytest.raises(DataError, match="chains"):
         open_index(at_path(tmp_path, "filename\nzip://a::s3://b\n"), schemes=["s3", "zip"])
 
