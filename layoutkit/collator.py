@@ -403,8 +403,9 @@ class Collator:
         offset: Any = None,
         flip: Any = None,
         crop: Any = None,
+        placements: Placements | None = None,
     ) -> Collation:
-        """Return the plan for the batch of `samples`; `print` shows it."""
+        """Return the plan for the batch of `samples`; `print` shows it, and given placements."""
         if self._packed is not None:
             raise ArgumentError(
                 f'"{self.pattern}" packs samples of different sizes, whose windows have plans of '
@@ -414,14 +415,16 @@ class Collator:
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._describe_samples(arrays, indices)
         program = (self._memory_collator or self)._find_program(sources, None)
-        args = CropArgs(offset, flip, crop)
-        plans = program.plans(sources, self._find_crops(arrays, indices, args, None, 0)[1])
+        args = CropArgs(offset, flip, crop, None, placements)
+        if placements is None:
+            args = self._find_crops(arrays, indices, args, None, 0)[1]
+        plans = program.plans(sources, args)
         layout = program.layout
         if self._memory_collator is not None:
             ndim = len(sources.shape) + 1
             plan = plan_permuted_view(self._options.convert, layout.plan, ndim)
             layout = layout._replace(plan=plan)
-        return Collation(layout, sources.count, tuple(plans), self._options.resize)
+        return Collation(layout, sources.count, tuple(plans), self._options.resize, placements)
 
     def check_sample(self, shape: tuple[int, ...], dtype: DType) -> None:
         """Raise what a batch of one sample of this shape and dtype would raise for its layout."""
@@ -486,14 +489,16 @@ class Collator:
             arrays, positions, epoch = _split_positions(arrays)
         if not _is_shape(arrays[0]):
             items = self._split_items(arrays)
-            arrays = self._with_shapes(arrays if items is None else items.collated)
+            arrays = arrays if items is None else items.collated
+            if {*map(type, arrays)} != {np.ndarray}:
+                arrays = self._with_shapes(arrays)
         first, shapes, numbers = self._find_shapes(arrays, indices)
         table = stack_shapes(shapes, len(first))
         axes = self._options.find_sample_axes(len(first), first)
         window = axes.window(table if len(table) else np.array([first], np.int64))
         args = CropArgs(offset, flip, crop)
-        own = self._options.crops.without(args)
-        drawn = self._draw(own, table, numbers, positions, epoch) if own.is_random else own.fixed()
+        own, is_random = self._select_own(args)
+        drawn = self._draw(own, table, numbers, positions, epoch) if is_random else own.fixed()
         args = args.fill_none(drawn)
         placed = place(self._options, axes, window, table, args)
         return placed.select({**axes.cropped, **dict.fromkeys(args.list_axes())})
@@ -619,16 +624,21 @@ class Collator:
         epoch: int,
     ) -> tuple[Sequence[Any], CropArgs]:
         """Return the samples, and where their windows are: by the call, or by this Collator."""
-        own = self._options.crops
-        if not args.offset is args.flip is args.crop is None:
-            own = own.without(args)
-        if not (self._is_random if own is self._options.crops else own.is_random):
+        own, is_random = self._select_own(args)
+        if not is_random:
             return arrays, args.fill_none(own.fixed())
         if {*map(type, arrays)} != {np.ndarray}:
             arrays = self._with_shapes(arrays)
         first, shapes, numbers = self._find_shapes(arrays, indices)
-        table = np.array(shapes, np.int64).reshape(len(shapes), len(first))
+        table = stack_shapes(shapes, len(first))
         return arrays, args.fill_none(self._draw(own, table, numbers, positions, epoch))
+
+    def _select_own(self, args: CropArgs) -> tuple[CropOptions, bool]:
+        """Return the options that the arguments of a call do not replace; True if some draw."""
+        if args.offset is args.flip is args.crop is None:
+            return self._options.crops, self._is_random
+        own = self._options.crops.without(args)
+        return own, own.is_random
 
     def _find_shapes(
         self, arrays: Sequence[Any], indices: Any

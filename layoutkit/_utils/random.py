@@ -43,6 +43,13 @@ def make_key(*words: str | int) -> int:
 
 def hash64(key: Any, position: Any) -> Any:
     """Return 64 random bits for each position."""
+    if isinstance(position, np.ndarray):  # products of uint64 need no mask, and constants no check
+        x = position * np.uint64(_STEP) + np.asarray(key, np.uint64)
+        x ^= x >> np.uint64(30)
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(27)
+        x *= np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
     x = key + (position * _STEP & _MASK) & _MASK
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
@@ -54,16 +61,18 @@ def draw_below(key: Any, position: Any, n: Any) -> Any:
 
     The hashes that would favour small numbers, 2^64 mod n of them, are drawn again.
     """
+    return limit_bits(hash64(key, position), key, n)
+
+
+def limit_bits(bits: Any, key: Any, n: Any) -> Any:
+    """Return `draw_below` for positions whose hashes are `bits`."""
     threshold = (_MASK - n + 1) % n
-    bits = hash64(key, position)
     if not isinstance(bits, np.ndarray):
         while bits < threshold:
             bits = hash64(key, bits)
         return bits % n
-    (rejected,) = (bits < threshold).nonzero()
-    while rejected.size:
-        bits[rejected] = hash64(_at(key, rejected), bits[rejected])
-        rejected = rejected[bits[rejected] < _at(threshold, rejected)]
+    while (is_rejected := bits < threshold).any():
+        bits = np.where(is_rejected, hash64(key, bits), bits)
     return bits % n
 
 

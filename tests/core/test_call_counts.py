@@ -100,6 +100,24 @@ def test_a_warm_batch(options, most):
     assert not {"_parse_positions", "_parse_flags", "_crop_axis"} & calls.keys()
 
 
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, 60),
+        ({"resize": "bilinear", "short_side": 6}, 65),
+        ({"offset": "random", "flip": "random"}, 76),
+        ({"resize": "bilinear", "crop": "random", "flip": "random"}, 80),
+    ],
+)
+def test_placements_need_no_call_per_sample(options, most):
+    collator = Collator("hwc->bchw", h=4, w=5, **options)
+    shapes = [(8 + i % 5, 9, 3) for i in range(64)]
+    for samples in (shapes, [np.zeros(shape, np.uint8) for shape in shapes]):
+        collator.place(samples, positions=range(64))
+        calls = calls_of(lambda x=samples: collator.place(x, positions=range(64)))
+        assert calls.total() <= most, calls
+
+
 def test_a_batch_of_a_provider():
     arrays = {"data": np.zeros((64, 8, 9, 3), np.uint8)}
     provider = ArrayProvider(arrays, {"label": np.arange(64)}, batch_size=8, layout="bhwc")

@@ -106,6 +106,33 @@ def test_folded_axes_are_not_placed():
     assert_same(collator(stacks, placements=placements), expected)
 
 
+@pytest.mark.parametrize("options", [{"offset": "random"}, {"resize": "bilinear"}])
+def test_a_plan_shows_placements(options):
+    collator = Collator("hwc->bchw", **SIZES, flip="random", **options)
+    samples = PHOTOS + PHOTOS[:1]
+    placements = collator.place(samples, positions=range(5))
+    plan = collator.plan(samples, placements=placements)
+    assert plan.placements == placements
+    *lines, last = [
+        line[12:] for line in str(plan).splitlines() if " sample " in line or "more" in line
+    ]
+    assert lines == str(placements).splitlines()[:4]
+    assert last == "... and 1 more"
+    plan = collator.plan(samples[:4], placements=placements[:4])
+    assert "  placed    sample 0: h[" in str(plan)
+    assert "more" not in str(plan)
+    assert plan.plans == collator.plan(samples[:4], flip={"w": placements.flips[:4, 1]}).plans
+
+
+def test_a_plan_refuses_placements_of_other_samples():
+    collator = Collator("hwc->bchw", **SIZES)
+    placements = collator.place(SHAPES)
+    with pytest.raises(ShapeError, match="placements has 4 samples, but there are 3"):
+        collator.plan(PHOTOS[:3], placements=placements)
+    with pytest.raises(ArgumentError, match="flip='w' and placements= both place"):
+        collator.plan(PHOTOS, placements=placements, flip="w")
+
+
 def test_calls_without_positions_draw_and_place_alike():
     first, second = (
         Collator("hwc->bchw", **SIZES, resize="bilinear", crop="random") for _ in range(2)

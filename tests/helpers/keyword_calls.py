@@ -332,6 +332,7 @@ table(
     offset=case({"h": 30}, refused=True),  # of a plan, only errors depend on it
     flip=case({"w": [True, False]}),
     crop=case({"h": 30}, options=RESIZED, refused=True),
+    placements=case(FLIPPED),
 )
 table(
     "Collator.place",

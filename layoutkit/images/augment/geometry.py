@@ -130,7 +130,7 @@ def random_resized_window(options: Options, rng: ImageRng, height: int, width: i
         (options.min_random_area, options.max_random_area), options.ratios,
         is_log=False, exchanges=True, fallback_ratio=(result_ratio, result_ratio),
     )  # fmt: skip
-    offsets, sides = crop.draw(np.array([[height, width]]), rng.crop_draws()[None])
+    offsets, sides = crop.draw(np.array([[height, width]]), rng.crop_draws)
     return Window(*offsets[0].tolist(), *sides[0].tolist())
 
 

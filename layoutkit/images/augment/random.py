@@ -105,11 +105,11 @@ class ImageRng:
         """Return a float in [0, 1)."""
         return as_fractions(self.word(slot))
 
-    def crop_draws(self) -> Array:
-        """Return the random numbers in [0, 1) of the tries of a crop."""
+    def crop_draws(self, counters: Array) -> Array:
+        """Return random numbers in [0, 1) for the tries of a crop; see `RandomCrop.draw`."""
         self.word(Slot.HLS - 1)
         words = np.array(self._cached_words[Slot.TRY : Slot.HLS], np.uint64)
-        return as_fractions(words).reshape(TRIES, DRAWS_PER_TRY)
+        return as_fractions(words[counters])
 
     def uniform(self, slot: int, low: float, high: float) -> float:
         """Return a float in [low, high)."""

@@ -6,9 +6,11 @@ the memory of the batch, and the conversion of the whole batch that follows, if 
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +31,7 @@ from .samples import SampleAxes
 if TYPE_CHECKING:
     from ...options import CollateOptions, ConvertOptions
     from ..resize import ResizeOptions
+    from .placement import Placements
 
 
 def check_same_rank_and_dtype(samples: Sequence[tuple[tuple[int, ...], DType]]) -> None:
@@ -52,12 +55,15 @@ def stack_shapes(shapes: Sequence[tuple[int, ...]], ndim: int) -> Array:
 
     Raises ShapeError for samples of another rank, and for sizes that no memory can hold.
     """
-    try:
-        table: Array = np.array(shapes).reshape(len(shapes), ndim)
-    except ValueError:  # of several ranks
-        table = np.empty(0)
-    if table.dtype.kind == "i" and table.min() >= 0 and table.max() < MAX_ELEMENTS:
-        return table.astype(np.int64, copy=False)
+    if {*map(len, shapes)} <= {ndim}:
+        try:  # faster than numpy.array, and unlike numpy.fromiter it refuses floats
+            packed = struct.pack(f"{ndim * len(shapes)}q", *chain.from_iterable(shapes))
+            sizes = np.frombuffer(packed, np.int64)
+        except struct.error:  # as_shape names the size
+            sizes = np.array([-1])
+        # As unsigned numbers, negative sizes are larger than MAX_ELEMENTS.
+        if np.maximum.reduce(sizes.view(np.uint64), initial=0) < MAX_ELEMENTS:
+            return sizes.reshape(len(shapes), ndim)
     plain = [as_shape(shape) for shape in shapes]
     for number, shape in enumerate(plain):
         if len(shape) != ndim:
@@ -70,6 +76,9 @@ def stack_shapes(shapes: Sequence[tuple[int, ...]], ndim: int) -> Array:
                 f"sample {number} has shape {shape}, too large for any memory; give image.shape"
             )
     return np.array(plain, np.int64).reshape(len(plain), ndim)
+
+
+PLACED = 4  # samples whose placements a printed plan has
 
 
 class BatchLayout(NamedTuple):
@@ -102,6 +111,7 @@ class Collation(NamedTuple):
     samples: int
     plans: tuple[Plan, ...]
     resize: ResizeOptions | None = None
+    placements: Placements | None = None  # of the caller
 
     def __repr__(self) -> str:
         return str(self)
@@ -126,6 +136,11 @@ class Collation(NamedTuple):
             is_moved = self.resize.filter == "nearest"
             method = "items are moved" if is_moved else "rows, then columns of blocks, as floats"
             lines.append(f"  resize    {shown}: {method}")
+        if self.placements is not None:
+            placed = str(self.placements[:PLACED]).splitlines()
+            more = self.samples - len(placed)
+            placed += [f"... and {more} more"] if more else []
+            lines += [f"  {'placed' * (i == 0):10}{line}" for i, line in enumerate(placed)]
         if post_conversion is not None:
             lines.append("  before    windows are gathered as they are, and converted as one batch")
         lines += str(plan).splitlines()[1:]

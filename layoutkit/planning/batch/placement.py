@@ -30,7 +30,7 @@ from .arguments import (
     parse_offset_and_flip,
     parse_per_sample,
 )
-from .samples import SampleAxes
+from .samples import SampleAxes, as_slice
 
 if TYPE_CHECKING:
     from ...options import CollateOptions
@@ -294,13 +294,13 @@ class Placements:
 
     def select(self, axes: Iterable[str]) -> Placements:
         """Return the read-only placements along some axes, given by name."""
-        columns = [self.axes.index(axis) for axis in axes]
-        return Placements(
-            tuple(axes),
-            tuple([self.window[column] for column in columns]),
-            tuple([n for n, column in enumerate(columns) if column in self.resized]),
-            *(field[:, columns] for field in self._fields),
-        ).as_read_only()
+        names = tuple(axes)
+        columns = [self.axes.index(name) for name in names]
+        window = tuple([self.window[column] for column in columns])
+        resized = tuple([n for n, column in enumerate(columns) if column in self.resized])
+        selected = as_slice(columns)
+        fields = [field[:, selected] for field in self._fields]
+        return Placements(names, window, resized, *fields).as_read_only()
 
     def as_read_only(self) -> Placements:
         """Return these placements, after making their arrays read-only."""
@@ -431,7 +431,7 @@ def place_crops(
     sizes[:] = window
     begins = centered_start(lengths - sizes, options.center)
     for axis, values in offsets.items():
-        begins[:, axis] = np.clip(values, -FAR, FAR)
+        begins[:, axis] = np.maximum(np.minimum(values, FAR), -FAR)  # faster than numpy.clip
     if options.fill is None:
         check_windows_inside(axes, window, begins, lengths)
     flags = _make_flags_by_axis(flips, lengths.shape)
@@ -469,11 +469,11 @@ def check_windows_inside(
     axes: SampleAxes, window: tuple[int, ...] | Array, begins: Array, lengths: Array
 ) -> None:
     """Raise ShapeError if a window reaches outside of its sample; they may have own sizes."""
-    windows = np.broadcast_to(window, lengths.shape)
+    windows = np.array(window)  # one size, or one per sample
     outside = (begins < 0) | (begins + windows > lengths)
     for number, axis in zip(*outside.nonzero(), strict=True):
         begin, size = begins[number, axis], lengths[number, axis]
-        extent = windows[number, axis]
+        extent = np.broadcast_to(windows, lengths.shape)[number, axis]
         name = axes.sample.named[axis][0]
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {extent} goes "
@@ -490,28 +490,28 @@ def _place_resized(
     args: CropArgs,
 ) -> Placements:
     names, resized = tuple(axes.resized), tuple(axes.resized.values())
-    columns = dict(zip(names, range(len(names)), strict=True))
-    count = len(lengths)
+    indices = dict(zip(names, range(len(names)), strict=True))
+    count, columns = len(lengths), axes.resized_columns
     placed = place_samples(
         resize,
         names,
-        lengths[:, resized],
+        lengths[:, columns],
         tuple(map(window.__getitem__, resized)),
-        parse_per_sample("crop", args.crop, columns, count),
-        parse_per_sample("offset", args.offset, columns, count),
+        parse_per_sample("crop", args.crop, indices, count),
+        parse_per_sample("offset", args.offset, indices, count),
         options.may_fill,
         options.center,
     )
     begins = np.zeros(lengths.shape, np.int64)
     sizes = begins + np.array(window, np.int64)
     scaled, firsts = sizes.copy(), begins.copy()
-    begins[:, resized], sizes[:, resized] = placed.begins, placed.sizes
-    scaled[:, resized], firsts[:, resized] = placed.scaled, placed.firsts
+    begins[:, columns], sizes[:, columns] = placed.begins, placed.sizes
+    scaled[:, columns], firsts[:, columns] = placed.scaled, placed.firsts
     flips = parse_per_sample("flip", args.flip, axes.axis_indices, count)
-    for axis, first in place_padded(axes, window, lengths, flips).items():  # scaled by 1
-        sizes[:, axis] = scaled[:, axis] = lengths[:, axis]
-        firsts[:, axis] = first
     if axes.longest:
+        for axis, first in place_padded(axes, window, lengths, flips).items():  # scaled by 1
+            sizes[:, axis] = scaled[:, axis] = lengths[:, axis]
+            firsts[:, axis] = first
         resized = tuple(axes.cropped.values())
         fields = lengths[:, resized], begins[:, resized], sizes[:, resized]
         _check_crops(tuple(axes.cropped), *fields, may_fill=True)
@@ -551,11 +551,11 @@ def place_samples(
     for axis, values in crops.items():
         extents[:, axis] = values
     begins = np.zeros(lengths.shape, np.int64)
-    if len(offsets) < len(names):
+    if crops and len(offsets) < len(names):
         begins = centered_start(lengths - extents, center)
     for axis, values in offsets.items():
         begins[:, axis] = values
-    _check_crops(names, lengths, begins, extents, may_fill)
+    _check_crops(names, lengths, begins, extents, may_fill or not (crops or offsets))
     target = np.array(window, np.int64)
     firsts = np.zeros(lengths.shape, np.int64)
     scaled = firsts + target

@@ -7,12 +7,13 @@ source: threads, partitions, batches and resuming make no difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.random import as_fractions, draw_below, hash64, make_key
+from ..._utils.random import as_fractions, hash64, limit_bits, make_key
 from ..._utils.spelling import find_similar
 from ..._utils.validation import as_int
 from ...errors import ArgumentError
@@ -25,6 +26,10 @@ from .arguments import RANDOM, WIDTHS, CropArgs, DrawnByAxis
 
 TRIES = 10  # crops that are drawn for a sample before the central one is used
 DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides, top, left
+# The counters of these draws, for all tries or (the last one) within a try.
+_EXCHANGES = np.arange(2, TRIES * DRAWS_PER_TRY, DRAWS_PER_TRY, dtype=np.uint64)
+_SHARES_AND_RATIOS = np.concatenate([_EXCHANGES - np.uint64(2), _EXCHANGES - np.uint64(1)])
+_PLACES = np.array([3, 4])
 
 
 class SourcePositions(NamedTuple):
@@ -50,7 +55,7 @@ class RandomCrop(NamedTuple):
     exchanges: bool = False
     fallback_ratio: tuple[float, float] | None = None
 
-    def draw(self, sizes: Array, draws: Array) -> tuple[Array, Array]:
+    def draw(self, sizes: Array, draw: Callable[[Array], Array]) -> tuple[Array, Array]:
         """Return the first positions and the sizes of crops, both int64 (samples, 2).
 
         The first of TRIES crops that is inside the sample is used; if none is, the largest
@@ -58,30 +63,37 @@ class RandomCrop(NamedTuple):
         central crop is the larger one if the margins differ.
 
         sizes : int64 (samples, 2)    heights and widths
-        draws : float (samples, TRIES, DRAWS_PER_TRY)    uniform in [0, 1)
+        draw : function of counters, uint64 (n,) or (samples, n), below TRIES * DRAWS_PER_TRY
+            Returns a number in [0, 1) for each sample and counter, float64 (samples, n).
         """
-        low, high = self.scale
-        area = sizes[:, :1] * sizes[:, 1:] * (low + (high - low) * draws[..., 0])
-        low, high = map(math.log, self.ratio) if self.is_log else self.ratio
-        ratio = low + (high - low) * draws[..., 1]
-        ratio = np.exp(ratio) if self.is_log else ratio
-        sides = np.empty((*area.shape, 2))  # (samples, tries, 2)
-        sides[..., 0] = area / ratio
-        sides[..., 1] = area * ratio
-        sides = np.rint(np.sqrt(sides))
-        if self.exchanges:
-            sides = np.where(draws[..., 2:3] >= 0.5, sides[..., ::-1], sides)
-        fits = (sides > 0) & (sides <= sizes[:, None])
-        fits = fits[..., 0] & fits[..., 1]
+        sides = self._draw_sides(sizes, draw)
+        fits = (sides > 0) & (sides <= sizes.T[..., None])
+        fits = fits[0] & fits[1]
         rows, first = np.arange(len(sizes)), fits.argmax(1)  # 0 if no try fits
-        extents = sides[rows, first].astype(np.int64)
-        offsets = (draws[rows, first, 3:] * (sizes - extents + 1)).astype(np.int64)
-        is_central = ~fits[rows, first]
-        if is_central.any():
-            extents[is_central] = self._find_central_sizes(sizes[is_central])
-            spare = sizes[is_central] - extents[is_central]
-            offsets[is_central] = centered_start(spare, "floor")
+        extents = sides[:, rows, first].T.astype(np.int64)
+        counters = first[:, None] * DRAWS_PER_TRY + _PLACES
+        offsets = (draw(counters.astype(np.uint64)) * (sizes - extents + 1)).astype(np.int64)
+        (central,) = (~fits[rows, first]).nonzero()
+        if central.size:
+            extents[central] = self._find_central_sizes(sizes[central])
+            offsets[central] = centered_start(sizes[central] - extents[central], "floor")
         return offsets, extents
+
+    def _draw_sides(self, sizes: Array, draw: Callable[[Array], Array]) -> Array:
+        """Return the heights and widths of all tries, float64 (2, samples, TRIES)."""
+        shares, ratio = draw(_SHARES_AND_RATIOS).reshape(-1, 2, TRIES).transpose(1, 0, 2)
+        low, high = self.scale
+        area = sizes[:, :1] * sizes[:, 1:] * (low + (high - low) * shares)
+        low, high = map(math.log, self.ratio) if self.is_log else self.ratio
+        ratio = low + (high - low) * ratio
+        ratio = np.exp(ratio) if self.is_log else ratio
+        sides = np.empty((2, *area.shape))
+        np.divide(area, ratio, out=sides[0])
+        np.multiply(area, ratio, out=sides[1])
+        np.rint(np.sqrt(sides, out=sides), out=sides)
+        if self.exchanges:
+            sides = np.where(draw(_EXCHANGES) >= 0.5, sides[::-1], sides)
+        return sides
 
     def _find_central_sizes(self, sizes: Array) -> Array:
         low, high = self.fallback_ratio or self.ratio
@@ -152,27 +164,29 @@ class CropOptions(NamedTuple):
 
         `shapes` has the shape of each sample as a row.
         """
-        axis_indices, sizes = axes.axis_indices, axes.sizes
-        draws = _Draws(
-            (self.seed or 0, epoch), positions.numbers.astype(np.uint64), positions.files
-        )
+        crop, offset, flip = map(DrawnByAxis, ((), self.offset, self.flip))
+        offsets = [name for name, value in offset.items() if isinstance(value, str)]
+        flips = [name for name, value in flip.items() if value == RANDOM]
+        purposes = [*zip(repeat("offset"), offsets), *zip(repeat("flip"), flips), ("crop",)]
+        keys, words = _draw_words(purposes, (self.seed or 0, epoch), positions)
         if isinstance(self.crop, RandomCrop):
-            names = sorted(sizes, key=WIDTHS.__contains__)  # height before width
-            sides = shapes[:, [*map(axis_indices.__getitem__, names)]]
-            begins, extents = self.crop.draw(sides, draws.crop_draws())
-            offset = DrawnByAxis(zip(names, begins.T.copy(), strict=True))
-            crop = DrawnByAxis(zip(names, extents.T.copy(), strict=True))
+            names = sorted(axes.sizes, key=WIDTHS.__contains__)  # height before width
+            begins, extents = self.crop.draw(
+                shapes[:, [*map(axes.axis_indices.__getitem__, names)]],
+                lambda counters: as_fractions(hash64(words[-1][:, None], counters)),
+            )
+            offset.update(zip(names, begins.T.copy(), strict=True))
+            crop.update(zip(names, extents.T.copy(), strict=True))
         else:
-            crop, offset = DrawnByAxis(self.crop), DrawnByAxis(self.offset)
-        for name, value in offset.items():
-            if isinstance(value, str):
-                spare = shapes[:, axis_indices[name]] - crop.get(name, sizes[name])
-                offsets = draws.below("offset", name, np.abs(spare) + 1)
-                offset[name] = offsets + np.minimum(spare, 0)
-        flip = DrawnByAxis(self.flip)
-        for name, value in flip.items():
-            if value == RANDOM:
-                flip[name] = draws.below("flip", name, np.uint64(2))
+            crop.update(self.crop)
+        if offsets:
+            windows = np.array([crop.get(name, axes.sizes[name]) for name in offsets])
+            spare = (shapes[:, [*map(axes.axis_indices.__getitem__, offsets)]] - windows).T
+            counts = (np.abs(spare) + 1).astype(np.uint64)
+            firsts = limit_bits(words[: len(offsets)], keys[: len(offsets)], counts)
+            # Windows that are larger than their samples begin before them.
+            offset.update(zip(offsets, firsts.astype(np.int64) + np.minimum(spare, 0), strict=True))
+        flip.update(zip(flips, (words[len(offsets) : -1] & 1).astype(np.int64), strict=True))
         for by_axis in (offset, flip, crop):
             for name, value in by_axis.items():
                 if not isinstance(value, np.ndarray):  # a fixed value
@@ -196,31 +210,24 @@ def as_positions(positions: Any) -> SourcePositions:
     return SourcePositions(numbers.astype(np.int64))
 
 
-class _Draws(NamedTuple):
-    """The random numbers of samples, by their positions in one source or in several files."""
+def _draw_words(
+    purposes: Sequence[tuple[str, ...]], stage: tuple[int, int | str], positions: SourcePositions
+) -> tuple[Array, Array]:
+    """Return a key and 64 random bits for each purpose and sample.
 
-    stage: tuple[int, int | str]  # the seed and the epoch, which are part of each key
-    numbers: Array  # (samples,) uint64, the positions
-    files: list[str] | None  # the file of each sample; None: positions in one source
-
-    def below(self, purpose: str, name: str, n: Any) -> Array:
-        """Draw a number from 0 .. n-1 for each sample; n is a NumPy integer, or one per sample."""
-        values: Array = draw_below(self._key(purpose, name), self.numbers, n.astype(np.uint64))
-        return values.astype(np.int64)
-
-    def crop_draws(self) -> Array:
-        """Return the random numbers in [0, 1) for the crops of samples, see `RandomCrop.draw`."""
-        words = hash64(self._key("crop"), self.numbers)
-        counters = np.arange(TRIES * DRAWS_PER_TRY, dtype=np.uint64)
-        return as_fractions(hash64(words[:, None], counters)).reshape(-1, TRIES, DRAWS_PER_TRY)
-
-    def _key(self, *purpose: str) -> Any:
-        """Return the key of a purpose; one key per sample if there are several files."""
-        key_parts = *purpose, *self.stage
-        if self.files is None:
-            return make_key(*key_parts)
-        keys = {file: make_key(*key_parts, file) for file in set(self.files)}
-        return np.array([keys[file] for file in self.files], np.uint64)
+    The keys of one source are (purposes, 1), of several files (purposes, samples). `stage` is the
+    seed and the epoch.
+    """
+    files = positions.files
+    if files is None:
+        keys = [[make_key(*purpose, *stage)] for purpose in purposes]
+    else:
+        by_file = [
+            {file: make_key(*purpose, *stage, file) for file in {*files}} for purpose in purposes
+        ]
+        keys = [[*map(numbers.__getitem__, files)] for numbers in by_file]
+    key_array = np.array(keys, np.uint64)
+    return key_array, hash64(key_array, positions.numbers.astype(np.uint64))
 
 
 def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) -> CropOptions:

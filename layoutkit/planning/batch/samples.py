@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,11 @@ class SampleAxes:
     def resized(self) -> dict[str, int]:
         """The index in a sample of each axis that has a size of its own, by name."""
         return {name: axis for name, axis in self.cropped.items() if name in self.sizes}
+
+    @cached_property
+    def resized_columns(self) -> Any:
+        """The axes of `resized` as an index of the columns of arrays (samples, axes)."""
+        return as_slice([*self.resized.values()])
 
     @cached_property
     def longest_axes(self) -> tuple[int, ...]:
@@ -96,7 +102,8 @@ class SampleAxes:
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
                 )
-        named = zip(self.cropped_names, self.pad_shape(first, shapes.tolist()), strict=True)
+        padded = self.pad_shape(first, shapes.tolist()) if self.longest else first
+        named = zip(self.cropped_names, padded, strict=True)
         window = tuple(
             [size if name is None else self.sizes.get(name, size) for name, size in named]
         )
@@ -156,6 +163,13 @@ class SampleAxes:
         """
         fixed = {*self.longest, *([] if self.channels is None else [CHANNEL])}
         return {name: axis for name, axis in self.axis_indices.items() if name not in fixed}
+
+
+def as_slice(columns: list[int]) -> Any:
+    """Return adjacent columns as a slice, with which NumPy makes a view; others unchanged."""
+    first = columns[0] if columns else 0
+    adjacent = range(first, first + len(columns))
+    return slice(first, adjacent.stop) if columns == [*adjacent] else columns
 
 
 def _suggest_size(name: str, smallest: int) -> str:
