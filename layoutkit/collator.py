@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count, product
 from multiprocessing import current_process
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -109,6 +109,9 @@ class Collator:
     Collators with equal options are equal. A Collator may be called from several threads at once,
     can be pickled, and can be the `collate_fn` of a data loader.
     """
+
+    # The library of all batches; None: the library of the samples.
+    framework: ClassVar[str | None] = None
 
     def __init__(
         self,

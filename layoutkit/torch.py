@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -32,10 +33,13 @@ from .backends.torch import numpy_views_of
 from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
+from .data.loader.batch import Batch, map_arrays
+from .data.loader.batcher import Batcher
 from .errors import ArgumentError, LayoutkitError, ShapeError
 from .fields import FieldCollators
 from .memory import in_native_order
 from .planning.batch.layout import check_same_rank_and_dtype
+from .views import DataView
 from .watch.recorder import Recorder
 from .watch.report import MIN_BYTES, Report
 
@@ -107,12 +111,16 @@ class Collator(_ArrayCollator):
     (torch.Size([3, 3, 32, 32]), tensor([0, 1, 2]))
     """
 
+    framework = "torch"
+
     @staticmethod
     def _stack_items(values: list[Any]) -> Any:
         return _as_tensors(stack_values(values, collate))
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: Any, out: Any) -> Any:
         arrays = [x if hasattr(x, "shape") else as_array(x) for x in arrays]
+        if self._targets_gpu:  # CuPy would make the batch of NumPy arrays
+            arrays = [_as_tensor(x) for x in arrays]
         if out is None and _torch.utils.data.get_worker_info() is not None:
             batch = self._in_shared_memory(arrays, indices, crops)
             if batch is not None:
@@ -220,7 +228,8 @@ class Positions(_torch.utils.data.Dataset):
     """A dataset whose samples carry their position and the epoch, for random windows of a Collator.
 
     The windows are then the same for any number of workers, any batch size and order, and in a
-    resumed program. Without `set_epoch`, every epoch has the same windows.
+    resumed program. Without `set_epoch`, every epoch has the same windows: a warning says once that
+    most samples are read again under one epoch.
 
     >>> data = Positions([(np.zeros((40, 50, 3), np.uint8), 7)])
     >>> data.set_epoch(2)
@@ -230,11 +239,16 @@ class Positions(_torch.utils.data.Dataset):
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self._epoch = _torch.zeros((), dtype=_torch.int64).share_memory_()  # workers see changes
+        # In shared memory, so that workers see changes. Concurrent counts may lose a few reads.
+        self._epoch = _torch.zeros((), dtype=_torch.int64).share_memory_()
+        self._was_read = _torch.zeros(len(dataset), dtype=_torch.bool).share_memory_()
+        self._counts = _torch.zeros(3, dtype=_torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch, before iterating over the DataLoader."""
         self._epoch.fill_(check_int("epoch", epoch, error=ArgumentError))
+        self._was_read.zero_()
+        self._counts[:2].zero_()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -242,7 +256,39 @@ class Positions(_torch.utils.data.Dataset):
     def __getitem__(self, position: Any) -> Positioned:
         number = int(position)
         number += len(self.dataset) if number < 0 else 0
-        return Positioned(self.dataset[number], number, int(self._epoch))
+        sample = Positioned(self.dataset[number], number, int(self._epoch))
+        self._count_read(number)
+        return sample
+
+    def _count_read(self, number: int) -> None:
+        """Count the read of a sample; warn once if most samples are read again in this epoch."""
+        was_read, counts = self._was_read.numpy(), self._counts.numpy()
+        if number >= len(was_read):  # the dataset has grown
+            return
+        counts[int(was_read[number])] += 1
+        was_read[number] = True
+        first, again, has_warned = counts.tolist()
+        # Samplers with replacement read 0.58 times as many samples again in a correct epoch.
+        if has_warned or 4 * again < 3 * first or again < min(8, 0.75 * len(was_read)):
+            return
+        counts[2] = True
+        warnings.warn(
+            f"samples of Positions are read again under epoch {int(self._epoch)}, so that their "
+            "random windows are the same as before; call set_epoch(epoch) before each epoch",
+            stacklevel=3,
+        )
+
+
+def _refuse_positions(samples: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    raise ArgumentError(
+        "samples of layoutkit.torch.Positions have a position and an epoch for the random windows "
+        "of a Collator; give the DataLoader collate_fn=layoutkit.torch.Collator(...), or omit "
+        "Positions"
+    )
+
+
+# torch's own collate functions would stack samples, positions and epochs.
+_collating.default_collate_fn_map[Positioned] = _refuse_positions
 
 
 # ---- stacking in the workers -------------------------------------------------------------
@@ -341,7 +387,9 @@ def _shared_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _as_tensors(items: Any) -> Any:
-    """Return stacked items with tensors in place of arrays; text and others as they are."""
+    """Return items with tensors in place of arrays and Views; text and others as they are."""
+    if isinstance(items, DataView):
+        return _as_tensor(items.input)
     if isinstance(items, Mapping | tuple | list):
         return map_items(_as_tensors, items)
     if not hasattr(items, "shape") or isinstance(items, np.generic):
@@ -378,16 +426,18 @@ def feed(
     Parameters
     ----------
     loader : iterable
-        A DataLoader whose `collate_fn` does not convert, or any iterable of batches. A batch is a
-        tensor or array, or a tuple, list, named tuple or dict that contains one.
+        A DataLoader whose `collate_fn` does not convert, a Batcher of `sampled_batcher`, or any
+        iterable of batches. A batch is a tensor or array, or a tuple, list, named tuple or dict
+        that contains one. Batches of a Batcher remain such, with tensors as input and target.
     pattern : str
         The pattern of a batch, as for `layoutkit.convert`: "bhwc->bchw".
     key : int or str, optional
         The item of a batch to convert. Default: the first array of the pattern's rank.
     device : str, optional
-        "cuda", "cuda:1": the item is copied to the GPU and converted there, one batch ahead of the
-        yielded one; other tensors of the batch are copied too. `pin_memory=True` of the DataLoader
-        lets those copies overlap.
+        "cuda", "cuda:1": the item is copied to the GPU through pinned memory and converted there;
+        other tensors of the batch are copied too. That happens one batch ahead of the yielded one,
+        except for a Batcher, whose threads read ahead and whose state would be ahead, too.
+        `pin_memory=True` of a DataLoader lets the copies of other tensors overlap.
     **keywords
         dtype, scale, mean, std, casting, ..., and sizes of axes, as for `layoutkit.convert`.
 
@@ -417,7 +467,7 @@ class Feed:
 
     def __iter__(self) -> Iterator[Any]:
         batches = map(self._convert, self.loader)
-        if not self.converter.targets_gpu:
+        if not self.converter.targets_gpu or isinstance(self.loader, Batcher):
             yield from batches
             return
         ahead: list[Any] = []
@@ -430,6 +480,8 @@ class Feed:
         return f"Feed({type_name(self.loader)}, {self.converter!r})"
 
     def _convert(self, batch: Any) -> Any:
+        if isinstance(batch, Batch):
+            return self._convert_records(batch)
         if not isinstance(batch, Mapping | tuple | list):
             return self.converter(batch)
         items = dict(batch.items() if isinstance(batch, Mapping) else enumerate(batch))
@@ -439,6 +491,13 @@ class Feed:
             for name, item in items.items()
         }
         return join_items(batch, items)
+
+    def _convert_records(self, batch: Batch) -> Batch:
+        """Return a batch of a Batcher with a converted input; without records it is unchanged."""
+        if batch.input is None:
+            return batch
+        x, y = map_arrays(_as_tensors, (batch.input, batch.target))
+        return batch.with_arrays(self._convert(x), self._to_device(y))
 
     def _find_key(self, items: dict[Any, Any]) -> Any:
         if self.key is not None:
@@ -459,8 +518,11 @@ class Feed:
         )
 
     def _to_device(self, item: Any) -> Any:
-        """Return another item of the batch, copied to the GPU if it is a tensor."""
-        if not self.converter.targets_gpu or not isinstance(item, _torch.Tensor):
+        """Return another item of the batch, with its tensors copied to the GPU."""
+        return map_arrays(self._move, item) if self.converter.targets_gpu else item
+
+    def _move(self, item: Any) -> Any:
+        if not isinstance(item, _torch.Tensor):
             return item
         return item.to(self.converter.device, non_blocking=True)
 

@@ -24,7 +24,7 @@ from .._utils import fork
 from ..errors import ArgumentError
 from .symbolic import NUMPY, ArrayNamespace, Library
 
-_FRAMEWORKS = ("jax", "torch")  # frameworks for symbolic batches of spaces
+FRAMEWORKS = ("jax", "torch")  # frameworks of symbolic batches, and of the batches of a loader
 # By the package that defines the class of an array: the module of this package that adapts it.
 BACKENDS = {
     "cupy": "cupy",
@@ -56,14 +56,14 @@ def call_backend_hook(hook_name: str, x: Any) -> Any:
 
 
 def import_framework(name: str) -> ArrayNamespace:
-    """Import a framework by name and return its namespace for symbolic batches.
+    """Import a framework by name and return its namespace.
 
     Raises
     ------
     ArgumentError
         There is no framework of that name, or it is not installed.
     """
-    if not isinstance(name, str) or name not in _FRAMEWORKS:
+    if not isinstance(name, str) or name not in FRAMEWORKS:
         raise ArgumentError(f'framework={name!r}; it must be "jax" or "torch"')
     try:
         with fork.init_lock:

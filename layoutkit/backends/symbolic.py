@@ -44,6 +44,10 @@ class Library:
         """Return True unless x is a dense array."""
         return not isinstance(x, np.ndarray)
 
+    def from_numpy(self, array: Array) -> Any:
+        """Return an array of the library that shares the memory of a NumPy array, if it can."""
+        return array
+
     def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
         return function(batch, self)
 
@@ -65,6 +69,9 @@ class ArrayNamespace(Library):
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless the library has the dtype."""
+        raise NotImplementedError
+
+    def from_numpy(self, array: Array) -> Any:
         raise NotImplementedError
 
     def to(self, x: Any, dtype: DType) -> Any:

@@ -5,7 +5,9 @@ import pytest
 
 from layoutkit import (
     ArgumentError,
+    Collator,
     Converter,
+    DataError,
     DeviceError,
     DtypeError,
     ImageView,
@@ -13,11 +15,16 @@ from layoutkit import (
     accumulate,
     convert,
 )
+from layoutkit.data import sampled_batcher
 from tests.helpers import fake_torch
 from tests.helpers.cuda_shim import needs_compiler
 from tests.helpers.fake_cuda import values_of
 
 torch, here = fake_torch.torch, fake_torch.here
+
+from layoutkit.torch import Collator as TorchCollator
+from layoutkit.torch import feed
+
 pytestmark = needs_compiler
 
 
@@ -145,3 +152,50 @@ def test_sparse_and_conjugated_tensors_are_refused(gpu, there):
     conjugated = there(IMAGES.to(torch.complex64)).conj()
     with pytest.raises(ArgumentError, match="conj bit"):
         Converter("bhwc->bchw")(conjugated)
+
+
+# ---- batches of a loader ---------------------------------------------------------------------
+
+
+def test_a_collator_makes_tensors_on_a_gpu_of_arrays():
+    images = np.random.default_rng(0).integers(0, 256, (4, 9, 8, 3), np.uint8)
+    options = {"h": 5, "w": 6, "resize": "bilinear", "dtype": "bfloat16", "scale": 1 / 255}
+    expected = TorchCollator("hwc->bchw", **options)(list(images))
+    collator = TorchCollator("hwc->bchw", **options, device="cuda")
+    (batch,) = sampled_batcher(images, batch_size=4, collate=collator)
+    for x in (collator(list(images)), batch.input):
+        assert torch.equal(here(x), expected)
+
+
+def test_batches_of_tensors_are_converted_on_a_gpu():
+    rows = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    planes = Converter("bhwc->bchw", dtype="bfloat16", scale=1 / 255, device="cuda")
+    (batch,) = sampled_batcher(rows, batch_size=2, layout="bhwc", convert=planes, framework="torch")
+    expected = convert(torch.from_numpy(rows), "bhwc->bchw", dtype="bfloat16", scale=1 / 255)
+    assert torch.equal(here(batch.input), expected)
+
+
+WRONG_STEPS = [
+    ("torch", "collate", "give a layoutkit.torch.Collator, or omit device="),
+    ("numpy", "convert", 'give framework="torch", or omit device='),
+    ("jax", "convert", 'give framework="torch", or omit device='),
+]
+
+
+@pytest.mark.parametrize(("framework", "name", "fix"), WRONG_STEPS)
+def test_arrays_of_cupy_are_refused_before_a_batch(framework, name, fix):
+    is_collator = name == "collate"
+    pattern = "hwc->bchw" if is_collator else "bhwc->bchw"
+    step = (Collator if is_collator else Converter)(pattern, device="cuda")
+    with pytest.raises(DataError, match=fix):
+        sampled_batcher(np.zeros((2, 4, 5, 3)), batch_size=2, framework=framework, **{name: step})
+
+
+def test_feed_to_a_gpu_does_not_advance_the_state():
+    """A state of the Batcher is the one after the batch that `feed` yielded."""
+    rows = np.arange(6 * 4 * 5 * 3, dtype=np.uint8).reshape(6, 4, 5, 3)
+    planes = convert(rows, "bhwc->bchw")
+    with sampled_batcher(rows, batch_size=2, layout="bhwc") as batches:
+        for number, batch in enumerate(feed(batches, "bhwc->bchw", device="cuda")):
+            np.testing.assert_array_equal(here(batch.input), planes[2 * number : 2 * number + 2])
+            assert batches.state_dict()["batch"] == number + 1

@@ -72,6 +72,7 @@ IGNORED = {
     "sklearn.Convert.fit: y": "scikit-learn passes the targets to every estimator",
     "sklearn.Collate.fit: y": "scikit-learn passes the targets to every estimator",
     "sklearn.Collate.get_feature_names_out: input_features": "names of images are no names of rows",
+    "data.Batch.to: non_blocking": "only copies to a GPU can be non-blocking",
     "data.Sampler.order: marks": "the state of an order; its tests are in tests/data/samplers",
 }
 
@@ -866,6 +867,7 @@ table(
     layout=case("bt"),
     convert=case(Converter("bf->fb")),
     collate=case(Collator("hwc->bchw", h=4, w=5), sources=PIXELS),
+    framework=case("numpy"),
     on_error=case("raise", refused=True, processor=_fails),
     refill=case(True, processor=_pairs),
     timeout=case(0.02, num_workers=1, processor=_slow, refused=True),

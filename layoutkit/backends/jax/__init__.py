@@ -135,6 +135,16 @@ class Jax(ArrayNamespace):
         if dtype_kind(dtype) not in "buifc" or dtype.itemsize > (8, 16)[dtype_kind(dtype) == "c"]:
             raise DtypeError(f"jax has no dtype {dtype}; use a number of at most 64 bits")
 
+    @cached_property
+    def _on_default_device(self) -> Any:
+        """An array where JAX puts new ones."""
+        return self.xp.zeros(0)
+
+    def from_numpy(self, array: Array) -> Any:
+        """Return the array on the default device; on the CPU it shares the memory of `array`."""
+        self.check(array.dtype)
+        return _device_putter()(array, self._on_default_device)
+
     def to(self, x: Any, dtype: DType) -> Any:
         """Return x cast to a dtype, as the settings of JAX allow it."""
         return x.astype(self.width(dtype))

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import DtypeError
 from ...layout.pattern import Permutation
 from ...memory import Array
-from ...spec import DType, as_dtype
+from ...spec import DType, as_dtype, dtype_kind
 from ..symbolic import ArrayNamespace
 
 
@@ -33,6 +33,15 @@ class Torch(ArrayNamespace):
         check_whole_bytes(dtype.name)
         if not isinstance(getattr(self.xp, dtype.name, None), self.xp.dtype):
             raise DtypeError(f"torch has no dtype {dtype}; use one that it has")
+
+    def from_numpy(self, array: Array) -> Any:
+        """Return the tensor that shares the memory of `array`."""
+        dtype = array.dtype
+        self.check(dtype)
+        if not is_ml_dtype(dtype):
+            return self.xp.from_numpy(array)
+        bits = self.xp.from_numpy(array.view(f"u{dtype.itemsize}"))
+        return bits.view(getattr(self.xp, dtype.name))
 
     def to(self, x: Any, dtype: DType) -> Any:
         """Return x cast to a dtype, without checks."""
@@ -112,6 +121,11 @@ class Torch(ArrayNamespace):
         dtype = getattr(self.xp, values.dtype.name)
         with pause_jit_trace():
             return self.xp.tensor(values.tolist(), dtype=dtype, device=like.device)
+
+
+def is_ml_dtype(dtype: DType) -> bool:
+    """Return True for a float dtype of ml_dtypes, whose bits are exchanged with torch."""
+    return dtype.type.__module__ == "ml_dtypes" and dtype_kind(dtype) == "f"
 
 
 @contextmanager

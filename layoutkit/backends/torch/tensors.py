@@ -19,7 +19,7 @@ from ...spec import ArraySpec, DType, device_name, dtype_kind
 from .. import symbolic
 from ..base import Adapter, make_device_error, make_memory_error
 from ..cupy import CudaAdapter
-from .symbolic import Torch, library
+from .symbolic import Torch, is_ml_dtype, library
 
 if TYPE_CHECKING:
     from ...accumulation import Accumulator
@@ -136,7 +136,7 @@ class TorchAdapter(TensorMixin, Adapter):
         self.check_plain(x, arg_name)
         dtype = self.namespace.dtype(x)
         try:
-            if not _is_ml_dtype(dtype):
+            if not is_ml_dtype(dtype):
                 return x.detach().numpy()
             bits = x.detach().view(getattr(self.torch, f"uint{8 * dtype.itemsize}"))
             return bits.numpy().view(dtype)
@@ -147,12 +147,7 @@ class TorchAdapter(TensorMixin, Adapter):
 
     def from_numpy(self, array: Array, like: Any) -> Any:
         """Return the tensor that shares the memory of `array`."""
-        dtype = array.dtype
-        self.namespace.check(dtype)
-        if not _is_ml_dtype(dtype):
-            return self.torch.from_numpy(array)
-        bits = self.torch.from_numpy(array.view(f"u{dtype.itemsize}"))
-        return bits.view(getattr(self.torch, dtype.name))
+        return self.namespace.from_numpy(array)
 
     def target(self, out: Any) -> Array:
         if not isinstance(out, self.torch.Tensor):
@@ -275,8 +270,3 @@ def check_no_out(out: Any, name: str) -> None:
             f"{name} requires a gradient, which does not pass through out=; omit out=, or "
             "call under torch.no_grad()"
         )
-
-
-def _is_ml_dtype(dtype: DType) -> bool:
-    """Return True for a float dtype of ml_dtypes, whose bits are exchanged with torch."""
-    return dtype.type.__module__ == "ml_dtypes" and dtype_kind(dtype) == "f"

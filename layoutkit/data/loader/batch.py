@@ -1,25 +1,33 @@
 """`Batch`, the result of one step of a Batcher, the Views of its arrays, and `LoaderStats`.
 
-`ViewFactory` makes the Views. If the caller passed `convert=`, it converts the arrays first.
+`ViewFactory` makes the Views, or `ArrayFactory` arrays of a framework. If the caller passed
+`convert=`, they convert the arrays first.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
+from ..._utils.validation import type_name, with_article
+from ...backends.items import map_items
+from ...backends.symbolic import Library
 from ...collator import Padded
 from ...converter import Converter
-from ...errors import DataError, PatternError
+from ...errors import ArgumentError, DataError, PatternError
 from ...layout.parsing import parse_layout, with_batch_axis
+from ...layout.pattern import check_rank
 from ...memory import Array
 from ...planning.batch.packing import Packed
 from ...planning.batch.placement import Placements
 from ...spaces.views import view_for_layout
 from ...views import DataView
+from ..ragged import Ragged
 from ..records import Label, Record
 from .dropped import Dropped, describe_error
 
@@ -28,7 +36,7 @@ class Batch:
     """A batch of `count` records in the epoch's order, without padding.
 
     A batch also unpacks as a pair: `for x, y in batches` yields input and target. The memory of its
-    Views is not reused while a reference to it exists.
+    arrays is not reused while a reference to it exists.
 
     Attributes
     ----------
@@ -36,8 +44,8 @@ class Batch:
         The records' arrays: Padded, whose data is a View, if a Collator has `lengths=True`; Packed,
         whose data is an array, if a Collator packs records of different sizes; a tuple or dict if
         `collate` is a list or dict; a Ragged if it is "ragged"; and None if there are no records
-        and their shape is unknown.
-    target : View or None
+        and their shape is unknown. With a `framework`, its arrays in place of Views.
+    target : View, array of the `framework` or None
         Labels as ranks in the index's labels, or the targets of the processor or source.
     count : int
         The number of rows.
@@ -58,7 +66,7 @@ class Batch:
     def __init__(
         self,
         input: Any,  # the attribute's name
-        target: DataView | None,
+        target: Any,
         index: Array,
         records: Callable[[], list[Record]],
         dropped: list[Dropped],
@@ -67,7 +75,7 @@ class Batch:
     ) -> None:
         # Any, so that the loops of users whose batches always have both need no tests for None.
         self.input = input
-        self.target: Any = target
+        self.target = target
         self.count = len(index)
         self.index = index
         self.dropped = dropped
@@ -84,6 +92,20 @@ class Batch:
     def label(self) -> list[Label | None]:
         """Each row's label, None for a record without label."""
         return [record.label for record in self.item]
+
+    def to(self, device: Any, non_blocking: bool = False) -> Batch:
+        """Return the batch with its tensors on another device, as `torch.Tensor.to` moves them.
+
+        Lightning and accelerate call this. Raises ArgumentError if the batch has other arrays.
+        """
+        move = partial(_move, device=device, non_blocking=non_blocking)
+        return self.with_arrays(map_arrays(move, self.input), map_arrays(move, self.target))
+
+    def with_arrays(self, input: Any, target: Any) -> Batch:
+        """Return a batch of the same records with another input and target."""
+        batch = Batch.__new__(Batch)
+        batch.__dict__.update(self.__dict__, input=input, target=target)
+        return batch
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.input, self.target))
@@ -104,7 +126,9 @@ class Batch:
 
     def __repr__(self) -> str:
         dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
-        return f"<batch of {self.count}{dropped}: {self.input!r}, {self.target!r}>"
+        return (
+            f"<batch of {self.count}{dropped}: {_describe(self.input)}, {_describe(self.target)}>"
+        )
 
 
 @dataclass
@@ -181,6 +205,38 @@ class LoaderStats:
         return "\n".join(lines)
 
 
+def map_arrays(function: Callable[[Any], Any], x: Any) -> Any:
+    """Return the input or target of a batch with the results of a function in place of arrays.
+
+    The function is also called with Views. Sizes and offsets of Packed and Ragged are unchanged.
+    """
+    if x is None:
+        return None
+    if isinstance(x, Packed):
+        return x._replace(data=function(x.data))
+    if isinstance(x, Ragged):
+        return replace(x, data=function(x.data))
+    if isinstance(x, dict | tuple):
+        return map_items(partial(map_arrays, function), x)
+    return function(x)
+
+
+def _move(x: Any, device: Any, non_blocking: bool) -> Any:
+    if not hasattr(x, "to"):
+        raise ArgumentError(
+            f"the batch has {with_article(type_name(x))}, which is not a tensor; give "
+            'sampled_batcher framework="torch"'
+        )
+    return x.to(device, non_blocking=non_blocking)
+
+
+def _describe(x: Any) -> str:
+    """Return the class, shape and dtype of an array, and the text of other objects."""
+    if isinstance(x, DataView) or not hasattr(x, "shape"):
+        return repr(x)
+    return f"{type_name(x)} {tuple(x.shape)} {x.dtype}"
+
+
 def _picklable(error: BaseException | None) -> BaseException | None:
     """Return the error, or a DataError with its text if the error cannot be pickled."""
     try:
@@ -230,15 +286,15 @@ class ViewFactory:
         self._template: DataView | None = None
         self._template_key: Any = None  # dtype and record shape of arrays that the template fits
 
-    def __call__(self, array: Array | Padded | Packed) -> Any:
+    def __call__(self, array: Array | Padded | Packed | Ragged) -> Any:
         """Return a View of the array, without copying it, or of the converted array.
 
-        Of a Padded, its data is replaced by a View. A Packed, whose rows are no records, is
-        returned unchanged.
+        Of a Padded, its data is replaced by a View. A Packed, whose rows are no records, and a
+        Ragged are returned unchanged.
         """
         if isinstance(array, Padded):
             return array._replace(data=self(array.data))
-        if isinstance(array, Packed):
+        if isinstance(array, Packed | Ragged):
             return array
         if self._convert is not None:
             array = self._convert(array)
@@ -251,6 +307,29 @@ class ViewFactory:
             self._template_key = key
             return view
         return template.with_samples(array)
+
+
+@dataclass(frozen=True)
+class ArrayFactory:
+    """A factory of arrays of a framework."""
+
+    library: Library
+    layout: str | None = None  # of arrays before the conversion
+    convert: Converter | None = None
+
+    def __call__(self, array: Any) -> Any:
+        """Return the arrays of a batch in the library, without copying them, or converted.
+
+        Raises ShapeError if an array does not have the rank of the layout.
+        """
+        if self.layout is not None and isinstance(array, np.ndarray):
+            check_rank(parse_layout(self.layout), array.shape)
+        return map_arrays(self._make_array, array)
+
+    def _make_array(self, array: Any) -> Any:
+        if isinstance(array, np.ndarray):  # a Collator of the framework has made its own
+            array = self.library.from_numpy(array)
+        return array if self.convert is None else self.convert(array)
 
 
 def default_layout(ndim: int, arg_name: str) -> str:

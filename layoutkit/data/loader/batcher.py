@@ -9,9 +9,7 @@ from typing import Any
 from ..._utils.validation import check_int
 from ...errors import DataError
 from ...memory import Array, in_native_order
-from ...views import DataView
 from ..errors import NoLength
-from ..ragged import Ragged
 from .batch import Batch, LoaderStats
 from .chunk import Numbers
 from .collate import FieldBatch
@@ -90,27 +88,24 @@ class Batcher(BatchLoop[Batch]):
         return [(batch, self._config.length.end_of(pending.start, pending.num_taken))]
 
     def _make_input(self, arrays: Any) -> Any:
-        """Return the Views of a batch's arrays; arrays that have none, and None, unchanged."""
-        if arrays is None or isinstance(arrays, Ragged):
-            return arrays
-        make_views = self._config.view_factories.inputs
+        """Return the Views of a batch's arrays, or arrays of the framework; None for None."""
+        make = self._config.factories.inputs
         if isinstance(arrays, FieldBatch):
-            views = {name: make(arrays.arrays[name]) for name, make in make_views.items()}
-            return arrays.arrays | views  # in the order of the fields
+            return {name: make[name](array) for name, array in arrays.arrays.items()}
         if type(arrays) is tuple:  # of several Collators; Padded and Packed are named tuples
-            return tuple([make(array) for make, array in zip(make_views, arrays, strict=True)])
-        return make_views[0](arrays)
+            return tuple([make(array) for make, array in zip(make, arrays, strict=True)])
+        return None if arrays is None else make[0](arrays)
 
-    def _make_target(self, targets: Array | None, numbers: Numbers) -> DataView | None:
+    def _make_target(self, targets: Array | None, numbers: Numbers) -> Any:
         """Return the processor's targets, else the source's, else the ranks of labels."""
         index: Any = self._config.sources[0].index
-        view_factories = self._config.view_factories
+        factories = self._config.factories
         if targets is None:
             targets = index.targets(numbers)
         if targets is not None:
-            return view_factories.target(in_native_order(targets))
+            return factories.target(in_native_order(targets))
         ranks = index.ranks(numbers)
-        return None if ranks is None else view_factories.labels(ranks)
+        return None if ranks is None else factories.labels(ranks)
 
     # -- states ----------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ class CollateStep(BatchStep, UncachedState):
         left, right = self.collator.pattern.split(ARROW)
         blank = " " if " " in left.strip() else ""
         pattern = f"b{blank}{left.strip()}{ARROW}{right}"
-        return Collator.from_dict({**self.collator.to_dict(), "pattern": pattern})
+        return type(self.collator).from_dict({**self.collator.to_dict(), "pattern": pattern})
 
     def _check_inside(
         self, options: CollateOptions, axes: SampleAxes, window: tuple[int, ...], shapes: Array

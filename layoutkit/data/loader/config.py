@@ -39,7 +39,7 @@ class LoaderConfig:
     num_workers: int  # threads; 0: the caller's thread does all work
     # Returns the shape of a row in batch k, None if the results decide.
     dims: Callable[[int], Shape | None] = lambda _: None
-    view_factories: Any = None  # ViewFactories of a batch; None: the loop makes the Views
+    factories: Any = None  # Factories of a batch's arrays; None: the loop makes the Views
     pixels: Any = None  # PixelOptions of a Batcher, which states store
     progress: bool = False  # show a progress bar
     chunk_seconds: float | None = None  # in which a thread draws records that are all expensive

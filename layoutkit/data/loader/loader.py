@@ -57,6 +57,7 @@ def sampled_batcher(
     layout: Any = None,
     convert: Converter | None = None,
     collate: Collator | Sequence[Collator] | Mapping[str, Collator | str] | str | None = None,
+    framework: str | None = None,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -141,6 +142,11 @@ def sampled_batcher(
         the input. The windows of a record's fields are the same along axes of the same name: the
         first Collator that draws, or the first one with windows, places all of them, and
         `batch.placements` maps boxes and points.
+    framework : "numpy", "torch" or "jax", optional
+        The library of input and target: its arrays replace Views and share the memory of the
+        batch; classes are int64. JAX has 32 bits without x64, and copies to its default
+        device if that is no CPU. By default "torch" if a Collator is a `layoutkit.torch.Collator`.
+        States of another framework can be loaded.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -182,7 +188,7 @@ def sampled_batcher(
     processing = parse_processing(
         processor, size=size, fit=fit, input_dims=input_dims, dtype=dtype, layout=layout,
         convert=convert, collate=collate,
-    )  # fmt: skip
+    ).with_framework(framework)  # fmt: skip
     batch_size = check_int("batch_size", batch_size, 1)
     names = find_field_names(sources, processing.fields)
     indexes = open_fields(sources, missing) if names else open_indexes(sources, missing)
@@ -202,7 +208,7 @@ def sampled_batcher(
         sources=opened,
         dims=processing.dims,
         pipeline=make_pipeline(opened, processing, seconds, strict, workers),
-        view_factories=processing.make_view_factories(indexes[0]),
+        factories=processing.make_factories(indexes[0]),
         pixels=processing.pixel_options,
         reader=reader,
         length=length,
@@ -231,7 +237,8 @@ _ARGUMENT_HINTS = {
     "classes": _CLASSES,
     "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
     "copy": "nothing: every batch has memory of its own",
-    "device": 'batch.input.forward_get(layout, dtype, device="cuda"), which copies to the GPU',
+    "device": 'framework="torch" and batch.to("cuda"), or layoutkit.torch.feed(batches, pattern, '
+    'device="cuda"), which converts there',
     "drop_remainder": "drop_last=True",
     "fill": 'collate=Collator("hwc->bchw", h=224, w=224, fill=0)',
     "interpolation": _RESIZES[:-2] + ")",
@@ -247,7 +254,7 @@ _ARGUMENT_HINTS = {
     "num_threads": "num_workers=, the number of threads",
     "pad_to": 'collate=Collator("hwc->bchw", h=640, w=640, fill=0)',
     "persistent_workers": "nothing: threads live until close(), over all epochs",
-    "pin_memory": 'batch.input.forward_get(layout, dtype, device="cuda"), which pins memory',
+    "pin_memory": 'layoutkit.torch.feed(batches, pattern, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
     "prefetch_factor": "prefetch=, in batches, for all threads together",
     "rand_crop": _CROPS + 'offset="random")',

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,30 +18,34 @@ import numpy as np
 from ..._utils.errors import prefix_errors
 from ..._utils.random import make_key
 from ..._utils.validation import check_choice
+from ...backends.registry import FRAMEWORKS, import_framework
+from ...backends.symbolic import NUMPY, Library
 from ...collator import Collator
 from ...converter import Converter
 from ...errors import ArgumentError, DataError
 from ...fields import FieldCollators
 from ...layout.parsing import parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
+from ...memory import Array
+from ...options import ConvertOptions
 from ...planning.resize import FIT_MODES
-from ...spec import DType, as_result_dtype
+from ...spec import CPU, DType, as_result_dtype
 from ...threads.limits import get_num_threads
 from ..formats import is_image_name
 from ..sources import Index, PartsIndex
-from .batch import ViewFactory, check_convert, default_layout
+from .batch import ArrayFactory, ViewFactory, check_convert, default_layout
 from .collate import RAGGED, BatchStep, CollateStep, FieldsStep, MultiCollateStep, RaggedStep
 from .pixel_options import PixelOptions
 
 Shape = tuple[int, ...]
 
 
-class ViewFactories(NamedTuple):
-    """The factories of Views of a batch's arrays."""
+class Factories(NamedTuple):
+    """The functions that make Views, or arrays of a framework, of a batch's arrays."""
 
     inputs: Any  # a tuple, one for each Collator or one; by field if there are fields
-    target: ViewFactory
-    labels: ViewFactory
+    target: Callable[[Array], Any]
+    labels: Callable[[Array], Any]
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Processing:
     # A Collator, a tuple of several, "ragged", a dict of Collators and "ragged" by field, or None:
     # results are rows.
     collate: Any
+    library: Library | None = None  # of the arrays of batches; None: batches are Views
 
     def dims(self, batch: int) -> Shape | None:
         """Return the shape of a row of batch number `batch`; None: the shape of results."""
@@ -153,8 +159,31 @@ class Processing:
                 raise DataError(
                     f"sampled_batcher has seed={seed}, but its Collator has seed={crops.seed}; "
                     f"omit one of them, as in sampled_batcher(..., seed={seed}, "
-                    f"collate={Collator.from_dict(options)})"
+                    f"collate={type(collator).from_dict(options)})"
                 )
+
+    def with_framework(self, framework: Any) -> Processing:
+        """Return the steps whose batches are arrays of a framework.
+
+        None: of the framework of a Collator, or Views. Raises DataError if a Collator or Converter
+        makes other arrays, ArgumentError if the framework is unknown or not installed.
+        """
+        own = {collator.framework for collator in self.collators.values()} - {None}
+        name = next(iter(own), None) if framework is None else framework
+        if name is None:
+            return self
+        check_choice("framework", name, ("numpy", *FRAMEWORKS), ArgumentError)
+        if own - {name}:
+            raise DataError(
+                f"framework={name!r}, but batches of a layoutkit.{next(iter(own))}.Collator are of "
+                f"{next(iter(own))}; give a layoutkit.Collator, or omit framework="
+            )
+        for collator in self.collators.values():
+            _check_step(name, collator, collator.windows.convert, collator.framework)
+        if self.convert is not None:  # converts tensors, so that it makes tensors on a GPU
+            own_framework = "torch" if name == "torch" else None
+            _check_step(name, self.convert, self.convert.options, own_framework)
+        return replace(self, library=NUMPY if name == "numpy" else import_framework(name))
 
     def make_batch_step(self, workers: int) -> BatchStep | None:
         """Return the step that makes batches of results of any size; None if results are rows.
@@ -179,16 +208,29 @@ class Processing:
             return MultiCollateStep(tuple(steps.values()))
         return steps.get(0)
 
-    def make_view_factories(self, index: Index) -> ViewFactories:
-        """Return the factories of the Views of batches; `index` has the labels."""
-        inputs = tuple(
-            ViewFactory(x, "the input of a batch", convert=self.convert) for x in self.layouts
+    def make_factories(self, index: Index) -> Factories:
+        """Return the factories of the arrays of batches; `index` has the labels."""
+        make = partial(self._make_factory, arg_name="the input of a batch", convert=self.convert)
+        inputs: Any = tuple(map(make, self.layouts))
+        if self.fields is not None:
+            layouts = dict(zip(self.collators, self.layouts, strict=True))
+            inputs = {name: make(layouts.get(name)) for name in self.fields}
+        return Factories(
+            inputs,
+            self._make_factory(self.target_layout, "the target of a batch"),
+            self._make_factory("b", "the labels of a batch", index.labels or None),
         )
-        return ViewFactories(
-            inputs if self.fields is None else dict(zip(self.collators, inputs, strict=True)),
-            ViewFactory(self.target_layout, "the target of a batch"),
-            ViewFactory("b", "the labels of a batch", index.labels or None),
-        )
+
+    def _make_factory(
+        self,
+        layout: str | None,
+        arg_name: str,
+        classes: Any = None,
+        convert: Converter | None = None,
+    ) -> ViewFactory | ArrayFactory:
+        if self.library is not None:
+            return ArrayFactory(self.library, layout, convert)
+        return ViewFactory(layout, arg_name, classes, convert=convert)
 
 
 def parse_processing(
@@ -514,7 +556,28 @@ def _find_result_layout(collator: Collator) -> str:
 
 
 def _with_options(collator: Collator, **options: Any) -> Collator:
-    return Collator.from_dict({**collator.to_dict(), **options})
+    return type(collator).from_dict({**collator.to_dict(), **options})
+
+
+def _check_step(
+    framework: str, step: Collator | Converter, options: ConvertOptions, own_framework: str | None
+) -> None:
+    """Raise DataError if the results of a step cannot be arrays of the framework.
+
+    `own_framework` is the library of results on a GPU, None for CuPy.
+    """
+    name = type(step).__name__
+    if options.device not in (None, CPU) and own_framework is None:
+        fix = f"a layoutkit.torch.{name}" if name == "Collator" else 'framework="torch"'
+        raise DataError(
+            f"framework={framework!r}, but a {name} with device={options.device!r} makes arrays of "
+            f"CuPy; give {fix}, or omit device="
+        )
+    if framework == "jax" and options.memory is not None:
+        raise DataError(
+            f"framework='jax', but a {name} has memory='{options.memory}', and XLA chooses the "
+            "memory layout of arrays of jax; omit memory="
+        )
 
 
 # ---- Arguments ------------------------------------------------------------------------------
