@@ -10,7 +10,7 @@ from ..._utils.validation import check_bool, check_int
 from ...errors import DataError
 from ..samplers import Sampler, sampler
 from ..samplers.orders import Order
-from ..samplers.sampling import find_kind, full_batch_kind
+from ..samplers.sampling import full_batch_kind, sample_full_batches
 from ..sources import Index
 from .distributed import Shard, check_shardable, parse_shard
 
@@ -105,33 +105,37 @@ def make_samplers(
     indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
 ) -> list[Sampler]:
     """Return a sampler for each index; raise DataError if a sampler does not fit its index."""
-    if isinstance(spec, list | tuple) and not any(isinstance(kind, str | Sampler) for kind in spec):
-        find_kind(spec)  # raises: `spec` is a list of positions
-    specs = _select_full_batches(spec) if check_bool("drop_last", drop_last) else spec
-    first_seed = 0 if seed is None else seed
-    kinds = specs if isinstance(specs, list | tuple) else [specs] * len(indexes)
+    full = check_bool("drop_last", drop_last)
+    kinds = list(spec) if _are_several(spec) else [spec] * len(indexes)
     if len(kinds) != len(indexes):
         raise DataError(
             f"there are {len(kinds)} samplers for {len(indexes)} sources; give one for each"
         )
+    options = {"batch_size": size, "num_batches": num_batches, "seed": 0 if seed is None else seed}
+    make = sample_full_batches if full else sampler
     return [
-        _adopt_sampler(kind, index, size, num_batches, seed)
+        _adopt_sampler(_check_full(kind, full), index, size, num_batches, seed)
         if isinstance(kind, Sampler)
-        else sampler(kind, index, batch_size=size, num_batches=num_batches, seed=first_seed)
+        else make(kind, index, **options)
         for kind, index in zip(kinds, indexes, strict=True)
     ]
 
 
-def _select_full_batches(spec: Any) -> Any:
-    """Return the kind, or list of kinds, that has the order of `spec` and only full batches."""
-    if isinstance(spec, list | tuple):
-        return [_select_full_batches(item) for item in spec]
-    if not isinstance(spec, Sampler):
-        return full_batch_kind(spec)
-    if spec.plan.even or spec.plan.draws:
-        return spec
-    kind = full_batch_kind(spec.plan.kind)
-    raise DataError(f"drop_last=True does not change an existing sampler; make it of kind {kind!r}")
+def _are_several(spec: Any) -> bool:
+    """Return True for a list of samplers, False for one, also for one that is a list of ints."""
+    if not isinstance(spec, list | tuple):
+        return False
+    return any(isinstance(item, str | Sampler) or hasattr(item, "__iter__") for item in spec)
+
+
+def _check_full(sampler: Sampler, full: bool) -> Sampler:
+    """Return the caller's sampler; raise DataError if it must omit a short batch and does not."""
+    if full and not (sampler.plan.even or sampler.plan.draws):
+        kind = full_batch_kind(sampler.plan.kind)
+        raise DataError(
+            f"drop_last=True does not change an existing sampler; make it of kind {kind!r}"
+        )
+    return sampler
 
 
 def _adopt_sampler(

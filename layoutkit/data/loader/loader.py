@@ -90,8 +90,9 @@ def sampled_batcher(
         The number of records in a batch.
     missing : "error", "drop" or -1
         The handling of records without a label, as for `open_index`.
-    sampler : str, Sampler, or a list with one for each source
-        The order of the records: "sequential" (or "linear"), "shuffle" and others, see `sampler`.
+    sampler : str, Sampler, sequence of int, or a list with one for each source
+        The order of the records: "sequential" (or "linear"), "shuffle" and others, see `sampler`;
+        or the positions of the records of an epoch, such as ``[3, 1, 1]``.
         Other sources need as many records as the first, or a kind that draws.
     num_batches : int, optional
         The number of batches in an epoch; by default all.

@@ -16,13 +16,15 @@ from typing import Any, Never
 
 import numpy as np
 
+from ..._utils.indexing import normalize_indices
 from ..._utils.spelling import find_similar
-from ..._utils.validation import check_int, type_name
+from ..._utils.validation import check_int, type_name, with_article
 from ...errors import DataError
+from ...memory import Array
 from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
 from ..sources import Groups, Index, PartsIndex, group_by_code
-from ..sources.base import Partition
+from ..sources.base import Partition, hash_numbers
 from . import labels, orders, partwise
 from .labels import LabelTable
 from .orders import Order, SamplingPlan, ceil_div
@@ -103,11 +105,7 @@ def find_kind(name: Any) -> Kind:
     Raises DataError for an unknown name.
     """
     if not isinstance(name, str):
-        raise DataError(
-            f"sampler= is a {type_name(name)}, neither the name of an order nor a Sampler; to give "
-            "positions of records, also drawn by weights, make them the source: "
-            "sampled_batcher({'x': positions}, get=lambda record: data[int(record.array)])"
-        )
+        raise DataError(f"sampler= is {with_article(type_name(name))}; {_ORDERS}")
     dashed = name.replace("_", "-")
     kind = KINDS.get(ALIASES.get(dashed, dashed))
     if not kind:
@@ -116,6 +114,29 @@ def find_kind(name: Any) -> Kind:
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise DataError(f"no sampler is called {name!r}; {hint} {', '.join(names)}")
     return kind
+
+
+_ORDERS = "give the name of an order, a sampler(...), or a list or array of positions of records"
+
+
+def read_positions(values: Any, count: int) -> Array:
+    """Return the positions of records that a caller gives as an order; repeated ones may occur.
+
+    Raises
+    ------
+    DataError
+        They are not whole numbers below `count`, or can only be iterated.
+    """
+    if isinstance(values, Mapping) or not hasattr(values, "__iter__"):
+        raise DataError(f"sampler= is {with_article(type_name(values))}; {_ORDERS}")
+    if not hasattr(values, "__getitem__"):
+        name = _OTHER_NAMES.get(type(values).__name__.lower(), "shuffle")
+        raise DataError(
+            f"sampler= is a {type_name(values)}, which can only be iterated, so no state could "
+            "resume in its middle; give list(sampler), an order that every epoch repeats, or "
+            f'"{name}", which draws a new one in each'
+        )
+    return normalize_indices(values, count, "records", DataError)
 
 
 def full_batch_kind(name: Any) -> str:
@@ -142,9 +163,16 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 def make_sampling_plan(
-    kind: Kind, index: Any, batch_size: Any, num_batches: Any, label: Any, weights: Any, seed: Any
+    kind: Kind,
+    index: Any,
+    batch_size: Any,
+    num_batches: Any,
+    label: Any,
+    weights: Any,
+    seed: Any,
+    positions: Any = None,
 ) -> SamplingPlan:
-    """Return the SamplingPlan for these arguments.
+    """Return the SamplingPlan for these arguments; `positions` are records in a caller's order.
 
     Raises
     ------
@@ -154,14 +182,24 @@ def make_sampling_plan(
     batch = None if batch_size is None else _check_int64("batch_size", batch_size, 1)
     batches = None if num_batches is None else _check_int64("num_batches", num_batches, 0)
     _check_label_options(kind, label, weights)
+    items = _select_items(kind, index, label, weights)
+    selection = index.selection if isinstance(index, Index) else str(Partition(0, 1))
+    if positions is not None:
+        if label is not None:
+            raise DataError(
+                f"label={label!r} and positions both select records; give index.members({label!r})"
+            )
+        members = read_positions(positions, items["count"])
+        items = {**items, "count": len(members), "members": members}
+        selection += f", positions {hash_numbers(members)}"
     plan = SamplingPlan(
         kind.name,
         kind.base,
         check_int("seed", seed, None),
         even=kind.even,
         draws=kind.draws,
-        partition=index.selection if isinstance(index, Index) else str(Partition(0, 1)),
-        **_select_items(kind, index, label, weights),
+        partition=selection,
+        **items,
     )
     plan = replace(plan, batch_size=_batch_size(kind, plan, batch, batches))
     plan = replace(plan, num_batches=_num_batches(plan, batches))
@@ -371,7 +409,7 @@ def check_num_batches(kind: Kind, plan: SamplingPlan) -> None:
 
 
 def sampler(
-    kind: str,
+    kind: Any,
     index: Any,
     *,
     batch_size: int | None = None,
@@ -394,11 +432,11 @@ def sampler(
 
     Parameters
     ----------
-    kind : str
+    kind : str, or sequence of int
         "sequential" (or "linear"), "shuffle" (or "permutation"), "random-uniform" (or "uniform"),
         "batchwise-shuffled-sequential", "chunk-shuffle", "random-slice", "even-...", "label-...",
         "part-...". `_` is accepted in place of `-`. The error for an unknown kind lists all of
-        them.
+        them. A list, array or range of positions is the order itself, of each epoch.
     index : Index, int or object with a length
         The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional
@@ -418,9 +456,19 @@ def sampler(
         An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
     reject_unknown(sampler, unknown)
-    spec = find_kind(kind)
-    plan = make_sampling_plan(spec, index, batch_size, num_batches, label, weights, seed)
+    positions = None if isinstance(kind, str) else kind
+    spec = find_kind(kind if positions is None else "linear")
+    plan = make_sampling_plan(spec, index, batch_size, num_batches, label, weights, seed, positions)
     return Sampler(spec, plan, epoch)
+
+
+def sample_full_batches(kind: Any, index: Any, **options: Any) -> Sampler:
+    """Return the sampler with the order of `kind`, a name or positions, and only full batches."""
+    if isinstance(kind, str):
+        return sampler(full_batch_kind(kind), index, **options)
+    ordered = sampler(kind, index, **options)
+    full = find_kind(full_batch_kind(ordered.plan.kind))
+    return Sampler(full, replace(ordered.plan, kind=full.name, even=True), ordered.epoch)
 
 
 class Sampler(Epochs[Any]):

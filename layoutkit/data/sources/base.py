@@ -380,8 +380,7 @@ class SelectedIndex(Index):
         """The partition and, unless all records are selected in order, a hash of their numbers."""
         if np.array_equal(self._numbers, np.arange(len(self._whole))):
             return self._whole.selection
-        digest = hashlib.blake2b(self._numbers.astype("<i8").tobytes(), digest_size=8).hexdigest()
-        return f"{self._whole.selection}, selection {digest}"
+        return f"{self._whole.selection}, selection {hash_numbers(self._numbers)}"
 
     def places(self, numbers: Array) -> Array:
         return self._whole.places(self._numbers[numbers])
@@ -419,6 +418,11 @@ class SelectedIndex(Index):
 
     def _select(self, numbers: Array) -> Index:
         return SelectedIndex(self._whole, self._numbers[numbers], self._classes)
+
+
+def hash_numbers(numbers: Array) -> str:
+    """Return 16 hexadecimal digits of int64 numbers, equal on every machine."""
+    return hashlib.blake2b(numbers.astype("<i8").tobytes(), digest_size=8).hexdigest()
 
 
 def number_classes(index: Index, classes: Any) -> Index:

@@ -544,7 +544,7 @@ def test_fewer_batches_stop_early(kind):
             {},
             "no sampler is called 'Linear'; did you mean 'linear'\\? There are sequential",
         ),
-        (None, 3, {}, "is a NoneType, neither the name of an order"),
+        (None, 3, {}, "is a NoneType; give the name of an order"),
     ],
 )
 def test_what_cannot_be_asked_for(kind, n, words, says):

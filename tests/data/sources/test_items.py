@@ -161,19 +161,6 @@ def test_records_are_no_sources_and_an_index_is_one_as_it_is():
             open_index(index, **option)
 
 
-@pytest.mark.parametrize("positions", [[3, 1, 2], (3, 1, 2), np.array([3, 1, 2]), {3: 1}, [3]])
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_positions_are_no_sampler_but_can_be_the_source(positions, drop_last):
-    rows = np.arange(8.0).reshape(4, 2)
-    words = r"neither the name of an order nor a Sampler; .*sampled_batcher\({'x': positions}, get="
-    with pytest.raises(DataError, match=words):
-        sampled_batcher(rows, batch_size=2, sampler=positions, drop_last=drop_last)
-    source = {"x": np.array([3, 1, 2])}
-    with sampled_batcher(source, batch_size=3, get=lambda r: rows[int(r.array)]) as batches:
-        (batch,) = batches
-    assert batch.input.input.tolist() == rows[[3, 1, 2]].tolist()
-
-
 @pytest.mark.parametrize("dtype", [None, object])
 def test_arrays_of_different_shapes_are_fields_of_a_dataset(dtype):
     arrays = [pixels(number) for number in range(3)]

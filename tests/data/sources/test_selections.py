@@ -1,5 +1,7 @@
 """Subsets of an index: slices, arrays of numbers, splits and folds; classes in a fixed order."""
 
+import functools
+import operator
 import pickle
 
 import numpy as np
@@ -242,3 +244,93 @@ def test_classes_are_a_list_of_labels(classes):
         open_index({"x": X, "y": LABELS}, classes=classes)
     with pytest.raises(DataError, match=r"classes= numbers labels, but <tensor index .* has none"):
         open_index(X, classes=["a"])
+
+
+# ---- orders of positions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, "range", "torch"])
+def test_positions_are_an_order(kind):
+    order = [7, 2, 2, 9, -10]
+    positions = range(8, 3, -1) if kind == "range" else order
+    if kind == "torch":
+        positions = pytest.importorskip("torch").tensor(order)
+    elif kind != "range":
+        positions = kind(order)
+    expected = [8, 7, 6, 5, 4] if kind == "range" else [7, 2, 2, 9, 0]
+    index = open_index({"x": np.arange(10.0), "y": LABELS})
+    assert [record.position for record in sampler(positions, index)] == expected
+    assert [*sampler(positions, 10)] == expected
+    for drop_last, sizes in ((False, [2, 2, 1]), (True, [2, 2])):
+        options = {"batch_size": 2, "sampler": positions, "drop_last": drop_last, "num_workers": 0}
+        with sampled_batcher(index, **options) as batches:
+            found = [batch.input.input.tolist() for batch in batches]
+        assert [*map(len, found)] == sizes
+        assert functools.reduce(operator.iadd, found, []) == expected[: sum(sizes)]
+        with sampled_batcher(index, **options) as batches:
+            next(iter(batches))
+            state = batches.state_dict()
+        with sampled_batcher(index, **options) as batches:
+            batches.load_state_dict(state)
+            assert [batch.input.input.tolist() for batch in batches] == found[1:]
+        with (
+            sampled_batcher(index, **{**options, "sampler": [1, 2, 3, 4, 5]}) as batches,
+            pytest.raises(DataError, match="state is of another Batcher: partition"),
+        ):
+            batches.load_state_dict(state)
+
+
+def test_positions_of_several_sources_and_of_ranks():
+    rows = np.arange(10.0)
+    options = {"batch_size": 4, "processor": lambda a, b: np.array([a, b])}
+    for order, expected in (([3, 1], [[3, 3], [1, 1]]), ([[3, 1], "linear"], None)):
+        if expected is None:
+            with pytest.raises(DataError, match="first source gives 2 records an epoch"):
+                sampled_batcher([rows, rows], sampler=order, **options)
+            order, expected = [[3, 1], np.array([4, 5])], [[3, 4], [1, 5]]
+        with sampled_batcher([rows, rows], sampler=order, **options) as batches:
+            (batch,) = batches
+        assert batch.input.input.tolist() == expected
+    found = []
+    for rank in range(2):
+        with sampled_batcher(rows, batch_size=1, sampler=[5, 4, 3, 2], shard=(rank, 2)) as batches:
+            found.append([int(batch.input.input[0]) for batch in batches])
+    assert found == [[5, 3], [4, 2]]
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ([10], "index 10 at position 0 is out of range: there are 10 records"),
+        ([1.5], "give one list or array of whole numbers"),
+        (np.zeros((2, 2), int), "give one list or array of whole numbers"),
+        ({3: 1}, "sampler= is a dict; give the name of an order"),
+        (3, "sampler= is an int; give the name of an order"),
+        (iter([1]), r"can only be iterated, so no state could resume .*list\(sampler\)"),
+    ],
+)
+def test_an_order_consists_of_positions(order, words):
+    for drop_last in (False, True):
+        with pytest.raises(DataError, match=words):
+            sampled_batcher(np.zeros(10), batch_size=2, sampler=order, drop_last=drop_last)
+
+
+def test_a_label_does_not_select_from_positions():
+    index = open_index({"x": np.arange(10.0), "y": LABELS})
+    with pytest.raises(DataError, match=r"both select records; give index\.members\('a'\)"):
+        sampler([1, 2], index, label="a")
+    assert [r.label for r in sampler(index.members("a"), index)] == ["a"] * 3
+
+
+def test_samplers_of_torch_are_named_or_listed():
+    data = pytest.importorskip("torch").utils.data
+    for order, name in (
+        (data.RandomSampler(range(10)), "shuffle"),
+        (data.SequentialSampler(range(10)), "sequential"),
+    ):
+        with pytest.raises(DataError, match=rf'give list\(sampler\), .*, or "{name}"'):
+            sampled_batcher(np.arange(10.0), batch_size=10, sampler=order)
+        positions = [*order]
+        with sampled_batcher(np.arange(10.0), batch_size=10, sampler=positions) as batches:
+            (batch,) = batches
+        assert batch.input.input.tolist() == positions
