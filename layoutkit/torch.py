@@ -40,7 +40,7 @@ from .fields import FieldCollators
 from .memory import in_native_order
 from .planning.batch.layout import check_same_rank_and_dtype
 from .views import DataView
-from .watch.recorder import Recorder
+from .watch.recorder import Recorder, count_workers
 from .watch.report import MIN_BYTES, Report
 
 __all__ = ["Collator", "Convert", "Feed", "FieldCollator", "Positions", "collate", "feed", "watch"]
@@ -565,7 +565,7 @@ def watch(min_bytes: int = MIN_BYTES) -> Iterator[Report]:
     report = Report(min_bytes)
     recorder = Recorder(min_bytes)
     try:
-        with recorder:
+        with count_workers(report.workers), recorder:
             yield report
     finally:
         report.close(recorder.copies, recorder.errors)

@@ -11,7 +11,8 @@ import os
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -40,6 +41,9 @@ _NOT_USER_CODE = (
     f"{Path(__file__).parent}{os.sep}",
     "<frozen",
 )
+# Users cannot change files of installed packages and of Python.
+_PACKAGE_FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_PYTHON_FOLDER = f"{Path(os.__file__).parent}{os.sep}"
 
 
 _Timing = tuple[float, float]  # begin, seconds
@@ -196,6 +200,8 @@ class Recorder(_modes.TorchDispatchMode):
             return
         origin = self._origin(first)
         copy = self._record(kind, first, first, origin.base, origin.chain, timing, inner)
+        for part in parts[1:]:
+            self._report_casts(self._origin(part).chain)
         copy.nbytes = _num_bytes(result, result)
         is_stack = kind.startswith("stack")
         if is_stack:
@@ -248,12 +254,15 @@ class Recorder(_modes.TorchDispatchMode):
         if result_strides is None:
             copy.sizes = _memory_sizes(source), _memory_sizes(result)
         if kind != "cast":
-            # Each cast is listed once, although other copies may follow it too.
-            self.copies += [cast for cast in chain.casts if not cast.is_reported]
-            for cast in chain.casts:
-                cast.is_reported = True
+            self._report_casts(chain)
             self.copies.append(copy)
         return copy
+
+    def _report_casts(self, chain: Chain) -> None:
+        """Report the casts before a copy, each once, although other copies may follow it too."""
+        self.copies += [cast for cast in chain.casts if not cast.is_reported]
+        for cast in chain.casts:
+            cast.is_reported = True
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -306,15 +315,57 @@ def _is_formula(args: Any, result: Any) -> bool:
 
 
 def _user_place() -> Place:
-    """Return the innermost line of the running program outside torch and layoutkit."""
-    frame = sys._getframe(2)
+    """Return the innermost line of the user's program, or else of a library that is not torch."""
+    frame: Any = sys._getframe(2)
+    outer: Any = None  # the innermost frame outside of torch and layoutkit
     is_backward = False
-    module = ""
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_USER_CODE):
+    module = library = ""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_NOT_USER_CODE):
+            outer = outer or frame
+            if not _is_library(path):
+                break
+            library = _name_function(frame) or library
         is_backward |= frame.f_code.co_name == "_engine_run_backward"
         name = str(frame.f_globals.get("__name__", ""))
         module = module or (name if name.startswith("torch.") and "._" not in name else "")
         frame = frame.f_back
-    inside = "" if is_backward else module
+    if frame is None:  # a program of installed packages only
+        frame, library = outer or sys._getframe(2), ""
     code = frame.f_code
+    inside = "" if is_backward else library or module
     return Place(code.co_filename, frame.f_lineno, code.co_name, is_backward, inside)
+
+
+def _is_library(path: str) -> bool:
+    """Return True for a file of an installed package or of Python."""
+    return path.startswith(_PYTHON_FOLDER) or any(name in path for name in _PACKAGE_FOLDERS)
+
+
+def _name_function(frame: Any) -> str:
+    """Return package and name of a function of an installed package; "" for one of Python."""
+    path = frame.f_code.co_filename
+    if not any(name in path for name in _PACKAGE_FOLDERS):
+        return ""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return f"{package}.{frame.f_code.co_qualname}"
+
+
+@contextmanager
+def count_workers(counts: Counter[Place]) -> Iterator[None]:
+    """Count the worker processes of the DataLoaders that are iterated in the block, by place."""
+    loader = _torch.utils.data.DataLoader
+    iterate = loader.__iter__
+
+    def counted(self: Any) -> Any:
+        if self.num_workers:
+            place = _user_place()
+            counts[place] = max(counts[place], self.num_workers)
+        return iterate(self)
+
+    loader.__iter__ = counted
+    try:
+        yield
+    finally:
+        loader.__iter__ = iterate

@@ -20,7 +20,7 @@ _COLORS = ("#2f62b5", "#c8443c", "#2e7d4f", "#7a4fa3", "#8a6420", "#59636e")
 
 
 class Place(NamedTuple):
-    """A line of a program; `inside` is the module of torch that it has called."""
+    """A line of a program; `inside` is what it called: a library's function, torch's module."""
 
     path: str
     line: int
@@ -78,7 +78,9 @@ class Copy:
 class Row:
     """The copies of one kind at one line.
 
-    undone_by : str | None    the place of the copies that restore the order of these
+    path, line           of the place
+    replacement          a call, or advice if `is_code` is False
+    undone_by            the place of the copies that restore the order of these
     """
 
     place: str
@@ -88,6 +90,9 @@ class Row:
     seconds: float
     share: float
     replacement: str
+    path: str
+    line: int
+    is_code: bool = True
     undone_by: str | None = None
 
 
@@ -105,6 +110,7 @@ class Report:
         self.begin = time.perf_counter()
         self.seconds = 0.0
         self.errors: Counter[str] = Counter()
+        self.workers: Counter[Place] = Counter()  # processes of DataLoaders, which are not seen
         self._min_bytes = min_bytes
         self._folder: Path | None
         try:
@@ -121,6 +127,17 @@ class Report:
     def _name(self, place: Place) -> str:
         return place.relative_to(self._folder)
 
+    def _worker_lines(self) -> list[str]:
+        """Return a line for each DataLoader whose worker processes were not watched."""
+        return [
+            f"not seen: the {count} worker {'process' if count == 1 else 'processes'} of the "
+            f"DataLoader at {self._name(place)}; watch it with num_workers=0, too"
+            for place, count in self.workers.items()
+        ]
+
+    def _note_lines(self) -> list[str]:
+        return [*self._worker_lines(), *self._error_lines()]
+
     def _error_lines(self) -> list[str]:
         return [
             f"not recorded: {count} x {error}"
@@ -131,11 +148,11 @@ class Report:
         """Return the copies of each place, the slowest first."""
         groups: dict[Any, list[Copy]] = {}
         for copy in self.copies:
-            key = copy.place, copy.kind, _replacement(copy)
+            key = copy.place, copy.kind, _suggest(copy)
             groups.setdefault(key, []).append(copy)
         undone = dict(self._pairs())
         rows = []
-        for (place, kind, replacement), copies in groups.items():
+        for (place, kind, (replacement, is_code)), copies in groups.items():
             seconds = sum(copy.seconds for copy in copies)
             later = [undone[copy] for copy in copies if copy in undone]
             rows.append(
@@ -147,6 +164,9 @@ class Report:
                     seconds=seconds,
                     share=seconds / self.seconds if self.seconds else 0.0,
                     replacement=replacement,
+                    path=place.path,
+                    line=place.line,
+                    is_code=is_code,
                     undone_by=self._name(later[0].place) if later else None,
                 )
             )
@@ -167,7 +187,7 @@ class Report:
         rows = self.rows()
         if not rows:
             none = f"no copies because of layouts, of {self._min_bytes >> 10} KiB or more"
-            return "\n".join([none, *map(escape_controls, self._error_lines())])
+            return "\n".join([none, *map(escape_controls, self._note_lines())])
         total = sum(row.seconds for row in rows)
         count = sum(row.count for row in rows)
         lines = [
@@ -181,12 +201,13 @@ class Report:
                 escape_controls(row.place),
                 f"  {row.kind}: {row.count} x, {_megabytes([row])} MB, {row.seconds * 1e3:.1f} ms, "
                 f"{_percent(row.share)}",
-                f"  replace by  {row.replacement}",
+                f"  {'replace by' if row.is_code else 'instead   '}  {row.replacement}",
             ]
             if row.undone_by:
                 place = escape_controls(row.undone_by)
                 lines.append(f"  undone by   {place}; keep one layout between the two")
-        lines += ["", *map(escape_controls, self._error_lines())] if self.errors else []
+        notes = self._note_lines()
+        lines += ["", *map(escape_controls, notes)] if notes else []
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -194,9 +215,8 @@ class Report:
     def to_json(self) -> str:
         """Return the rows as JSON."""
         rows = [asdict(row) for row in self.rows()]
-        return json.dumps(
-            {"seconds": self.seconds, "copies": rows, "errors": self._error_lines()}, indent=2
-        )
+        notes = {"not_seen": self._worker_lines(), "errors": self._error_lines()}
+        return json.dumps({"seconds": self.seconds, "copies": rows, **notes}, indent=2)
 
     def to_html(self) -> str:
         """Return a page with the table and a timeline."""
@@ -205,25 +225,37 @@ class Report:
             (row.place, row.kind): _COLORS[min(number, len(_COLORS) - 1)]
             for number, row in enumerate(rows)
         }
-        table = "".join(
-            f"<tr><td><span style='color:{colors[row.place, row.kind]}'>&#9632;</span> "
-            f"{escape(row.place)}</td><td>{escape(row.kind)}</td><td>{row.count}</td>"
-            f"<td>{_megabytes([row])}</td><td>{row.seconds * 1e3:.1f}</td>"
-            f"<td>{_percent(row.share)}</td><td><code>{escape(row.replacement)}</code>"
-            + (f"<br>undone by {escape(row.undone_by)}" if row.undone_by else "")
-            + "</td></tr>"
-            for row in rows
-        )
+        table = "".join(self._table_row(row, colors[row.place, row.kind]) for row in rows)
         heads = "".join(
-            f"<th>{name}</th>"
-            for name in ("where", "copy", "count", "MB", "ms", "share", "replace by")
+            f"<th{_NUMBER * (name in _NUMBERS)}>{name}</th>"
+            for name in ("where", "copy", *_NUMBERS, "replace by")
         )
         return _PAGE.format(
-            summary="<br>".join(map(escape, [str(self).partition("\n")[0], *self._error_lines()])),
+            summary="<br>".join(map(escape, [str(self).partition("\n")[0], *self._note_lines()])),
             timeline=self._timeline(colors),
             heads=heads,
             rows=table,
+            total=self._total_row(rows),
         )
+
+    def _table_row(self, row: Row, color: str) -> str:
+        place = escape(row.place)
+        folder = self._folder
+        if folder is not None:
+            uri = (folder / row.path).as_uri()
+            place = f'<a href="{escape(uri)}#L{row.line}">{place}</a>'
+        text = escape(row.replacement)
+        text = f"<code>{text}</code>" if row.is_code else text
+        text += f"<br>undone by {escape(row.undone_by)}" if row.undone_by else ""
+        return (
+            f"<tr><td><span style='color:{color}'>&#9632;</span> {place}</td>"
+            f"<td>{escape(row.kind)}</td>{_number_cells([row])}<td>{text}</td></tr>"
+        )
+
+    @staticmethod
+    def _total_row(rows: list[Row]) -> str:
+        """Return the last row: what a program without these copies saves."""
+        return f"<tr><td>all</td><td></td>{_number_cells(rows)}<td>saved without them</td></tr>"
 
     def _timeline(self, colors: dict[tuple[str, str], str]) -> str:
         """Return an SVG of the copies over time."""
@@ -245,22 +277,48 @@ class Report:
         )
 
 
+_NUMBERS = ("count", "MB", "ms", "share")
+_NUMBER = " class=number"
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Copies because of layouts</title><style>
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;
-  color-scheme: light dark }}
+:root {{ color-scheme: light dark }}
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem;
+  padding: 0 1rem }}
 table {{ border-collapse: collapse; width: 100% }}
 th, td {{ text-align: left; vertical-align: top; padding: .4rem .6rem;
   border-bottom: 1px solid #8886 }}
+.number {{ text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }}
+tfoot {{ font-weight: bold }}
 </style></head><body><h1>Copies because of layouts</h1><p>{summary}</p>{timeline}
-<table><tr>{heads}</tr>{rows}</table></body></html>
+<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody><tfoot>{total}</tfoot></table></body></html>
 """
+
+
+def _number_cells(rows: list[Row]) -> str:
+    """Return the cells of the columns _NUMBERS, for the sum of rows."""
+    milliseconds = sum(row.seconds for row in rows) * 1e3
+    values = (
+        str(sum(row.count for row in rows)),
+        _megabytes(rows),
+        f"{milliseconds:.1f}",
+        _percent(sum(row.share for row in rows)),
+    )
+    return "".join(f"<td{_NUMBER}>{value}</td>" for value in values)
+
+
+def _suggest(copy: Copy) -> tuple[str, bool]:
+    """Return what replaces a copy, and whether it is code, rather than advice."""
+    if not copy.moves:
+        return "omit it: the conversion of this tensor casts in the same pass (dtype=)", False
+    if copy.place.is_backward:
+        advice = "keep one layout in the forward pass; for convolutions, call "
+        return advice + "model.to(memory_format=torch.channels_last)", False
+    return _replacement(copy), True
 
 
 def _replacement(copy: Copy) -> str:
     """Return the call that replaces a copy, and all passes of its chain."""
-    if not copy.moves:
-        return "the conversion of this tensor, which casts in the same pass"
     words = [f'"{copy.conversion.pattern}"']
     words += [f"{axis}={size}" for axis, size in copy.conversion.sizes]
     if copy.conversion.memory is not None:

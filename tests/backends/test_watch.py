@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +149,110 @@ def test_a_copy_inside_torch_is_named():
     places = [row.place for row in watched(lambda: attention(x, x, x)).rows()]
     assert places
     assert all(place.endswith("in <lambda> (inside torch.nn.functional)") for place in places)
+
+
+def test_the_advice_for_a_backward_pass_is_prose():
+    model = torch.nn.Conv2d(3, 8, 3)
+    x = torch.rand(2, 16, 16, 3).permute(0, 3, 1, 2)
+
+    def program():
+        model.zero_grad()
+        model(x).sum().backward()
+
+    report = watched(program)
+    (row,) = (row for row in report.rows() if "(backward)" in row.place)
+    assert "model.to(memory_format=torch.channels_last)" in row.replacement
+    assert not row.is_code
+    assert f"<td>{row.replacement}</td>" in report.to_html()
+    assert "  instead     keep one layout in the forward pass" in str(report)
+    model.to(memory_format=torch.channels_last)  # as advised
+    assert watched(program).rows() == []
+
+
+def test_casts_of_stacked_tensors_belong_to_their_lines():
+    def program():
+        torch.stack([x.float().permute(2, 0, 1) for x in PHOTOS.repeat(4, 1, 1, 1)])
+
+    counts = {row.kind: (row.count, row.place) for row in watched(program).rows()}
+    assert counts["cast"][0] == 8
+    assert (
+        counts["cast"][1].split(" in ")[0]
+        == counts["stack of permuted tensors"][1].split(" in ")[0]
+    )
+    (row,) = (row for row in watched(program).rows() if row.kind == "cast")
+    assert row.replacement.startswith("omit it: the conversion of this tensor casts")
+    assert not row.is_code
+
+
+LIBRARY = """
+class Mover:
+    def move(self, x):
+        return _copy(x)
+
+def _copy(x):
+    return x.permute(0, 3, 1, 2).contiguous()
+"""
+
+
+def test_a_copy_inside_a_library_is_at_the_line_that_called_it(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "mover"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from .inner import Mover")
+    (package / "inner.py").write_text(LIBRARY)
+    (package / "__main__.py").write_text("")
+    monkeypatch.syspath_prepend(package.parent)
+    import mover
+
+    place = only(lambda: mover.Mover().move(PHOTOS)).place
+    assert re.search(r"test_watch.py:\d+ in <lambda> \(inside mover.Mover.move\)$", place)
+
+
+class Planes(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return PHOTOS[index % 2].permute(2, 0, 1).contiguous()
+
+
+def test_workers_of_a_loader_are_named_as_not_seen():
+    iterate = torch.utils.data.DataLoader.__iter__
+
+    def program():
+        loader = torch.utils.data.DataLoader(Planes(), 2, num_workers=2)
+        for _ in range(2):
+            assert len(list(loader)) == 2
+
+    report = watched(program)
+    line = "not seen: the 2 worker processes of the DataLoader at "
+    assert str(report).count(line) == 1
+    assert "test_watch.py" in str(report).partition(line)[2]
+    (text,) = json.loads(report.to_json())["not_seen"]
+    assert text.startswith(line)
+    assert text in report.to_html()
+    assert torch.utils.data.DataLoader.__iter__ is iterate
+
+
+def test_a_loader_without_workers_is_seen():
+    report = watched(lambda: list(torch.utils.data.DataLoader(Planes(), 2)))
+    assert "not seen" not in str(report)
+    assert any(row.kind == "permute + contiguous" for row in report.rows())
+
+
+def test_the_page_has_totals_and_links_to_lines():
+    def program():
+        for _ in range(3):
+            PHOTOS.permute(0, 3, 1, 2).contiguous()
+        PHOTOS.permute(0, 3, 1, 2).float().contiguous()
+
+    report = watched(program)
+    page = report.to_html()
+    count = sum(row.count for row in report.rows())
+    total = re.search(r"<tfoot><tr><td>all</td><td></td><td class=number>(\d+)</td>", page)
+    assert total is not None
+    assert int(total[1]) == count == 5
+    assert f'<a href="{Path(__file__).as_uri()}#L{report.rows()[0].line}">' in page
+    assert "color-scheme: light dark" in page
 
 
 def test_a_cast_is_listed_once():
