@@ -1,12 +1,13 @@
-"""Draw docs/speed.svg, docs/collate.svg and docs/padded.svg: `python demo/drawings.py`.
+"""Draw speed.svg, collate.svg, padded.svg and packed.svg of docs: `python demo/drawings.py`.
 
 The chart of README.md has numbers from two tables of docs/performance.md. The figure of
-docs/collate.md has the windows that `collate` crops and the batch that they become, the figure of
-docs/sizes.md a padded batch. A test checks that all are up to date.
+docs/collate.md has the windows that `collate` crops and the batch that they become, the figures
+of docs/sizes.md a padded and a packed batch. A test checks that all are up to date.
 """
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 HOME = Path(__file__).parents[1]
@@ -140,7 +141,10 @@ def _figure() -> Iterator[str]:
     yield _text(448, 36, "the batch, made in one pass", "ink", 15)
     height, width = WINDOW
     clip = f'<clipPath id="w"><rect width="{width}" height="{height}"/></clipPath>'
-    yield f"<defs>{''.join(map(_landscape, range(len(SAMPLES))))}{clip}</defs>"
+    samples = [
+        _landscape(f"s{number}", *size, sky) for number, (size, _, _, sky) in enumerate(SAMPLES)
+    ]
+    yield f"<defs>{''.join(samples)}{clip}</defs>"
     x = 28.0
     for number, (size, (top, left), is_flipped, _) in enumerate(SAMPLES):
         window = f'<rect class="window" x="{left}" y="{top}" width="{width}" height="{height}"/>'
@@ -159,11 +163,10 @@ def _figure() -> Iterator[str]:
     yield _text(28, 304, code, "ink mono", 13)
 
 
-def _landscape(number: int) -> str:
-    """Return a sample: a sky, a sun, and two hills."""
-    (height, width), _, _, sky = SAMPLES[number]
+def _landscape(name: str, height: int, width: int, sky: str) -> str:
+    """Return an image: a sky, a sun, and two hills."""
     return (
-        f'<g id="s{number}"><rect width="{width}" height="{height}" fill="{sky}"/>'
+        f'<g id="{name}"><rect width="{width}" height="{height}" fill="{sky}"/>'
         f'<circle cx="{width * 0.42:g}" cy="{height * 0.3:g}" r="11" fill="#ffe08a"/>'
         f'<path fill="#5d9b62" d="M0 {height * 0.8:g} Q{width * 0.3:g} {height * 0.35:g} '
         f'{width * 0.62:g} {height * 0.85:g} V{height} H0z"/>'
@@ -207,9 +210,60 @@ def _cells(x: float, y: float, count: int, style: str) -> Iterator[str]:
         )
 
 
+# ---- images that are packed as patches -----------------------------------------------------
+
+GRIDS = [(4, 3, "#8ec5e8"), (2, 5, "#f2b880")]  # for each image: its patches, and its sky
+PATCH, TILE = 28, 13  # the side of a patch in its image, and in the batch
+
+
+def packed_figure() -> str:
+    """Return the SVG: images of two sizes, and the batch of their patches."""
+    title = "The patches of images of two sizes follow each other in the batch"
+    return _svg(title, 258, _packed())
+
+
+def _packed() -> Iterator[str]:
+    yield _text(28, 36, "images", "ink", 15)
+    yield _text(330, 36, "data: a row for each patch", "ink", 15)
+    images = [
+        _landscape(f"p{number}", PATCH * rows, PATCH * columns, sky)
+        for number, (rows, columns, sky) in enumerate(GRIDS)
+    ]
+    yield f"<defs>{''.join(images)}</defs>"
+    x, offset = 28, 0
+    for number, (rows, columns, _) in enumerate(GRIDS):
+        for index in range(rows * columns):
+            row, column = divmod(index, columns)
+            yield _patch(number, row, column, x + 30 * column, 56 + 30 * row, PATCH)
+            yield _patch(number, row, column, 330 + 16 * (offset + index), 56, TILE)
+        yield _text(x, 74 + 30 * rows, f"{rows} x {columns} patches", "muted", 12)
+        yield _text(330 + 16 * offset, 88, str(offset), "muted mono", 12)
+        x, offset = x + 30 * columns + 24, offset + rows * columns
+    yield _text(330 + 16 * offset, 88, str(offset), "muted mono", 12)
+    sizes = [[rows, columns] for rows, columns, _ in GRIDS]
+    yield _text(330, 124, f"sizes = {sizes}", "ink mono", 13)
+    yield _text(330, 146, f"offsets = {[0, *_offsets()]}", "ink mono", 13)
+    code = 'collate(images, "(hp)(wq)c-&gt;(bhw)(cpq)", p=14, q=14, dtype="float32", ...)'
+    yield _text(28, 234, code, "ink mono", 13)
+
+
+def _offsets() -> Iterator[int]:
+    """Return the number of patches up to the end of each image."""
+    return accumulate(rows * columns for rows, columns, _ in GRIDS)
+
+
+def _patch(number: int, row: int, column: int, x: int, y: int, side: int) -> str:
+    """Return a patch of an image, drawn with this side."""
+    return (
+        f'<svg x="{x}" y="{y}" width="{side}" height="{side}" '
+        f'viewBox="{PATCH * column} {PATCH * row} {PATCH} {PATCH}"><use href="#p{number}"/></svg>'
+    )
+
+
 if __name__ == "__main__":
     docs = HOME / "docs"
     table = (docs / "performance.md").read_text(encoding="utf-8")
     (docs / "speed.svg").write_text(chart(table), encoding="utf-8")
     (docs / "collate.svg").write_text(figure(), encoding="utf-8")
     (docs / "padded.svg").write_text(padded_figure(), encoding="utf-8")
+    (docs / "packed.svg").write_text(packed_figure(), encoding="utf-8")

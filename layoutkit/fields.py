@@ -26,6 +26,29 @@ class FieldCollators(UncachedState):
     collators: Mapping[str, Collator]  # by field
 
     def __post_init__(self) -> None:
+        """Raise ArgumentError for fields that cannot show one part of a sample."""
+        self._check_packed()
+        if self.leader is None:
+            return
+        sizes = self._find_window_sizes(self.leader)
+        crops = self.collators[self.leader].windows.crops
+        placed = {*sizes, *(axis for axis, _ in (*crops.offset, *crops.flip))}
+        for name, collator in self.collators.items():
+            if collator.windows.packed and placed & self._find_axes(name):
+                raise ArgumentError(
+                    f"field {name} packs samples, whose windows differ in size, and cannot follow "
+                    f"field {self.leader}; give the sizes of all its axes, or rename its axes"
+                )
+            own = self._find_window_sizes(name)
+            for axis in sorted(sizes.keys() & own.keys()):
+                if sizes[axis] != own[axis]:
+                    raise ArgumentError(
+                        f"field {name} has windows of {own[axis]} along {axis}, but follows field "
+                        f"{self.leader}, which has {sizes[axis]}; give both one size, or rename "
+                        f"{axis} in one of them"
+                    )
+
+    def _check_packed(self) -> None:
         """Raise ArgumentError for a packed field that draws what another field has to follow."""
         for name, collator in self.collators.items():
             windows = collator.windows
@@ -91,6 +114,13 @@ class FieldCollators(UncachedState):
                 call = {"placements": placements} if is_placed else draw
                 batches[name] = collator(columns[name], **call)
         return batches, placements
+
+    def _find_window_sizes(self, name: str) -> dict[str, int]:
+        """Return the sizes of the windows of a field, along axes that are not folded."""
+        windows = self.collators[name].windows
+        groups = windows.convert.pattern.source.named
+        own_axes = {group[0] for group in groups if len(group) == 1}
+        return {axis: size for axis, size in windows.convert.sizes.items() if axis in own_axes}
 
     def _find_axes(self, name: str) -> set[str]:
         """Return the names of the axes of a sample of a field."""

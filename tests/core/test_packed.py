@@ -230,6 +230,42 @@ def test_merged_patches_of_resized_images(samples, dtype, memory, patch, flip, c
     _assert_packs(packed, parts, [(h, w) for _, _, h, w in samples])
 
 
+@pytest.mark.parametrize(("shape", "height", "width"), [((150, 210), 84, 112), ((40, 50), 56, 84)])
+def test_processors_of_transformers_differ_because_pillow_rounds_to_bytes(shape, height, width):
+    """Resize as Qwen2-VL's processor does, by Pillow, whose rows and columns are rounded to bytes.
+
+    With the same two roundings the patches are equal; without, they are those of Pillow's floats.
+    """
+    image_module = pytest.importorskip("PIL.Image")
+    y, x = np.indices(shape)
+    waves = [128 + 50 * np.sin(x / 9 + k) + 40 * np.cos(y / 7 - k) for k in range(3)]
+    photo = np.stack(waves, -1).astype(np.uint8)
+    step = 1 / 255 / 0.26  # of one level of a byte, after the formula
+
+    def resize(channel):
+        image = image_module.fromarray(channel)
+        return np.asarray(image.resize((width, height), image_module.Resampling.BICUBIC))
+
+    def patches(image, **sizes):
+        formula = {"dtype": "float32", "scale": 1 / 255, "mean": 0.5, "std": 0.26}
+        return collate([image], "(hp)(wq)c->(bhw)(cpq)", p=14, q=14, **formula, **sizes).data
+
+    def resize_to_bytes(image, **sizes):
+        (resized,) = collate([image], "hwc->bhwc", resize="bicubic", dtype="uint8", **sizes)
+        return resized
+
+    ours = patches(photo, resize="bicubic", size=(height, width))
+    theirs = patches(resize(photo))
+    columns = resize_to_bytes(photo, h=shape[0], w=width)  # Pillow resizes rows first
+    rounded = patches(resize_to_bytes(columns, h=height, w=width))
+    floats = [resize(photo[..., k].astype(np.float32)) for k in range(3)]
+    np.testing.assert_allclose(ours, patches(np.stack(floats, -1)), rtol=0, atol=1e-4)
+    assert 1e-4 < np.abs(ours - theirs).max() < 2 * step
+    # Pillow's weights are integers of 22 bits: a sum that is almost halfway may round differently.
+    assert (rounded != theirs).mean() < 2e-3
+    assert np.abs(rounded - theirs).max() < 1.01 * step
+
+
 def test_one_axis_is_resized():
     clips = _make_images([(7, 40), (9, 40), (30, 40)], "float32")
     packed = collate(clips, "tf->(bt)f", resize="bilinear", size=[[4], [9], [11]])

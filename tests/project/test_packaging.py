@@ -222,7 +222,10 @@ def test_the_chart_in_the_readme_shows_what_the_page_on_performance_says():
     assert drawn == chart(page), "python demo/drawings.py draws it anew"
 
 
-@pytest.mark.parametrize(("name", "function"), [("collate", "figure"), ("padded", "padded_figure")])
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("collate", "figure"), ("padded", "padded_figure"), ("packed", "packed_figure")],
+)
 def test_the_figures_of_batches_are_what_draws_them(name, function):
     figure = runpy.run_path(HOME / "demo" / "drawings.py")[function]
     drawn = (HOME / "docs" / f"{name}.svg").read_text(encoding="utf-8")
