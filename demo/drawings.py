@@ -84,7 +84,8 @@ def _speedup(rows: dict[str, dict[str, float]]) -> str:
 
 
 def _chart(page: str, rows: dict[str, dict[str, float]]) -> Iterator[str]:
-    day, cpu = re.search(r"^([\d-]+), `layoutkit bench --json.* on (.*?) \(", page, re.M).groups()
+    measured = r"^([\d-]+), `layoutkit bench --json.* on (.*?) \("
+    day, cpu = re.findall(measured, page, re.MULTILINE)[0]
     yield _text(28, 34, _speedup(rows), "ink", 17)
     yield _text(
         28, 54, "time of each library, relative to layoutkit: shorter is better", "muted", 12
