@@ -265,6 +265,22 @@ def _make_not_flat_error(name: str, value: Any) -> ShapeError:
     )
 
 
+class End(NamedTuple):
+    """A bound of x, and the result of the formula for it."""
+
+    x: float
+    y: float
+
+
+class ClippedResults(NamedTuple):
+    """The formula x * factor + term, whose results reach y at both ends, and then are clipped."""
+
+    factor: float
+    term: float
+    low: End  # of the smaller result, which is -inf without a bound
+    high: End
+
+
 _TINY, _HUGE = (float(v) for v in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 
 
@@ -362,6 +378,27 @@ class Normalization(UncachedState):
         factors = tuple(self.scale / s for s in std)
         return factors, tuple(-m / s for m, s in zip(mean, std, strict=True))
 
+    def clip_results(self, dtype: DType) -> ClippedResults | None:
+        """Return the formula with bounds of its results in place of bounds of x, or None.
+
+        The product x * factor is rounded, so bounds of x would not become exactly the values that
+        the formula gives, such as 0 and 1. `dtype` is the dtype of the computation.
+        """
+        if self.clip is None or self.per_channel or self.is_traced or not self.scales:
+            return None
+        [factor], [term] = self._coefficients
+        constants: list[Any] = [self.mean, self.std]  # one number each
+        mean, std = constants
+        round_to = as_dtype(dtype).type
+        ends = [
+            End(float(round_to(x)), float(round_to((x * self.scale - mean) / std)))
+            for x in self.clip
+        ]
+        if factor == 0 or ends[0].x == ends[1].x:
+            return None
+        low, high = ends if factor > 0 else ends[::-1]
+        return _reach_ends(factor, term, low, high, as_dtype(dtype))
+
     def computed_dtype(self, source: DType, target: DType) -> DType:
         """Return the dtype of the computation: float64 also if float32 cannot hold coefficients.
 
@@ -449,6 +486,44 @@ class Normalization(UncachedState):
             if isinstance(values := getattr(self, name), Traced)
         }
         return replace(self, **ones)
+
+
+def _reach_ends(
+    factor: float, term: float, low: End, high: End, dtype: DType
+) -> ClippedResults | None:
+    """Return the formula, moved by the least margin with which both ends are reached."""
+    numbers = term, factor * low.x, factor * high.x, low.y, high.y
+    largest = max(abs(number) for number in numbers if math.isfinite(number))
+    if largest > float(np.finfo(dtype).max) / 4:
+        return None
+    for rounding in (0, 0.5, 1, 2):  # 2: the sum of all roundings, of constants and of results
+        margin = rounding * float(np.finfo(dtype).eps) * largest
+        pair = (factor, term) if not margin else _move_ends(factor, low, high, margin)
+        line = ClippedResults(float(dtype.type(pair[0])), float(dtype.type(pair[1])), low, high)
+        if rounding == 2 or _reaches(line, dtype):
+            return line
+    return None
+
+
+def _move_ends(factor: float, low: End, high: End, margin: float) -> tuple[float, float]:
+    """Return the factor and the term of the line that passes both ends by a margin."""
+    least, most = low.y - margin, high.y + margin
+    if math.isinf(low.x):
+        return factor, most - factor * high.x
+    if math.isfinite(high.x):
+        factor = (most - least) / (high.x - low.x)
+    return factor, least - factor * low.x
+
+
+def _reaches(line: ClippedResults, dtype: DType) -> bool:
+    """Return True if results reach both ends, with and without a fused multiply-add."""
+    differences = []
+    for sign, end in ((1, line.low), (-1, line.high)):
+        if math.isfinite(end.x):
+            product = end.x * line.factor
+            results = product + line.term, float(dtype.type(product)) + line.term
+            differences += [sign * (end.y - float(dtype.type(y))) for y in results]
+    return dtype.itemsize < 8 and min(differences) >= 0
 
 
 def make_normalization(scale: Any, mean: Any, std: Any, clip: Any = None) -> Normalization | None:

@@ -64,13 +64,14 @@ def build(move, itemsize, literal, epilogue, streaming):
     """Build the kernel of a microkernel and an epilogue.
 
     `move` names a microkernel, such as "transpose" or "split-3"; "rows" needs none. `epilogue`
-    is "" for a pure move, else "source-target-coefs-saturate-clip".
+    is "" for a pure move, else "source-target-coefs-saturate-clip", where clip is the step that is
+    clipped: 0 none, 1 x, 2 the results of the formula.
     """
     if not epilogue:
         return direct(load_microkernel(move, itemsize, literal, streaming), streaming)
     source, target, coefs, *flags = epilogue.split("-")
-    saturate, clip = (bool(int(flag)) for flag in flags)
-    convert = build_epilogue(source, target, coefs, saturate, clip, streaming)
+    saturate, clip = map(int, flags)
+    convert = build_epilogue(source, target, coefs, bool(saturate), clip, streaming)
     item, out_item, coef_item = (
         DTYPES[name].item for name in (source, target, computation_dtype(source, target))
     )

@@ -68,7 +68,7 @@ def clip_to_bounds_at(b: Any, x: Any, name: str, bounds: Any) -> Any:
 
 
 def build_step(
-    source: str, target: str, coefs: str, saturate: bool, clip: bool, streaming: int, masked: bool
+    source: str, target: str, coefs: str, saturate: bool, clip: int, streaming: int, masked: bool
 ) -> Any:
     """Build step(src, dst, factor, term, bounds, count), which writes one cache line of output."""
     count = LINE // DTYPES[target].item
@@ -80,8 +80,9 @@ def build_step(
             x = clip_to_bounds_at(b, x, source, bounds) if clip else x
             return cast(b, x, source, target, saturate)
         x = cast(b, x, source, computed, False)
-        x = clip_to_bounds_at(b, x, computed, bounds) if clip else x
+        x = clip_to_bounds_at(b, x, computed, bounds) if clip == 1 else x
         x = affine(b, x, coefs, factor, term)
+        x = clip_to_bounds_at(b, x, computed, bounds) if clip == 2 else x
         if target == "bf" and computed == "f4" and source not in FLOATS:
             # The only NaN that integers can produce is 0 * inf, whose payload is empty.
             return narrow(b, x, "bf", nan=False)
@@ -117,14 +118,15 @@ def build_step(
 
 
 def build_epilogue(
-    source: str, target: str, coefs: str, saturate: bool, clip: bool, streaming: int
+    source: str, target: str, coefs: str, saturate: bool, clip: int, streaming: int
 ) -> Callable[..., None]:
     """Build epilogue(src, dst, n, factor, term, bounds), which converts a run of n items.
 
     `coefs` is "none", "run" (one factor and term), "each" (arrays of n factors and terms, each
-    followed by a line of padding) or "add" (no formula: the values at dst are added). `clip`: items
-    are first clipped to the two bounds, in the computed dtype, or in their own if there is no
-    formula. `streaming`: full lines bypass the caches, partial lines at both ends do not.
+    followed by a line of padding) or "add" (no formula: the values at dst are added). `clip`: the
+    two bounds are of items (1), in the computed dtype, or in their own if there is no formula, or
+    of the results of the formula (2). `streaming`: full lines bypass the caches, partial lines at
+    both ends do not.
 
     Without streaming, the last line of a run ends at the end of the run: it stores some items of
     the line before it again, which is faster than a masked store.

@@ -361,7 +361,7 @@ class Tiling:
             name = f"u{min(self.src_itemsize, 8)}"
             return f"{name}-{name}-none-0-0"
         epilogue = self.epilogue
-        flags = f"{int(epilogue.saturate)}-{int(epilogue.clip is not None)}"
+        flags = f"{int(epilogue.saturate)}-{epilogue.clip_stage}"
         return f"{epilogue.source}-{epilogue.target}-{self.coefficient_mode()}-{flags}"
 
 

@@ -130,7 +130,7 @@ def defines(
         if epilogue.coefficients is not None:
             macros |= {"COMPUTED": epilogue.computed, "COEFFICIENTS": 1 + along}
         if epilogue.clip is not None:
-            macros["BOUNDED"] = 1
+            macros["BOUNDED"] = epilogue.clip_stage
     return tuple((name, str(value)) for name, value in sorted(macros.items()))
 
 

@@ -327,7 +327,7 @@ template <class Value> INLINE Value clipped(Value x, Value low, Value high) {
 #define COEFFICIENTS 0
 #endif
 
-// BOUNDED: items are first clipped to two bounds, which are stored before the pairs.
+// BOUNDED: two bounds, which are stored before the pairs, are of items (1) or of results (2).
 #ifndef BOUNDED
 #define BOUNDED 0
 #endif
@@ -366,18 +366,23 @@ struct Formula {
     INLINE Formula(const byte *coefficients) : numbers(coefficients) {}
 
     INLINE void choose(int64 place) {
-        const Constants pair(numbers + BOUNDED * sizeof(Constants), place);
+        const Constants pair(numbers + (BOUNDED != 0) * sizeof(Constants), place);
         factor = pair.first;
         term = pair.second;
     }
 
     INLINE Target apply(Source x) const {
         Computed value = cast<COMPUTED, SOURCE, false>(x);
-        if (BOUNDED) {
+        if (BOUNDED == 1) {
             const Constants bounds(numbers, 0);
             value = clipped(value, bounds.first, bounds.second);
         }
-        return cast_computed<TARGET, COMPUTED, SATURATE>(multiply_add(value, factor, term));
+        value = multiply_add(value, factor, term);
+        if (BOUNDED == 2) {
+            const Constants bounds(numbers, 0);
+            value = clipped(value, bounds.first, bounds.second);
+        }
+        return cast_computed<TARGET, COMPUTED, SATURATE>(value);
     }
 };
 

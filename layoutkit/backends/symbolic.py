@@ -9,6 +9,7 @@ Operations that JAX and PyTorch name alike are here, the others in jax/ and torc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from ..spec import DType, dtype_kind, integer_bounds
 
 if TYPE_CHECKING:
     from ..accumulation import Accumulator
-    from ..normalize import Normalization
+    from ..normalize import ClippedResults, Normalization
     from ..options import ConvertOptions
 
 
@@ -209,6 +210,9 @@ def _computed(
     x = _clipped(namespace.to(x, dtype), formula, dtype, namespace)
     if not formula.scales:
         return x
+    line = formula.clip_results(dtype)
+    if line is not None:
+        return _reach_ends(x, line, namespace)
     letter = formula.letter(move)
     x_has_axis = letter is not None and letter in move.axes
     shape = [-1 if axis == letter else 1 for axis in move.axes] if x_has_axis else []
@@ -220,6 +224,15 @@ def _computed(
         )
     )
     return x * factors + terms
+
+
+def _reach_ends(x: Any, line: ClippedResults, namespace: ArrayNamespace) -> Any:
+    """Return the results for a clipped x, which are exact at both ends, where gradients go on."""
+    result = x * line.factor + line.term
+    for end, is_beyond in ((line.low, result <= line.low.y), (line.high, result >= line.high.y)):
+        if math.isfinite(end.x):
+            result = namespace.xp.where(is_beyond, (x - end.x) * line.factor + end.y, result)
+    return result
 
 
 def _coefficients(

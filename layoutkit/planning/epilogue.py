@@ -80,12 +80,18 @@ class Epilogue:
     saturate: bool = False
     coefficients: Coefficients | None = None
     add: bool = False  # add to the present values of the output
-    clip: tuple[float, float] | None = None  # applied first
+    clip: tuple[float, float] | None = None  # bounds of x, or of the results of the formula
+    clips_results: bool = False
 
     @property
     def computed(self) -> str:
         """The dtype that the formula is computed in."""
         return computation_dtype(self.source, self.target)
+
+    @property
+    def clip_stage(self) -> int:
+        """The step that is clipped: 0 for none, 1 for x, 2 for the results of the formula."""
+        return 0 if self.clip is None else 1 + self.clips_results
 
     @property
     def clip_dtype(self) -> str:

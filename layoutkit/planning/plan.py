@@ -227,7 +227,7 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         names = kernel_dtype_name(kernel_source), kernel_dtype_name(kernel_target)
         epilogue = Epilogue(*names, request.saturates, _reverse_for_loops(coefficients, loops))
         if formula is not None and formula.clip is not None:
-            epilogue = replace(epilogue, clip=formula.bounds(as_dtype(epilogue.clip_dtype)))
+            epilogue = _add_clip(epilogue, formula)
     return replace(
         plain,
         kernel=choice.kernel,
@@ -240,6 +240,17 @@ def make_plan(request: Request, has_half: Callable[[], bool]) -> Plan:
         saturate=request.saturates,
         selects_first=selects_first,
     )
+
+
+def _add_clip(epilogue: Epilogue, formula: Normalization) -> Epilogue:
+    """Return the epilogue with bounds of x, or of the results if the formula has one factor."""
+    dtype = as_dtype(epilogue.clip_dtype)
+    line = None if epilogue.coefficients is None else formula.clip_results(dtype)
+    if line is None:
+        return replace(epilogue, clip=formula.bounds(dtype))
+    coefficients = Coefficients((line.factor,), (line.term,))
+    bounds = line.low.y, line.high.y
+    return replace(epilogue, coefficients=coefficients, clip=bounds, clips_results=True)
 
 
 def _reverse_for_loops(
