@@ -150,7 +150,7 @@ def _warnings_without_lines(command: str) -> Iterator[None]:
 
 
 def _formula_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in ("scale", "mean", "std")}
+    return {name: getattr(arguments, name) for name in ("scale", "mean", "std", "clip")}
 
 
 def _convert(arguments: argparse.Namespace) -> int:
@@ -185,7 +185,7 @@ def _file_job(arguments: argparse.Namespace) -> Any:
     """Return the conversion of the command line, or of the file of `--options`."""
     from .streaming import FileJob
 
-    names = ("dtype", "scale", "mean", "std", "casting", "channels")
+    names = ("dtype", "scale", "mean", "std", "clip", "casting", "channels")
     options = {name: getattr(arguments, name) for name in names}
     options = {name: value for name, value in options.items() if value is not None}
     pattern, sizes = arguments.pattern, arguments.size
@@ -241,7 +241,7 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
 
 # Options of `batches` that `--options` replaces; a preview shows images before they are converted.
 _OF_BATCHES = (
-    "to", "dtype", "scale", "mean", "std", "resize", "fit", "short_side", "filter", "fill",
+    "to", "dtype", "scale", "mean", "std", "clip", "resize", "fit", "short_side", "filter", "fill",
     "center", "preview",
 )  # fmt: skip
 
@@ -294,7 +294,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     from .explain import compare, explain
 
     if arguments.compare is not None:
-        others = ("pattern", "shape", "from_dtype", "dtype", "scale", "mean", "std", "size", "svg")
+        others = (
+            "pattern", "shape", "from_dtype", "dtype", *_formula_options(arguments), "size", "svg",
+        )  # fmt: skip
         if any(getattr(arguments, name) for name in others):
             raise ArgumentError("--compare compares two files of options; omit all other arguments")
         compare(*arguments.compare)

@@ -1,4 +1,4 @@
-"""`layoutkit batches`: convert labelled images to batches and measure the time of each stage.
+"""`layoutkit batches`: convert labeled images to batches and measure the time of each stage.
 
 Uses only the public names of `layoutkit.data`. `StageTimes` sums up the seconds of each stage.
 """

@@ -15,7 +15,9 @@ from ..options import CollateOptions
 from .options import read_collator, read_options
 
 BATCH_SIZE = 32
-_OF_CONVERSIONS = ("pattern", "shape", "from_dtype", "dtype", "scale", "mean", "std", "casting")
+_OF_CONVERSIONS = (
+    "pattern", "shape", "from_dtype", "dtype", "scale", "mean", "std", "clip", "casting",
+)  # fmt: skip
 _OF_BATCHES = ("resize", "fit", "short_side", "flip")
 _NOT_IN_FILES = {"shape", "from_dtype"}  # an array is described beside its options
 

@@ -1,6 +1,6 @@
 """The commands `layoutkit pack` and `layoutkit index`.
 
-`pack` selects, orders and encodes labelled images, and writes them into RecordIO files with their
+`pack` selects, orders and encodes labeled images, and writes them into RecordIO files with their
 `.idx` and `.lst` files. `index` writes the `.idx` of a RecordIO file, which lists the offsets of
 its records. `layoutkit.data` implements the record format.
 """
@@ -189,12 +189,12 @@ def _list_images(request: PackRequest) -> tuple[list[ImageEntry], list[Any]]:
         names = []
     elif source.exists():
         raise ArgumentError(
-            f"{source}: is neither a folder nor a .lst; give a folder of labelled folders or a .lst"
+            f"{source}: is neither a folder nor a .lst; give a folder of labeled folders or a .lst"
         )
     else:
         raise ArgumentError(f"{source}: no such folder or file; check the path")
     if not images:
-        raise ArgumentError(f"{source}: contains no images, or none in labelled folders")
+        raise ArgumentError(f"{source}: contains no images, or none in labeled folders")
     return images, names
 
 
@@ -237,7 +237,7 @@ def _why_unlistable(path: Path, folder: Path) -> str:
 
 
 def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
-    """Return the images in sub-folders, labelled with the sub-folder's index, and the names."""
+    """Return the images in sub-folders, labeled with the sub-folder's index, and the names."""
     index = open_index(source, missing=-1)  # images without a label are reported one by one
     records = [record for record in index if is_image_name(record.url)]
     if len(records) < len(index):
@@ -248,12 +248,12 @@ def _entries_from_folders(source: str) -> tuple[list[ImageEntry], list[Any]]:
         )
     for record in records:
         if record.label is None:
-            _report_skipped(f"{record.url}: it is not in a labelled folder")
+            _report_skipped(f"{record.url}: it is not in a labeled folder")
     # Folders without images are not counted.
     names = order_classes(record.label for record in records if record.label is not None)
     ranks = {name: rank for rank, name in enumerate(names)}
-    labelled = [record for record in records if record.label is not None]
-    return [ImageEntry(Path(record.url), [ranks[record.label]]) for record in labelled], names
+    labeled = [record for record in records if record.label is not None]
+    return [ImageEntry(Path(record.url), [ranks[record.label]]) for record in labeled], names
 
 
 def _entries_from_list(source: str, root: Path) -> list[ImageEntry]:

@@ -71,6 +71,19 @@ def numbers(text: str) -> float | list[float]:
     return values[0] if len(values) == 1 else values
 
 
+def bounds(text: str) -> tuple[float | None, float | None]:
+    """Return two bounds, whole numbers as ints; one may be omitted, such as 0, or ,255."""
+    low, comma, high = text.partition(",")
+    if not comma or not (low or high):
+        raise ArgumentTypeError(f"{text!r} is not LOW,HIGH, such as -160,240 or 0,")
+    return _bound(low), _bound(high)
+
+
+def _bound(text: str) -> float | None:
+    value = number(text) if text else None
+    return int(value) if value is not None and value.is_integer() else value
+
+
 def positive_int(text: str) -> int:
     """Return an integer above 0."""
     if not text.isdecimal() or _int(text) == 0:
@@ -152,7 +165,7 @@ _MAX_PIXELS_HELP = "largest number of pixels of an image; default: Pillow's limi
 def add_pack(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `layoutkit pack`."""
     add = parser.add_argument
-    add("src", metavar="SRC", help="a folder of labelled folders, or a .lst")
+    add("src", metavar="SRC", help="a folder of labeled folders, or a .lst")
     add("dst", metavar="DST", type=Path, help="the .rec file to write or replace")
     add("--root", type=Path, metavar="DIR", help="the folder of the paths in SRC, a .lst")
     add("--list", dest="list_only", action="store_true", help="write the .lst and nothing else")
@@ -258,7 +271,7 @@ def format_examples(command: str) -> str:
 
 
 _NEGATIVE = re.compile(r"-[\d.]")
-_SIGNED_OPTIONS = ("--scale", "--mean", "--std", "--fill")
+_SIGNED_OPTIONS = ("--scale", "--mean", "--std", "--clip", "--fill")
 FIT_CHOICES = (
     "cover",
     "pad",
@@ -331,7 +344,9 @@ def _unrecognized_message(command: str, unknown: Sequence[str]) -> str:
     """Return the error message for words that no argument accepts."""
     names = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in unknown]
     keywords = [name for name in names if name in KEYWORDS["convert"]]
-    if keywords and unknown[0].startswith("--"):
+    if "memory" in keywords:
+        fix = "an array file is in C order: give that order as the right side of PATTERN"
+    elif keywords and unknown[0].startswith("--"):
         name = keywords[0]
         fix = f"{name}= is for Python only, as in layoutkit.convert(x, PATTERN, {name}=...)"
     elif any(word.startswith("-") for word in unknown) or command not in ("convert", "batches"):
@@ -402,7 +417,7 @@ IMAGE_SIZE = 224, 224  # of `batches`, by default
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("src", metavar="SRC", help="a labelled folder, a table, .rec, .tar, .parquet or .tfrecord")
+    add("src", metavar="SRC", help="a labeled folder, a table, .rec, .tar, .parquet or .tfrecord")
     order_help = "order of the records (default: linear)"
     add("--sampler", default="linear", metavar="KIND", help=order_help)
     add("--batch-size", type=positive_int, default=32, metavar="N", help="default: 32")
@@ -554,8 +569,8 @@ def _add_no_arguments(_: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     "convert": ("convert the file of an array, or images, into a .npy file", _add_convert),
-    "batches": ("make batches of labelled images, and time each stage", _add_batches),
-    "pack": ("pack labelled images into a RecordIO file, with .idx and .lst", add_pack),
+    "batches": ("make batches of labeled images, and time each stage", _add_batches),
+    "pack": ("pack labeled images into a RecordIO file, with .idx and .lst", add_pack),
     "index": ("write the .idx of a RecordIO file", add_index),
     "explain": ("show the plan and the memory orders of a conversion", _add_explain),
     "bench": ("benchmark conversions against other libraries", _add_bench),
@@ -567,10 +582,13 @@ COMMANDS = {
 
 
 def _add_formula(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("formula", "y = (x * scale - mean) / std").add_argument
+    formula = "y = (clip(x) * scale - mean) / std"
+    add = parser.add_argument_group("formula", formula).add_argument
     add("--scale", type=number, metavar="N", help="such as 1/255")
     add("--mean", type=numbers, metavar="N,N,..", help="one number, or one per channel")
     add("--std", type=numbers, metavar="N,N,..", help="one number, or one per channel")
+    clip_help = "bounds of x; one may be omitted, as in 0,"
+    add("--clip", type=bounds, metavar="LOW,HIGH", help=clip_help)
 
 
 def _add_windows(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 # Keywords in messages of the library that have a command-line option; with or without a value.
 _KEYWORD = re.compile(
-    r"\b(casting|dtype|fill|fit|max_pixels|mean|missing|scale|std|from_dtype)="
+    r"\b(casting|clip|dtype|fill|fit|max_pixels|mean|missing|scale|std|from_dtype)="
     r"(?:\"([^\"]*)\"|[(\[]([^)\]]*)[)\]]|([^\s;,)]*))"
 )
 

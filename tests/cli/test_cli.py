@@ -377,12 +377,33 @@ def test_cache_prints_the_folder_and_clears_it(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
-    [(["--clip", "0,9"], "clip"), (["--memory=bhwc"], "memory"), (["--pad-to", "h=9"], "pad_to")],
+    ("words", "fix"),
+    [
+        (["--memory=bhwc"], "give that order as the right side of PATTERN"),
+        (["--pad-to", "h=9"], "layoutkit.convert(x, PATTERN, pad_to=...)"),
+        (["--clip", "9"], "'9' is not LOW,HIGH, such as -160,240 or 0,"),
+        (["--clip", ","], "',' is not LOW,HIGH"),
+        (["--clip", "9,1"], "clip is (9, 1), which contain no number"),
+    ],
 )
-def test_keywords_without_an_option_name_the_function(capsys, words, name):
+def test_mistakes_of_convert_name_a_fix(capsys, words, fix):
     assert main(["convert", "a.npy", "b.npy", "bhwc->bchw", *words]) == 2
-    assert f"layoutkit.convert(x, PATTERN, {name}=...)" in capsys.readouterr().err
+    assert fix in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "clip"),
+    [("-160,240", (-160, 240)), ("0,", (0, None)), (",99.5", (None, 99.5)), ("1/2,9", (0.5, 9))],
+)
+def test_a_window_of_values(tmp_path, text, clip):
+    source, target = tmp_path / "scan.npy", tmp_path / "window.npy"
+    x = np.random.default_rng(0).integers(-1000, 1000, (3, 4, 5), dtype=np.int16)
+    np.save(source, x)
+    words = ["convert", str(source), str(target), "dhw->hdw", "--clip", text, "--std", "400"]
+    assert main([*words, "--quiet"]) == 0
+    np.testing.assert_array_equal(
+        np.load(target), layoutkit.convert(x, "dhw->hdw", clip=clip, std=400)
+    )
 
 
 def test_version_and_help(capsys):

@@ -66,7 +66,7 @@ def test_labelled_folders_become_records_an_index_and_a_list(photos, tmp_path, c
     output = capsys.readouterr()
     assert "t.rec, 7 images" in output.out
     assert "labels: 0 ant, 1 bee" in output.out
-    for words in ("left out", "bad.jpg", "alone.png: it is not in a labelled folder", "skipped"):
+    for words in ("left out", "bad.jpg", "alone.png: it is not in a labeled folder", "skipped"):
         assert words in output.err
 
 
@@ -192,7 +192,7 @@ def test_sources_and_targets_that_cannot_be_are_refused(photos, tmp_path, capsys
     for source, target, words in (
         (tmp_path / "none", tmp_path / "t.rec", "no such folder or file"),
         (photos / "ant/0.png", tmp_path / "t.rec", "neither a folder"),
-        (photos / "ant", tmp_path / "t.rec", "or none in labelled folders"),
+        (photos / "ant", tmp_path / "t.rec", "or none in labeled folders"),
         (photos, tmp_path / "t.npz", "is a .rec file"),
         (photos, tmp_path / "no/t.rec", "there is no folder"),
     ):
