@@ -62,6 +62,10 @@ _HUGE_PAGE = 2 << 20
 _CAN_MAP = hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MAP_ANONYMOUS")
 
 
+def __dir__() -> list[str]:
+    return ["clear", "set_limit", "stats"]
+
+
 @lru_cache(maxsize=4096)
 def size_class(nbytes: int) -> int:
     """Return `nbytes` rounded up to a quarter of a power of two, at least 256.

@@ -31,7 +31,7 @@ from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
 from .layout.pattern import as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
-from .options import CollateOptions, parse_collate_options
+from .options import CollateOptions, format_keywords, parse_collate_options
 from .packing import PackedCollation
 from .planning.batch.arguments import RANDOM, CropArgs
 from .planning.batch.layout import Collation, make_batch_layout, stack_shapes
@@ -188,9 +188,8 @@ class Collator:
         return type(self).from_options(inner)
 
     def __repr__(self) -> str:
-        shown = [f'"{self.pattern}"']
         keywords = {**self._options.keywords(), **self._options.sizes}
-        shown += [f"{name}={value!r}" for name, value in keywords.items()]
+        shown = [f'"{self.pattern}"', *format_keywords(keywords)]
         return f"Collator({', '.join(shown)})"
 
     def _repr_html_(self) -> str:

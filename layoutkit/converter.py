@@ -23,7 +23,7 @@ from .layout.parsing import identity_pattern
 from .layout.pattern import as_shape
 from .memory import Array, as_numpy, check_writable
 from .normalize import is_hashable_constant, to_hashable
-from .options import ConvertOptions, parse_call, parse_options
+from .options import ConvertOptions, format_keywords, parse_call, parse_options
 from .planning.gradient import (
     ArrayInfo,
     check_shape,
@@ -171,8 +171,7 @@ class Converter:
         self._direct_new: Callable[[Array], Array | None] | None = None
 
     def __repr__(self) -> str:
-        shown = [f'"{self.pattern}"']
-        shown += [f"{name}={value!r}" for name, value in self.keywords.items()]
+        shown = [f'"{self.pattern}"', *format_keywords(self.keywords)]
         return f"Converter({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
@@ -629,8 +628,9 @@ def convert(
         per channel (axis `c`); `{"f": [...]}` has one per index of another axis, `{"b": [...]}` one
         per sample.
     clip : (lo, hi), optional
-        Bounds that x is clipped to before the formula; one may be None. With `clip` alone, an
-        integer x keeps its dtype. At least one value of an integer dtype is between them.
+        Bounds that x is clipped to before the formula; one may be None. If `mean` and `std` are one
+        number, the bounds become exactly what the formula gives, such as 0 and 1. With `clip`
+        alone, an integer x keeps its dtype. At least one value of an integer dtype is between them.
     casting : "same_kind", "safe", "unsafe" or "saturate"
         The allowed dtype changes, as in NumPy. "saturate" allows all changes of real numbers: casts
         to integers round half to even and clip to the dtype's range, and others are NumPy's.

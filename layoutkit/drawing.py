@@ -1,7 +1,7 @@
 """Drawings of the memory order before and after a conversion, as text, SVG and HTML.
 
 The memory order is shown for a small example array, as text and as SVG. Each drawing shows every
-element of the example in memory order, labelled by its index along each axis. The index along one
+element of the example in memory order, labeled by its index along each axis. The index along one
 axis (the channels, if there are any) is shown by letter or color, so that scattering and gathering
 along it are easy to see.
 """

@@ -429,6 +429,21 @@ class CollateOptions:
         return CropAxes(self.convert.pattern.text, indices, sizes, self.resize is not None)
 
 
+_NEUTRAL = {"scale": 1.0, "mean": 0.0, "std": 1.0}  # constants that change nothing
+
+
+def format_keywords(keywords: Mapping[str, Any]) -> list[str]:
+    """Return keyword arguments as text, without constants that change nothing beside others.
+
+    >>> format_keywords({"dtype": "float32", "scale": 0.5, "mean": 0.0, "std": 1.0})
+    ["dtype='float32'", 'scale=0.5']
+    """
+    neutral = {n for n in keywords.keys() & _NEUTRAL.keys() if keywords[n] == _NEUTRAL[n]}
+    if neutral == {*_NEUTRAL}:  # the formula makes floats of integers
+        neutral.remove("scale")
+    return [f"{name}={value!r}" for name, value in keywords.items() if name not in neutral]
+
+
 # Fields that are no keywords.
 _NOT_KEYWORDS = {"pattern", "sizes", "is_part", "letter", "is_one_array", "longest", "packed"}
 _CONVERT_DEFAULTS, _COLLATE_DEFAULTS = (

@@ -1,7 +1,7 @@
 """Labels of records, for every source: names of columns, missing labels, classes and targets.
 
 `find_columns`      the columns of a table that contain files or images, and labels
-`select_labelled`   the records to keep if some have no label
+`select_labeled`   the records to keep if some have no label
 `order_classes`     the order of classes, which numbers them
 `rank_classes`      the classes of labels; numbers that are not whole are targets instead
 `read_labels`       the labels of an array or list
@@ -169,14 +169,14 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def select_labelled(
-    unlabelled: Array | None, missing: Missing, describe: Callable[[int], str]
+def select_labeled(
+    unlabeled: Array | None, missing: Missing, describe: Callable[[int], str]
 ) -> Array | None:
     """Return the numbers of the records to keep; None for all of them.
 
     Parameters
     ----------
-    unlabelled : (n,) bool, optional
+    unlabeled : (n,) bool, optional
         True for records that have no label; None: omit no record.
     missing : the option, as `check_missing` returns it
     describe : function
@@ -187,21 +187,21 @@ def select_labelled(
     DataError
         A record has no label and `missing` is "error", or no record has one and it is "drop".
     """
-    if missing == -1 or unlabelled is None or not unlabelled.any():
+    if missing == -1 or unlabeled is None or not unlabeled.any():
         return None
-    count = int(unlabelled.sum())
-    first = describe(int(unlabelled.argmax()))
+    count = int(unlabeled.sum())
+    first = describe(int(unlabeled.argmax()))
     if missing == "error":
         raise DataError(
-            f"{first} ({count} of {len(unlabelled)} records have none); give "
+            f"{first} ({count} of {len(unlabeled)} records have none); give "
             'missing="drop" to omit such records, or missing=-1 to keep them with the target -1'
         )
-    if count == len(unlabelled):
+    if count == len(unlabeled):
         raise DataError(
             f'{first}, nor has any other of {count} records, so missing="drop" would omit all; '
             "give missing=-1, or a source with labels"
         )
-    return np.flatnonzero(~unlabelled)
+    return np.flatnonzero(~unlabeled)
 
 
 def fill_missing(
@@ -214,7 +214,7 @@ def fill_missing(
     Raises
     ------
     DataError
-        `missing` does not allow the missing labels (see `select_labelled`), or is -1 for text.
+        `missing` does not allow the missing labels (see `select_labeled`), or is -1 for text.
     """
     option = check_missing(missing)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
@@ -223,7 +223,7 @@ def fill_missing(
     gaps = np.isnan(values) if kind == "f" else np.array([*map(is_missing, values.tolist())], bool)
     if not gaps.any():
         return values, None
-    kept = select_labelled(gaps, option, describe)
+    kept = select_labeled(gaps, option, describe)
     if kind == "f":
         return np.where(gaps, -1, values).astype(values.dtype), kept
     present = values[~gaps]
@@ -239,10 +239,10 @@ def fill_missing(
     return numbers, kept
 
 
-def fill_targets(present: Array, unlabelled: Array) -> Array:
-    """Return the targets of all records: -1 if unlabelled, else the next row of `present`."""
-    targets = np.full((len(unlabelled), *present.shape[1:]), -1, present.dtype)
-    targets[~unlabelled] = present
+def fill_targets(present: Array, unlabeled: Array) -> Array:
+    """Return the targets of all records: -1 if unlabeled, else the next row of `present`."""
+    targets = np.full((len(unlabeled), *present.shape[1:]), -1, present.dtype)
+    targets[~unlabeled] = present
     return targets
 
 
@@ -354,16 +354,16 @@ class Labels(NamedTuple):
     names: list[Label]  # the classes in order
     codes: Array | None = None  # (n,) int64: the rank of each record's class, -1 without a label
     targets: Any = None  # (n, ...): -1 without a label
-    unlabelled: Array | None = None  # (n,) bool: True without a label; None if every record has one
+    unlabeled: Array | None = None  # (n,) bool: True without a label; None if every record has one
 
     def select(
         self, missing: Missing, describe: Callable[[int], str]
     ) -> tuple[Array | None, Labels]:
         """Return the numbers of the records to keep (None: all), and their labels.
 
-        Raise DataError as `select_labelled` does.
+        Raise DataError as `select_labeled` does.
         """
-        kept = select_labelled(self.unlabelled, missing, describe)
+        kept = select_labeled(self.unlabeled, missing, describe)
         if kept is None:
             return None, self
         columns = (None if column is None else column[kept] for column in self[1:3])
@@ -391,30 +391,30 @@ def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
     """
     kind = values.dtype.kind if isinstance(values, np.ndarray) else "O"
     if kind in "fbc":
-        unlabelled = np.isnan(values)
-        if not unlabelled.any():
+        unlabeled = np.isnan(values)
+        if not unlabeled.any():
             return Labels([], None, values)
-        present: Any = values[~unlabelled]
+        present: Any = values[~unlabeled]
         if kind == "c" or not are_whole(present).all():
-            targets = np.where(unlabelled, -1, values).astype(values.dtype)
-            return Labels([], None, targets, unlabelled)
+            targets = np.where(unlabeled, -1, values).astype(values.dtype)
+            return Labels([], None, targets, unlabeled)
         distinct, inverse = np.unique(present, return_inverse=True)
     elif kind in "iuUSM":
         distinct, inverse = np.unique(values, return_inverse=True)
         gaps = np.array([*map(is_missing, distinct)], bool)
-        unlabelled = gaps[inverse]
+        unlabeled = gaps[inverse]
         distinct = distinct[~gaps]
-        inverse = (np.cumsum(~gaps) - 1)[inverse[~unlabelled]]
+        inverse = (np.cumsum(~gaps) - 1)[inverse[~unlabeled]]
     else:
         return _read_objects(list(values), name, is_untyped)
     # Dates stay NumPy items, because `tolist` would return ints.
     items = [*distinct] if kind == "M" else distinct.tolist()
-    return _classes(items, inverse, unlabelled, is_untyped)
+    return _classes(items, inverse, unlabeled, is_untyped)
 
 
 def _read_objects(values: list[Any], name: str, is_untyped: bool) -> Labels:
-    unlabelled = np.fromiter(map(is_missing, values), bool, len(values))
-    present = [value for value, gap in zip(values, unlabelled.tolist(), strict=True) if not gap]
+    unlabeled = np.fromiter(map(is_missing, values), bool, len(values))
+    present = [value for value, gap in zip(values, unlabeled.tolist(), strict=True) if not gap]
     codes: dict[Any, int] = {}
     try:
         inverse = [codes.setdefault(value, len(codes)) for value in present]
@@ -423,19 +423,19 @@ def _read_objects(values: list[Any], name: str, is_untyped: bool) -> Labels:
             f"{name} is not an array of numbers or strings: it contains rows of different "
             "lengths, or other objects; give one label, or an equal number of values, per record"
         ) from None
-    return _classes([*codes], np.array(inverse, np.int64), unlabelled, is_untyped)
+    return _classes([*codes], np.array(inverse, np.int64), unlabeled, is_untyped)
 
 
-def _classes(distinct: list[Any], inverse: Any, unlabelled: Array, is_untyped: bool) -> Labels:
+def _classes(distinct: list[Any], inverse: Any, unlabeled: Array, is_untyped: bool) -> Labels:
     """Return labels from distinct values, and the index in them of each label that is present."""
-    mask = unlabelled if unlabelled.any() else None
+    mask = unlabeled if unlabeled.any() else None
     ranked = rank_classes(distinct, is_untyped)
     if ranked is None:
         present = np.array([*map(float, distinct)], TARGET_DTYPE)[inverse]
-        return Labels([], None, fill_targets(present, unlabelled), mask)
+        return Labels([], None, fill_targets(present, unlabeled), mask)
     names, ranks = ranked
-    codes = np.full(len(unlabelled), -1, np.int64)
-    codes[~unlabelled] = ranks[inverse]
+    codes = np.full(len(unlabeled), -1, np.int64)
+    codes[~unlabeled] = ranks[inverse]
     return Labels(names, codes, None, mask)
 
 
@@ -458,9 +458,9 @@ class NumberLabels:
             self.width = None
             self._starts = np.concatenate(([0], np.cumsum(widths, dtype=np.int64)))
         self.are_classes = self.width in (0, 1) and bool(are_whole(values).all())
-        self._unlabelled: frozenset[int] = frozenset()
+        self._unlabeled: frozenset[int] = frozenset()
         if self.width and len(positive) < len(widths):  # a record without labels has a row of NaN
-            self._unlabelled = frozenset(np.flatnonzero(widths == 0).tolist())
+            self._unlabeled = frozenset(np.flatnonzero(widths == 0).tolist())
             rows = np.full((len(widths), self.width), np.nan, TARGET_DTYPE)
             rows[widths > 0] = values.reshape(-1, self.width)
             values = rows
@@ -470,8 +470,8 @@ class NumberLabels:
 
     def fill_missing(self, number: float) -> None:
         """Set the label of records without labels."""
-        if self._unlabelled:
-            self._values[sorted(self._unlabelled)] = number
+        if self._unlabeled:
+            self._values[sorted(self._unlabeled)] = number
 
     def chosen(self, rows: slice | Array) -> NumberLabels:
         """Return the labels of some records; `width` and `are_classes` stay as for all records."""
@@ -479,12 +479,12 @@ class NumberLabels:
         part.width = self.width
         part.are_classes = self.are_classes
         part._starts = None
-        part._unlabelled = frozenset()
+        part._unlabeled = frozenset()
         if self._starts is None:
             part._values = self._values[rows].copy()
-            if self._unlabelled:
+            if self._unlabeled:
                 places = enumerate(np.arange(len(self._values))[rows].tolist())
-                part._unlabelled = frozenset(n for n, place in places if place in self._unlabelled)
+                part._unlabeled = frozenset(n for n, place in places if place in self._unlabeled)
             return part
         starts = self._starts[:-1][rows]
         widths = np.diff(self._starts)[rows]
@@ -509,9 +509,9 @@ class NumberLabels:
         """Return the labels of records as tuples."""
         if self._starts is None:
             tuples = [*map(tuple, self._values[numbers].tolist())]
-            if self._unlabelled:
+            if self._unlabeled:
                 pairs = zip(numbers.tolist(), tuples, strict=True)
-                return [() if number in self._unlabelled else row for number, row in pairs]
+                return [() if number in self._unlabeled else row for number, row in pairs]
             return tuples
         ends = zip(self._starts[numbers].tolist(), self._starts[numbers + 1].tolist(), strict=True)
         return [tuple(self._values[start:end].tolist()) for start, end in ends]
@@ -561,13 +561,13 @@ class LabelColumns(NamedTuple):
     names: Sequence[Label] = ()  # the classes in order
     codes: Array | None = None  # (n,) int32: the rank of each record's class, or -1
     numbers: NumberLabels | None = None  # if labels are numbers
-    unlabelled: Array | None = None  # (n,) bool; None if the source has no labels
+    unlabeled: Array | None = None  # (n,) bool; None if the source has no labels
 
 
-def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColumns:
+def label_columns(values: Sequence[Any], is_labeled: bool = False) -> LabelColumns:
     """Return the label columns; `values` has a number, text, a list of numbers or None per record.
 
-    If all are None, every record is unlabelled if the source `is_labelled`, else the source has no
+    If all are None, every record is unlabeled if the source `is_labeled`, else the source has no
     labels.
 
     Raises ValueError(position, text) for the first value that is not a label, and for mixed lists
@@ -577,7 +577,7 @@ def label_columns(values: Sequence[Any], is_labelled: bool = False) -> LabelColu
     present = np.flatnonzero(~missing).tolist()
     if not present:
         codes = np.full(len(values), -1, np.int32)
-        return LabelColumns((), codes, None, missing) if is_labelled else LabelColumns()
+        return LabelColumns((), codes, None, missing) if is_labeled else LabelColumns()
     are_lists = isinstance(values[present[0]], list)
     for place in present:
         value = values[place]
@@ -615,5 +615,5 @@ def remove_missing(widths: Array, values: Array) -> tuple[Array, Array, Array | 
     if not gaps.any():
         return widths, values, None
     row_of = np.repeat(np.arange(len(widths)), widths)
-    unlabelled = (widths > 0) & (np.bincount(row_of[gaps], minlength=len(widths)) == widths)
-    return np.where(unlabelled, 0, widths), values[~unlabelled[row_of]], unlabelled
+    unlabeled = (widths > 0) & (np.bincount(row_of[gaps], minlength=len(widths)) == widths)
+    return np.where(unlabeled, 0, widths), values[~unlabeled[row_of]], unlabeled

@@ -356,6 +356,11 @@ class DataView(SingleArrayView):
         return tuple(self.batch.array.shape)
 
     @property
+    def ndim(self) -> int:
+        """The number of axes of the base."""
+        return len(self.batch.array.shape)
+
+    @property
     def device(self) -> str:
         """The device of the base: "cpu", or a GPU such as "cuda:0"."""
         return self.batch.plans.device

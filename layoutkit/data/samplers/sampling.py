@@ -41,7 +41,7 @@ class Kind:
     full: str = ""  # the name of the kind with this order and only full batches, if there is one
     even: bool = False  # omits the records that do not fill a batch
     draws: bool = False  # makes independent draws, which have no natural end
-    labelled: bool = False  # chooses labels first
+    labeled: bool = False  # chooses labels first
     weighted: bool = False  # chooses labels by weight
     parts: bool = False  # accepts part files, and nothing else
     one_label: bool = False  # can be restricted to one label
@@ -75,9 +75,9 @@ _ROWS = (
     Kind("even-sequences", orders.EvenSequences, "even_sequences", even=True, sliced=True),
     Kind("uniform", orders.Uniform, draws=True, one_label=True),
     Kind("random-slice", orders.RandomSlice, "random_slice", draws=True, sliced=True),
-    Kind("label-uniform", labels.LabelUniform, draws=True, labelled=True),
-    Kind("label-distribution", labels.LabelDistribution, draws=True, labelled=True, weighted=True),
-    Kind("label-permutation", labels.LabelPermutation, draws=True, labelled=True),
+    Kind("label-uniform", labels.LabelUniform, draws=True, labeled=True),
+    Kind("label-distribution", labels.LabelDistribution, draws=True, labeled=True, weighted=True),
+    Kind("label-permutation", labels.LabelPermutation, draws=True, labeled=True),
     Kind("part-linear", partwise.PartLinear, parts=True),
     Kind("part-linear-permutation", partwise.PartLinearPermutation, parts=True),
     Kind("part-permutation-permutation", partwise.PartPermutationPermutation, parts=True),
@@ -234,7 +234,7 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
     if isinstance(index, PartsIndex):
         return {"count": len(index.parts), "material": index}
     is_index = isinstance(index, Index)
-    if not is_index and (kind.labelled or label is not None):
+    if not is_index and (kind.labeled or label is not None):
         raise DataError(f"{kind.name} needs an Index with labels, not {_describe(index)}")
     item = index.record if is_index else None
     if label is not None:
@@ -245,7 +245,7 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
         material = _sequence_groups(index)
     elif kind.order is orders.ChunkShuffle:
         material = _chunk_window(kind, index)
-    elif kind.labelled:
+    elif kind.labeled:
         material = _label_table(kind, index, weights)
     return {"count": _num_records(index), "item": item, "material": material}
 

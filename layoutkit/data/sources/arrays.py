@@ -154,9 +154,9 @@ def labels_of(y: Any, name: str, classes: Any = None) -> Labels:
 
 def _labels_of_rows(rows: list[Any], name: str) -> Labels:
     """Return targets of several numbers each, -1 for missing ones."""
-    unlabelled = np.fromiter(map(is_missing, rows), bool, len(rows))
-    present = _as_array([row for row, gap in zip(rows, unlabelled, strict=True) if not gap], name)
-    return Labels([], None, fill_targets(present, unlabelled), unlabelled)
+    unlabeled = np.fromiter(map(is_missing, rows), bool, len(rows))
+    present = _as_array([row for row, gap in zip(rows, unlabeled, strict=True) if not gap], name)
+    return Labels([], None, fill_targets(present, unlabeled), unlabeled)
 
 
 _LABEL_KINDS = "biufcUSTOmM"  # of dtypes whose elements can be labels

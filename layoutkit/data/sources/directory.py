@@ -1,4 +1,4 @@
-"""A folder of files, labelled by the folder's direct sub-folders. The files are not opened."""
+"""A folder of files, labeled by the folder's direct sub-folders. The files are not opened."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_directory(
         _labels_of(paths),
         partition,
         missing,
-        lambda row: f"{join_path(folder, paths[row])} is in no labelled folder and has no label",
+        lambda row: f"{join_path(folder, paths[row])} is in no labeled folder and has no label",
     )
 
 

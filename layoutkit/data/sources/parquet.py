@@ -114,7 +114,7 @@ class ParquetIndex(RangedIndex):
         unknown = np.broadcast_to(np.int64(-1), count)
         columns = RecordColumns(self._files, file, unknown, unknown, rows, *labels)
         columns = columns._replace(found="the number of rows is 0")
-        return columns.labelled(self._missing, partial(self._describe_unlabelled, rows))
+        return columns.labeled(self._missing, partial(self._describe_unlabeled, rows))
 
     def _labels_of(self, numbers: Array, classes: list[Label | None]) -> list[tuple[Any, ...]]:
         positions = self._data_columns.positions
@@ -144,13 +144,13 @@ class ParquetIndex(RangedIndex):
         else:
             rows, flat = _records_of_rows(values)
         try:
-            return rows, label_columns(flat, is_labelled=True)
+            return rows, label_columns(flat, is_labeled=True)
         except ValueError as error:
             place, text = error.args
             shard, row = self._locate(place if rows is None else rows[place])
             raise DataError(f"{shard.url}, row {row}: in {names[0][0]}, {text}") from error
 
-    def _describe_unlabelled(self, rows: Array | None, number: int) -> str:
+    def _describe_unlabeled(self, rows: Array | None, number: int) -> str:
         shard, row = self._locate(number if rows is None else int(rows[number]))
         return f"{shard.url}, row {row} has no label"
 

@@ -31,7 +31,7 @@ from ..io.filesystem import (
 )
 from ..io.reader import RangeFile, Reader
 from ..io.responses import FileVersion
-from ..labels import Missing, NumberLabels, select_labelled
+from ..labels import Missing, NumberLabels, select_labeled
 from ..records import Label, Record, records_of
 from .base import Index, Partition
 
@@ -56,7 +56,7 @@ class RecordColumns(NamedTuple):
     positions        positions in the whole source; None if no record is omitted
     names, codes     class labels in order, and the rank of each record's label; -1 for no label
     numbers          all labels, if they are numbers
-    unlabelled       True for records without a label; None if the source has no labels
+    unlabeled       True for records without a label; None if the source has no labels
     skipped          the number of omitted records
     found            the text about a source without records: what it has, and what selects some
     """
@@ -69,7 +69,7 @@ class RecordColumns(NamedTuple):
     names: Sequence[Label] = ()
     codes: Array | None = None
     numbers: NumberLabels | None = None
-    unlabelled: Array | None = None
+    unlabeled: Array | None = None
     skipped: int = 0
     found: str = ""
 
@@ -85,19 +85,19 @@ class RecordColumns(NamedTuple):
             chosen["numbers"] = self.numbers.chosen(rows)
         return self._replace(**chosen)
 
-    def labelled(self, missing: Missing, describe: Callable[[int], str]) -> RecordColumns:
+    def labeled(self, missing: Missing, describe: Callable[[int], str]) -> RecordColumns:
         """Return the columns with records without a label omitted, or with the target -1.
 
         Raise DataError if there are any, unless `missing` allows them. `describe` returns a clause
         about a record.
         """
-        kept = select_labelled(self.unlabelled, missing, describe)
-        if self.numbers is not None and self.unlabelled is not None and missing == -1:
+        kept = select_labeled(self.unlabeled, missing, describe)
+        if self.numbers is not None and self.unlabeled is not None and missing == -1:
             self.numbers.fill_missing(-1)
         if kept is None:
-            return self._replace(unlabelled=None)
+            return self._replace(unlabeled=None)
         skipped = self.skipped + len(self.offsets) - len(kept)
-        return self.chosen(kept)._replace(unlabelled=None, skipped=skipped)
+        return self.chosen(kept)._replace(unlabeled=None, skipped=skipped)
 
 
 # The versions of the remote files of a source, by URL; filled while they are read.

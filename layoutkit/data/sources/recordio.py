@@ -199,7 +199,7 @@ def _columns(
         return RecordColumns(files, file, *spans, found=_NO_LINES)
     kept = np.concatenate([part.kept for part in parts])
     widths = np.concatenate([part.widths[part.kept] for part in parts])
-    widths, values, unlabelled = remove_missing(widths, np.concatenate([p.values for p in parts]))
+    widths, values, unlabeled = remove_missing(widths, np.concatenate([p.values for p in parts]))
     numbers = NumberLabels(widths, values)
     names, codes = numbers.classes()
     positions = None if kept.all() else np.flatnonzero(kept)
@@ -209,12 +209,12 @@ def _columns(
     skipped = len(kept) - int(kept.sum())
     content = f"the images of all {skipped} records are empty" if skipped else _NO_LINES
     columns = RecordColumns(
-        files, file, *spans, positions, names, codes, numbers, unlabelled, skipped, content
+        files, file, *spans, positions, names, codes, numbers, unlabeled, skipped, content
     )
-    return columns.labelled(missing, partial(_describe_unlabelled, columns))
+    return columns.labeled(missing, partial(_describe_unlabeled, columns))
 
 
-def _describe_unlabelled(columns: RecordColumns, row: int) -> str:
+def _describe_unlabeled(columns: RecordColumns, row: int) -> str:
     path = columns.files[0 if columns.file is None else columns.file[row]]
     return f"{path}: the record at byte {columns.offsets[row]} has no label: it is NaN"
 

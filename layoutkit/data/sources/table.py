@@ -31,7 +31,7 @@ from ..labels import (
     find_columns,
     is_missing,
     rank_classes,
-    select_labelled,
+    select_labeled,
     whole_number,
 )
 from ..records import Record, records_of
@@ -63,7 +63,7 @@ class TableRows:
     label_of: list[int] = field(default_factory=list)
     labels: dict[Any, int] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    unlabelled: str = ""  # the name of the first row without a label
+    unlabeled: str = ""  # the name of the first row without a label
 
     def add(self, name: str, offset: int | None, length: int | None, labels: list[Any]) -> bool:
         """Append a row: a file and labels; return True if it has a label."""
@@ -124,8 +124,8 @@ def open_frame(
         place = f"row {number} of the data frame"
         if not all(isinstance(label, Hashable) for label in labels):
             raise DataError(f"{place} has the labels {labels!r}; they must be numbers or words")
-        if not rows.add(name, *_span(row, positions), labels) and not rows.unlabelled:
-            rows.unlabelled = place
+        if not rows.add(name, *_span(row, positions), labels) and not rows.unlabeled:
+            rows.unlabeled = place
     return TableIndex(kind, None, rows, partition, missing)
 
 
@@ -203,9 +203,9 @@ class TableIndex(Index):
         """Return the rows to keep, None for all."""
         if not rows.has_labels:
             return None
-        unlabelled = np.zeros(len(rows.filenames), bool)
-        unlabelled[row_of[label_of < 0]] = True
-        return select_labelled(unlabelled, missing, lambda _: f"{rows.unlabelled} has no label")
+        unlabeled = np.zeros(len(rows.filenames), bool)
+        unlabeled[row_of[label_of < 0]] = True
+        return select_labeled(unlabeled, missing, lambda _: f"{rows.unlabeled} has no label")
 
     def targets(self, numbers: Array) -> Array | None:
         return None if self._targets is None else self._targets[self._partition.place(numbers)]
@@ -267,9 +267,9 @@ class TableIndex(Index):
 
 def _targets(rows: TableRows, row_of: Array, label_of: Array) -> tuple[Array, Array]:
     """Return the row of each record, and the float32 targets: a number, or one per column."""
-    unlabelled = label_of < 0
+    unlabeled = label_of < 0
     numbers = np.array([*map(float, rows.labels)], TARGET_DTYPE)
-    values = fill_targets(numbers[label_of[~unlabelled]], unlabelled)
+    values = fill_targets(numbers[label_of[~unlabeled]], unlabeled)
     widths = np.bincount(row_of)
     width = int(widths.max(initial=1))
     if width == 1:
@@ -310,8 +310,8 @@ def _add(
         raise ValueError("the file name is empty")
     naming.check(name)
     labels = [cells[place] for place in columns.labels]
-    if not rows.add(name, *_span(cells, columns), labels) and not rows.unlabelled:
-        rows.unlabelled = f"{rows.source}, line {line}"
+    if not rows.add(name, *_span(cells, columns), labels) and not rows.unlabeled:
+        rows.unlabeled = f"{rows.source}, line {line}"
 
 
 def _row_error(path: str, error: Exception, line: int) -> DataError:

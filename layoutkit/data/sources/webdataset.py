@@ -185,7 +185,7 @@ def _columns(
     columns = RecordColumns(
         files, column, offsets, lengths, positions, *labels, len(skipped), content
     )
-    return columns.labelled(missing, partial(_describe_unlabelled, samples, files))
+    return columns.labeled(missing, partial(_describe_unlabeled, samples, files))
 
 
 def _example(sample: _Sample, spec: _ColumnSpec) -> str:
@@ -290,10 +290,10 @@ def _labels(samples: _Samples, files: list[str], spec: _ColumnSpec) -> LabelColu
     except ValueError as error:
         index, text = error.args
         raise DataError(f"{_name(samples, files, index)}: the label {text}") from error
-    if columns.unlabelled is None:
+    if columns.unlabeled is None:
         return columns
     readable = np.array(samples.lengths, np.int64) >= 0  # reading others is an error by itself
-    return columns._replace(unlabelled=columns.unlabelled & readable)
+    return columns._replace(unlabeled=columns.unlabeled & readable)
 
 
 def _name(samples: _Samples, files: list[str], index: int) -> str:
@@ -301,7 +301,7 @@ def _name(samples: _Samples, files: list[str], index: int) -> str:
     return f"{files[samples.files[index]]}, sample {key}"
 
 
-def _describe_unlabelled(samples: _Samples, files: list[str], index: int) -> str:
+def _describe_unlabeled(samples: _Samples, files: list[str], index: int) -> str:
     return samples.errors.get(index) or f"{_name(samples, files, index)} has no label"
 
 
