@@ -13,7 +13,7 @@ from itertools import chain
 
 from ...planning.epilogue import Epilogue
 from ...planning.select import KernelChoice, count_iterations
-from .caches import result_cache_bytes
+from .caches import l2_cache_bytes, result_cache_bytes
 from .compiler import KernelSpec
 from .params import HEAD, LINE, MAX_LOOPS, WORDS
 from .tiling import TILINGS, Tiling, has_full_lanes, rows_alignment, streams_single_lines
@@ -45,19 +45,26 @@ class Launch:
 
 
 def prepare(
-    choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool | None = None
+    choice: KernelChoice,
+    epilogue: Epilogue | None,
+    alignment: int,
+    stream: bool | None = None,
+    source_bytes: int | None = None,
 ) -> Launch:
     """Return the Launch of a kernel choice.
 
     `epilogue` None: a pure move of items of `choice.source_item` bytes. `alignment`: a power of
     two, at most a cache line, that divides the output's address. `stream`: bypass the caches if the
-    rows allow it; None: only if the output is large.
+    rows allow it; None: only if the output is large. `source_bytes`: the size of the array that the
+    source is a part of; None: of the items that the kernel reads.
     """
     items = choice.count
+    if source_bytes is None:
+        source_bytes = items * choice.source_item
     if stream is None:
         stream = items * choice.target_item >= _stream_bytes(choice, alignment)
     tiling = TILINGS[choice.kernel](choice, epilogue, alignment, stream)
-    params, units = _pack_params(tiling)
+    params, units = _pack_params(tiling, is_cached=source_bytes < l2_cache_bytes())
     bytes_moved = items * (choice.source_item + choice.target_item)
     return Launch(tiling.spec(), params, units, _grain(bytes_moved, units))
 
@@ -77,8 +84,11 @@ def choose_shares(count: int, nbytes: int) -> tuple[int, int]:
     return share, max(1, min(CHUNK_BYTES * units // max(1, nbytes), units // _SHARES))
 
 
-def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
-    """Return the parameter block and the number of work units."""
+def _pack_params(tiling: Tiling, is_cached: bool) -> tuple[bytes, int]:
+    """Return the parameter block and the number of work units.
+
+    `is_cached`: the source fits the L2 cache, so that it is not prefetched.
+    """
     run, rows = tiling.axes()
     loops, r_loop, q_loop = tiling.walk(run, rows)
     if len(loops) > MAX_LOOPS:  # kernels would read all other parameters from the wrong words
@@ -106,7 +116,7 @@ def _pack_params(tiling: Tiling) -> tuple[bytes, int]:
         _source_bytes(tiling.choice),
         tiling.halo(run),
         tiling.run_reach(run),
-        tiling.can_prefetch(run, rows),
+        not is_cached and tiling.can_prefetch(run, rows),
     ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, count_iterations(loops)

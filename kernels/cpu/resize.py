@@ -200,11 +200,11 @@ def build_columns(dtype, summed):
                 y = area + uintp(line * (pos + first))
                 if is_near:
                     transpose_tile(
-                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, near_pitch
+                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, near_pitch, 0
                     )
                 else:
                     transpose_tile(
-                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch
+                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch, 0
                     )
             for i in range(next_count if is_near else 0):
                 x = next_rows + uintp(i * next_stride + skip + pos * item)
@@ -250,7 +250,7 @@ def build_columns(dtype, summed):
                 x = band + uintp(sum_item * i)
                 y = area + uintp(line * i)
                 transpose_tile(
-                    x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch
+                    x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch, 0
                 )
             area += uintp(line * (end - first) * size // item)
             first = end

@@ -196,6 +196,13 @@ def prefetch_line(typingctx: Any, base: Any) -> Any:
     return types.void(types.uintp), codegen
 
 
+def add_floats(b: Any, value: Any, base: Any, offset: int, size: int) -> Any:
+    """Return the sum of a vector and the vector at an address, both of floats of `size` bytes."""
+    element = ir.FloatType() if size == 4 else ir.DoubleType()
+    floats = ir.VectorType(element, nbytes(value.type) // size)
+    return b.fadd(vload(b, base, offset, floats), b.bitcast(value, floats))
+
+
 @intrinsic(prefer_literal=True)
 def transpose_tile(
     typingctx: Any,
@@ -210,6 +217,7 @@ def transpose_tile(
     squares: Any,
     streaming: Any,
     pitch: Any,
+    added: Any,
 ) -> Any:
     """Transpose a tile of (depth * lanes * k) x (squares * k) items, k = 16 / itemsize.
 
@@ -218,10 +226,11 @@ def transpose_tile(
     own k rows, so that no item crosses a lane: lane l of vector i is filled from row l*k + i.
     `depth` vectors are adjacent in each output row and stored one after the other. The first `skip`
     rows of the output are not stored. With a `pitch` other than 0 (a literal), row i begins at
-    src + i * pitch, and `src_offsets` is not read.
+    src + i * pitch, and `src_offsets` is not read. With `added` other than 0 (a literal), items are
+    floats of that size, and the values of the output are added to them.
     """
-    literals = (itemsize, lanes, depth, squares, streaming, pitch)
-    size, L, D, S, flag, step = (v.literal_value for v in literals)
+    literals = (itemsize, lanes, depth, squares, streaming, pitch, added)
+    size, L, D, S, flag, step, float_size = (v.literal_value for v in literals)
     k = LANE // size
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -241,7 +250,10 @@ def transpose_tile(
             with b.if_then(b.icmp_signed("<=", skipped, ir.Constant(I64, number)), likely=True):
                 offset = vload(b, dst_table, 8 * number, I64, 8)
                 for d in range(D):
-                    vstore(b, tiles[d][square][j], b.add(target, offset), LANE * L * d, flag)
+                    value, row = tiles[d][square][j], b.add(target, offset)
+                    if float_size:
+                        value = add_floats(b, value, row, LANE * L * d, float_size)
+                    vstore(b, value, row, LANE * L * d, flag)
         return context.get_dummy_value()
 
     return types.void(*[types.uintp] * 4, types.intp, *literals), codegen

@@ -55,9 +55,13 @@ PACKED_ROW = 128  # bytes of each source row in the packed copy of bytes
 
 
 def transpose_microkernel(itemsize, channels, literal, streaming):
-    """Make the microkernel; `literal` has the lanes, depth and squares of a tile ("4x2x2")."""
-    lanes, depth, squares = map(int, literal.split("x"))
-    transpose = make_transpose(itemsize, lanes, depth, squares, streaming)
+    """Make the microkernel.
+
+    `literal` has the lanes, depth and squares of a tile, and the size of floats that are added to
+    the output, or 0 ("4x2x2x0").
+    """
+    lanes, depth, squares, added = map(int, literal.split("x"))
+    transpose = make_transpose(itemsize, lanes, depth, squares, streaming, added)
 
     @inline
     def move(params, src, end, dst, n, m, ahead):
@@ -83,7 +87,7 @@ def item_transpose(itemsize):
     return items
 
 
-def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
+def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0, added=0):
     """Build tile(src, src_offsets, dst, dst_offsets, skip, aligned): see `transpose_tile`.
 
     A tile that is not `aligned` begins within a cache line of the output, and is not streamed.
@@ -105,6 +109,7 @@ def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
                 squares,
                 0,
                 pitch,
+                added,
             )
         else:
             transpose_tile(
@@ -119,12 +124,13 @@ def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0):
                 squares,
                 streaming,
                 pitch,
+                added,
             )
 
     return tile
 
 
-def make_transpose(itemsize, lanes, depth, squares, streaming):
+def make_transpose(itemsize, lanes, depth, squares, streaming, added=0):
     """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead).
 
     `ahead`: the offset in bytes of the next block's source, which is prefetched; 0: it is not.
@@ -134,8 +140,8 @@ def make_transpose(itemsize, lanes, depth, squares, streaming):
     wide = side * squares
     packed = deep * PACKED_ROW
     items = item_transpose(itemsize)
-    full = tile_transpose(itemsize, lanes, depth, squares, streaming)
-    narrow = tile_transpose(itemsize, lanes, depth, 1, streaming)
+    full = tile_transpose(itemsize, lanes, depth, squares, streaming, added=added)
+    narrow = tile_transpose(itemsize, lanes, depth, 1, streaming, added=added)
     from_packed = tile_transpose(itemsize, lanes, depth, 1, streaming, PACKED_ROW)
     square = tile_transpose(itemsize, 1, 1, 1, 0)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from layoutkit import accumulate, buffers, get_num_threads, set_num_threads
 from layoutkit.accumulation import Accumulator
-from layoutkit.kernels.cpu import accumulate_launch
+from layoutkit.kernels.cpu import accumulate_launch, launch
 from layoutkit.layout.pattern import parse_pattern
 from layoutkit.memory import contiguous_strides
 from layoutkit.planning.loops import SumLoop, fuse_loops
@@ -103,6 +103,37 @@ def test_parts_whose_last_block_of_rows_is_long(shape):
     b, c, h, w = shape
     parts = [(np.ones(shape, BF16), "bchw"), (values((b, h, w, c), BF16), "bhwc")]
     assert_same(accumulate(parts, "bchw"), reference_sum(parts, "bchw", "f4", BF16))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i8"])
+@pytest.mark.parametrize("channels", [3, 15, 16, 17, 32, 48, 50])
+@pytest.mark.parametrize("pixels", [(1, 3), (2, 2), (1, 7), (4, 4), (5, 13)])
+def test_transposes_around_full_tiles(tiny_tiles, dtype, channels, pixels):
+    """Full tiles of floats are added to the output in registers, others in the scratch area."""
+    size = dict(zip("bhwc", (16, *pixels, channels), strict=True))
+    layouts = ["bhwc", "bchw", "chwb", "bchw"]
+    parts = [(values([size[a] for a in of], "f4").astype(dtype), of) for of in layouts]
+    expected = sum_from_left([reference_convert(x, f"{of}->bhwc") for x, of in parts])
+    assert_same(accumulate(parts, "bhwc"), expected)
+
+
+def sum_from_left(arrays):
+    """Return the sum of arrays, added one after the other."""
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = total + array
+    return total
+
+
+@pytest.mark.parametrize("shape", [(64, 4, 8, 16), (70, 5, 7, 40), (2, 9, 31, 64)])
+@pytest.mark.parametrize("dtype", ["f4", BF16])
+def test_large_parts_whose_next_block_is_prefetched(tiny_tiles, monkeypatch, shape, dtype):
+    monkeypatch.setattr(launch, "l2_cache_bytes", lambda: 0)
+    size = dict(zip("bhwc", shape, strict=True))
+    parts = [
+        (values([size[letter] for letter in of], dtype), of) for of in ("bchw", "chwb", "bhwc")
+    ]
+    assert_same(accumulate(parts, "bhwc"), reference_sum(parts, "bhwc", "f4", dtype))
 
 
 def test_an_axis_that_only_other_parts_split():
@@ -306,8 +337,9 @@ def test_a_backward_output_is_walked_forwards():
     st.lists(st.sampled_from([1, 3, 16, 17, 64, 100, 3136, 50000]), min_size=1, max_size=5),
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
     st.sampled_from([4, 8]),
+    st.sampled_from([2, 4, 8]),
 )
-def test_tiles_fit_and_cover(counts, near, item):
+def test_tiles_fit_and_cover(counts, near, item, out_item):
     loops = []
     step = item
     for count in reversed(counts):
@@ -317,7 +349,7 @@ def test_tiles_fit_and_cover(counts, near, item):
         SumLoop(count, step, tuple(4 if at == n % len(counts) else 4096 for n in near))
         for at, (count, step) in enumerate(loops)
     ]
-    tile = accumulate_launch.tile_lengths(places, [4] * len(near), item)
+    tile = accumulate_launch.tile_lengths(places, [4] * len(near), item, out_item)
     assert all(1 <= n <= loop.count for n, loop in zip(tile, places, strict=True))
     # Rounding tiles to whole registers may lengthen each axis by less than half.
     assert np.prod(tile) * item <= 1.5 ** len(tile) * max(

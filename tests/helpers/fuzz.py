@@ -590,7 +590,7 @@ def once(seed, number, kind=""):
     tiling.STREAMED_RUN = 64 if number % 2 else 512
     for constant, nbytes in BLOCK_BYTES.items():  # smaller blocks, so that small arrays have many
         setattr(tiling, constant, nbytes // policy["divisor"])
-    tiling.l2_cache_bytes = caches.l2_cache_bytes if policy["divisor"] == 1 else lambda: 0
+    launch.l2_cache_bytes = caches.l2_cache_bytes if policy["divisor"] == 1 else lambda: 0
     pool.KEEP_GIL_BYTES = pool.SERIAL_BYTES = policy["alone"]
     layoutkit.set_num_threads(policy["threads"])
     try:

@@ -10,4 +10,4 @@ def streaming(request, monkeypatch):
     monkeypatch.setattr(launch, "STREAM_BYTES", request.param)
     monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
     if request.param == 0:
-        monkeypatch.setattr(tiling, "l2_cache_bytes", lambda: 0)  # all sources are prefetched
+        monkeypatch.setattr(launch, "l2_cache_bytes", lambda: 0)  # all sources are prefetched

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from layoutkit import Converter, convert, plan
-from layoutkit.kernels.cpu import launch, tiling
+from layoutkit.kernels.cpu import caches, launch, tiling
+from layoutkit.kernels.cpu import params as words
 from layoutkit.kernels.cpu.params import HEAD, LANE, LINE, MAX_LOOPS, SCRATCH
 from layoutkit.kernels.cpu.tiling import TILINGS
 from layoutkit.planning.epilogue import Epilogue
@@ -282,7 +283,6 @@ def test_blocks_have_about_the_measured_size(kernel, staged, item):
     [
         ("xy->yx", (4000, 4000), "float32", False, True),
         ("xy->yx", (4001, 4001), "float32", True, True),
-        ("xy->yx", (96, 96), "float32", False, False),  # all of x fits a cache
         ("xy->yx", (8192, 2048), "float32", False, False),  # 16 rows per cache set
         ("xy->yx", (8192, 1024), "float32", False, True),  # 8 rows per cache set
         ("bhwc->bchw", (32, 56, 56, 64), "float32", False, False),  # x is read in order
@@ -303,6 +303,13 @@ def test_rows_that_are_apart_are_prefetched(pattern, shape, dtype, staged, expec
     assert blocks.can_prefetch(*blocks.axes()) == expected
 
 
+@pytest.mark.parametrize(("share", "expected"), [(1, 1), (0, 0)])
+def test_sources_that_fit_a_cache_are_not_prefetched(share, expected):
+    choice = plan("xy->yx", (64, 4000), "float32").choice
+    prepared = launch.prepare(choice, None, LINE, True, share * caches.l2_cache_bytes())
+    assert np.frombuffer(prepared.params, np.int64, words.WORDS)[words.PREFETCH] == expected
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
 @pytest.mark.parametrize("lines", [1, 2, 3, 4])
 def test_direct_tiles_are_full_cache_lines(lines, dtype):
@@ -310,7 +317,7 @@ def test_direct_tiles_are_full_cache_lines(lines, dtype):
     pixels = lines * LINE // np.dtype(dtype).itemsize
     choice = plan("bpc->bcp", (4000, pixels, 40), dtype).choice
     blocks = TILINGS[choice.kernel](choice, None, LINE, stream=True)
-    lanes, depth, _ = map(int, blocks.literal().split("x"))
+    lanes, depth, *_ = map(int, blocks.literal().split("x"))
     stored = lanes * depth * LANE
     assert (blocks.direct, stored % LINE, lines * LINE % stored) == (True, 0, 0)
 
