@@ -21,7 +21,7 @@ HOME = Path(__file__).parents[2]
 NEEDED = "layoutkit", "kernels", "bench", "building"
 NEEDED += "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"
 # One kernel for every level, because all kernels take minutes.
-ONE = "split-3-1-64-u1-f4-run-0-0-0,split-3-1-16-u1-f4-run-0-0-0"
+ONE = "engine-split-3-1-64-u1-f4-run-0-0-0,engine-split-3-1-16-u1-f4-run-0-0-0"
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 CONVERT = """
