@@ -116,7 +116,7 @@ def _pack_params(tiling: Tiling, is_cached: bool) -> tuple[bytes, int]:
         _source_bytes(tiling.choice),
         tiling.halo(run),
         tiling.run_reach(run),
-        not is_cached and tiling.can_prefetch(run, rows),
+        not is_cached and tiling.can_prefetch(),
     ]
     params = struct.pack(f"{end}q", *words, *tables) + bounds + coefficients
     return params, count_iterations(loops)

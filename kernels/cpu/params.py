@@ -25,8 +25,7 @@ and continues, from word `HEAD`, with
                     to the end of a cache line, from which the next block continues
     SRC_BYTES       bytes from the source address to the end of the last item that is read
     RUN_REACH       the largest source offset of a position of a block, or more
-    PREFETCH        1 if the source of the next block is prefetched, 0 if it would evict the
-                    source of the current block
+    PREFETCH        1 if the source of the next block is prefetched into the L2 cache, else 0
 
 This module imports nothing: the launcher must not load Numba, and kernels need no launcher.
 """

@@ -209,7 +209,7 @@ def build_columns(dtype, summed):
             for i in range(next_count if is_near else 0):
                 x = next_rows + uintp(i * next_stride + skip + pos * item)
                 for ahead_of in range(0, width * item, LINE):
-                    prefetch_line(x + uintp(ahead_of))
+                    prefetch_line(x + uintp(ahead_of), 1)
             done = pos + width
 
     @inline

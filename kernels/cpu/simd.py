@@ -49,16 +49,17 @@ def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
-def prefetch(b: Any, base: Any, offset: int) -> None:
-    """Prefetch the cache line of an address; an invalid address is ignored."""
+def prefetch(b: Any, base: Any, offset: int, level: int = 1) -> None:
+    """Prefetch the line of an address into the L1 or L2 cache; an invalid address is ignored."""
     byte = ir.IntType(8)
     word = ir.IntType(32)
+    read, locality, data = word(0), word(4 - level), word(1)
     name = "llvm.prefetch.p0"
     function = b.module.globals.get(name)
     if function is None:
         arguments = [byte.as_pointer(), word, word, word]
         function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), arguments), name)
-    b.call(function, [address(b, base, offset, byte), word(0), word(3), word(1)])
+    b.call(function, [address(b, base, offset, byte), read, locality, data])
 
 
 def shuffle(b: Any, x: Any, y: Any, mask: list[int]) -> Any:
@@ -185,15 +186,16 @@ def transpose_lanes(b: Any, rows: list[Any]) -> list[Any]:
     return rows
 
 
-@intrinsic
-def prefetch_line(typingctx: Any, base: Any) -> Any:
-    """Prefetch the cache line of an address; an invalid address is ignored."""
+@intrinsic(prefer_literal=True)
+def prefetch_line(typingctx: Any, base: Any, level: Any) -> Any:
+    """Prefetch a line into the cache of `level` (1 or 2); an invalid address is ignored."""
+    number = level.literal_value
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        prefetch(b, args[0], 0)
+        prefetch(b, args[0], 0, number)
         return context.get_dummy_value()
 
-    return types.void(types.uintp), codegen
+    return types.void(types.uintp, level), codegen
 
 
 def add_floats(b: Any, value: Any, base: Any, offset: int, size: int) -> Any:

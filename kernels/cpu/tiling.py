@@ -259,8 +259,8 @@ class Tiling:
         pairs = zip(counts, loops, strict=True)
         return sum([(count - 1) * max(0, loop.src) for count, loop in pairs])
 
-    def can_prefetch(self, run: BlockAxis, rows: BlockAxis) -> bool:
-        """Return True if the next block of a large source is prefetched, and the caches hold it."""
+    def can_prefetch(self) -> bool:
+        """Return True if the next block of a large source is prefetched into the L2 cache."""
         return False
 
     @property
@@ -577,17 +577,11 @@ class ShuffleTiling(FlipTiling):
         return "x".join(map(str, numbers))
 
 
-# Most L2 caches have 8 or 16 lines for the addresses that are equal modulo WAY_BYTES. If more
-# positions of a run have such addresses, lines that a direct block prefetches are evicted before
-# they are read: with prefetching, 4096 x 4096 items of 4 bytes took 1.17 times as long. A staged
-# block of them took 0.85 of the time.
-WAY_BYTES = 65536
-MAX_CONFLICTS = 8
-# The lines of a staged block are read soon, and only have to stay in the first-level cache, where
-# addresses are equal modulo a page. Prefetching took 1.1 to 1.3 times as long for strides of
-# 4 to 256 KiB (3000 x 2048, bhwc->chwb of (255, 32, 32, 64) items of 4 bytes), and 0.6 to 0.8 times
-# for bhwc->bchw of 64 to 256 channels and 4001 x 4032 (AMD EPYC, 2026-11-27).
-L1_WAY_BYTES = 4096
+# Positions of a run at multiples of this distance share a set of the L2 cache (1 MB, 8 ways), so that
+# lines which are prefetched there are evicted before they are read: bwc->cwb of (256, 512, 64) and
+# bhwc->chwb of (255, 64, 64, 32) items of 4 bytes took 1.1 to 1.2 times as long with prefetching. At
+# 64 KiB, it took 0.6 to 0.8 of the time (AMD EPYC, 2026-11-27).
+CONFLICT_BYTES = 128 << 10
 ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
 # Bytes of each source segment of a staged block; longer ones shorten its runs. Segments of single
 # bytes shorter than a cache line are not copied first, which takes longer than it saves here.
@@ -857,21 +851,18 @@ class TransposeTiling(BlockTiling):
         """Return the loops around blocks in the order of the source, whose pages are read once."""
         return sort_by_source(super().outer_loops())
 
-    def can_prefetch(self, run: BlockAxis, rows: BlockAxis) -> bool:
-        """Return True for sources whose positions are apart.
+    def can_prefetch(self) -> bool:
+        """Return True unless the positions of a run share a set of the L2 cache.
 
-        The hardware prefetches a source that is read in order, except while the epilogue runs.
+        The hardware prefetches too little: the loads of a tile jump from row to row, and pause
+        while the epilogue runs. It suffices for direct blocks whose positions share lines: with
+        several prefetches per line, 5 to 8 channels of 4 bytes took 0.9 to 1.6 times as long, and
+        10 to 15 channels 1.01 to 1.03 times (AMD EPYC, 2026-11-27).
         """
         if self.src_itemsize == 1 and not streams_single_lines():
             return False  # a Xeon with AVX-512 took 1.2 times as long with prefetching (2026-11-26)
-        count = min(run.block, TABLE_POSITIONS)
-        first, *others = self.run_loops()
-        offsets = np.array(run.table[:count]) if others else np.arange(count) * first.src
-        distance = np.ptp(offsets) / max(1, count - 1)
-        way = L1_WAY_BYTES if self.staged else WAY_BYTES
-        least = LINE if self.staged else 2 * rows.longest_block * self.src_itemsize
-        conflicts = np.bincount(offsets % way // LINE).max()
-        return bool(distance >= least and conflicts <= MAX_CONFLICTS)
+        distance = abs(self.run_loops()[-1].src)
+        return distance % CONFLICT_BYTES != 0 and (self.staged or distance >= LINE)
 
     def _depth(self) -> int:
         """Return the vectors per output row of a tile.

@@ -133,7 +133,9 @@ def tile_transpose(itemsize, lanes, depth, squares, streaming, pitch=0, added=0)
 def make_transpose(itemsize, lanes, depth, squares, streaming, added=0):
     """Build transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead).
 
-    `ahead`: the offset in bytes of the next block's source, which is prefetched; 0: it is not.
+    `ahead`: the offset in bytes of the next block's source, which is prefetched; 0: it is not. The
+    L1 cache has no room for it beside the scratch area: transposes of 9 to 64 channels took 1.1 to
+    2 times as long with prefetching into it (AMD EPYC, 2026-11-27).
     """
     side = LANE // itemsize
     deep = side * lanes * depth
@@ -157,7 +159,7 @@ def make_transpose(itemsize, lanes, depth, squares, streaming, added=0):
                 y = packed_rows + uintp(i * PACKED_ROW)
                 for line in range(count):
                     if ahead:
-                        prefetch_line(x + uintp(line * LINE) + ahead)
+                        prefetch_line(x + uintp(line * LINE) + ahead, 2)
                     move_vector(x + uintp(line * LINE), y + uintp(line * LINE), LINE, 0)
             for s in range(0, LINE, side):
                 for line in range(count):
@@ -169,10 +171,11 @@ def make_transpose(itemsize, lanes, depth, squares, streaming, added=0):
         return q
 
     @inline
-    def fetch(src, src_offsets):
-        """Prefetch a cache line of each row of a tile."""
-        for i in range(deep):
-            prefetch_line(src + uintp(i64_at(src_offsets, i)))
+    def fetch(src, src_offsets, q, count, ahead):
+        """Prefetch the next line of `count` rows of a later block, if item q begins a line."""
+        if ahead and q * itemsize % LINE == 0:
+            for i in range(count):
+                prefetch_line(src + uintp(i64_at(src_offsets, i) + q * itemsize) + ahead, 2)
 
     @inline
     def band(src, src_offsets, dst, dst_offsets, m, aligned, ahead):
@@ -181,33 +184,30 @@ def make_transpose(itemsize, lanes, depth, squares, streaming, added=0):
         if itemsize == 1:
             q = packed_lines(src, src_offsets, dst, dst_offsets, m, aligned, ahead)
         while q + wide <= m:
+            fetch(src, src_offsets, q, deep, ahead)
             x = src + uintp(q * itemsize)
-            if ahead:
-                fetch(x + ahead, src_offsets)
             full(x, src_offsets, dst, dst_offsets + uintp(8 * q), 0, aligned)
             q += wide
         while q < m:
+            fetch(src, src_offsets, q, deep, ahead)
             skip = max(0, q + side - m)  # rows that the tile before has stored
             q -= skip
             x = src + uintp(q * itemsize)
-            if ahead:
-                fetch(x + ahead, src_offsets)
             narrow(x, src_offsets, dst, dst_offsets + uintp(8 * q), skip, aligned)
             q += side
 
     @inline
-    def small(src, src_offsets, dst, dst_offsets, n, m):
+    def small(src, src_offsets, dst, dst_offsets, n, m, ahead):
         """Transpose fewer rows than a tile, by squares or by items."""
-        q = 0
-        while q < m:
-            q = max(min(q, m - side), 0)
+        for first in range(0, m, side):
+            fetch(src, src_offsets, first, min(side, n), ahead)
+            q = max(min(first, m - side), 0)
             x = src + uintp(q * itemsize)
             table = dst_offsets + uintp(8 * q)
             if n >= side and m >= side:
                 square(x, src_offsets, dst, table, 0, True)
             else:
                 items(x, src_offsets, dst, table, min(side, n), min(side, m))
-            q += side
 
     @inline
     def transpose(src, src_offsets, period, step, n, dst, dst_offsets, m, ahead):
@@ -223,7 +223,7 @@ def make_transpose(itemsize, lanes, depth, squares, streaming, added=0):
             if large:
                 band(x, table, y, dst_offsets, m, r == first, ahead)
             else:
-                small(x, table, y, dst_offsets, n, m)
+                small(x, table, y, dst_offsets, n, m, ahead)
 
     return transpose
 

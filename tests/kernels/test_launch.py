@@ -283,24 +283,21 @@ def test_blocks_have_about_the_measured_size(kernel, staged, item):
     [
         ("xy->yx", (4000, 4000), "float32", False, True),
         ("xy->yx", (4001, 4001), "float32", True, True),
-        ("xy->yx", (8192, 2048), "float32", False, False),  # 16 rows per cache set
-        ("xy->yx", (8192, 1024), "float32", False, True),  # 8 rows per cache set
-        ("bhwc->bchw", (32, 56, 56, 64), "float32", False, False),  # x is read in order
-        ("bhwc->bchw", (32, 57, 57, 64), "float32", True, True),  # but not during the epilogue
-        ("bhwc->bchw", (32, 57, 57, 15), "float32", True, False),  # several rows per cache line
-        ("xy->yx", (8192, 2048), "float32", True, False),  # a block in one set of a small cache
-        ("bhwc->bchw", (64, 28, 29, 256), "float32", True, True),  # 8 positions per set
-        ("xy->yx", (4095, 4096), "float32", True, False),
-        ("bhwc->chwb", (255, 32, 32, 64), "float32", True, False),
+        ("bhwc->bchw", (32, 56, 56, 64), "float32", False, True),  # x is read in order
+        ("bhwc->bchw", (32, 57, 57, 15), "float32", True, True),
+        ("bhwc->bchw", (32, 56, 56, 15), "float32", False, False),  # several positions per line
+        ("xy->yx", (4095, 16384), "float32", True, True),
+        ("bhwc->chwb", (255, 32, 32, 64), "float32", True, False),  # positions are 256 KiB apart
+        ("bwc->cwb", (256, 512, 64), "float32", False, False),  # 128 KiB
         ("bwhc->chwb", (64, 30, 40, 50), "float32", False, True),
-        ("bwhc->chwb", (64, 64, 64, 16), "float32", False, False),
+        ("bwhc->chwb", (64, 64, 64, 32), "float32", False, False),
     ],
 )
-def test_rows_that_are_apart_are_prefetched(pattern, shape, dtype, staged, expected):
+def test_large_sources_are_prefetched(pattern, shape, dtype, staged, expected):
     choice = plan(pattern, shape, dtype).choice
     blocks = TILINGS[choice.kernel](choice, None, 16 if staged else LINE, stream=True)
     assert blocks.staged == staged
-    assert blocks.can_prefetch(*blocks.axes()) == expected
+    assert blocks.can_prefetch() == expected
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1, 1), (0, 0)])
