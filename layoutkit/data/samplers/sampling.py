@@ -587,7 +587,7 @@ class Sampler(Epochs[Any]):
         return {**super().__getstate__(), "_kept": None, "_kind": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A Kind holds functions, so that a pickle names it.
+        # The plan names the kind, whose fields a pickle does not repeat.
         self.__dict__.update(state, _kind=KINDS[state["_plan"].kind])
 
 
