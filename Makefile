@@ -1,13 +1,14 @@
 # The two commands of the README, for a machine with Python 3.11 or newer, gcc and make:
 #
 #   make demo           convert photographs to tensors and back, check, time and plot it
-#   make test           the test suite, with every code block of README.md and docs/
+#   make test           the test suite, with every code block of README.md and docs/, without the tests
+#                       that need PyTorch, JAX or other large packages
 #
 # (Without gcc, the tests that run the CUDA kernels on the CPU are skipped.)
 #
 # For contributors (CONTRIBUTING.md):
 #
-#   make test-all       the same tests with every parameter set and full budgets
+#   make test-all       all tests, with every parameter set and full budgets
 #   make lint           ruff, mypy, and mypy and pyright of the programs in the documentation
 #   make fuzz           random conversions, sums and batches between guard pages: MOVES=100000 from SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64; then
@@ -22,7 +23,8 @@
 #   make docs           the site of docs/ with a reference of every public function, in site/; fails
 #                       for a broken link
 #
-# TESTS="tests/core docs" selects tests, and EXTRA=testing omits those that need PyTorch and JAX.
+# TESTS="tests/core docs" selects tests. EXTRA=test adds PyTorch, JAX and the rest to `make test`, and
+# EXTRA=testing omits them from `make test-all`.
 #
 # For a machine with an NVIDIA GPU, with CUDA=12 for a driver of CUDA 12:
 #
@@ -56,7 +58,7 @@ MOVES  ?= 100000
 CPU    ?=
 SECONDS ?= 60
 TESTS  ?=
-EXTRA  ?= test
+EXTRA  ?=
 OBJECTS ?= all
 STEPS  ?= 1 2 3 4 5 6 7 8
 
@@ -69,11 +71,11 @@ demo: $(VENV)/.demo
 # Several processes; the tests of a file run in one of them, since they share fixtures.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
-test: $(VENV)/.$(EXTRA)
-	@echo "running the tests: about 12 minutes on 2 cores, half once the kernels are cached ..."
+test: $(VENV)/.$(or $(EXTRA),testing)
+	@echo "running the tests: about 10 minutes on 2 cores, half once the kernels are cached ..."
 	$(BIN)/python $(PYTEST)
 
-test-all: $(VENV)/.$(EXTRA)
+test-all: $(VENV)/.$(or $(EXTRA),test)
 	@echo "running all tests: about 35 minutes on 2 cores, less once the kernels are cached ..."
 	$(BIN)/python $(PYTEST) --all
 
@@ -81,7 +83,7 @@ test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
 
 # An environment is used as it is, so that a network is not needed.
-compare: $(if $(wildcard $(BIN)/python),,$(VENV)/.$(EXTRA))
+compare: $(if $(wildcard $(BIN)/python),,$(VENV)/.$(or $(EXTRA),testing))
 	@$(BIN)/python -m layoutkit.bench.compare $(if $(QUICK),--quick) $(COMPARE) $(BASE)
 
 fuzz: $(VENV)/.test

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-# These modules subclass classes of a library, so they cannot be imported without it.
+# These modules cannot be imported without a library.
 _REQUIRED_LIBRARIES = {
     "layoutkit/torch.py": "torch",
+    "layoutkit/_graph.py": "torch",
     "layoutkit/backends/torch*.py": "torch",
+    "layoutkit/watch/recorder.py": "torch",
+    "tests/helpers/fake_torch.py": "torch",
+    "tests/helpers/keyword_calls.py": "torch",
     "layoutkit/keras.py": "keras",
     "layoutkit/sklearn.py": "sklearn",
 }
