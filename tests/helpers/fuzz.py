@@ -19,6 +19,7 @@ import re
 import signal
 import sys
 import traceback
+import warnings
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -571,6 +572,8 @@ MOST_SKIPPED = 1000  # moves, one after another, that need more kernels than are
 
 def run(seed, first, moves, kernels, kind="", at=lambda number: None):
     """Run moves until one fails, which is raised; return the number of drawn moves."""
+    # Random formulas have small constants.
+    warnings.simplefilter("ignore", layoutkit.LayoutkitWarning)
     bound(kernels)
     number = last = first
     made = 0
