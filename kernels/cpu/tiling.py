@@ -577,9 +577,9 @@ class ShuffleTiling(FlipTiling):
         return "x".join(map(str, numbers))
 
 
-# Positions of a run at multiples of this distance share a set of the L2 cache (1 MB, 8 ways), so that
-# lines which are prefetched there are evicted before they are read: bwc->cwb of (256, 512, 64) and
-# bhwc->chwb of (255, 64, 64, 32) items of 4 bytes took 1.1 to 1.2 times as long with prefetching. At
+# Positions of a run at multiples of this distance share a set of the L2 cache (1 MB, 8 ways): lines
+# that are prefetched there are evicted before they are read. bwc->cwb of (256, 512, 64) items of
+# 4 bytes and bhwc->chwb of (255, 64, 64, 32) took 1.1 to 1.2 times as long with prefetching. At
 # 64 KiB, it took 0.6 to 0.8 of the time (AMD EPYC, 2026-11-27).
 CONFLICT_BYTES = 128 << 10
 ROW_BYTES = 512  # bytes of each contiguous source segment of a direct block: eight cache lines
