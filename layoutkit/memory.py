@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,7 +46,7 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
     suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
-    if isinstance(x, Mapping) and x:
+    if isinstance(x, dict) and x:
         fix = f"pass one of its values, such as {arg_name}[{next(iter(x))!r}]"
     if str(type(x).__module__).startswith("torch"):
         fix = f"pass {arg_name}.numpy()"  # of the same memory

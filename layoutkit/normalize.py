@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
@@ -520,10 +521,10 @@ def _reaches(line: ClippedResults, dtype: DType) -> bool:
     differences = []
     for sign, end in ((1, line.low), (-1, line.high)):
         if math.isfinite(end.x):
-            product = end.x * line.factor
-            results = product + line.term, float(dtype.type(product)) + line.term
+            fused = float(Fraction(end.x) * Fraction(line.factor) + Fraction(line.term))
+            results = fused, float(dtype.type(end.x * line.factor)) + line.term
             differences += [sign * (end.y - float(dtype.type(y))) for y in results]
-    return dtype.itemsize < 8 and min(differences) >= 0
+    return min(differences) >= 0
 
 
 def make_normalization(scale: Any, mean: Any, std: Any, clip: Any = None) -> Normalization | None:

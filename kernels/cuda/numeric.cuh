@@ -371,17 +371,16 @@ struct Formula {
         term = pair.second;
     }
 
+    INLINE Computed bounded(Computed value) const {
+        const Constants bounds(numbers, 0);
+        return clipped(value, bounds.first, bounds.second);
+    }
+
     INLINE Target apply(Source x) const {
         Computed value = cast<COMPUTED, SOURCE, false>(x);
-        if (BOUNDED == 1) {
-            const Constants bounds(numbers, 0);
-            value = clipped(value, bounds.first, bounds.second);
-        }
+        if (BOUNDED == 1) value = bounded(value);
         value = multiply_add(value, factor, term);
-        if (BOUNDED == 2) {
-            const Constants bounds(numbers, 0);
-            value = clipped(value, bounds.first, bounds.second);
-        }
+        if (BOUNDED == 2) value = bounded(value);
         return cast_computed<TARGET, COMPUTED, SATURATE>(value);
     }
 };

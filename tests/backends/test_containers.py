@@ -180,7 +180,7 @@ def test_unequal_arrays_are_told_apart():
         convert(odd, "bhwc->bchw")
     with pytest.raises(DtypeError, match="item 1 has dtype float32 and item 0 uint8"):
         convert([IMAGES[0], IMAGES[1].astype("f4")], "bhwc->bchw")
-    with pytest.raises(ArgumentError, match="item 1 of x is a NoneType, not a NumPy array"):
+    with pytest.raises(ArgumentError, match="item 1 of x is None, not a NumPy array"):
         convert([IMAGES[0], None], "bhwc->bchw")
     with pytest.raises(ArgumentError, match="item 1 of x is a masked array"):
         convert([IMAGES[0], np.ma.array(IMAGES[1])], "bhwc->bchw")

@@ -225,7 +225,9 @@ def test_orders_of_other_libraries(name, meant):
 
 
 def test_objects_in_place_of_names_of_orders():
-    with pytest.raises(layoutkit.DataError, match="sampler= is an object; give the name of an order"):
+    with pytest.raises(
+        layoutkit.DataError, match="sampler= is an object; give the name of an order"
+    ):
         sampled_batcher(X, batch_size=2, sampler=object())
 
 

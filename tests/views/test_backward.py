@@ -370,7 +370,7 @@ def test_the_sum_is_what_accumulate_makes():
         ("bf!", np.ones((8, 24)), PatternError, "is not an axis"),
         (3, np.ones((8, 24)), PatternError, "a layout is text"),
         ("bf", [1.0], ArgumentError, "grad is a list"),
-        ("bf", None, ArgumentError, "grad is a NoneType"),
+        ("bf", None, ArgumentError, "grad is None"),
         ("bf", np.ma.ones((8, 24)), ArgumentError, "masked"),
     ],
 )

@@ -471,7 +471,7 @@ def test_dtypes_and_devices_that_are_refused():
         ("b", np.array(3.0), ShapeError, "rank 1"),
         ("b", np.array(["a"], object), DtypeError, "cannot be moved"),
         ("b", [1.0, 2.0], ArgumentError, r"numpy.asarray\(array\)"),
-        ("b", None, ArgumentError, "array is a NoneType"),
+        ("b", None, ArgumentError, "array is None"),
         (np.zeros(2), "b", ArgumentError, "array is a str"),
         ("b", np.ma.zeros(3), ArgumentError, "masked"),
     ],

@@ -280,7 +280,7 @@ def test_gradients_that_are_refused_change_no_component():
         ("bf", (flat, (words,)), ShapeError, "gradients: 1 given"),
         ("bf", flat, ShapeError, "gradients: a ndarray given"),
         (("bf",), (flat, (words, labels)), ShapeError, "layouts: 1 given"),
-        ("bf", (flat, (words, None)), ArgumentError, "grad is a NoneType"),
+        ("bf", (flat, (words, None)), ArgumentError, "grad is None"),
     ):
         with check_error(error, message, view):
             view.backward_put(layouts, grads)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from html import escape
 from itertools import accumulate
+from numbers import Integral
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -427,11 +428,13 @@ def hash_numbers(numbers: Array) -> str:
 
 def number_classes(index: Index, classes: Any) -> Index:
     """Return the index with these classes in this order; DataError if it has another label."""
-    is_list = isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str | bytes)
-    names = [*classes] if is_list else []
+    names = classes.tolist() if isinstance(classes, np.ndarray) else classes
+    is_list = isinstance(names, Sequence) and not isinstance(names, str | bytes)
+    names = [*names] if is_list and all(isinstance(name, str | Integral) for name in names) else []
     if not names or len({*names}) < len(names):
         raise DataError(
-            f"classes={classes!r}; it is a list of different labels, whose order numbers them"
+            f"classes={classes!r}; it is a list of different texts or whole numbers, the labels in "
+            "the order that numbers them"
         )
     if not index.labels:
         raise DataError(f"classes= numbers labels, but {index!r} has none; omit it")

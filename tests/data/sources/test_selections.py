@@ -240,7 +240,7 @@ def test_records_without_a_label_have_no_class():
 
 @pytest.mark.parametrize("classes", ["abc", [], ["a", "a"], 3, {"a": 0}])
 def test_classes_are_a_list_of_labels(classes):
-    with pytest.raises(DataError, match=r"classes=.* it is a list of different labels"):
+    with pytest.raises(DataError, match=r"classes=.* it is a list of different texts"):
         open_index({"x": X, "y": LABELS}, classes=classes)
     with pytest.raises(DataError, match=r"classes= numbers labels, but <tensor index .* has none"):
         open_index(X, classes=["a"])
