@@ -231,7 +231,7 @@ FLOATS = LABELS.astype("f8")
         (("bhwc",), ARRAYS, ShapeError, "layouts: 1 given for 2"),
         (("bhwc", ("bwc", "bt", "b")), ARRAYS, ShapeError, "layouts: 3 given for 2"),
         (LAYOUTS, (IMAGES, (WORDS, LABELS[:4])), ShapeError, "the arrays have 5, 5, 4 samples"),
-        (LAYOUTS, (IMAGES, (WORDS, None)), ArgumentError, r"component \[1\]\[1\]: array is a None"),
+        (LAYOUTS, (IMAGES, (WORDS, None)), ArgumentError, r"component \[1\]\[1\]: array is None"),
         (LAYOUTS, (IMAGES, (WORDS, [LABELS])), ArgumentError, r"\[1\]\[1\]: array is a list"),
         (LAYOUTS, (IMAGES, (WORDS, LABELS[0])), ShapeError, r"component \[1\]\[1\]: layout bt"),
         ("bhwc", ARRAYS, ShapeError, r"component \[1\]\[0\]: layout bhwc"),

@@ -230,7 +230,7 @@ class Index(UncachedState, Sequence[Record]):
         if isinstance(i, slice):
             part = normalize_slice(i, len(self), OutOfRange)
             return self._select(np.arange(part.start, part.stop, part.step))
-        if isinstance(i, Sequence) or np.ndim(i):
+        if (isinstance(i, Sequence) and not isinstance(i, str)) or np.ndim(i):
             return self._select(normalize_indices(i, len(self), "records", OutOfRange))
         return self.item_at(i)  # type: ignore[arg-type]  # an int, or else an error
 
