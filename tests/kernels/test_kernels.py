@@ -81,7 +81,7 @@ def saturation():
 
 def formula():
     x = numbers((2, 9, 11, 3), "u1")
-    mean, std = (0.5, 0.25, 0.75), (0.5, 0.25, 0.125)  # exact, with any rounding
+    mean, std = (1.5, 0.25, 0.75), (0.5, 0.25, 0.125)  # exact, with any rounding
     y = layoutkit.convert(x, "bhwc->bchw", dtype="f4", mean=mean, std=std)
     exact = (x - np.array(mean)) / np.array(std)
     compare(y, exact.transpose(0, 3, 1, 2).astype("f4"), "formula")
