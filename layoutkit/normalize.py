@@ -603,8 +603,8 @@ def _check_scale_of_bytes(formula: Normalization) -> None:
         return
     factors, terms = formula.coefficients(formula.channels)
     largest = max(255 * factor + term for factor, term in zip(factors, terms, strict=True))
-    given = {name: value for name, value in formula.keywords().items() if name in ("mean", "std")}
-    shown = ", ".join(f"{name}={value}" for name, value in given.items())
+    keywords = formula.keywords()
+    shown = ", ".join(f"{name}={keywords[name]}" for name in ("mean", "std") if name in keywords)
     warn(
         f"uint8 x with {shown} and no scale: 255 becomes {largest:.4g}; if these constants are of "
         "values from 0 to 1, give scale=1/255 as well"

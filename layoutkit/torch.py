@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ._utils.validation import check_int, type_name
+from ._utils.warnings import warn
 from .backends.dispatch import as_array
 from .backends.items import Positioned, join_items, map_items, stack_values
 from .backends.torch import numpy_views_of
@@ -272,10 +272,9 @@ class Positions(_torch.utils.data.Dataset):
         if has_warned or 4 * again < 3 * first or again < min(8, 0.75 * len(was_read)):
             return
         counts[2] = True
-        warnings.warn(
+        warn(
             f"samples of Positions are read again under epoch {int(self._epoch)}, so that their "
-            "random windows are the same as before; call set_epoch(epoch) before each epoch",
-            stacklevel=3,
+            "random windows are the same as before; call set_epoch(epoch) before each epoch"
         )
 
 

@@ -193,8 +193,12 @@ def _keywords_of(kind: str, options: dict[str, Any], source: str) -> dict[str, A
 
 def _find_given(options: dict[str, Any]) -> list[str]:
     """Return the names of the options that are not their default: None, or "error" of missing."""
-    given = [name for name, value in options.items() if value is not None]
-    return given if options["missing"] != "error" else [name for name in given if name != "missing"]
+    defaults = {"missing": "error"}
+    return [
+        name
+        for name, value in options.items()
+        if value is not None and (name not in defaults or value != defaults[name])
+    ]
 
 
 class _Opener(NamedTuple):
