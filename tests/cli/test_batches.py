@@ -444,7 +444,7 @@ def test_a_glob_names_images(photos, capsys):
     [
         (["--sampler", "sorted"], ["no sampler is called 'sorted'", "permutation"]),
         (["--sampler", "part-linear"], ["part"]),
-        (["--sampler", "label-distribution"], ["weights"]),
+        (["--sampler", "weighted"], ["weights"]),
         (["--sampler", "random_slice", "--batch-size", "8"], ["8", "7"]),
         (["--sampler", "even_sequential", "--batch-size", "8"], ["no batches", "--batch-size"]),
         (["--partition", "3/3"], ["partition=3", "partitions=3"]),

@@ -217,7 +217,7 @@ def test_values_of_other_libraries(function, keywords, cure):
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("random", "shuffle"), ("RandomSampler", "shuffle"), ("weighted", "label-distribution")],
+    [("random", "shuffle"), ("RandomSampler", "shuffle"), ("WeightedRandomSampler", "weighted")],
 )
 def test_orders_of_other_libraries(name, meant):
     with pytest.raises(layoutkit.DataError, match=f"did you mean '{meant}'"):

@@ -739,7 +739,7 @@ table(
     label=case("dog", instead="cat"),
     weights=case(
         {"cat": 1, "dog": 0, "cow": 0},
-        kind="label-distribution",
+        kind="weighted",
         batch_size=2,
         instead={"cat": 0, "dog": 1, "cow": 0},
     ),
@@ -853,6 +853,7 @@ table(
     _sampled_batcher,
     batch_size=case(3),
     sampler=case("shuffle"),
+    weights=case([0, 0, 1, 0, 0, 0], seed=1),
     num_batches=case(1),
     drop_last=case(True),
     seed=case(1, sampler="shuffle"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from ...errors import DataError
 from ..samplers import Sampler, sampler
 from ..samplers.orders import Order
 from ..samplers.sampling import full_batch_kind, sample_full_batches
+from ..samplers.weighted import spread_weights
 from ..sources import Index
 from .distributed import Shard, check_shardable, parse_shard
 
@@ -68,6 +69,7 @@ def parse_epochs(
     indexes: Sequence[Index],
     spec: Any,
     *,
+    weights: Any = None,
     batch_size: int,
     num_batches: Any,
     drop_last: Any,
@@ -86,7 +88,7 @@ def parse_epochs(
     part = parse_shard(shard)
     if part is not None and num_batches is not None:
         num_batches = check_int("num_batches", num_batches) * part.world
-    samplers = make_samplers(indexes, spec, drop_last, batch_size, num_batches, seed)
+    samplers = make_samplers(indexes, spec, weights, drop_last, batch_size, num_batches, seed)
     if part is not None:
         check_shardable(indexes, samplers, refill)
     plan = samplers[0].plan
@@ -102,19 +104,34 @@ def parse_epochs(
 
 
 def make_samplers(
-    indexes: Sequence[Index], spec: Any, drop_last: Any, size: int, num_batches: Any, seed: Any
+    indexes: Sequence[Index],
+    spec: Any,
+    weights: Any,
+    drop_last: Any,
+    size: int,
+    num_batches: Any,
+    seed: Any,
 ) -> list[Sampler]:
     """Return a sampler for each index; raise DataError if a sampler does not fit its index."""
     full = check_bool("drop_last", drop_last)
+    if spec is None:
+        spec = "linear" if weights is None else "weighted"
     kinds = list(spec) if _are_several(spec) else [spec] * len(indexes)
     if len(kinds) != len(indexes):
         raise DataError(
             f"there are {len(kinds)} samplers for {len(indexes)} sources; give one for each"
         )
-    options = {"batch_size": size, "num_batches": num_batches, "seed": 0 if seed is None else seed}
+    if isinstance(weights, Mapping):
+        weights = spread_weights(weights, indexes[0])
+    options = {
+        "batch_size": size,
+        "num_batches": num_batches,
+        "seed": 0 if seed is None else seed,
+        "weights": weights,
+    }
     make = sample_full_batches if full else sampler
     return [
-        _adopt_sampler(_check_full(kind, full), index, size, num_batches, seed)
+        _adopt_sampler(_check_full(kind, full), index, size, num_batches, seed, weights)
         if isinstance(kind, Sampler)
         else make(kind, index, **options)
         for kind, index in zip(kinds, indexes, strict=True)
@@ -139,10 +156,14 @@ def _check_full(sampler: Sampler, full: bool) -> Sampler:
 
 
 def _adopt_sampler(
-    sampler: Sampler, index: Index, size: int, num_batches: Any, seed: Any
+    sampler: Sampler, index: Index, size: int, num_batches: Any, seed: Any, weights: Any
 ) -> Sampler:
     """Return a copy of the caller's sampler with the batch size and number of batches set."""
     plan = sampler.plan
+    if weights is not None:
+        raise DataError(
+            "weights= does not change an existing sampler; give them to the function sampler(...)"
+        )
     if plan.material is not index and getattr(plan.item, "__self__", None) is not index:
         raise DataError(
             "the sampler was made for another index; give sampled_batcher the Index object that "

@@ -42,7 +42,8 @@ def sampled_batcher(
     *,
     batch_size: int,
     missing: str | int = "error",
-    sampler: Any = "linear",
+    sampler: Any = None,
+    weights: Any = None,
     num_batches: int | None = None,
     drop_last: bool = False,
     seed: int | None = None,
@@ -92,8 +93,12 @@ def sampled_batcher(
         The handling of records without a label, as for `open_index`.
     sampler : str, Sampler, sequence of int, or a list with one for each source
         The order of the records: "sequential" (or "linear"), "shuffle" and others, see `sampler`;
-        or the positions of the records of an epoch, such as ``[3, 1, 1]``.
+        or the positions of the records of an epoch, such as ``[3, 1, 1]``. By default
+        "sequential", or "weighted" with `weights`.
         Other sources need as many records as the first, or a kind that draws.
+    weights : array of (records,) numbers, or mapping from label to number, optional
+        The relative probability of each record, or of each label, for the sampler "weighted", which
+        draws records with replacement: an epoch may have a record twice, and others not at all.
     num_batches : int, optional
         The number of batches in an epoch; by default all.
     drop_last : bool
@@ -197,8 +202,8 @@ def sampled_batcher(
         processing, indexes, has_getter=get is not None, has_size=size is not None, names=names
     )
     samplers, length = parse_epochs(
-        indexes, sampler, batch_size=batch_size, num_batches=num_batches, drop_last=drop_last,
-        seed=seed, shard=shard, refill=refill,
+        indexes, sampler, weights=weights, batch_size=batch_size, num_batches=num_batches,
+        drop_last=drop_last, seed=seed, shard=shard, refill=refill,
     )  # fmt: skip
     processing = processing.with_seeds(seed, samplers[0].plan.seed)
     workers, seconds = parse_workers(num_workers, timeout)
@@ -272,7 +277,6 @@ _ARGUMENT_HINTS = {
     "target_size": "size=, (height, width) of images",
     "transform": "processor=, a function of the data of a record, or a transform of torchvision",
     "use_multiprocessing": "num_workers=, the number of threads",
-    "weights": 'sampler=layoutkit.data.sampler("label-distribution", index, weights=...)',
     "worker_init_fn": "num_workers=, the number of threads of this process",
     "workers": "num_workers=, the number of threads",
     "world_size": "shard=(rank, world)",

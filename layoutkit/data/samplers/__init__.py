@@ -2,7 +2,8 @@
 
 sampling.py   `sampler` and `Sampler`; the table of kinds; validation of arguments
 orders.py     the order of one epoch: sequential, shuffle, random-uniform, slices, sequences
-labels.py     label-uniform, label-distribution, label-permutation
+weighted.py   weighted
+labels.py     label-uniform, label-permutation
 partwise.py   part-linear, part-linear-permutation, part-permutation-permutation
 """
 

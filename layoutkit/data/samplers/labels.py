@@ -5,10 +5,8 @@ Labels are integer ranks here, and records are integer numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +14,6 @@ from ..._utils.random import draw_below, hash64, make_key, permute_index
 from .orders import Order, SamplingPlan
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from ...memory import Array
     from ..sources import Groups
 
@@ -26,28 +22,20 @@ _ALL = 1 << 64
 
 @dataclass(frozen=True)
 class LabelTable:
-    """The labels that have records: the members of each and, for weighted draws, their limits.
-
-    `limits` divides 0 .. 2^64 by weight: a hash below limits[0] selects label 0, and so on. The
-    limits are computed exactly, so the order does not depend on the rounding of the machine.
-    """
+    """The labels that have records, and the members of each."""
 
     groups: Groups
-    limits: Array | None = None
 
     @classmethod
-    def of(cls, groups: Groups, weights: Sequence[Fraction] | None = None) -> LabelTable:
-        """Return the table of labels that have records and, if weights are passed, a weight > 0."""
-        kept = [
-            rank
-            for rank, count in enumerate(groups.counts)
-            if count and (weights is None or weights[rank] > 0)
-        ]
-        chosen = groups._replace(
-            starts=groups.starts[kept].astype(np.uint64),
-            counts=groups.counts[kept].astype(np.uint64),
+    def of(cls, groups: Groups) -> LabelTable:
+        """Return the table of the labels that have records."""
+        kept = np.flatnonzero(groups.counts)
+        return cls(
+            groups._replace(
+                starts=groups.starts[kept].astype(np.uint64),
+                counts=groups.counts[kept].astype(np.uint64),
+            )
         )
-        return cls(chosen, None if weights is None else _limits([weights[k] for k in kept]))
 
     @property
     def num_labels(self) -> int:
@@ -57,12 +45,6 @@ class LabelTable:
     def members(self, labels: Array, rows: Array) -> Array:
         """Return the record in row `rows[i]` of label `labels[i]`, for each i."""
         return self.groups.members[self.groups.starts[labels] + rows]
-
-
-def _limits(weights: Sequence[Fraction]) -> Array:
-    sums = list(accumulate(weights))
-    inner = [int(part * _ALL / sums[-1]) for part in sums[:-1]]
-    return np.array(inner, dtype=np.uint64)
 
 
 class _LabelDraw(Order):
@@ -87,14 +69,6 @@ class LabelUniform(_LabelDraw):
 
     def _labels(self, positions: Array) -> Array:
         return draw_below(self.key, positions, self._table.num_labels)
-
-
-class LabelDistribution(_LabelDraw):
-    """Draws in which the probability of a label is proportional to its weight."""
-
-    def _labels(self, positions: Array) -> Array:
-        limits: Any = self._table.limits
-        return np.searchsorted(limits, hash64(self.key, positions), side="right")
 
 
 class LabelPermutation(Order):

@@ -6,12 +6,9 @@ epoch and the state; the orders compute the record at each position.
 
 from __future__ import annotations
 
-import copy
-import math
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, Never
 
 import numpy as np
@@ -29,6 +26,7 @@ from . import labels, orders, partwise
 from .labels import LabelTable
 from .orders import Order, SamplingPlan, ceil_div
 from .partwise import order_from_state
+from .weighted import Weighted, sum_weights
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Kind:
     even: bool = False  # omits the records that do not fill a batch
     draws: bool = False  # makes independent draws, which have no natural end
     labeled: bool = False  # chooses labels first
-    weighted: bool = False  # chooses labels by weight
+    weighted: bool = False  # chooses records by weight
     parts: bool = False  # accepts part files, and nothing else
     one_label: bool = False  # can be restricted to one label
     sliced: bool = False  # requires a batch size
@@ -75,8 +73,8 @@ _ROWS = (
     Kind("even-sequences", orders.EvenSequences, "even_sequences", even=True, sliced=True),
     Kind("uniform", orders.Uniform, draws=True, one_label=True),
     Kind("random-slice", orders.RandomSlice, "random_slice", draws=True, sliced=True),
+    Kind("weighted", Weighted, draws=True, weighted=True),
     Kind("label-uniform", labels.LabelUniform, draws=True, labeled=True),
-    Kind("label-distribution", labels.LabelDistribution, draws=True, labeled=True, weighted=True),
     Kind("label-permutation", labels.LabelPermutation, draws=True, labeled=True),
     Kind("part-linear", partwise.PartLinear, parts=True),
     Kind("part-linear-permutation", partwise.PartLinearPermutation, parts=True),
@@ -88,14 +86,15 @@ ALIASES = {
     "shuffle": "permutation",
     "shuffled-sequential": "permutation",
     "random-uniform": "uniform",
+    "label-distribution": "weighted",
 }
 
 
 # Names of orders in other libraries.
 _OTHER_NAMES = {
     "random": "shuffle", "randomsampler": "shuffle", "shuffled": "shuffle", "in-order": "linear",
-    "sequentialsampler": "sequential", "weighted": "label-distribution",
-    "weightedrandomsampler": "label-distribution", "balanced": "label-uniform",
+    "sequentialsampler": "sequential", "weightedrandomsampler": "weighted",
+    "balanced": "label-uniform",
 }  # fmt: skip
 
 
@@ -184,6 +183,8 @@ def make_sampling_plan(
     _check_label_options(kind, label, weights)
     items = _select_items(kind, index, label, weights)
     selection = index.selection if isinstance(index, Index) else str(Partition(0, 1))
+    if kind.weighted:
+        selection += f", weights {hash_numbers(items['material'])}"
     if positions is not None:
         if label is not None:
             raise DataError(
@@ -214,9 +215,9 @@ def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
             "uniform accept it"
         )
     if weights is not None and not kind.weighted:
-        raise DataError(f"weights mean nothing for {kind.name}; label-distribution accepts them")
+        raise DataError(f"weights mean nothing for {kind.name}; weighted accepts them")
     if weights is None and kind.weighted:
-        raise DataError("label-distribution needs weights={label: number}")
+        raise DataError("weighted needs weights=, one number for each record, or {label: number}")
 
 
 def _check_int64(name: str, value: Any, least: int) -> int:
@@ -246,7 +247,9 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
     elif kind.order is orders.ChunkShuffle:
         material = _chunk_window(kind, index)
     elif kind.labeled:
-        material = _label_table(kind, index, weights)
+        material = _label_table(kind, index)
+    elif kind.weighted:
+        material = sum_weights(weights, index, _num_records(index))
     return {"count": _num_records(index), "item": item, "material": material}
 
 
@@ -286,52 +289,13 @@ def _num_records(index: Any) -> int:
     return _check_int64("the number of records", count, 0)
 
 
-def _label_table(kind: Kind, index: Index, weights: Any) -> LabelTable:
+def _label_table(kind: Kind, index: Index) -> LabelTable:
     if not index.labels:
         raise DataError(f"{kind.name} needs labels, but this {index.kind} index has none")
-    ranked = None if weights is None else _label_weights(weights, index)
-    table = LabelTable.of(index.groups, ranked)
+    table = LabelTable.of(index.groups)
     if not table.num_labels:
-        raise DataError(
-            f"{kind.name} has nothing to draw from: no label with a positive weight has records"
-        )
+        raise DataError(f"{kind.name} has nothing to draw from: no label has records")
     return table
-
-
-def _label_weights(weights: Any, index: Index) -> list[Fraction]:
-    if not isinstance(weights, Mapping):
-        raise DataError(f"weights is a {type_name(weights)}; give {{label: number}}")
-    unknown = [label for label in weights if label not in index.label_index]
-    if unknown:
-        raise DataError(f"weights has {unknown[0]!r}, but no record has that label; omit it")
-    weights = copy.copy(weights)  # looking up a missing key adds it to a defaultdict
-    ranked = [_weight(weights, label) for label in index.labels]
-    if not any(ranked):
-        raise DataError("every weight is 0; at least one must be positive")
-    return ranked
-
-
-def _weight(weights: Mapping[Any, Any], label: Any) -> Fraction:
-    try:
-        weight = weights[label]
-    except KeyError:
-        raise DataError(f"weights has no weight for label {label!r}; give it 0 or more") from None
-    exact = _as_fraction(weight)
-    if exact is None or exact < 0:
-        raise DataError(
-            f"the weight of {label!r} is {weight!r}; it must be a finite number, 0 or more"
-        )
-    return exact
-
-
-def _as_fraction(number: Any) -> Fraction | None:
-    """Return a number as an exact fraction; None if it is not a finite number."""
-    if isinstance(number, numbers.Integral):
-        return Fraction(int(number))  # a Fraction of NumPy integers overflows
-    if isinstance(number, Fraction):
-        return number
-    finite = isinstance(number, numbers.Real) and math.isfinite(number)
-    return Fraction(float(number)) if finite else None
 
 
 def _sequence_groups(index: Any) -> Groups:
@@ -415,7 +379,7 @@ def sampler(
     batch_size: int | None = None,
     num_batches: int | None = None,
     label: Any = None,
-    weights: Mapping[Any, float] | None = None,
+    weights: Any = None,
     seed: int = 0,
     epoch: int = 0,
     **unknown: Never,
@@ -434,9 +398,9 @@ def sampler(
     ----------
     kind : str, or sequence of int
         "sequential" (or "linear"), "shuffle" (or "permutation"), "random-uniform" (or "uniform"),
-        "batchwise-shuffled-sequential", "chunk-shuffle", "random-slice", "even-...", "label-...",
-        "part-...". `_` is accepted in place of `-`. The error for an unknown kind lists all of
-        them. A list, array or range of positions is the order itself, of each epoch.
+        "batchwise-shuffled-sequential", "chunk-shuffle", "random-slice", "weighted", "even-...",
+        "label-...", "part-...". `_` is accepted in place of `-`. The error for an unknown kind
+        lists all of them. A list, array or range of positions is the order itself, of each epoch.
     index : Index, int or object with a length
         The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional
@@ -445,8 +409,9 @@ def sampler(
         endless.
     label : optional
         Sample only records with this label.
-    weights : mapping from label to number
-        The relative probability of each label, for label-distribution.
+    weights : array of (records,) numbers, or mapping from label to number, optional
+        The relative probability of each record, or of each label, for "weighted" (or
+        "label-distribution"): finite numbers of at least 0. Records are drawn with replacement.
     seed, epoch : int
         The random order is a function of both.
 

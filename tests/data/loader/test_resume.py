@@ -13,7 +13,7 @@ import pytest
 from layoutkit import Collator, CompositeSpace, DataError, VectorSpace
 from layoutkit.data import ArrayProvider, Batch, Dataset, open_index, sampled_batcher, sampler
 from layoutkit.data.iteration import Epochs
-from layoutkit.data.samplers.sampling import ALIASES, KINDS
+from layoutkit.data.samplers.sampling import ALIASES, KINDS, find_kind
 from tests.helpers.batches_of import plain as plain_batch
 from tests.helpers.record_files import image, tar, tfrecords, write_rec
 
@@ -41,7 +41,7 @@ def made(parts_folder):
             return sampler(name, open_index(parts_folder, kind="parts"), **words)
         if name == "even-sequences":
             return sampler(name, [[0] * (i % 3) for i in range(N)], **words)
-        if name == "label-distribution":
+        if find_kind(name).weighted:
             words["weights"] = {"a": 1, "b": 2, "c": 0.5}
         index = open_index({"x": np.arange(N), "y": Y})
         if "chunk" in name:
@@ -101,8 +101,7 @@ BATCHERS = (
     {
         f"{kind}{', refill' * refill}": {"sampler": kind, "refill": refill, "processor": lossy}
         for kind in KINDS
-        if kind not in ("even-sequences", "label-distribution")
-        and not re.match("part|.*chunk", kind)
+        if kind not in ("even-sequences", "weighted") and not re.match("part|.*chunk", kind)
         for refill in (False, True)
     }
     | {
@@ -323,9 +322,7 @@ def test_a_state_behind_the_last_item_leaves_nothing_of_its_epoch(made):
     assert order.epoch == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["uniform", "label-uniform", "label-distribution", "label-permutation"]
-)
+@pytest.mark.parametrize("name", ["uniform", "label-uniform", "weighted", "label-permutation"])
 def test_endless_loops_resume_too(made, name):
     order = made(name, batch_size=None)
     loop = iter(order)

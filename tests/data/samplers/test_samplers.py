@@ -403,7 +403,7 @@ def test_only_weights_of_labels_that_are_here_count():
     ("weights", "says"),
     [
         (None, "needs weights"),
-        ([1, 2, 3], "weights is a list"),
+        ([1, 2, 3], "weights has 3 numbers, but there are 12 records"),
         ({"a": 1, "b": 1}, "no weight for label 'c'"),
         ({"a": 1, "b": 1, "c": 1, "d": 1}, "weights has 'd'"),
         ({"a": 0, "b": 0, "c": 0}, "every weight is 0"),
