@@ -4,6 +4,7 @@
     open_index          open a source: the records of folders, containers, tables and arrays
     sampler             an order of records: a pure function of kind, seed, epoch and position
     sampled_batcher     read, process and collate records into batches
+    RamCache            memory for the records of a Batcher, shared by processes
     ArrayProvider       batches of named arrays in memory
     CSVProvider         batches of rows of numbers in text files
     MNISTProvider       batches of images in idx files
@@ -34,6 +35,7 @@ from .._utils import fork
 if TYPE_CHECKING:
     from .dataset.dataset import Dataset
     from .dataset.sample import Sample
+    from .io.ram_cache import RamCache
     from .loader.batch import Batch, LoaderStats
     from .loader.batcher import Batcher
     from .loader.loader import sampled_batcher
@@ -59,6 +61,7 @@ __all__ = [
     "MNISTProvider",
     "Provider",
     "Ragged",
+    "RamCache",
     "Record",
     "Sample",
     "Sampler",
@@ -79,6 +82,7 @@ _LAZY = {
     "providers.protocol": ("Provider",),
     "sources": ("Index", "open_index"),
     "ragged": ("Ragged",),
+    "io.ram_cache": ("RamCache",),
     "records": ("Record",),
     "dataset.sample": ("Sample",),
     "samplers": ("Sampler", "sampler"),

@@ -55,14 +55,14 @@ def default_idle_bytes() -> int:
     """Return the default limit of idle memory, in bytes."""
     text = os.environ.get(IDLE_BYTES, "").strip()
     if not text:
-        return min(MAX_IDLE_BYTES, _memory() // IDLE_SHARE)
-    return _bytes(IDLE_BYTES, text, ", or 0 to keep no idle memory")
+        return min(MAX_IDLE_BYTES, total_memory() // IDLE_SHARE)
+    return parse_bytes(IDLE_BYTES, text, ", or 0 to keep no idle memory")
 
 
 def max_url_bytes() -> int:
     """Return the maximum size in bytes of a table, an array or a part file at a URL."""
     text = os.environ.get(URL_BYTES, "").strip()
-    return _bytes(URL_BYTES, text) if text else MOST_AT_URL
+    return parse_bytes(URL_BYTES, text) if text else MOST_AT_URL
 
 
 def _number_of_threads(text: str) -> int:
@@ -74,7 +74,11 @@ def _number_of_threads(text: str) -> int:
     return int(text)
 
 
-def _bytes(name: str, text: str, more: str = "") -> int:
+def parse_bytes(name: str, text: str, more: str = "") -> int:
+    """Return the number of bytes in a text such as "512M" or "4 GiB", in powers of two.
+
+    Raises ArgumentError, whose text has the name and ends with `more`, for another text.
+    """
     match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE | re.ASCII)
     if match is None:
         raise ArgumentError(
@@ -116,7 +120,7 @@ def _cpus() -> tuple[int, str]:
     return min(count, MAX_THREADS), reason
 
 
-def _memory() -> int:
+def total_memory() -> int:
     """Return the memory in bytes that the machine has and the container allows."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -124,6 +128,31 @@ def _memory() -> int:
         memory = 8 << 30
     names = ("memory.max", "memory.limit_in_bytes")
     return min([memory, *(limit for name in names for (limit,) in _settings("memory", name))])
+
+
+def available_memory() -> int:
+    """Return the memory in bytes that the machine and the container can still give.
+
+    Pages of files that can be read again count as available.
+    """
+    free = [total_memory()]
+    with suppress(OSError, ValueError):  # not Linux
+        free.append(_read_table(Path("/proc/meminfo"))["MemAvailable"] << 10)
+    for limit, used, cached in [
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ]:
+        for folder in _groups("memory"):
+            with suppress(OSError, ValueError, KeyError):  # "max": no limit
+                most, now = (int((folder / name).read_text("utf-8")) for name in (limit, used))
+                free.append(most - now + _read_table(folder / "memory.stat")[cached])
+    return max(0, min(free))
+
+
+def _read_table(path: Path) -> dict[str, int]:
+    """Return the numbers in a file of lines such as "MemAvailable: 123 kB" by name."""
+    rows = [line.split() for line in path.read_text("utf-8").splitlines()]
+    return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1}
 
 
 def _settings(controller: str, *names: str) -> Iterator[list[int]]:

@@ -812,6 +812,20 @@ SIZED = {"sources": IMAGES, "size": (4, 9)}
 FLOAT_FORMULA = {**FORMULA_OF_GET, "std": case(2.0)}
 
 
+def _reads_of_epochs(**asked):
+    """Return the number of records that two epochs read."""
+    numbers = []
+
+    def get(record):
+        numbers.append(record.position)
+        return np.zeros(99)
+
+    with data.sampled_batcher({"x": range(9)}, get=get, batch_size=3, **asked) as batches:
+        for _ in range(2):
+            list(batches)
+    return len(numbers)
+
+
 def _remote(cache_dir=False, **asked):
     """Return the requests and batches of two epochs of remote files; one file fails once."""
     site = Site()
@@ -879,8 +893,11 @@ table(
     cache_dir=case(True, special=_remote),
     cache_size=case(1500, special=_remote, cache_dir=True),
     max_record_bytes=case(10, special=_remote),
+    cache=case("ram", special=_reads_of_epochs),
+    cache_bytes=case(8300, special=_reads_of_epochs, cache="ram"),
     missing=case(-1, sources=HOLES),
 )
+table("data.RamCache", lambda **k: data.RamCache(**k).use.limit, limit=case("1 MiB"))
 table(
     "data.Batcher.repeated",
     lambda **k: len([*data.sampled_batcher(SOURCE, batch_size=4, num_workers=0).repeated(**k)]),

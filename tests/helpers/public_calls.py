@@ -231,6 +231,21 @@ def _loader_stats(shared, _number=0):
     return [records, stats.records, stats.batches]
 
 
+@covers("data.RamCache")
+def _ram_cache(shared, _number=0):
+    with data.RamCache("1 MiB") as cache:
+        batches = data.sampled_batcher(
+            {"x": range(9)},
+            get=lambda record: np.full(3, record.position),
+            batch_size=4,
+            num_workers=2,
+            cache=cache,
+        )
+        with batches:
+            epochs = [[batch.input.input for batch in batches] for _ in range(2)]
+        return [*epochs, cache.use.records]
+
+
 @covers("data.Ragged")
 def _ragged(shared, number=0):
     with data.sampled_batcher(

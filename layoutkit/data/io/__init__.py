@@ -9,6 +9,7 @@ idx.py             idx files (MNIST), memory-mapped
 image_record.py    the header of image records, and files of mean images
 npy.py             .npy and .npz: headers, memory-mapped or loaded arrays
 parquet.py         columns of Parquet files
+ram_cache.py       values of records in memory that threads and processes share
 reader.py          the bytes of a record, files read in parts, a cache of open files
 recordio.py        RecordIO: frames around records, and where records begin and end
 responses.py       results and errors of remote readers

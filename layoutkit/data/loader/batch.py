@@ -152,6 +152,11 @@ class LoaderStats:
         Working with batches outside of the Batcher.
     threads : int
         The number of worker threads.
+    cache_hits : int
+        With `cache=`: the number of records that the loop read from the cache, of all sources; with
+        `cache=`, decoding is a part of `get`.
+    cache_records, cache_bytes, cache_limit : int
+        The number of records in the cache, the bytes that it occupies, and its limit of them.
     """
 
     records: int = 0
@@ -163,6 +168,10 @@ class LoaderStats:
     wait: float = 0.0
     consumer: float = 0.0
     threads: int = 0
+    cache_hits: int = 0
+    cache_records: int = 0
+    cache_bytes: int = 0
+    cache_limit: int = 0
 
     @property
     def rate(self) -> float:
@@ -202,6 +211,11 @@ class LoaderStats:
         elapsed = self.elapsed or 1.0
         for name, seconds, note in rows:
             lines.append(f"{name:16}{seconds:9.3f}{seconds / elapsed:8.0%}{note}")
+        if self.cache_limit:
+            lines.append(
+                f"cache: {self.cache_hits:,} hits; {self.cache_records:,} records in "
+                f"{self.cache_bytes:,} of {self.cache_limit:,} bytes"
+            )
         return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from ..errors import NoLength
 from .batch import Batch, LoaderStats
 from .chunk import Numbers
 from .collate import FieldBatch
-from .epoch_pass import Position
+from .epoch_pass import EpochPass, Position
 from .loop import BatchLoop
 from .pending import PendingBatch
 from .signature import RunSpec
@@ -48,7 +48,17 @@ class Batcher(BatchLoop[Batch]):
 
     def stats(self) -> LoaderStats:
         """Return where the time of the latest loop went; `print` shows it as a table."""
-        return replace(self._stats)
+        cache = self._config.cache
+        if cache is None:
+            return replace(self._stats)
+        records, num_bytes, limit = cache.cache.use
+        return replace(
+            self._stats,
+            cache_hits=cache.hits,
+            cache_records=records,
+            cache_bytes=num_bytes,
+            cache_limit=limit,
+        )
 
     def repeated(self, count: int | None = None) -> Iterator[Batch]:
         """Yield the first batch of the epoch again and again, `count` times or as in an epoch.
@@ -68,6 +78,23 @@ class Batcher(BatchLoop[Batch]):
             "a Batcher has threads and connections, which cannot be copied or sent to another "
             "process; call sampled_batcher in each process, with shard='auto'"
         )
+
+    def close(self) -> None:
+        """End the threads, wait for them, and end all loops for good; free a cache of its own.
+
+        A call that does not return cannot be stopped: `close` waits a few seconds for its thread,
+        which ends when the call returns.
+        """
+        super().close()
+        cache = self._config.cache
+        if cache is not None and cache.is_own:
+            cache.cache.close()
+
+    def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
+        cache = self._config.cache
+        if cache is not None:
+            cache.begin_loop(self._config.pipeline, self._worker_pool(), epoch)
+        return super()._begin_pass(epoch, position)
 
     # -- from a pending batch to a batch ---------------------------------------------------
 

@@ -28,6 +28,7 @@ from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
 from .collate import BatchStep
 from .dropped import describe_error, describe_record
+from .kept_records import KeptRecords
 
 # Records: their numbers in the index or, for part files, the records themselves.
 Numbers = Array | list[Record]
@@ -36,18 +37,33 @@ Numbers = Array | list[Record]
 class RecordSource:
     """The records of an index, in a sampler's order, and the function that reads them.
 
-    `get` is None if the inputs are already the data: rows of an array in memory.
+    `get` is None if the inputs are already the data: rows of an array in memory. If records are
+    kept in a cache, the inputs are their numbers, and `get` also decodes.
     """
 
     def __init__(
-        self, index: Index, sampler: Sampler, get: Callable[[Any], Any] | None, read: Any
+        self,
+        index: Index,
+        sampler: Sampler,
+        get: Callable[[Any], Any] | None,
+        read: Any,
+        decode: Callable[..., Any] | None = None,
+        kept: KeptRecords | None = None,
     ) -> None:
         self.index = index
         self.sampler = sampler
         self.in_parts = isinstance(index, PartsIndex)
         self.direct = get is None and index.in_memory
         self.gives_targets = get is None and index.gives_targets
-        self.get: Callable[[Any], Any] | None = None if self.direct else get or read
+        self._read = get or read
+        self._decode = decode
+        self._kept = kept
+        self.get: Callable[[Any], Any] | None = None if self.direct else self._read
+        if kept is not None:
+            self.get = self._get_kept
+
+    def __len__(self) -> int:
+        return len(self.index)
 
     def order(self, epoch: int, marks: Any = None) -> Order:
         """Return the order of an epoch, which is endless if the sampler draws records."""
@@ -61,7 +77,28 @@ class RecordSource:
 
     def read_inputs(self, numbers: Numbers) -> Sequence[Any]:
         """Return the argument of `get` for each of these records."""
+        if self._kept is not None:
+            return numbers.tolist()  # type: ignore[union-attr]
         return row_views(self.index.rows(numbers)) if self.direct else self.records(numbers)  # type: ignore[arg-type]
+
+    def _get_kept(self, number: int) -> Any:
+        """Return the data of a record from the cache, or else read and keep it."""
+        kept: Any = self._kept
+        value = kept.read(number)
+        if value is None:
+            (record,) = self.index.records(np.array([number], np.int64))
+            value = self._read(record)
+            if self._decode is not None and value is not None:
+                value = self._decode(value, out=None)
+            if value is not None:
+                kept.keep(number, value)
+        return value
+
+    def describe(self, item: Any) -> str:
+        """Return the text that identifies an input in messages."""
+        if self._kept is not None:
+            (item,) = self.index.records(np.array([item], np.int64))
+        return describe_record(item)
 
     def records(self, numbers: Numbers) -> list[Record]:
         """Return these records as Record objects."""
@@ -142,7 +179,7 @@ class RecordPipeline:
                 raise
             _log.warning(
                 "%s: %s; the processor gets None for this record",
-                describe_record(item),
+                source.describe(item),
                 describe_error(error),
             )
             return None

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from itertools import compress, count
 from typing import Any
 
 from ..._utils.errors import prefix_errors
 from ..._utils.validation import check_int
 from ...errors import DataError
 from ..io.cache import DiskCache
+from ..io.ram_cache import RamCache
 from ..io.reader import Reader
 from ..labels import check_missing
 from ..samplers import Sampler
-from ..sources import Index, are_several, open_index
+from ..sources import Index, PartsIndex, are_several, open_index
 from ..sources.items import ItemProcessor
+from .batcher_cache import BatcherCache
 from .chunk import RecordPipeline, RecordSource
 from .epochs import EpochLength
+from .kept_records import KeptRecords
 from .processing import Processing, Shape
 
 _MAX_WORKERS = 4  # threads by default
@@ -41,6 +45,7 @@ class LoaderConfig:
     dims: Callable[[int], Shape | None] = lambda _: None
     factories: Any = None  # Factories of a batch's arrays; None: the loop makes the Views
     pixels: Any = None  # PixelOptions of a Batcher, which states store
+    cache: BatcherCache | None = None  # keeps records in memory
     progress: bool = False  # show a progress bar
     chunk_seconds: float | None = None  # in which a thread draws records that are all expensive
 
@@ -113,21 +118,109 @@ def _open_or_take(source: Any, missing: Any) -> Index:
 
 
 def make_sources(
-    indexes: Sequence[Index], samplers: Sequence[Sampler], get: Any, reader: Reader
+    indexes: Sequence[Index],
+    samplers: Sequence[Sampler],
+    getters: Sequence[Any],
+    reader: Reader,
+    decoders: Sequence[Any] = (),
+    cache: BatcherCache | None = None,
 ) -> tuple[RecordSource, ...]:
-    """Return the sources of records; raise DataError unless there is a getter for each index."""
-    getters = list(get) if isinstance(get, list | tuple) else [get] * len(indexes)
-    if len(getters) != len(indexes):
-        raise DataError(
-            f"there are {len(getters)} getters for {len(indexes)} sources; give one for each"
+    """Return the sources of records, which decode and keep them if there is a cache."""
+    if cache is None:
+        return tuple(
+            RecordSource(index, sampler, getter, index.getter(reader))
+            for index, sampler, getter in zip(indexes, samplers, getters, strict=True)
         )
+    columns = zip(indexes, samplers, getters, decoders, cache.records, strict=True)
+    return tuple(
+        RecordSource(
+            index, sampler, getter, index.getter(reader), _decode_items(index, decode), kept
+        )
+        for index, sampler, getter, decode, kept in columns
+    )
+
+
+def parse_getters(get: Any, number: int) -> list[Any]:
+    """Return the getters of `number` sources, None without; raise DataError if one is invalid."""
+    getters = list(get) if isinstance(get, list | tuple) else [get] * number
+    if len(getters) != number:
+        raise DataError(f"there are {len(getters)} getters for {number} sources; give one for each")
     for getter in getters:
         if getter is not None and not callable(getter):
             raise DataError(f"get is {getter!r}, which is not callable; give a function")
-    return tuple(
-        RecordSource(index, sampler, getter, index.getter(reader))
-        for index, sampler, getter in zip(indexes, samplers, getters, strict=True)
+    return getters
+
+
+def _decode_items(index: Index, processor: Any) -> Any:
+    """Return a processor of the data of an item, which keeps the target if there is one."""
+    return ItemProcessor(processor) if processor is not None and index.gives_targets else processor
+
+
+# ---- A cache in memory ----------------------------------------------------------------------
+
+
+def parse_cache(cache: Any, cache_bytes: Any) -> RamCache | None:
+    """Return the cache; raise DataError for invalid arguments, or if there is no memory for it."""
+    if isinstance(cache, RamCache):
+        if cache_bytes is not None:
+            raise DataError(
+                f"cache_bytes={cache_bytes!r}, but the RamCache has a limit already; omit it"
+            )
+        return cache
+    if cache is None:
+        if cache_bytes is not None:
+            raise DataError(f'cache_bytes={cache_bytes!r} limits cache="ram"; give that, too')
+        return None
+    if not isinstance(cache, str) or cache != "ram":
+        raise DataError(
+            f'cache is {cache!r}; give cache="ram", which keeps decoded records in memory, or a '
+            "RamCache that processes share; cache_dir= keeps remote files in a folder"
+        )
+    return RamCache(cache_bytes)
+
+
+def make_cache(
+    cache: RamCache,
+    is_own: bool,
+    indexes: Sequence[Index],
+    getters: Sequence[Any],
+    decoders: Sequence[Any],
+    processing: Processing,
+) -> BatcherCache:
+    """Return the cache of the records of these sources; `processing` is what follows decoding.
+
+    Raises DataError if records are in memory already, or if their number is unknown.
+    """
+    for index in indexes:
+        if isinstance(index, PartsIndex):
+            raise DataError(
+                "cache= needs the number of records, which part files reveal only when they are "
+                "opened; write them to one file (layoutkit.data.recordio), or omit cache="
+            )
+    rows = [*zip(indexes, getters, decoders, strict=True)]
+    are_kept = [getter is not None or not index.in_memory for index, getter, _ in rows]
+    if not any(are_kept):
+        raise DataError(
+            f"cache= keeps records that are read, but those of {indexes[0]!r} are in memory; omit "
+            "cache="
+        )
+    steps = [*processing.processors.values()]
+    steps = steps if len(steps) == len(indexes) else [processing.processor] * len(indexes)
+    identity = "; ".join(_describe_reading(*row) for row in compress(rows, are_kept))
+    cache.use_for(identity, [*map(len, compress(indexes, are_kept))])
+    numbers = count()
+    records = tuple(
+        KeptRecords(cache, next(numbers), len(index), step is not None) if is_kept else None
+        for index, step, is_kept in zip(indexes, steps, are_kept, strict=True)
     )
+    return BatcherCache(cache, records, is_own)
+
+
+def _describe_reading(index: Index, getter: Any, decoder: Any) -> str:
+    """Return a text that is equal in all processes for records that are read in the same way."""
+    name = getattr(getter, "__qualname__", type(getter).__qualname__)
+    source = f"{index.kind} {index.url_prefix} {index.selection}"
+    return f"{source}, get {name}, decode {decoder if is_dataclass(decoder) else None}"
 
 
 def make_pipeline(
@@ -136,6 +229,7 @@ def make_pipeline(
     timeout: float | None,
     strict: bool,
     workers: int,
+    owns_results: bool,
 ) -> RecordPipeline:
     """Return the steps of each record; for items of one source, its targets are kept."""
     processor = processing.processor
@@ -148,7 +242,7 @@ def make_pipeline(
         timeout,
         strict,
         processing.make_batch_step(workers),
-        owns_results=processing.keeps_results,
+        owns_results=owns_results,
     )
 
 

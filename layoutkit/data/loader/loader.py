@@ -20,21 +20,25 @@ from ...converter import Converter
 from ...layout.parsing import parse_layout
 from ...planning.keywords import find_batch_cure
 from ..errors import NoSuchArgument, no_such_argument
+from ..io.ram_cache import RamCache
 from .batcher import Batcher
 from .collate import RAGGED
 from .config import (
     CACHE_SIZE,
     LoaderConfig,
     find_field_names,
+    make_cache,
     make_pipeline,
     make_reader,
     make_sources,
     open_fields,
     open_indexes,
+    parse_cache,
+    parse_getters,
     parse_workers,
 )
 from .epochs import parse_epochs
-from .processing import complete_processing, parse_processing
+from .processing import complete_processing, parse_processing, resize_by_batch
 
 
 def sampled_batcher(
@@ -66,6 +70,8 @@ def sampled_batcher(
     prefetch: int = 2,
     num_workers: int | None = None,
     progress: bool = False,
+    cache: RamCache | str | None = None,
+    cache_bytes: int | str | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_size: int = CACHE_SIZE,
     max_record_bytes: int | None = None,
@@ -168,6 +174,14 @@ def sampled_batcher(
         The number of threads, by default up to 4; with 0, the caller's thread does all work.
     progress : bool
         Show a progress bar with records per second and dropped records.
+    cache : "ram" or RamCache, optional
+        Keep records in memory after they are read and, if images, decoded and resized to `size`:
+        later epochs read them from there. A `processor` that is not of layoutkit runs in every
+        epoch. Batches and states are the same as without a cache; a `get` is called once for a
+        record that is kept. Threads and forked children share it; a RamCache, with other processes.
+    cache_bytes : int or str, optional
+        The most bytes of the cache, such as "4 GiB"; by default half of the available
+        memory. If there are more records, the same ones are kept in every run with this limit.
     cache_dir, cache_size
         A folder that caches complete remote files, and its maximum number of bytes.
     max_record_bytes : int, optional
@@ -209,13 +223,24 @@ def sampled_batcher(
     workers, seconds = parse_workers(num_workers, timeout)
     strict = check_choice("on_error", on_error, ("drop", "raise")) == "raise"
     reader = make_reader(retries, cache_dir, cache_size, max_record_bytes)
-    opened = make_sources(indexes, samplers, get, reader)
+    getters = parse_getters(get, len(indexes))
+    by_batch = resize_by_batch(processing)
+    shared = parse_cache(cache, cache_bytes)
+    if shared is None:
+        kept, opened = None, make_sources(indexes, samplers, getters, reader)
+        steps, owns_results = by_batch, by_batch.keeps_results
+    else:
+        steps, decoders = processing.split_decoding()
+        kept = make_cache(shared, shared is not cache, indexes, getters, decoders, steps)
+        opened = make_sources(indexes, samplers, getters, reader, decoders, kept)
+        owns_results = get is None and None not in decoders
     config = LoaderConfig(
         sources=opened,
-        dims=processing.dims,
-        pipeline=make_pipeline(opened, processing, seconds, strict, workers),
+        dims=steps.dims,
+        pipeline=make_pipeline(opened, steps, seconds, strict, workers, owns_results),
         factories=processing.make_factories(indexes[0]),
-        pixels=processing.pixel_options,
+        pixels=by_batch.pixel_options,
+        cache=kept,
         reader=reader,
         length=length,
         prefetch=check_int("prefetch", prefetch),
