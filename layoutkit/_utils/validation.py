@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
+from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,16 @@ def as_int(value: Any) -> int | None:
         return None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         return None
+
+
+def as_fraction(value: Any) -> Fraction | None:
+    """Return a number as an exact fraction, or None if it is not a finite number."""
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, Integral):
+        return Fraction(int(value))  # a Fraction of NumPy integers overflows
+    is_finite = isinstance(value, Real) and math.isfinite(value)
+    return Fraction(float(value)) if is_finite else None
 
 
 def is_symbolic_int(value: Any) -> bool:

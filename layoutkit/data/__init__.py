@@ -2,6 +2,7 @@
 
     Sample, Dataset     lazy views of arrays and files, with fields as attributes
     open_index          open a source: the records of folders, containers, tables and arrays
+    mix                 several sources in one, in shares by weight
     sampler             an order of records: a pure function of kind, seed, epoch and position
     sampled_batcher     read, process and collate records into batches
     RamCache            memory for the records of a Batcher, shared by processes
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from .ragged import Ragged
     from .records import Record
     from .samplers import Sampler, sampler
-    from .sources import Index, open_index
+    from .sources import Index, mix, open_index
 
 __all__ = [
     "ArrayProvider",
@@ -65,6 +66,7 @@ __all__ = [
     "Record",
     "Sample",
     "Sampler",
+    "mix",
     "open_index",
     "sampled_batcher",
     "sampler",
@@ -80,7 +82,7 @@ _LAZY = {
     "loader.loader": ("sampled_batcher",),
     "dataset.dataset": ("Dataset",),
     "providers.protocol": ("Provider",),
-    "sources": ("Index", "open_index"),
+    "sources": ("Index", "mix", "open_index"),
     "ragged": ("Ragged",),
     "io.ram_cache": ("RamCache",),
     "records": ("Record",),

@@ -33,7 +33,7 @@ from ..errors import DataError
 
 T = TypeVar("T")
 # A partition, and hashes of the records selected from it and of their order or weights.
-_PARTITION = re.compile(r"\d{1,18} of \d{1,18}(, (selection|positions|weights) [0-9a-f]{16}){0,2}")
+_PARTITION = re.compile(r"\d{1,18} of \d{1,18}(, \w+ [0-9a-f]{16}){0,2}")
 _LAST = (1 << 63) - 1  # positions are signed 64-bit integers
 Steps = Callable[[int, Any], Iterator[tuple[T, Any]]]
 

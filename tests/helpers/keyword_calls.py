@@ -690,6 +690,11 @@ table(
     classes=case(["cow", "dog", "cat"]),
 )
 INDEX = data.open_index(SOURCE)
+table(
+    "data.mix",
+    lambda **k: len(data.sampler("shuffle", data.mix([(INDEX, 1), (INDEX[:2], 5)], **k))),
+    on_end=case("drop", instead="stop"),
+)
 MANY = data.open_index({"x": np.arange(60), "y": NAMES * 10})
 DIVIDED = {"seed": case(1), "stratify": case(True)}
 

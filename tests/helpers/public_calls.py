@@ -202,6 +202,12 @@ def _index(shared, number=0):
     return [[record.position for record in records], len(own), own[2].offset]
 
 
+@covers("data.mix")
+def _mix(shared, _number=0):
+    own = data.mix([(shared.index, 2), (shared.index, 1)])
+    return [record.position for record in own][:40:9]
+
+
 @covers("data.sampler", "data.Sampler")
 def _sampler(shared, _number=0):
     own = data.sampler("label-permutation", shared.index, batch_size=4, seed=3)

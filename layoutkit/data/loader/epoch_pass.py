@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...errors import DataError
 from ..samplers.orders import Order
-from .chunk import Numbers
+from ..sources import MixedIndex
+from .chunk import Numbers, RecordSource
 from .config import LoaderConfig
 from .distributed import Shard
-from .dropped import Dropped
+from .dropped import Dropped, describe_error
 from .pending import PendingBatch, Refill
 from .signature import RunSpec
 from .worker_pool import WorkerPool, wait_or_run
+
+_MAX_FIRST = 3  # records of a source of a mixture that may fail before it is an error
 
 
 class Position(NamedTuple):
@@ -90,6 +96,8 @@ class EpochPass:
         start = perf_counter()
         if self._pool is not None:
             self._pool.check_process()
+        if self._decides_spec and (mixture := _common_mixture(self._config.sources)):
+            self._read_sources(mixture)
         shard = self._length.shard
         if self._decides_spec and shard is not None and shard.rank:
             self._read_spec(shard)
@@ -167,10 +175,39 @@ class EpochPass:
         first = shard._replace(rank=0)
         pending = self._pending_batch(*self._length.shard_range(first, self.orders[0], self._place))
         if pending is not None:
-            if self._pool is not None:
-                self._pool.submit(pending)
-            wait_or_run(pending, self._pool)
+            self._complete(pending)
             self._set_spec(pending)
+
+    def _read_sources(self, mixture: MixedIndex) -> None:
+        """Read a record of each source of a mixture, which decide what all records share.
+
+        Raises DataError if the first records of a source fail, or differ from the other sources.
+        """
+        numbers = mixture.starts.copy()
+        for count in range(1, _MAX_FIRST + 1):
+            columns = [numbers] * len(self._config.sources)
+            config, dims = self._config, self._config.dims(0)
+            pending = PendingBatch(config.pipeline, 0, columns, dims, None, self._epoch, self.run)
+            with suppress(DataError):  # of on_error="raise", without the source's number
+                self._complete(pending)
+            failed = {row: error for row, error in pending.failed.items() if error is not None}
+            if not failed:
+                if pending.error is not None:
+                    raise pending.error
+                self._set_spec(pending)
+                return
+            rows = [*failed]
+            numbers[rows] = mixture.starts[rows] + np.minimum(count, mixture.sizes[rows] - 1)
+        raise DataError(
+            f"the first records of source {rows[0]} of the mixture cannot be in a batch with the "
+            f"other sources: {describe_error(failed[rows[0]])}"
+        ) from failed[rows[0]]
+
+    def _complete(self, pending: PendingBatch) -> None:
+        """Read and process the records of a batch that is not yielded."""
+        if self._pool is not None:
+            self._pool.submit(pending)
+        wait_or_run(pending, self._pool)
 
     def _set_spec(self, pending: PendingBatch) -> None:
         self.run = pending.run
@@ -201,3 +238,11 @@ class EpochPass:
                     "one; give sources with equal numbers of records, or a sampler that draws"
                 )
         return numbers_by_source
+
+
+def _common_mixture(sources: Iterable[RecordSource]) -> MixedIndex | None:
+    """Return the index of the first source if all are mixtures of equal sizes, else None."""
+    indexes = [source.index for source in sources]
+    mixtures = [index if isinstance(index, MixedIndex) else None for index in indexes]
+    sizes = {None if mixture is None else tuple(mixture.sizes) for mixture in mixtures}
+    return mixtures[0] if len(sizes) == 1 else None

@@ -20,10 +20,11 @@ from ...errors import DataError
 from ...memory import Array
 from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
-from ..sources import Groups, Index, PartsIndex, group_by_code
+from ..sources import Groups, Index, MixedIndex, PartsIndex, group_by_code
 from ..sources.base import Partition, hash_numbers
 from . import labels, orders, partwise
 from .labels import LabelTable
+from .mixture import MixedOrder, Mixture, PermutedMixture
 from .orders import Order, SamplingPlan, ceil_div
 from .partwise import order_from_state
 from .weighted import Weighted, sum_weights
@@ -44,9 +45,15 @@ class Kind:
     parts: bool = False  # accepts part files, and nothing else
     one_label: bool = False  # can be restricted to one label
     sliced: bool = False  # requires a batch size
+    mixed: type[Order] | None = None  # the order of a mixture; None: it is not accepted
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", self.base or self.name)
+
+    def make_order(self, plan: SamplingPlan, epoch: int) -> Order:
+        """Return the order of an epoch."""
+        order = self.mixed if isinstance(plan.material, Mixture) and self.mixed else self.order
+        return order(plan, epoch)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a kind of the table by its name, so that the fields may change."""
@@ -60,8 +67,14 @@ class Kind:
 
 
 _ROWS = (
-    Kind("linear", orders.Linear, full="even-sequential", one_label=True),
-    Kind("permutation", orders.PermutedOrder, full="even-shuffled-sequential", one_label=True),
+    Kind("linear", orders.Linear, full="even-sequential", one_label=True, mixed=MixedOrder),
+    Kind(
+        "permutation",
+        orders.PermutedOrder,
+        full="even-shuffled-sequential",
+        one_label=True,
+        mixed=PermutedMixture,
+    ),
     Kind(
         "batchwise-shuffled-sequential",
         orders.Batchwise,
@@ -190,6 +203,11 @@ def make_sampling_plan(
             raise DataError(
                 f"label={label!r} and positions both select records; give index.members({label!r})"
             )
+        if isinstance(index, MixedIndex):
+            raise DataError(
+                "a mixture has an order of its own; give positions of records to its sources, as "
+                "in mix([(a[positions], 0.7), (b, 0.3)])"
+            )
         members = read_positions(positions, items["count"])
         items = {**items, "count": len(members), "members": members}
         selection += f", positions {hash_numbers(members)}"
@@ -198,7 +216,7 @@ def make_sampling_plan(
         kind.base,
         check_int("seed", seed, None),
         even=kind.even,
-        draws=kind.draws,
+        draws=kind.draws or (isinstance(index, MixedIndex) and index.on_end == "repeat"),
         partition=selection,
         **items,
     )
@@ -234,6 +252,15 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
         )
     if isinstance(index, PartsIndex):
         return {"count": len(index.parts), "material": index}
+    if isinstance(index, MixedIndex):
+        if kind.mixed is None or label is not None:
+            names = [name for name, row in KINDS.items() if row.mixed]
+            raise DataError(
+                f"a mixture has an order of its own; {', '.join(names)} accept it, without label=: "
+                "give weights, labels and other orders to its sources"
+            )
+        mixture = Mixture.of(index)
+        return {"count": mixture.size, "item": index.record, "material": mixture}
     is_index = isinstance(index, Index)
     if not is_index and (kind.labeled or label is not None):
         raise DataError(f"{kind.name} needs an Index with labels, not {_describe(index)}")
@@ -336,13 +363,13 @@ def _batch_size(
 ) -> int | None:
     """Return the batch size, computed from the number of batches if it is not set."""
     if batch is None and batches is not None:
-        if kind.draws:
+        if plan.draws:
             raise DataError(f"num_batches={batches} of {kind.name} needs a batch_size as well")
         count = plan.material.item_count() if kind.parts else plan.count
         batch = max(1, count // max(1, batches) if kind.even else ceil_div(count, max(1, batches)))
     if batch is None and kind.sliced:
         raise DataError(f"{kind.name} needs a batch_size, as its order is made of batches")
-    if kind.draws and not plan.count:
+    if plan.draws and not plan.count:
         raise DataError(f"{kind.name} has nothing to draw from: there are no records")
     if kind.order is orders.RandomSlice and batch and batch > plan.count:
         raise DataError(
@@ -364,7 +391,7 @@ def check_num_batches(kind: Kind, plan: SamplingPlan) -> None:
     """Raise if `num_batches` exceeds what the kind can make; part files may raise only later."""
     if plan.num_batches is None or plan.draws:
         return
-    can = kind.order(replace(plan, num_batches=None), 0).num_batches
+    can = kind.make_order(replace(plan, num_batches=None), 0).num_batches
     if can is not None and plan.num_batches > can:
         raise DataError(
             f"num_batches={plan.num_batches}, but {kind.name} can give {can} batches of "
@@ -502,7 +529,7 @@ class Sampler(Epochs[Any]):
             return self._kept[1]
         if marks is not None and self._kind.parts:
             return order_from_state(self._kind.order, self._plan, epoch, marks)
-        return self._kind.order(self._plan, epoch)
+        return self._kind.make_order(self._plan, epoch)
 
     def with_plan(self, **changes: Any) -> Sampler:
         """Return a sampler of this kind at epoch 0 with some fields of the plan replaced.

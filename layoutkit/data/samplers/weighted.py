@@ -6,14 +6,13 @@ import copy
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from ..._utils.indexing import as_array
 from ..._utils.random import draw_below
-from ..._utils.validation import type_name, with_article
+from ..._utils.validation import as_fraction, type_name, with_article
 from ...errors import DataError
 from ...memory import Array
 from ..sources import Index
@@ -28,8 +27,8 @@ class Weighted(Order):
         return np.searchsorted(sums, draw_below(self.key, positions, int(sums[-1])), side="right")
 
 
-# Bits of the sum of all weights: those of one record are rounded to 2^-61 of it. One bit more could
-# overflow the rounded sum of 2^62 records.
+# Bits of the sum of all weights: the weight of a record is rounded to 2^-61 of the sum. There is a
+# bit left for sums that are larger because their weights were rounded.
 _SUM_BITS = 62
 
 
@@ -113,13 +112,3 @@ def _read_weight(weights: Mapping[Any, Any], label: Any) -> Fraction:
             f"the weight of {label!r} is {weight!r}; it must be a finite number, 0 or more"
         )
     return exact
-
-
-def as_fraction(number: Any) -> Fraction | None:
-    """Return a number as an exact fraction; None if it is not a finite number."""
-    if isinstance(number, Integral):
-        return Fraction(int(number))  # a Fraction of NumPy integers overflows
-    if isinstance(number, Fraction):
-        return number
-    finite = isinstance(number, Real) and math.isfinite(number)
-    return Fraction(float(number)) if finite else None

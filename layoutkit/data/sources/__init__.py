@@ -5,6 +5,7 @@ base.py         Index, the base class of all sources; partitions; the file names
 directory.py    a folder whose sub-folders are labels
 files.py        a list of files
 items.py        map-style Datasets, whose items are read one by one
+mixture.py      several sources in fixed shares
 parquet.py      Parquet files
 partfiles.py    a folder of part files, whose lines are records
 ranged.py       RangedIndex, the base class of containers; labels in columns; sharded files
@@ -42,6 +43,7 @@ from .base import Groups, Index, Partition, check_schemes, group_by_code, number
 from .directory import open_directory
 from .files import is_file_list, open_files
 from .items import ItemsIndex, is_item_source, reject_iterables
+from .mixture import MixedIndex, mix_indexes
 from .parquet import open_parquet
 from .partfiles import PartsIndex
 from .recordio import open_record_file
@@ -49,7 +51,7 @@ from .table import is_file_frame, open_frame, open_table
 from .tfrecord import open_tfrecord
 from .webdataset import open_tar
 
-__all__ = ["Groups", "Index", "PartsIndex", "group_by_code", "open_index"]
+__all__ = ["Groups", "Index", "MixedIndex", "PartsIndex", "group_by_code", "mix", "open_index"]
 
 
 def open_index(
@@ -151,6 +153,53 @@ def open_index(
     else:
         opened = _open(source, kind, place, options)
     return opened if classes is None else number_classes(opened, classes)
+
+
+def mix(
+    sources: Sequence[tuple[Any, float]], *, on_end: str = "stop", **unknown: Never
+) -> MixedIndex:
+    """Return an Index of several sources, which samplers read in turn, in shares by weight.
+
+    >>> import numpy as np
+    >>> from layoutkit.data import sampler
+    >>> mixture = mix([(np.arange(6), 2), (np.arange(100, 103), 1)])
+    >>> [int(record.array) for record in sampler("sequential", mixture)]
+    [0, 100, 1, 2, 101, 3, 4, 102, 5]
+
+    Parameters
+    ----------
+    sources : list of (source, weight)
+        Each source is an Index or an argument of `open_index`, with records of one kind: equal
+        classes in one order, or targets of one shape and dtype. Weights are relative to their sum.
+    on_end : "stop", "repeat" or "drop"
+        What happens when a source has no more records in an epoch: the epoch ends; the source
+        begins again, in another order if it is shuffled, until all have ended once (or for
+        `num_batches`); or it drops out, and the others continue by their weights, so that each
+        record occurs once.
+
+    Returns
+    -------
+    Index
+        The records of all sources, one source after the other. The samplers "sequential" and
+        "shuffle", also with full batches only, choose a source by the weights, and its next record
+        in this order: of the first n records, n * weight / sum(weights) are of a source, to within
+        half the number of sources. Other samplers are errors.
+
+    Notes
+    -----
+    The source of each position of an epoch is fixed, so that every batch has its share, and any
+    number of threads and ranks, and a resumed run, read the same records. States have a hash of the
+    mixture.
+
+    Raises
+    ------
+    DataError
+        A weight is not a finite number above 0, a source has no records or cannot be opened, or
+        sources differ in their labels or targets. A loop of batches raises it before the first
+        batch if sources differ in the shape, dtype or fields of their results.
+    """
+    reject_unknown(mix, unknown)
+    return mix_indexes(sources, on_end, open_index)
 
 
 def _take_index(index: Index, kind: Any, place: Partition, options: dict[str, Any]) -> Index:

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from html import escape
-from itertools import accumulate
+from itertools import accumulate, islice
 from numbers import Integral
 from typing import Any, NamedTuple, overload
 
@@ -297,9 +297,9 @@ class Index(UncachedState, Sequence[Record]):
             for part in parts
         ]
 
-    def _select(self, numbers: Array) -> Index:
-        """Return the index of these records."""
-        return SelectedIndex(self, numbers)
+    def _select(self, numbers: Array, classes: Sequence[Label] | None = None) -> Index:
+        """Return the index of these records, with other numbers of their classes if given."""
+        return SelectedIndex(self, numbers, classes)
 
     def _shuffle(self, seed: int, stratify: bool) -> Array:
         """Return the numbers of all records in random order; sorted by label if `stratify`."""
@@ -315,7 +315,7 @@ class Index(UncachedState, Sequence[Record]):
         return order[np.argsort(ranks, kind="stable")]
 
     def _repr_html_(self) -> str:
-        shown = "\n".join(repr(record) for record in self[:5])
+        shown = "\n".join(repr(record) for record in islice(self, 5))
         rest = "\n..." if len(self) > 5 else ""
         return f"<pre>{escape(repr(self))}\n{escape(shown)}{rest}</pre>"
 
@@ -417,8 +417,8 @@ class SelectedIndex(Index):
     def file_version(self, url: str) -> FileVersion | None:
         return self._whole.file_version(url)
 
-    def _select(self, numbers: Array) -> Index:
-        return SelectedIndex(self._whole, self._numbers[numbers], self._classes)
+    def _select(self, numbers: Array, classes: Sequence[Label] | None = None) -> Index:
+        return SelectedIndex(self._whole, self._numbers[numbers], classes or self._classes)
 
 
 def hash_numbers(numbers: Array) -> str:
@@ -444,7 +444,7 @@ def number_classes(index: Index, classes: Any) -> Index:
             f"the source has the label {unknown[0]!r}, which is not in classes=: "
             f"{label_list(names)}; add {label_list(unknown)}, or correct the labels"
         )
-    return SelectedIndex(index, np.arange(len(index)), names)
+    return index._select(np.arange(len(index)), names)
 
 
 def label_list(labels: Sequence[Any]) -> str:
