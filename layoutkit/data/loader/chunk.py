@@ -58,6 +58,7 @@ class RecordSource:
         self._read = get or read
         self._decode = decode
         self._kept = kept
+        self._decodes_files = get is None and decode is not None
         self.get: Callable[[Any], Any] | None = None if self.direct else self._read
         if kept is not None:
             self.get = self._get_kept
@@ -91,7 +92,7 @@ class RecordSource:
             if self._decode is not None and value is not None:
                 value = self._decode(value, out=None)
             if value is not None:
-                kept.keep(number, value)
+                kept.keep(number, value, is_new=self._decodes_files)
         return value
 
     def describe(self, item: Any) -> str:

@@ -54,20 +54,24 @@ class KeptRecords:
                 self.hits += 1
         return value
 
-    def keep(self, number: int, value: Any) -> None:
-        """Keep the data of a record, if its rank is low enough."""
+    def keep(self, number: int, value: Any, is_new: bool) -> None:
+        """Keep the data of a record, if its rank is low enough.
+
+        is_new : no one else uses the memory of the data, as a function `get` may do.
+        """
         num_kept = self._cache.num_kept
         if num_kept is None:
-            self._add_to_sample(number, encode(value))
+            self._add_to_sample(number, encode(value), is_new)
         elif permute_index(_RANKS, number, self._count) < num_kept:
             self._cache.write(self._source, number, encode(value))
 
-    def _add_to_sample(self, number: int, value: EncodedValue) -> None:
+    def _add_to_sample(self, number: int, value: EncodedValue, is_new: bool) -> None:
         with self._lock:
             self._num_sampled += value.num_bytes
-            is_held = self._num_sampled <= _MOST_SAMPLED
-            # A copy, since a function `get` may use its memory again.
-            self._sample[number] = value.copy() if is_held else value.without_parts()
+            if self._num_sampled > _MOST_SAMPLED:
+                self._sample[number] = value.without_parts()
+            else:
+                self._sample[number] = value if is_new else value.copy()
 
     def sampled_numbers(self) -> list[int]:
         """Return the numbers of the records of the lowest ranks, in order."""
