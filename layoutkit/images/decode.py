@@ -6,7 +6,8 @@ become RGB, and 16-bit values v are rounded to v / 257.
 
 Pillow decodes all formats. JPEGs are decoded by simplejpeg if it is installed: the same bits in
 less time. Pillow decodes JPEGs that simplejpeg rejects or decodes only with a warning, and
-it reads the EXIF orientation of JPEGs that have a segment for it.
+it reads the EXIF orientation of JPEGs that have a segment for it. `UprightJpeg.decode` can stop
+after some rows.
 """
 
 from __future__ import annotations
@@ -470,25 +471,30 @@ def _raw_mode(tile: Any) -> str:
 
 _JPEG_START = b"\xff\xd8\xff"
 _FRAME_MARKERS = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
+_ONE_SCAN_MARKERS = (0xC0, 0xC1)  # frames that are not progressive
 _SCAN_MARKER = 0xDA
+_RESTART_MARKER = 0xDD
 _APP1_MARKER = 0xE1
 _MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}  # RST0 to RST7, SOI and TEM
 _COLOR_SPACES = {1: "GRAY", 3: "RGB"}  # by components; Pillow decodes CMYK its own way
 _BITS = 8
+_BLOCK_ROWS = 8
+# The warning of libjpeg-turbo about what follows the rows that a shortened header announces. It
+# reports the first warning of an image only, so damage in these rows has another text.
+_ROWS_ARE_LEFT = "extraneous bytes before marker 0xd9"
 
 
 class JpegHeader(NamedTuple):
-    """The header of a JPEG.
+    """The header of a JPEG."""
 
-    height, width : int       as stored, before the EXIF orientation is applied
-    color_space : str         "GRAY" or "RGB", the space it is decoded to
-    may_be_rotated : bool     whether it has EXIF or XMP data, which may contain an orientation
-    """
-
-    height: int
+    height: int  # as stored, before the EXIF orientation is applied
     width: int
-    color_space: str
-    may_be_rotated: bool
+    color_space: str  # "GRAY" or "RGB", the space it is decoded to
+    may_be_rotated: bool  # True if it has EXIF or XMP data, which may contain an orientation
+    height_at: int  # the index of the two bytes of the height
+    # The height of a row of blocks of all components; 0 if the first rows cannot be decoded alone:
+    # the file is progressive, has a scan for each component, or restart markers.
+    block_rows: int
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader | None:
@@ -499,51 +505,84 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
     """
     pos = 2
     end = len(data) - 10
-    may_be_rotated = False
+    may_be_rotated = has_restarts = False
     frame = 0
     while pos < end and data[pos] == 0xFF:
         marker = data[pos + 1]
         if marker == _SCAN_MARKER:
-            return _parse_frame(data, frame, may_be_rotated)
+            return _parse_frame(data, frame, may_be_rotated, pos, has_restarts)
         if marker == 0xFF:  # a fill byte
             pos += 1
         elif marker in _MARKERS_WITHOUT_LENGTH:
             pos += 2
         else:
             may_be_rotated = may_be_rotated or marker == _APP1_MARKER
+            has_restarts = has_restarts or marker == _RESTART_MARKER
             if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
                 frame = pos
             pos += 2 + (data[pos + 2] << 8 | data[pos + 3])
     return None
 
 
-def _parse_frame(data: bytes, frame: int, may_be_rotated: bool) -> JpegHeader | None:
-    """Return the header in the frame segment at index `frame`, or None if it is unsupported."""
+def _parse_frame(
+    data: bytes, frame: int, may_be_rotated: bool, scan: int, has_restarts: bool
+) -> JpegHeader | None:
+    """Return the header in the frame segment at index `frame`, or None if it is unsupported.
+
+    scan : the index of the first scan
+    """
     if data[frame + 1] not in _FRAME_MARKERS or data[frame + 4] != _BITS:
         return None
     height, width = (data[pos] << 8 | data[pos + 1] for pos in (frame + 5, frame + 7))
     color_space = _COLOR_SPACES.get(data[frame + 9])
     if not height or not width or color_space is None:
         return None
-    return JpegHeader(height, width, color_space, may_be_rotated)
+    components = data[frame + 9]
+    is_one_scan = data[frame + 1] in _ONE_SCAN_MARKERS and data[scan + 4] == components
+    factors = [data[pos] & 15 for pos in range(frame + 11, frame + 10 + 3 * components, 3)]
+    block_rows = _BLOCK_ROWS * max(factors) if is_one_scan and not has_restarts else 0
+    return JpegHeader(height, width, color_space, may_be_rotated, frame + 5, block_rows)
 
 
-def decode_jpeg(data: bytes, header: JpegHeader, shrink: int) -> Array | None:
+def decode_jpeg(
+    data: bytes, header: JpegHeader, shrink: int, rows: int | None = None
+) -> Array | None:
     """Decode a JPEG to (height, width, channels), both sides divided by `shrink` (1, 2, 4 or 8).
 
     Return new memory, or None if simplejpeg warns: Pillow then decodes it, or raises the error.
+    Only the first `rows` have to be decoded; other rows may have any values.
     """
     height, width = (-(-side // shrink) for side in header[:2])
     channels = 1 if header.color_space == "GRAY" else 3
     pixels = buffers.empty((height, width, channels), "uint8")
+    end = _find_end(header, shrink, rows)
+    if end < header.height:
+        at = header.height_at
+        shorter = b"".join((data[:at], end.to_bytes(2, "big"), data[at + 2 :]))
+        warning = _decode_into(shorter, header.color_space, shrink, pixels[: -(-end // shrink)])
+        if not warning or _ROWS_ARE_LEFT in warning:
+            return pixels
+    return None if _decode_into(data, header.color_space, shrink, pixels) else pixels
+
+
+def _find_end(header: JpegHeader, shrink: int, rows: int | None) -> int:
+    """Return the height at which a JPEG can end so that the first `rows` have the same bits."""
+    if rows is None or not header.block_rows:
+        return header.height
+    # Colors of fewer rows are interpolated: the last row depends on the row after it.
+    return -(-(rows + 1) * shrink // header.block_rows) * header.block_rows
+
+
+def _decode_into(data: bytes, color_space: str, shrink: int, pixels: Array) -> str:
+    """Decode a JPEG into `pixels`, of its size; return the first warning of simplejpeg or ""."""
+    height, width = pixels.shape[:2]
     try:
         simplejpeg_module().decode_jpeg(
-            data, header.color_space, min_height=height, min_width=width, min_factor=shrink,
-            buffer=pixels,
-        )  # fmt: skip
-    except ValueError:
-        return None
-    return pixels
+            data, color_space, min_height=height, min_width=width, min_factor=shrink, buffer=pixels
+        )
+    except ValueError as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 @cache
@@ -765,23 +804,56 @@ def _decode_upright_jpeg(
     if simplejpeg_module() is None or file.read(len(_JPEG_START)) != _JPEG_START:
         return None
     file.seek(0)
-    data = file.read()
-    header = read_jpeg_header(data)
-    if header is None:
+    jpeg = open_jpeg(file.read(), channels, min_size, max_pixels)
+    array = None if jpeg is None else jpeg.decode()
+    if jpeg is None or array is None:
         return None
-    height = header.height
-    width = header.width
-    check_pixel_count(height, width, max_pixels)
-    if header.may_be_rotated and _is_rotated(data, max_pixels):
-        return None
-    array = decode_jpeg(data, header, shrink_factor(height, width, min_size))
-    if array is None:
-        return None
-    if array.shape[2] != channels:
+    return DecodedImage(array, jpeg.header.height, jpeg.header.width)
+
+
+class UprightJpeg(NamedTuple):
+    """A JPEG that is stored upright, before simplejpeg decodes it."""
+
+    data: bytes
+    header: JpegHeader
+    shrink: int  # 1, 2, 4 or 8: both sides of the pixels are divided by it
+    channels: int  # of the pixels, 1 or 3
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of the pixels."""
+        height, width = (-(-side // self.shrink) for side in self.header[:2])
+        return height, width, self.channels
+
+    def decode(self, rows: int | None = None) -> Array | None:
+        """Return the pixels, or None if Pillow has to decode the file.
+
+        Only the first `rows` have to be decoded; other rows may have any values.
+        """
+        array = decode_jpeg(self.data, self.header, self.shrink, rows)
+        if array is None or array.shape[2] == self.channels:
+            return array
         is_gray = array.shape[2] == 1
         image = pillow().fromarray(array[..., 0] if is_gray else array)
-        array = _pixel_array(image.convert("RGB") if is_gray else image, channels)
-    return DecodedImage(array, height, width)
+        return _pixel_array(image.convert("RGB") if is_gray else image, self.channels)
+
+
+def open_jpeg(
+    data: bytes, channels: int, min_size: tuple[int, int] | None, max_pixels: int | None = None
+) -> UprightJpeg | None:
+    """Return a JPEG that is stored upright; None if Pillow has to decode the data.
+
+    Raises DataError if it has too many pixels. `decode_pixels` describes the arguments.
+    """
+    is_jpeg = simplejpeg_module() is not None and data.startswith(_JPEG_START)
+    header = read_jpeg_header(data) if is_jpeg else None
+    if header is None:
+        return None
+    check_pixel_count(header.height, header.width, max_pixels)
+    if header.may_be_rotated and _is_rotated(data, max_pixels):
+        return None
+    shrink = shrink_factor(header.height, header.width, min_size)
+    return UprightJpeg(data, header, shrink, channels)
 
 
 def _is_rotated(data: bytes, max_pixels: int | None) -> bool:

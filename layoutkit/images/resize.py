@@ -23,7 +23,15 @@ from ..memory import Array, check_writable
 from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.resize import FIT_MODES, MAX_SIDE, ResizeOptions, parse_resize
-from .decode import CHANNELS, ReadOptions, decode_pixels, parse_read_options, pillow
+from .decode import (
+    CHANNELS,
+    ReadOptions,
+    UprightJpeg,
+    decode_pixels,
+    open_jpeg,
+    parse_read_options,
+    pillow,
+)
 
 LIBRARIES = ("opencv", "pillow")
 
@@ -453,6 +461,16 @@ class Reader:
         _check_out(out, pixels.shape, pixels)
         out[...] = pixels
         return out
+
+    def open_jpeg(self, data: Any) -> UprightJpeg | None:
+        """Return a JPEG whose first rows can be decoded alone; None for other data.
+
+        Raises DataError if it has too many pixels.
+        """
+        if type(data) is not bytes or self.mode not in ("rgb", "gray") or self.frames is not None:
+            return None
+        jpeg = open_jpeg(data, CHANNELS[self.mode], self.min_size)
+        return jpeg if jpeg is not None and jpeg.header.block_rows else None
 
 
 def _check_out(out: Array, shape: tuple[int, ...], pixels: Array) -> None:

@@ -28,6 +28,7 @@ from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
 from .collate import BatchStep
 from .dropped import describe_error, describe_record
+from .jpeg_rows import OpenedRecord, RowDecoder
 from .kept_records import KeptRecords
 
 # Records: their numbers in the index or, for part files, the records themselves.
@@ -135,6 +136,7 @@ class RecordPipeline:
     collate_step     makes a batch from results of any size; None if results are rows
     writes_out       the processor writes all of `out`, or raises
     owns_results     the processor does not use the memory of its results again
+    row_decoder      replaces the processor, if it decodes images that are cropped
     """
 
     sources: tuple[RecordSource, ...]
@@ -145,6 +147,7 @@ class RecordPipeline:
     collate_step: BatchStep | None = None
     writes_out: bool = False
     owns_results: bool = False
+    row_decoder: RowDecoder | None = None
 
     def make_reader(self) -> Callable[[Any], Any] | None:
         """Return the function that reads one input; None if the input is already the data."""
@@ -202,11 +205,17 @@ class RecordChunk:
     """
 
     def __init__(
-        self, pipeline: RecordPipeline, first: int, numbers: Sequence[Numbers], block: Array | None
+        self,
+        pipeline: RecordPipeline,
+        first: int,
+        numbers: Sequence[Numbers],
+        block: Array | None,
+        epoch: int = 0,
     ) -> None:
         self.pipeline = pipeline
         self.first = first
         self.numbers = numbers
+        self.epoch = epoch  # random windows depend on it
         self.count = len(numbers[0])
         self.is_preallocated = block is not None  # the processor receives rows as `out`
         self.failed: dict[int, BaseException | None] = {}
@@ -225,14 +234,18 @@ class RecordChunk:
         if self._run_vectorized():
             return
         timeout = self.pipeline.timeout
+        inputs = self.pipeline.read_inputs(self.numbers)
         get = self.pipeline.make_reader()
         process = self.pipeline.make_processor()
+        if self.pipeline.row_decoder is not None:
+            inputs = self._open_records(self.pipeline.row_decoder, inputs, get)
+            get, process = OpenedRecord.get, self.pipeline.row_decoder.decode
         block = self.block
         shape = self._shape
         dtype = self._dtype
         is_preallocated = self.is_preallocated
         now = perf_counter()
-        for row, item in enumerate(self.pipeline.read_inputs(self.numbers)):
+        for row, item in enumerate(inputs):
             if timeout is not None:
                 self.current = (row, now)
             if self.stopped:
@@ -266,6 +279,15 @@ class RecordChunk:
             self.process_seconds += end - read_time
             now = end
         self.current = None
+
+    def _open_records(
+        self, decoder: RowDecoder, inputs: Sequence[Any], get: Callable[[Any], Any] | None
+    ) -> list[OpenedRecord]:
+        start = perf_counter()
+        positions = self.pipeline.sources[0].positions(self.numbers[0])
+        records = decoder.open_records(inputs, get, positions, self.epoch)
+        self.get_seconds += perf_counter() - start
+        return records
 
     def finished_part(self, row: int, is_late: bool) -> RecordChunk:
         """Return a copy of the results before `row`, and a failure of `row` if `is_late`."""

@@ -19,12 +19,16 @@ from ...layout.parsing import ARROW
 from ...memory import Array
 from ...normalize import CHANNEL
 from ...options import CollateOptions
-from ...planning.batch.arguments import CropArgs
+from ...planning.batch.arguments import HEIGHTS, WIDTHS, CropArgs
 from ...planning.batch.placement import Placements, place
 from ...planning.batch.random import SourcePositions
-from ...planning.batch.samples import SampleAxes
+from ...planning.batch.samples import LONGEST, SampleAxes
+from ...planning.batch.weights import find_read_ends
 from ...spec import DType
 from ..ragged import Ragged
+
+# The names of the axes of decoded images.
+_IMAGE_AXES = (HEIGHTS, WIDTHS, (CHANNEL, ""))
 
 
 class SampleSpec(NamedTuple):
@@ -131,6 +135,36 @@ class CollateStep(BatchStep, UncachedState):
             cache_put(self._valid_specs, key, spec)
         return spec
 
+    @property
+    def crops_rows(self) -> bool:
+        """True if windows often end above the last rows of samples, which are images (h, w, c)."""
+        windows = self.collator.windows
+        if windows.packed or windows.sizes.get(self._row_axis, LONGEST) == LONGEST:
+            return False
+        # A resized central crop ends near the last row: planning would take as long as it saves.
+        return windows.resize is None or bool(windows.crops.crop)
+
+    @cached_property
+    def _row_axis(self) -> str:
+        """The name of the axis of rows of images, "" if the pattern has no such axis."""
+        try:
+            axes = self.collator.windows.find_sample_axes(len(_IMAGE_AXES))
+        except ShapeError:  # samples have another rank
+            return ""
+        are_images = all(name in known for name, known in zip(axes.names, _IMAGE_AXES, strict=True))
+        return axes.names[0] if are_images else ""
+
+    def find_row_ends(
+        self, shapes: Sequence[tuple[int, ...]], positions: SourcePositions, epoch: int
+    ) -> Array:
+        """Return the number of first rows of each sample that its windows read.
+
+        Called if `crops_rows` is True. Raises the errors of `Collator.place`.
+        """
+        placements = self.collator.place(shapes, positions=positions, epoch=epoch)
+        column = placements.axes.index(self._row_axis)
+        return find_read_ends(self.collator.windows.resize, placements, column)
+
     def batch(self, samples: Sequence[Array], positions: SourcePositions, epoch: int) -> Any:
         return self.collator(samples, positions=positions, epoch=epoch)
 
@@ -175,6 +209,18 @@ class MultiCollateStep(BatchStep):
     @property
     def is_deferred(self) -> bool:
         return any(step.is_deferred for step in self.steps)
+
+    @property
+    def crops_rows(self) -> bool:
+        """True if the windows of all steps often end above the last rows of images."""
+        return all(step.crops_rows for step in self.steps)
+
+    def find_row_ends(
+        self, shapes: Sequence[tuple[int, ...]], positions: SourcePositions, epoch: int
+    ) -> Array:
+        """Return the number of first rows of each sample that the windows of any step read."""
+        ends = [step.find_row_ends(shapes, positions, epoch) for step in self.steps]
+        return np.max(ends, 0)
 
     def spec_key(self, x: Array) -> Any:
         return tuple([step.spec_key(x) for step in self.steps])

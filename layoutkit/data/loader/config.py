@@ -20,7 +20,9 @@ from ..sources import Index, PartsIndex, are_several, open_index
 from ..sources.items import ItemProcessor
 from .batcher_cache import BatcherCache
 from .chunk import RecordPipeline, RecordSource
+from .collate import BatchStep, CollateStep, MultiCollateStep
 from .epochs import EpochLength
+from .jpeg_rows import RowDecoder
 from .kept_records import KeptRecords
 from .processing import Processing, Shape
 
@@ -235,15 +237,33 @@ def make_pipeline(
     processor = processing.processor
     if processor is not None and len(sources) == 1 and sources[0].gives_targets:
         processor = ItemProcessor(processor)
+    step = processing.make_batch_step(workers)
     return RecordPipeline(
         sources,
         processor,
         processing.dtype,
         timeout,
         strict,
-        processing.make_batch_step(workers),
+        step,
         owns_results=owns_results,
+        row_decoder=_make_row_decoder(processor, step, timeout),
     )
+
+
+def _make_row_decoder(
+    processor: Any, step: BatchStep | None, timeout: float | None
+) -> RowDecoder | None:
+    """Return the decoder of the rows of images that are cropped, or None if none are.
+
+    A timeout is measured for each record, which is then read and decoded in turn.
+    """
+    if processor is None or timeout is not None:
+        return None
+    if not isinstance(step, CollateStep | MultiCollateStep) or not step.crops_rows:
+        return None
+    from ...images import Reader as ImageReader  # lazy: few Batchers decode images
+
+    return RowDecoder(processor, step) if type(processor) is ImageReader else None
 
 
 def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | None]:

@@ -38,6 +38,7 @@ from .config import (
     parse_workers,
 )
 from .epochs import parse_epochs
+from .jpeg_rows import CHUNK_SECONDS
 from .processing import complete_processing, parse_processing, resize_by_batch
 
 
@@ -234,10 +235,11 @@ def sampled_batcher(
         kept = make_cache(shared, shared is not cache, indexes, getters, decoders, steps)
         opened = make_sources(indexes, samplers, getters, reader, decoders, kept)
         owns_results = get is None and None not in decoders
+    pipeline = make_pipeline(opened, steps, seconds, strict, workers, owns_results)
     config = LoaderConfig(
         sources=opened,
         dims=steps.dims,
-        pipeline=make_pipeline(opened, steps, seconds, strict, workers, owns_results),
+        pipeline=pipeline,
         factories=processing.make_factories(indexes[0]),
         pixels=by_batch.pixel_options,
         cache=kept,
@@ -246,6 +248,7 @@ def sampled_batcher(
         prefetch=check_int("prefetch", prefetch),
         num_workers=workers,
         progress=check_bool("progress", progress),
+        chunk_seconds=None if pipeline.row_decoder is None else CHUNK_SECONDS,
     )
     return Batcher(config, epoch)
 

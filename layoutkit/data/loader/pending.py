@@ -132,7 +132,7 @@ class PendingBatch(Pending):
             stop = start + limit
         block = None if self._block is None else self._block[start:stop]
         numbers = [part[start:stop] for part in self._numbers]
-        return RecordChunk(self.pipeline, self._first + start, numbers, block)
+        return RecordChunk(self.pipeline, self._first + start, numbers, block, self.epoch)
 
     def commit(self, chunk: RecordChunk) -> bool:
         self._chunks.append(chunk)

@@ -46,6 +46,24 @@ def count_taps(resize: ResizeOptions, scales: Array) -> Array:
     return 2 * np.ceil(radius * width).astype(np.int64) + 1
 
 
+def find_read_ends(resize: ResizeOptions | None, placements: Placements, column: int) -> Array:
+    """Return the end of the positions of samples that are read along an axis, int64 (samples,).
+
+    resize : None if windows are not resized
+    """
+    begins, sizes = placements.begins[:, column], placements.sizes[:, column]
+    if resize is not None:
+        scaled, firsts = placements.scaled[:, column], placements.firsts[:, column]
+        last = np.minimum(firsts + placements.window[column], scaled)
+        scale = sizes / scaled
+        is_wider = resize.antialias or resize.filter == "area"
+        radii = RADII[resize.filter] * (np.maximum(scale, 1) if is_wider else np.ones_like(scale))
+        # One more, as the positions of taps are rounded.
+        sizes = np.minimum(sizes, np.ceil(last * scale + radii).astype(np.int64) + 1)
+    ends: Array = np.minimum(np.maximum(begins + sizes, 0), placements.lengths[:, column])
+    return ends
+
+
 def count_halving_taps(
     resize: ResizeOptions, placements: Placements, resized: Sequence[int | None]
 ) -> int:
