@@ -4,7 +4,8 @@
 are separate objects: `iter(x)` returns a new `EpochIterator`, and `x` knows the latest one.
 
     for item in x: ...        epoch x.epoch; reaching the end increments it
-    next(iter(x))             a peek: the next loop starts the epoch again
+    next(iter(x))             a peek: the next loop starts the epoch again, unless this was its
+                              last item
     x.set_epoch(3)            go to the start of epoch 3
     x.load_state_dict(d)      go to the position where `d = x.state_dict()` was taken
 
@@ -60,8 +61,12 @@ class Epochs(ABC, Generic[T]):
         return self._begin(self._steps)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch; ends the active loop."""
-        self._seek(check_int("epoch", epoch), self._start())
+        """Go to the start of an epoch; ends the active loop, unless it is there already."""
+        number = check_int("epoch", epoch)
+        is_there = number == self._epoch and not self._place(self._position)
+        if is_there and self._latest is not None and self._latest():
+            return  # a hook of a trainer that is called when its loop has begun
+        self._seek(number, self._start())
 
     def state_dict(self) -> dict[str, int | str]:
         """Return the position after the latest loop's last item, as a few integers and strings."""
@@ -99,6 +104,11 @@ class Epochs(ABC, Generic[T]):
     def _end(self, epoch: int) -> int | None:
         """Return the place after the last item of an epoch; None if it is unknown."""
 
+    def _is_complete(self) -> bool:
+        """Return True if the latest loop returned the last item of its epoch."""
+        end = self._end(self._epoch)
+        return end is not None and int(self.state_dict()["position"]) >= end > 0
+
     def _start(self) -> Any:
         return 0
 
@@ -120,8 +130,15 @@ class Epochs(ABC, Generic[T]):
         return () if place else ("records", "partition")
 
     def _begin(self, steps: Steps[T]) -> EpochIterator[T]:
-        """Begin a new loop, which is the latest from now on."""
-        self._seek(self._epoch, self._position if self._loaded else self._start())
+        """Begin a new loop, which is the latest from now on.
+
+        After the last item of an epoch it is a loop over the next one, also if the caller counted
+        the items and did not ask for another one, which would have ended the epoch.
+        """
+        if self._loaded:
+            self._seek(self._epoch, self._position)
+        else:
+            self._seek(self._epoch + self._is_complete(), self._start())
         loop = EpochIterator(self, steps(self._epoch, self._position))
         self._latest = weakref.ref(loop)
         return loop

@@ -146,6 +146,11 @@ class Batcher(BatchLoop[Batch]):
     def _end(self, epoch: int) -> int | None:
         return self._config.length.last_position(self._config.sources[0].order(epoch))
 
+    def _is_complete(self) -> bool:
+        order = self._config.sources[0].order(self._epoch)
+        position = self._position
+        return self._config.length.is_complete(order, position.place, position.batches)
+
     _extra_keys = ("spec", "options")
 
     def _resume_info(self, position: Position) -> dict[str, int | str]:

@@ -47,6 +47,16 @@ class EpochLength:
         """Return the largest position that a state can have; None if there is no bound."""
         return None if self.refill and self.draws else self.num_records(order)
 
+    def is_complete(self, order: Order, place: int, batches: int) -> bool:
+        """Return True if no batch follows a place, at the end of `batches` batches of an epoch."""
+        records = self.num_records(order)
+        if not place or records is None:
+            return False
+        if self.shard is not None:
+            start, stop = self.shard_range(self.shard, order, place)
+            return start == stop
+        return place >= records if self.max_batches is None else batches >= self.max_batches
+
     def next_range(self, order: Order, start: int) -> tuple[int, int]:
         """Return the first and the end position of this process's batch in the step at `start`."""
         if self.refill:

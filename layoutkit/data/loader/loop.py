@@ -49,7 +49,7 @@ class BatchLoop(Epochs[B]):
 
     def reset(self) -> None:
         """Go back to the start of this epoch; this ends the current loop."""
-        self.set_epoch(self._epoch)
+        self._seek(self._epoch, self._start())
 
     def close(self) -> None:
         """End the threads, wait for them, and end all loops for good.

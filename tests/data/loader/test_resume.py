@@ -222,12 +222,40 @@ def test_a_loop_broken_off_costs_nothing(case):
         assert plain(next(iter(loops))) == first[0]
     for count, item in enumerate(loops):
         assert plain(item) == first[count]
-        if count == 1:
+        if count == len(first) - 2:
             break
     assert (owner.epoch, items(loops)) == (0, first)
     assert (owner.epoch, items(loops)) == (1, second)
     owner.set_epoch(0)
     assert items(loops) == first
+
+
+def test_a_loop_after_the_last_item_is_over_the_next_epoch(case):
+    """Test loops that count `len` items and never ask for one more, as Lightning's Trainer."""
+    owner = case.make()
+    loops = case.over(owner)
+    for epoch in range(3):
+        expected = case.items(case.make(epoch=epoch))
+        try:
+            length = len(loops)
+        except TypeError:  # part files that are not open yet
+            length = None
+        assert items(itertools.islice(iter(loops), length)) == expected
+        state = owner.state_dict()
+    if state["epoch"] == 2:
+        again = case.make()
+        again.load_state_dict(state)
+        assert items(case.over(again)) == []  # the rest of the epoch of the state
+        assert again.epoch == 3
+
+
+def test_set_epoch_keeps_a_loop_that_is_there(case):
+    owner = case.make(epoch=1)
+    expected = case.items(case.make(epoch=1))
+    loop = iter(case.over(owner))
+    owner.set_epoch(1)
+    assert items(loop) == expected
+    assert owner.epoch == 2
 
 
 @pytest.mark.parametrize("by", ["loop", "reset", "set_epoch", "load_state_dict"])
