@@ -43,7 +43,7 @@ from .spec import ArraySpec
 from .threads.limits import get_num_threads, set_num_threads, set_threading_layer
 
 if TYPE_CHECKING:
-    from . import data, images
+    from . import data, images, plugins
     from .collator import Collator, Padded, collate
     from .config import show_config, warmup
     from .mappings import Columns, columns
@@ -122,6 +122,7 @@ __all__ = [
     "is_flat_space",
     "is_flat_specs",
     "plan",
+    "plugins",
     "set_num_threads",
     "set_threading_layer",
     "show_config",
@@ -130,7 +131,7 @@ __all__ = [
 
 # Subpackages and names that are imported on first use. Defining all these classes would take a
 # third of the time that `import layoutkit` may take.
-_SUBPACKAGES = ("data", "images")
+_SUBPACKAGES = ("data", "images", "plugins")
 _LAZY = {
     "collator": ("Collator", "Padded", "collate"),
     "config": ("show_config", "warmup"),

@@ -32,6 +32,7 @@ from .kernels.cpu.resize_params import HALVING_TAPS
 from .options import parse_call
 from .planning.accumulate import make_operand, make_sum_plan
 from .planning.plan import Plan, make_single_plan
+from .plugins import list_plugins
 from .spec import CPU, device_ordinal
 from .threads import limits, pool
 from .threads.limits import get_num_threads
@@ -89,6 +90,9 @@ def _config() -> Iterable[tuple[str, object]]:
     yield "cpu", f"{target_cpu()[0]}, vectors of {16 * lanes()} bytes"
     yield "cuda", _cuda()
     yield "threads", f"{get_num_threads()} of {os.cpu_count()} CPUs ({limits.threads_origin()})"
+    for plugin in list_plugins():
+        problem = plugin.problem and f": {plugin.problem}"
+        yield "plugin", f"{plugin.table} {plugin.name}: {plugin.package}, {plugin.target}{problem}"
     yield "buffers", ", ".join(f"{name} {value:,}" for name, value in stats.items())
     yield "kernels", f"{len(loaded())} loaded, {_cache_status()}"
     yield "", f"the installation has {describe_shipped(cpu_features())}"

@@ -8,6 +8,7 @@ indexing      indices and slices, negative ones from the end
 late          modules of higher layers, loaded on first use
 pickling      pickles without the values of cached properties
 random        keyed random numbers and permutations, equal on every machine
+registry      tables by name that other packages extend
 spelling      the known name that a misspelled one is meant to be
 tree          operations on nested tuples
 validation    validation of arguments, and type names for error messages

@@ -1,4 +1,4 @@
-"""The registry of array libraries: which module of this package adapts the arrays of a package.
+"""The registry of array libraries: which module adapts the arrays of a package.
 
 A backend module has a function `adapter_for(x)`, which returns the adapter of an array, or
 `container_for(x)`, which returns the adapter of an object that holds an array; both return None for
@@ -7,7 +7,8 @@ other objects. Optional functions: `library_of(x)` and `library()` return the li
 and `array_namespace(x)` the module of the functions of `x` if it is not the top-level package.
 
 Backends are imported when the first array of their package is seen. A package that is not imported
-has made no array, so it is never imported to find out.
+has made no array, so it is never imported to find out. Other packages add backends
+(`layoutkit.plugins`).
 """
 
 from __future__ import annotations
@@ -21,24 +22,40 @@ from typing import Any
 import numpy as np
 
 from .._utils import fork
+from .._utils.registry import Registry, check_has
 from ..errors import ArgumentError
 from .symbolic import NUMPY, ArrayNamespace, Library
 
 FRAMEWORKS = ("jax", "torch")  # frameworks of symbolic batches, and of the batches of a loader
-# By the package that defines the class of an array: the module of this package that adapts it.
-BACKENDS = {
-    "cupy": "cupy",
-    "dask": "dask",
-    "jax": "jax",
-    "jaxlib": "jax",
-    "onnxruntime": "inference",
-    "openvino": "inference",
-    "pandas": "dataframes",
-    "polars": "dataframes",
-    "pyarrow": "dataframes",
-    "torch": "torch",
-    "xarray": "xarray",
-}
+
+
+def _accept_backend(package: str, extension: Any) -> Any:
+    is_container = hasattr(extension, "container_for")
+    check_has(extension, "container_for" if is_container else "adapter_for")
+    return extension
+
+
+# By the package that defines the class of an array: the module that adapts it.
+BACKENDS = Registry(
+    "layoutkit.arrays",
+    "the backend",
+    {
+        "cupy": f"{__package__}.cupy",
+        "dask": f"{__package__}.dask",
+        "jax": f"{__package__}.jax",
+        "jaxlib": f"{__package__}.jax",
+        "onnxruntime": f"{__package__}.inference",
+        "openvino": f"{__package__}.inference",
+        "pandas": f"{__package__}.dataframes",
+        "polars": f"{__package__}.dataframes",
+        "pyarrow": f"{__package__}.dataframes",
+        "torch": f"{__package__}.torch",
+        "xarray": f"{__package__}.xarray",
+    },
+    _accept_backend,
+)
+# Packages whose objects are no arrays of another library, and need no search for a backend.
+_KNOWN_PACKAGES = sys.stdlib_module_names | {"__main__", "numpy", "layoutkit", "PIL"}
 
 
 def library_of(x: Any) -> Library | None:
@@ -86,7 +103,7 @@ def backend_of(x: Any) -> ModuleType | None:
 def backend_by_type(array_type: type) -> ModuleType | None:
     """Return the backend of a class of arrays; None if its library has none."""
     for package in (str(base.__module__).partition(".")[0] for base in array_type.__mro__):
-        if package in sys.modules and package in BACKENDS:
-            with fork.init_lock:
-                return import_module(f".{BACKENDS[package]}", __package__)
+        if package in sys.modules and package not in _KNOWN_PACKAGES and package in BACKENDS:
+            backend: ModuleType | None = BACKENDS.find(package)
+            return backend
     return None

@@ -23,7 +23,7 @@ from .._utils.validation import escape_controls
 from ..collator import Collator
 from ..converter import Converter
 from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
-from ..data.formats import CONTAINER_KINDS, TABLE_DELIMITERS, container_kind, is_image_name
+from ..data.formats import FORMATS, container_kind, is_image_name
 from ..data.io.filesystem import has_wildcards
 from ..errors import ArgumentError, DataError, LayoutkitError
 from ..images import Decoder, Reader
@@ -89,12 +89,7 @@ def _print_ceiling(batcher: Batcher, converter: Converter | None) -> None:
     print(f"\n{records / seconds:,.0f} records/s if batches took no time: one of them{done}")
 
 
-_INDEX_KINDS = (
-    "directory",
-    "files",
-    *(suffix[1:] for suffix in TABLE_DELIMITERS),
-    *CONTAINER_KINDS.values(),
-)
+_KINDS_WITHOUT_FILES = ("items", "parts", "tensor", "zarr")
 
 
 @dataclass(frozen=True)
@@ -195,11 +190,13 @@ def _open_index(request: BatchesRequest) -> Index:
         columns=request.columns,
         missing=-1 if request.missing == "-1" else request.missing,
     )
-    if index.kind not in _INDEX_KINDS:
+    if index.kind in _KINDS_WITHOUT_FILES:
+        tables = [f".{name}" for name, row in FORMATS.rows.items() if row.delimiter]
+        containers = [f".{name}" for name, row in FORMATS.rows.items() if row.is_container]
         raise ArgumentError(
             f"{source}: images come from a folder or glob, from a "
-            f"{' or '.join(TABLE_DELIMITERS)} file that names them, or from a "
-            f"{', '.join(CONTAINER_KINDS)} file that has them"
+            f"{' or '.join(tables)} file that names them, or from a "
+            f"{', '.join(containers)} file that has them"
         )
     if not len(index):
         where = f" in partition {partition}/{partitions}" if partitions > 1 else ""

@@ -23,14 +23,14 @@ from .. import buffers
 from .._utils.errors import as_data_errors
 from .._utils.validation import escape_controls
 from ..backends.dispatch import as_array
-from ..data.formats import ARRAY_READERS, array_reader, lowercase_suffix
+from ..data.formats import FORMATS, format_reader, is_array_name, is_image_name
 from ..data.io.filesystem import expand_pattern
 from ..data.io.npy import StoredArray
 from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, Reader
 from ..images.decode import pillow, upright_size
-from ..images.suffixes import IMAGE_SUFFIXES
+from ..images.suffixes import image_suffixes
 from ..layout.pattern import Pattern, parse_pattern
 from ..memory import Array
 from ..planning.centering import DEFAULT_CENTERING
@@ -185,7 +185,7 @@ def find_images(sources: Sequence[str]) -> tuple[list[Path], int]:
     for source, paths in files_of.items():
         # A file without an image suffix is skipped: the shell may have expanded a glob to it.
         if not any(map(_is_image, paths)) and not (images and Path(source).is_file()):
-            suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
+            suffixes = ", ".join(image_suffixes())
             raise ArgumentError(
                 f"{source}: no images found (suffixes {suffixes}){_subfolder_hint(source)}"
             )
@@ -208,7 +208,7 @@ def _expand_source(source: str) -> list[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    has_image_name = path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+    has_image_name = is_image_name(path.name) and not path.name.startswith(".")
     # Exclude pipes and devices, on which reading would block.
     return has_image_name and (path.is_file() or not path.exists())
 
@@ -389,11 +389,7 @@ def _is_array(source: str) -> bool:
     if source == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
         # Reading from a pipe may block, and a pipe cannot be read at an offset.
         raise ArgumentError(f"{source}: is not a regular file; write its data into one first")
-    return (
-        is_store(source)
-        or lowercase_suffix(source) in ARRAY_READERS
-        or (path.is_file() and is_npy(path))
-    )
+    return is_store(source) or is_array_name(source) or (path.is_file() and is_npy(path))
 
 
 def _check_format(source: str, max_pixels: int | None) -> None:
@@ -404,7 +400,7 @@ def _check_format(source: str, max_pixels: int | None) -> None:
     if not _is_recognized(path, max_pixels):
         raise ArgumentError(
             f"{source}: is neither an image nor a supported array file; supported are "
-            f"{', '.join(ARRAY_READERS)}"
+            f"{', '.join(f'.{name}' for name, row in FORMATS.rows.items() if row.read)}"
         )
 
 
@@ -485,7 +481,7 @@ def _open_array(source: str) -> Iterator[SlabSource]:
 def _read_array(source: str) -> Any:
     """Return the content of an array file; raise ArgumentError if its reader fails."""
     try:
-        return array_reader(source)(source)
+        return format_reader(source)(source)
     except (LayoutkitError, OSError, MemoryError):
         raise
     except Exception as error:

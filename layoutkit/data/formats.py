@@ -1,7 +1,7 @@
-"""The tables of file suffixes and their readers; data frames as arrays.
+"""The table of file formats by suffix; data frames as arrays.
 
-Sources, Samples and the command line use these tables, so a new array format needs only a reader in
-`io/` and a row in ARRAY_READERS.
+Sources, Datasets and the command line use this table, so that a new format is one row. Other
+packages add rows, too (`layoutkit.plugins`).
 
 Data frames and columns of pandas, polars and similar libraries are recognized by their methods. A
 column of strings becomes an array of labels.
@@ -12,45 +12,72 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._utils.errors import as_data_errors
+from .._utils.registry import Registry
+from .._utils.validation import type_name, with_article
 from ..backends.dispatch import as_array
-from ..errors import DataError, LayoutkitError
-from ..images.suffixes import IMAGE_SUFFIXES
+from ..errors import ArgumentError, DataError, LayoutkitError
+from ..images.suffixes import DECODERS
 from ..memory import Array
 from .io.npy import read_npy
 from .io.tensor_files import read_pt, read_safetensors
 from .io.zarr import is_store, read_zarr
 
-# A reader receives a path or URL and returns an array or a dict of arrays. An array may also be a
-# StoredArray or another object with a shape, a dtype and indexing.
-ArrayReader = Callable[[str], Any]
+# Called with a path or URL. Returns an array, a dict of arrays, or a StoredArray: another object
+# with a shape, a dtype and indexing. A function of another package may also return a source of
+# records: an Index, or an object with a length and `[i]`.
+FormatReader = Callable[[str], Any]
 
-ARRAY_READERS: dict[str, ArrayReader] = {
-    ".npy": read_npy,
-    ".npz": read_npy,
-    ".safetensors": read_safetensors,
-    ".pt": read_pt,
-    ".zarr": read_zarr,
-}
+
+class Format(NamedTuple):
+    """The files of one suffix."""
+
+    kind: str  # of their index
+    read: FormatReader | None = None  # None: a table or a container, which is opened by its kind
+    delimiter: str = ""  # between two cells of a row of a table
+
+    @property
+    def is_container(self) -> bool:
+        """True for files with many records."""
+        return self.read is None and not self.delimiter
+
+
+def _accept_format(name: str, extension: Any) -> Format:
+    """Return the row of a function of another package."""
+    if not callable(extension):
+        raise ArgumentError(
+            f"is {with_article(type_name(extension))}, but a function of a path is needed"
+        )
+    return Format("tensor", extension)
+
+
+FORMATS = Registry(
+    "layoutkit.formats",
+    "the format",
+    {
+        "csv": Format("csv", delimiter=","),
+        "tsv": Format("tsv", delimiter="\t"),
+        "npy": Format("tensor", read_npy),
+        "npz": Format("tensor", read_npy),
+        "safetensors": Format("tensor", read_safetensors),
+        "pt": Format("tensor", read_pt),
+        "zarr": Format("zarr", read_zarr),
+        "rec": Format("image"),
+        "tar": Format("tar"),
+        "parquet": Format("parquet"),
+        "tfrecord": Format("tfrecord"),
+        "tfrecords": Format("tfrecord"),
+    },
+    _accept_format,
+)
 
 # The names of an input and its labels or targets, in a mapping, a Dataset and a file of arrays.
 FIELD_PAIRS = (("x", "y"), ("input", "target"))
 
-# The delimiter between two cells of a row.
-TABLE_DELIMITERS = {".csv": ",", ".tsv": "\t"}
-
-# The kind of source of each suffix of files with many records.
-CONTAINER_KINDS = {
-    ".rec": "image",
-    ".tar": "tar",
-    ".parquet": "parquet",
-    ".tfrecord": "tfrecord",
-    ".tfrecords": "tfrecord",
-}
 _COMPRESSED = (
     ".tgz",
     ".tbz2",
@@ -66,28 +93,48 @@ def lowercase_suffix(path: str) -> str:
 
 def is_image_name(path: str) -> bool:
     """Return True if a path or URL has the suffix of an image."""
-    return lowercase_suffix(path) in IMAGE_SUFFIXES
+    return lowercase_suffix(path) in DECODERS
+
+
+def find_format(path: str) -> Format | None:
+    """Return the format of a path, URL or pattern; None if its suffix is unknown, or of images."""
+    suffix = lowercase_suffix(path)
+    is_other = not suffix or suffix[1:] in DECODERS.rows
+    return _container_of(path) or (None if is_other else FORMATS.find(suffix))
 
 
 def container_kind(path: str) -> str | None:
     """Return the kind of container at a path, URL or pattern; None for other files."""
+    found = _container_of(path)
+    return None if found is None else found.kind
+
+
+def _container_of(path: str) -> Format | None:
     name = path.rpartition("/")[2].lower()
     if name.endswith(_COMPRESSED) or ".tar." in name:
-        return "tar"
+        return FORMATS.rows["tar"]
     # train.tfrecord-00003-of-00010, x.rec*
     stem = re.split(r"[-*?\[{]", lowercase_suffix(name))[0]
-    return CONTAINER_KINDS.get(stem)
+    found: Format | None = FORMATS.rows.get(stem[1:])
+    return found if found is not None and found.is_container else None
 
 
-def array_reader(path: str) -> ArrayReader:
-    """Return the array reader for a path or URL; NumPy's reader for unknown suffixes."""
-    return read_zarr if is_store(path) else ARRAY_READERS.get(lowercase_suffix(path), read_npy)
+def is_array_name(path: str) -> bool:
+    """Return True if a path or URL has the suffix of a file of arrays."""
+    found = FORMATS.find(lowercase_suffix(path))
+    return found is not None and found.read is not None
 
 
-def open_arrays(path: str) -> Any:
-    """Return the array or the dict of arrays of a file; raise DataError if reading fails."""
+def format_reader(path: str) -> FormatReader:
+    """Return the function that reads a path or URL; NumPy's reader for unknown suffixes."""
+    found = FORMATS.find("zarr" if is_store(path) else lowercase_suffix(path))
+    return read_npy if found is None or found.read is None else found.read
+
+
+def open_arrays(path: str, read: FormatReader | None = None) -> Any:
+    """Return the result of `read`, by default by the suffix; raise DataError if it fails."""
     with as_data_errors(path):
-        return array_reader(path)(path)
+        return (read or format_reader(path))(path)
 
 
 def is_dataframe(value: Any) -> bool:

@@ -27,6 +27,7 @@ from .._utils.errors import as_data_errors, explain_missing, prefix_errors
 from .._utils.validation import as_int, check_choice, type_name
 from ..errors import ArgumentError, DataError
 from ..memory import Array
+from .suffixes import DECODERS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -184,12 +185,46 @@ def _open_with_pillow(file: IO[bytes], max_pixels: int | None) -> ImageFile:
     try:
         image: ImageFile = module.open(file)
     except module.UnidentifiedImageError:
-        advice = ', but mode="unchanged" may read this TIFF' if _is_tiff(file) else ""
-        raise ValueError(f"its format is not one that Pillow can read{advice}") from None
+        image = _open_with_decoder(file)
     except module.DecompressionBombError:
         raise _bomb_error(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
     width, height = image.size
     check_pixel_count(height, width, max_pixels)
+    return image
+
+
+def _open_with_decoder(file: IO[bytes]) -> Any:
+    """Return the image of the first decoder of another package that accepts a file.
+
+    Raises ValueError if there is none, with the decoders that do not load.
+    """
+    file.seek(0)
+    data = file.read()
+    problems = [', but mode="unchanged" may read this TIFF'] if _is_tiff(file) else []
+    for name in DECODERS:
+        try:
+            decoder = DECODERS.find(name)
+        except ArgumentError as error:
+            problems.append(f"; {error}")
+            continue
+        if decoder is not None and decoder.accepts(data):
+            return _image_of(decoder.decode(data), name)
+    raise ValueError(f"its format is not one that Pillow can read{''.join(problems)}")
+
+
+def _image_of(pixels: Any, name: str) -> Image:
+    """Return the image of the pixels that a decoder returned; raise ValueError for other arrays."""
+    array = np.asarray(pixels)
+    array = array[..., 0] if array.shape[2:] == (1,) else array
+    try:
+        image = pillow().fromarray(array)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"the decoder {name} returned {array.dtype} {array.shape}, but (height, width) or "
+            "(height, width, 2 to 4) of uint8, or (height, width) of uint16 or float32 is needed"
+        ) from None
+    image.format = name.upper()
+    image.tile = []  # as of a file that is loaded
     return image
 
 

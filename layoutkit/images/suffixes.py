@@ -1,4 +1,12 @@
-"""The suffixes of image files: one table for folders, globs, lists of paths and tar archives."""
+"""The table of image files by suffix: for folders, globs, lists of paths and tar archives.
+
+Files are decoded by their content: by Pillow, or else by the first decoder of another package that
+accepts them.
+"""
+
+from typing import Any
+
+from .._utils.registry import Registry, check_has
 
 # The suffixes of all formats that Pillow decodes by itself. It registers more: for formats that it
 # only identifies (.h5, .mpg, .grib), that need another program (.eps) or Windows (.wmf).
@@ -8,4 +16,21 @@ _SUFFIXES = """
     .pcx .pfm .pgm .png .pnm .ppm .psd .pxr .qoi .ras .rgb .rgba .sgi .tga .tif .tiff .vda .vst
     .webp .xbm .xpm
 """
-IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
+
+
+def _accept_decoder(name: str, extension: Any) -> Any:
+    check_has(extension, "accepts", "decode")
+    return extension
+
+
+DECODERS = Registry(
+    "layoutkit.decoders",
+    "the decoder",
+    dict.fromkeys((suffix[1:] for suffix in _SUFFIXES.split()), None),  # None: Pillow
+    _accept_decoder,
+)
+
+
+def image_suffixes() -> list[str]:
+    """Return the suffixes of all image files that can be decoded, sorted."""
+    return sorted(f".{name}" for name in DECODERS)

@@ -52,6 +52,7 @@ def _no_command(name: str) -> bool:
 
 
 def _enter_folder(names: dict[str, Any]) -> None:
+    names["__name__"] = "page"  # the module of its classes, which is builtins without a name
     names["missing"], names["no_command"] = _missing, _no_command
     names["_folder"] = tempfile.TemporaryDirectory()
     names["_before"] = Path.cwd()

@@ -1,12 +1,12 @@
-"""The recipes of docs/how-it-runs.md: tests run the very code that the page shows."""
+"""The recipes of the pages for authors: tests run the very code that a page shows."""
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-it-runs.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def blocks(heading):
-    """Return the blocks of text under a heading of the page, in order."""
-    part = PAGE.split(f"\n### {heading}")[1].split("\n##")[0]
+def blocks(heading, page="how-it-runs.md"):
+    """Return the blocks of text under a heading of a page, in order."""
+    part = re.split(rf"\n##+ {re.escape(heading)}", (DOCS / page).read_text())[1].split("\n##")[0]
     return re.findall(r"```text\n(.*?)```", part, re.DOTALL)

@@ -88,11 +88,11 @@ def test_the_site_leads_to_every_page():
 def test_the_reference_has_every_public_name():
     pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     described = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
-    rooms = {"data", "images"}
+    rooms = {"data", "images", "plugins"}
     public = {f"layoutkit.{name}" for name in {*layoutkit.__all__} - rooms}
     public -= {f"layoutkit.{name}" for name in vars(layoutkit.errors)}
     rooms_and_modules = ("data/__init__.py", "data/recordio.py", "images/__init__.py")
-    for path in (*rooms_and_modules, "keras.py", "sklearn.py", "torch.py"):
+    for path in (*rooms_and_modules, "plugins.py", "keras.py", "sklearn.py", "torch.py"):
         room = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         public |= {f"layoutkit.{room}.{name}" for name in _public(HOME / "layoutkit" / path)}
     assert sorted(described) == sorted({*public, "layoutkit.errors"})

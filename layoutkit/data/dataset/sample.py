@@ -131,6 +131,11 @@ def open_source(source: Any, dataset: bool, write: bool = False) -> Store | Mapp
         return SelectionStore(source)
     if isinstance(source, str | os.PathLike):
         arrays = open_arrays(os.fspath(source))
+        if not isinstance(arrays, Mapping | list | tuple) and not hasattr(arrays, "shape"):
+            raise DataError(
+                f"{source} has records, which layoutkit.data.open_index opens, and no arrays, "
+                "which a Sample or a Dataset needs"
+            )
         if isinstance(arrays, Mapping):
             return {name: _file_source(array, write) for name, array in arrays.items()}
         return SelectionStore(_file_source(arrays, write))

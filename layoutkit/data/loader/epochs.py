@@ -152,7 +152,10 @@ def _are_several(spec: Any) -> bool:
     """Return True for a list of samplers, False for one, also for one that is a list of ints."""
     if not isinstance(spec, list | tuple):
         return False
-    return any(isinstance(item, str | Sampler) or hasattr(item, "__iter__") for item in spec)
+    return any(
+        isinstance(item, str | Sampler) or hasattr(item, "__iter__") or callable(item)
+        for item in spec
+    )
 
 
 def _check_full(sampler: Sampler, full: bool) -> Sampler:

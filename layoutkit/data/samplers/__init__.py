@@ -1,7 +1,8 @@
 """The order in which records are visited.
 
 sampling.py   `sampler` and `Sampler`; the table of kinds; validation of arguments
-orders.py     the order of one epoch: sequential, shuffle, random-uniform, slices, sequences
+orders.py     the order of one epoch: sequential, shuffle, random-uniform, slices, sequences,
+              and the positions that a function returns
 weighted.py   weighted
 labels.py     label-uniform, label-permutation
 mixture.py    linear and permutation of the sources of a mixture

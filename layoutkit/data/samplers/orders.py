@@ -14,20 +14,23 @@
 Positions count from 0. Each position is computed independently of all others; only the orders of
 part files must know the number of lines of the files before it.
 
-The classes: Linear, Permutation and Uniform visit single records; Batchwise and RandomSlice visit
-runs of neighboring records; ChunkShuffle visits the records of some chunks at a time;
-EvenSequences makes batches of sequences of equal length.
+The classes: Linear, Permutation, FunctionOrder and Uniform visit single records; Batchwise and
+RandomSlice visit runs of neighboring records; ChunkShuffle visits the records of some chunks at a
+time; EvenSequences makes batches of sequences of equal length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._utils.errors import prefix_errors
+from ..._utils.indexing import normalize_indices
 from ..._utils.random import draw_below, hash64, make_key, permute_index, unpermute_index
+from ...errors import DataError
 from ...memory import Array
 
 if TYPE_CHECKING:
@@ -185,6 +188,16 @@ class PermutedOrder(Order):
 
     def _numbers(self, positions: Array) -> Array:
         return permute_index(self.key, positions, self.plan.count)
+
+
+class FunctionOrder(Linear):
+    """The positions that ``function(count, seed, epoch)`` returns; it is the plan's `material`."""
+
+    def __init__(self, plan: SamplingPlan, epoch: int) -> None:
+        positions = plan.material(plan.count, plan.seed, epoch)
+        with prefix_errors(f"sampler {plan.kind}, epoch {epoch}: ", DataError):
+            members = normalize_indices(positions, plan.count, "records", DataError)
+        super().__init__(replace(plan, count=len(members), members=members), epoch)
 
 
 class Uniform(Order):

@@ -6,17 +6,21 @@ epoch and the state; the orders compute the record at each position.
 
 from __future__ import annotations
 
+import inspect
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Never
 
 import numpy as np
 
+from ..._utils.errors import prefix_errors
 from ..._utils.indexing import normalize_indices
+from ..._utils.registry import Registry, describe_extension
 from ..._utils.spelling import find_similar
 from ..._utils.validation import check_int, type_name, with_article
-from ...errors import DataError
+from ...errors import ArgumentError, DataError
 from ...memory import Array
 from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
@@ -46,6 +50,8 @@ class Kind:
     one_label: bool = False  # can be restricted to one label
     sliced: bool = False  # requires a batch size
     mixed: type[Order] | None = None  # the order of a mixture; None: it is not accepted
+    # Of a caller or another package: called with (count, seed, epoch), returns positions of records
+    function: Callable[[int, int, int], Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", self.base or self.name)
@@ -57,7 +63,7 @@ class Kind:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a kind of the table by its name, so that the fields may change."""
-        is_named = KINDS.get(self.name) is self
+        is_named = KINDS.rows.get(self.name) is self
         return (find_kind, (self.name,)) if is_named else super().__reduce_ex__(protocol)
 
     def variants(self) -> list[Kind]:
@@ -93,7 +99,26 @@ _ROWS = (
     Kind("part-linear-permutation", partwise.PartLinearPermutation, parts=True),
     Kind("part-permutation-permutation", partwise.PartPermutationPermutation, parts=True),
 )
-KINDS = {kind.name: kind for row in _ROWS for kind in row.variants()}
+
+
+def _make_kind(name: str, function: Any) -> Kind:
+    """Return the kind of a function; raise ArgumentError unless it accepts its arguments."""
+    try:
+        with suppress(ValueError):  # a builtin without a signature
+            inspect.signature(function).bind(1, 0, 0)
+    except TypeError as error:
+        raise ArgumentError(
+            f"is not a function of (count, seed, epoch) that returns positions of records: {error}"
+        ) from None
+    return Kind(name, orders.FunctionOrder, full=f"even-{name}", function=function)
+
+
+KINDS = Registry(
+    "layoutkit.samplers",
+    "the sampler",
+    {kind.name: kind for row in _ROWS for kind in row.variants()},
+    _make_kind,
+)
 ALIASES = {
     "sequential": "linear",
     "shuffle": "permutation",
@@ -112,15 +137,21 @@ _OTHER_NAMES = {
 
 
 def find_kind(name: Any) -> Kind:
-    """Return the kind with this name or alias; `_` and `-` are equivalent.
+    """Return the kind with this name or alias (`_` and `-` are equivalent), or of a function.
 
     Raises DataError for an unknown name.
     """
+    if is_function(name):
+        with prefix_errors("sampler= ", ArgumentError):
+            return _make_kind(describe_extension(name), name)
     if not isinstance(name, str):
         raise DataError(f"sampler= is {with_article(type_name(name))}; {_ORDERS}")
     dashed = name.replace("_", "-")
-    kind = KINDS.get(ALIASES.get(dashed, dashed))
-    if not kind:
+    kind: Kind | None = KINDS.find(ALIASES.get(dashed, dashed))
+    if kind is None and dashed.startswith("even-"):
+        whole = KINDS.find(dashed.removeprefix("even-"))
+        kind = whole.variants()[-1] if whole and whole.function else None
+    if kind is None:
         names = [*ALIASES, *KINDS]
         meant = _OTHER_NAMES.get(dashed.lower()) or find_similar(name, names)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
@@ -128,7 +159,15 @@ def find_kind(name: Any) -> Kind:
     return kind
 
 
-_ORDERS = "give the name of an order, a sampler(...), or a list or array of positions of records"
+_ORDERS = (
+    "give the name of an order, a sampler(...), a list or array of positions of records, or a "
+    "function of (count, seed, epoch) that returns them"
+)
+
+
+def is_function(kind: Any) -> bool:
+    """Return True for a function that returns orders."""
+    return callable(kind) and not hasattr(kind, "__iter__") and not isinstance(kind, type | Sampler)
 
 
 def read_positions(values: Any, count: int) -> Array:
@@ -254,7 +293,7 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
         return {"count": len(index.parts), "material": index}
     if isinstance(index, MixedIndex):
         if kind.mixed is None or label is not None:
-            names = [name for name, row in KINDS.items() if row.mixed]
+            names = [name for name, row in KINDS.rows.items() if row.mixed]
             raise DataError(
                 f"a mixture has an order of its own; {', '.join(names)} accept it, without label=: "
                 "give weights, labels and other orders to its sources"
@@ -273,6 +312,8 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
         material = _sequence_groups(index)
     elif kind.order is orders.ChunkShuffle:
         material = _chunk_window(kind, index)
+    elif kind.function is not None:
+        material = kind.function
     elif kind.labeled:
         material = _label_table(kind, index)
     elif kind.weighted:
@@ -423,11 +464,13 @@ def sampler(
 
     Parameters
     ----------
-    kind : str, or sequence of int
+    kind : str, sequence of int, or function
         "sequential" (or "linear"), "shuffle" (or "permutation"), "random-uniform" (or "uniform"),
         "batchwise-shuffled-sequential", "chunk-shuffle", "random-slice", "weighted", "even-...",
         "label-...", "part-...". `_` is accepted in place of `-`. The error for an unknown kind
         lists all of them. A list, array or range of positions is the order itself, of each epoch.
+        A function is called with (count, seed, epoch) and returns the positions of that epoch;
+        equal arguments have to give equal positions.
     index : Index, int or object with a length
         The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional
@@ -448,7 +491,7 @@ def sampler(
         An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
     reject_unknown(sampler, unknown)
-    positions = None if isinstance(kind, str) else kind
+    positions = None if isinstance(kind, str) or is_function(kind) else kind
     spec = find_kind(kind if positions is None else "linear")
     plan = make_sampling_plan(spec, index, batch_size, num_batches, label, weights, seed, positions)
     return Sampler(spec, plan, epoch)
@@ -459,7 +502,7 @@ def sample_full_batches(kind: Any, index: Any, **options: Any) -> Sampler:
     if isinstance(kind, str):
         return sampler(full_batch_kind(kind), index, **options)
     ordered = sampler(kind, index, **options)
-    full = find_kind(full_batch_kind(ordered.plan.kind))
+    full = ordered._kind.variants()[-1]
     return Sampler(full, replace(ordered.plan, kind=full.name, even=True), ordered.epoch)
 
 
@@ -492,9 +535,8 @@ class Sampler(Epochs[Any]):
         size = self.order(self._epoch).size
         if self._plan.draws or size is None:
             return None
-        return (
-            int(self._plan.material.item_count() if self._kind.parts else self._plan.count) - size
-        )
+        count = int(self._plan.material.item_count() if self._kind.parts else self._plan.count)
+        return max(0, count - size)
 
     def __len__(self) -> int:
         size = self.order(self._epoch).size
@@ -576,11 +618,11 @@ class Sampler(Epochs[Any]):
         return position
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None, "_kind": None}
+        return {**super().__getstate__(), "_kept": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # The plan names the kind, whose fields a pickle does not repeat.
-        self.__dict__.update(state, _kind=KINDS[state["_plan"].kind])
+        # Earlier pickles have the name of the kind in the plan only.
+        self.__dict__.update(state, _kind=state["_kind"] or find_kind(state["_plan"].kind))
 
 
 class Batches:

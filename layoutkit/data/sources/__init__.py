@@ -25,15 +25,7 @@ from typing import Any, NamedTuple, Never
 from ..._utils.validation import check_int, type_name
 from ...errors import DataError
 from ..errors import check_has_records, reject_unknown
-from ..formats import (
-    ARRAY_READERS,
-    CONTAINER_KINDS,
-    TABLE_DELIMITERS,
-    container_kind,
-    is_dataframe,
-    is_image_name,
-    lowercase_suffix,
-)
+from ..formats import FORMATS, find_format, is_dataframe, is_image_name
 from ..io.filesystem import is_url
 from ..io.zarr import is_store
 from ..labels import check_missing
@@ -227,12 +219,12 @@ def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> 
     if path is None and name not in ("tensor", "files", "items"):
         raise DataError(f"kind={kind!r} needs a path or URL, not a {type_name(source)}")
     kwargs = _keywords_of(name, options, path or f"the {type_name(source)}")
-    return _OPENERS[name].opener(source if path is None else path, name, place, **kwargs)
+    return _opener_of(name).opener(source if path is None else path, name, place, **kwargs)
 
 
 def _keywords_of(kind: str, options: dict[str, Any], source: str) -> dict[str, Any]:
     """Return the options of a kind of index; raise DataError if others are given."""
-    keywords = _OPENERS[kind].keywords
+    keywords = _opener_of(kind).keywords
     for key in _find_given(options):
         if key not in keywords:
             kinds = ", ".join(name for name, row in _OPENERS.items() if key in row.keywords)
@@ -266,10 +258,8 @@ def _open_files(source: Any, kind: str, partition: Partition, **options: Any) ->
 
 
 _OPENERS = {
-    **{
-        suffix[1:]: _Opener(open_table, ("columns", "missing", "schemes"))
-        for suffix in TABLE_DELIMITERS
-    },
+    "csv": _Opener(open_table, ("columns", "missing", "schemes")),
+    "tsv": _Opener(open_table, ("columns", "missing", "schemes")),
     "directory": _Opener(open_directory, ("missing",)),
     "files": _Opener(_open_files, ("columns", "missing")),
     "items": _Opener(ItemsIndex, ("columns",)),
@@ -282,6 +272,11 @@ _OPENERS = {
     "parquet": _Opener(open_parquet, ("columns", "missing")),
     "tfrecord": _Opener(open_tfrecord),
 }
+
+
+def _opener_of(kind: str) -> _Opener:
+    """Return the opener of a kind, or of a format of arrays, which are opened as "tensor"."""
+    return _OPENERS.get(kind, _OPENERS["tensor"])
 
 
 def reject_records(source: Any) -> None:
@@ -301,9 +296,13 @@ def _check_path(name: str, value: Any) -> str | None:
 
 
 def _check_kind(kind: Any) -> str | None:
-    if kind is not None and (not isinstance(kind, str) or kind not in _OPENERS):
-        raise DataError(f"no index is called {kind!r}; there are {', '.join(_OPENERS)}")
-    return kind
+    if kind is None or (isinstance(kind, str) and kind in _OPENERS):
+        return kind
+    found = FORMATS.find(kind) if isinstance(kind, str) else None
+    if found is None:
+        names = dict.fromkeys([*_OPENERS, *FORMATS])
+        raise DataError(f"no index is called {kind!r}; there are {', '.join(names)}")
+    return str(kind) if found.read else found.kind
 
 
 def are_several(sources: Any) -> bool:
@@ -341,24 +340,19 @@ def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
     raise DataError(
         f"{path} is not an index: {reason}; an index is a folder, the URL of a folder of part "
         "files, an image, a list of files, or a file: "
-        f"{', '.join([*TABLE_DELIMITERS, *ARRAY_READERS, *CONTAINER_KINDS])}"
+        f"{', '.join(f'.{name}' for name in FORMATS)}"
     )
 
 
 def _source_kind(path: str) -> str | None:
     """Return the kind of the source at a path or URL; None if it is none."""
-    suffix = lowercase_suffix(path)
     if "\0" in path:
         raise DataError(f"{path!r} has a null character, which no name of a file has")
     if is_store(path):
         return "zarr"
     if not is_url(path) and os.path.isdir(path):  # no error for too long a name
         return "directory"
-    if suffix in TABLE_DELIMITERS:
-        return suffix[1:]
-    if suffix in ARRAY_READERS:
-        return "tensor"
-    container = container_kind(path)
-    if container is not None:
-        return container
+    found = find_format(path)
+    if found is not None:
+        return found.kind
     return "parts" if is_url(path) and not is_image_name(path) else None

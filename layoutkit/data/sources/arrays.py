@@ -16,12 +16,13 @@ from ...memory import Array
 from ..errors import check_has_records
 from ..formats import (
     FIELD_PAIRS,
+    FORMATS,
     frame_to_array,
     is_dataframe,
     open_arrays,
 )
 from ..io.npy import StoredArray
-from ..io.zarr import ChunkedArray, read_zarr
+from ..io.zarr import ChunkedArray
 from ..labels import (
     Labels,
     Missing,
@@ -33,16 +34,23 @@ from ..labels import (
 from ..ragged import Ragged
 from ..records import Record, records_of
 from .base import Index, Partition
+from .items import ItemsIndex, is_item_source
 
 
 def open_tensor(source: Any, kind: str, partition: Partition, missing: Missing = "error") -> Index:
     """Open an array, a mapping of x and y, a Dataset, or a file of arrays."""
     loaded = source
     if isinstance(source, str):
-        loaded = read_zarr(source) if kind == "zarr" else open_arrays(source)
+        given = None if kind == "tensor" else FORMATS.find(kind)
+        loaded = open_arrays(source, given and given.read)
+        if isinstance(loaded, Index):
+            return loaded[partition.rows] if partition.parts > 1 else loaded
+        if is_item_source(loaded):
+            return ItemsIndex(loaded, "items", partition)
     name = source if isinstance(source, str) else "the source"
     x, labels = _parts(loaded, name)
     check_has_records(_count(x), name, "the size of its first axis, which counts records, is 0")
+    kind = "zarr" if kind == "zarr" else "tensor"
     return TensorIndex(x, labels, kind, partition, missing)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
-from ..formats import TABLE_DELIMITERS, is_dataframe
+from ..formats import FORMATS, is_dataframe
 from ..io.filesystem import describe_encoding, exists, join_path, open_binary, parent_folder
 from ..labels import (
     FILE_COLUMNS,
@@ -94,7 +94,7 @@ def open_table(
 ) -> Index:
     """Open a csv or tsv file."""
     naming = NamePolicy(path, schemes or ())
-    rows = _read(path, TABLE_DELIMITERS[f".{kind}"], naming, columns)
+    rows = _read(path, FORMATS.rows[kind].delimiter, naming, columns)
     check_has_records(len(rows.filenames), path, "there is no row after the header")
     return TableIndex(kind, _prefix(path, kind, naming), rows, partition, missing)
 
@@ -402,8 +402,8 @@ def _cells(column: array[int], rows: Array) -> Iterable[int | None]:
 def _prefix(path: str, kind: str, naming: NamePolicy) -> str:
     """Return the prefix of file names: the second line of the meta file, else the folder."""
     stem = os.path.splitext(path)[0]
-    for suffix in sorted(TABLE_DELIMITERS, key=lambda suffix: suffix != f".{kind}"):
-        meta = f"{stem}-meta{suffix}"
+    for own_or_other in (kind, "csv", "tsv"):
+        meta = f"{stem}-meta.{own_or_other}"
         if exists(meta):
             return _second_line(meta, naming)
     return parent_folder(path)

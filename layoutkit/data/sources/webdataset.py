@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError
-from ...images.suffixes import IMAGE_SUFFIXES
+from ...images.suffixes import DECODERS
 from ..io.filesystem import local_path
 from ..io.reader import RangeFile
 from ..labels import LabelColumns, Missing, check_columns, label_columns, parse_label
@@ -39,7 +39,7 @@ from .ranged import (
 
 # In order of preference: the usual ones, then the others that `images.read` decodes.
 _PREFERRED = ("jpg", "jpeg", "png", "webp", "npy")
-_IMAGES = (*_PREFERRED, *sorted({suffix[1:] for suffix in IMAGE_SUFFIXES} - {*_PREFERRED}))
+_IMAGES = (*_PREFERRED, *sorted({*DECODERS.rows} - {*_PREFERRED}))
 _MAX_LINKS = 40  # from a link to a file, as in Linux
 _MAX_LABEL = 1 << 24  # bytes of a member that is a label, and of an extended header
 _MAX_READS = 200  # between two members: a hundred extended headers

@@ -63,8 +63,8 @@ def test_drop_last_where_all_batches_are_full_already_or_there_is_no_such_order(
     for kind in ("uniform", "random_slice", "even_sequential"):
         how = {"batch_size": 4, "sampler": kind}
         assert rows_of(**how, drop_last=True) == rows_of(**how)
-    assert {full_batch_kind(name) for name in KINDS if not KINDS[name].parts} == {
-        kind.name for kind in KINDS.values() if kind.even or kind.draws
+    assert {full_batch_kind(name) for name, kind in KINDS.rows.items() if not kind.parts} == {
+        kind.name for kind in KINDS.rows.values() if kind.even or kind.draws
     }
     with pytest.raises(DataError, match="part-linear does not know the number"):
         full_batch_kind("part-linear")

@@ -17,7 +17,7 @@ from layoutkit.data.samplers.sampling import ALIASES, KINDS, find_kind
 from tests.helpers.batches_of import plain as plain_batch
 from tests.helpers.record_files import image, tar, tfrecords, write_rec
 
-NAMES = [*KINDS, *ALIASES]
+NAMES = [*KINDS.rows, *ALIASES]
 N = 11
 Y = ["a"] * 2 + ["b"] * 5 + ["c"] * 4
 PHOTOS = np.random.default_rng(0).integers(0, 256, (N, 9, 8, 3)).astype(np.uint8)
@@ -100,7 +100,7 @@ PARTS = {"sources": "parts", "processor": part_row}
 BATCHERS = (
     {
         f"{kind}{', refill' * refill}": {"sampler": kind, "refill": refill, "processor": lossy}
-        for kind in KINDS
+        for kind in KINDS.rows
         if kind not in ("even-sequences", "weighted") and not re.match("part|.*chunk", kind)
         for refill in (False, True)
     }

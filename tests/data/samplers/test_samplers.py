@@ -3,15 +3,16 @@
 import collections
 import itertools
 import math
+import pickle
 import random
 
 import numpy as np
 import pytest
 
 import layoutkit.data
-from layoutkit import DataError
+from layoutkit import DataError, LayoutkitError
 from layoutkit._utils.random import draw_below, hash64, make_key, permute_index, unpermute_index
-from layoutkit.data import Record, open_index, sampler
+from layoutkit.data import Record, open_index, sampled_batcher, sampler
 from layoutkit.data.samplers.orders import ChunkShuffle, SamplingPlan
 from tests.helpers.children import python
 
@@ -632,3 +633,62 @@ def test_a_bool_is_no_seed():
 def test_even_sequences_of_what_has_no_order(unordered):
     with pytest.raises(DataError, match="give a list"):
         sampler("even_sequences", unordered, batch_size=2)
+
+
+# ---- functions of (count, seed, epoch) -------------------------------------------------------
+
+
+def rotate(count, seed, epoch):
+    """Return all positions, from another one on in each epoch."""
+    return np.roll(np.arange(count), -seed - epoch)
+
+
+def draw_twice(count, seed, epoch):
+    return [*range(count)] * 2
+
+
+def test_a_function_is_an_order_of_each_epoch():
+    order = sampler(rotate, 5, batch_size=2, seed=1)
+    assert [list(order), [batch.tolist() for batch in order.batches()]] == [
+        [1, 2, 3, 4, 0],
+        [[2, 3], [4, 0], [1]],
+    ]
+    assert (order.epoch, order.num_batches, order.unvisited) == (2, 3, 0)
+    assert list(pickle.loads(pickle.dumps(order))) == [3, 4, 0, 1, 2]
+    assert sampler(draw_twice, 3, batch_size=4).num_batches == 2
+    assert sampler(draw_twice, 3).unvisited == 0
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loop_in_the_order_of_a_function_resumes(drop_last):
+    def open_batches(seed=2):
+        return sampled_batcher(
+            {"x": np.arange(7.0)}, batch_size=2, sampler=rotate, seed=seed, drop_last=drop_last
+        )
+
+    with open_batches() as batches:
+        epochs = [[b.input.input.tolist() for b in batches] for _ in range(2)]
+        assert epochs[1][:2] == [[3, 4], [5, 6]]
+        assert [len(batch) for batch in epochs[0]] == [2, 2, 2] + [1] * (not drop_last)
+    with open_batches() as batches:
+        for _, __ in zip(range(2), batches, strict=False):
+            state = batches.state_dict()
+    assert state["kind"].endswith("test_samplers:rotate")
+    with open_batches() as batches:
+        batches.load_state_dict(state)
+        assert [b.input.input.tolist() for b in batches] == epochs[0][2:]
+    with open_batches(seed=3) as batches, pytest.raises(DataError, match="seed"):
+        batches.load_state_dict(state)
+
+
+WRONG_FUNCTIONS = [
+    (lambda count, seed, epoch: [7], "index 7 at position 0 is out of range: there are 5 records"),
+    (lambda count, seed, epoch: "abc", "give one list or array of whole numbers"),
+    (lambda count: [0], "sampler= is not a function of .count, seed, epoch.*too many positional"),
+]
+
+
+@pytest.mark.parametrize(("function", "says"), WRONG_FUNCTIONS)
+def test_a_function_that_returns_no_positions(function, says):
+    with pytest.raises(LayoutkitError, match=says):
+        list(sampler(function, 5))
