@@ -24,7 +24,7 @@ import numpy as np
 
 from .. import buffers
 from .._utils.errors import as_data_errors, explain_missing, prefix_errors
-from .._utils.validation import as_int, check_choice, type_name
+from .._utils.validation import as_int, check_bool, check_choice, type_name
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 from .suffixes import DECODERS
@@ -73,16 +73,24 @@ class ReadOptions(NamedTuple):
     mode: str = "rgb"  # one of MODES
     background: tuple[int, int, int] | None = None  # the color under alpha; None: alpha is dropped
     frames: str | tuple[int, ...] | None = None  # "all" or numbers; None: the first, without t
+    to_srgb: bool = False  # True: colors are converted from the ICC profile of the file
 
 
 _DEFAULT_OPTIONS = ReadOptions()
 
 
-def parse_read_options(mode: Any, background: Any, frames: Any = None) -> ReadOptions:
+def parse_read_options(
+    mode: Any, background: Any, frames: Any = None, to_srgb: Any = False
+) -> ReadOptions:
     """Return the options; raise ArgumentError if one is invalid or has no effect."""
     check_choice("mode", mode, MODES, ArgumentError)
+    if check_bool("to_srgb", to_srgb, ArgumentError) and mode not in CHANNELS:
+        raise ArgumentError(
+            f"to_srgb=True converts colors of 8 bits, but mode={mode!r} keeps the stored values; "
+            'omit to_srgb, or give mode="rgb", "rgba" or "gray"'
+        )
     color = None if background is None else _parse_background(background, mode)
-    return ReadOptions(mode, color, _parse_frames(frames))
+    return ReadOptions(mode, color, _parse_frames(frames), bool(to_srgb))
 
 
 def _parse_background(background: Any, mode: str) -> tuple[int, int, int]:
@@ -113,7 +121,14 @@ def _parse_frames(frames: Any) -> str | tuple[int, ...] | None:
     return tuple(number for number in numbers if number is not None)
 
 
-def read(source: Any, mode: str = "rgb", *, background: Any = None, frames: Any = None) -> Array:
+def read(
+    source: Any,
+    mode: str = "rgb",
+    *,
+    background: Any = None,
+    frames: Any = None,
+    to_srgb: bool = False,
+) -> Array:
     """Decode an image to upright pixels, by default uint8 RGB (height, width, 3).
 
     >>> from PIL import Image
@@ -142,6 +157,9 @@ def read(source: Any, mode: str = "rgb", *, background: Any = None, frames: Any 
         Numbers of frames of an animation, or of pages of a TIFF: the result has another axis for
         them, the first one. Negative numbers count from the end. By default, the first frame is
         read, without that axis.
+    to_srgb : bool
+        With "rgb", "rgba" and "gray": convert the colors of a file that has an ICC profile to sRGB,
+        by Pillow's ImageCms and the intent of the profile. By default, profiles are ignored.
 
     Returns
     -------
@@ -155,16 +173,17 @@ def read(source: Any, mode: str = "rgb", *, background: Any = None, frames: Any 
     ------
     DataError
         The source is not an image, or is damaged; its gray values are floats or do not fit 16 bits;
-        it has no class numbers; a frame does not exist, or frames differ in shape; or it has more
-        pixels than PIL.Image.MAX_IMAGE_PIXELS (a possible decompression bomb). All frames count,
-        and a pixel of more than four bands counts once per four bands.
+        it has no class numbers; its ICC profile is damaged or is for other pixels; a frame does not
+        exist, or frames differ in shape; or it has more pixels than PIL.Image.MAX_IMAGE_PIXELS (a
+        possible decompression bomb). All frames count, and a pixel of more than four bands counts
+        once per four bands.
     OSError
         The file does not exist or cannot be read.
     ArgumentError
         Pillow or, where it is needed, tifffile is not installed, `source` has another type, or
         another argument is invalid.
     """
-    pixels = decode_pixels(source, parse_read_options(mode, background, frames)).array
+    pixels = decode_pixels(source, parse_read_options(mode, background, frames, to_srgb)).array
     return pixels if pixels.flags.writeable else pixels.copy()
 
 
@@ -243,6 +262,8 @@ def _to_colors(image: Image, options: ReadOptions, white: int) -> Array:
     """
     if image.mode == "F" or image.mode in _GRAY_16_BIT_MODES:
         image = _to_8_bit_gray(image, white)
+    if options.to_srgb:
+        image = _to_srgb(image)
     if options.mode == "rgba":
         return np.asarray(image.convert("RGBA"))
     if options.background is not None and image.has_transparency_data:
@@ -250,6 +271,45 @@ def _to_colors(image: Image, options: ReadOptions, white: int) -> Array:
     # Alpha is dropped; Pillow would warn about that if it is in a palette.
     image.info.pop("transparency", None)
     return _pixel_array(image.convert("RGB"), CHANNELS[options.mode])
+
+
+# The mode of images by the color space of ICC profiles.
+_PROFILE_MODES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}
+_GRAY_MODES = ("1", "L", "LA")
+
+
+def _to_srgb(image: Image) -> Image:
+    """Return an image in sRGB, converted from its ICC profile; unchanged if it has none."""
+    data = image.info.get("icc_profile")
+    if not data:
+        return image
+    from PIL import ImageCms
+
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
+        colors: Any = ImageCms.profileToProfile(
+            _to_profile_mode(image, profile.profile.xcolor_space.strip()),
+            profile,
+            ImageCms.createProfile("sRGB"),
+            ImageCms.Intent(profile.profile.rendering_intent),
+            "RGB",
+        )
+    except (ImageCms.PyCMSError, OSError, ValueError) as error:
+        raise DataError(f"its ICC profile cannot be used ({error}); omit to_srgb") from None
+    if image.has_transparency_data:
+        colors.putalpha(image.convert("RGBA").getchannel("A"))
+    return colors
+
+
+def _to_profile_mode(image: Image, space: str) -> Image:
+    """Return an image in the mode of a profile's color space; raise ValueError if it differs."""
+    mode = _PROFILE_MODES.get(space)
+    is_gray = image.mode in _GRAY_MODES
+    if mode is None or (mode == "L") > is_gray or (mode == "CMYK") != (image.mode == "CMYK"):
+        raise ValueError(f"it is for {space} pixels, but the file has {image.mode}")
+    if image.mode == "P" and image.has_transparency_data:
+        image = image.convert("RGBA")  # Pillow would warn about the palette's alpha
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _put_over(image: Image, background: tuple[int, int, int]) -> Image:
@@ -666,7 +726,7 @@ def decode_pixels(
         error before they are decoded.
     """
     with _open_source(source) as file:
-        if options.mode in ("rgb", "gray") and options.frames is None:
+        if options.mode in ("rgb", "gray") and options.frames is None and not options.to_srgb:
             channels = CHANNELS[options.mode]
             decoded = _decode_upright_jpeg(file, channels, min_size, max_pixels)
             if decoded is not None:

@@ -23,6 +23,7 @@ from ..memory import Array, check_writable
 from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.resize import FIT_MODES, MAX_SIDE, ResizeOptions, parse_resize
+from ..spec import DType, can_cast
 from .decode import (
     CHANNELS,
     ReadOptions,
@@ -313,10 +314,10 @@ class Decoder:
 
     Called as ``decoder(data, out=None)``, so it can be the `processor=` of `sampled_batcher`; with
     `out` the pixels are written there. `data` is a source that `read` accepts, or decoded pixels of
-    the same shape, which are only resized. `mode` and `background` are passed to `read`, other
-    arguments to `fit`; class numbers (mode="index") need resize="nearest" and 8 bits: a Reader and
-    a Collator accept more. JPEGs are decoded at a half, a quarter or an eighth of their size if
-    that is still at least twice the needed size.
+    the same shape, which are only resized. `mode`, `background` and `to_srgb` are passed to `read`,
+    other arguments to `fit`; class numbers (mode="index") need resize="nearest" and 8 bits: a
+    Reader and a Collator accept more. JPEGs are decoded at a half, a quarter or an eighth of their
+    size if that is still at least twice the needed size.
     Decoders with equal arguments compare equal; they can be pickled.
 
     A call raises the errors of `read` and `fit`. Invalid arguments, and a missing Pillow, raise an
@@ -332,10 +333,11 @@ class Decoder:
     center: str = "round"
     mode: str = "rgb"
     background: Any = None
+    to_srgb: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", as_size(self.size))
-        options = parse_read_options(self.mode, self.background)
+        options = parse_read_options(self.mode, self.background, to_srgb=self.to_srgb)
         object.__setattr__(self, "background", options.background)
         if self.mode == "unchanged":
             raise ArgumentError(
@@ -407,7 +409,7 @@ class Decoder:
     @property
     def reader(self) -> Reader:
         """The Reader that decodes images as this Decoder does, before it resizes them."""
-        return Reader(self.min_size, self.mode, self.background)
+        return Reader(self.min_size, self.mode, self.background, to_srgb=self.to_srgb)
 
     @property
     def min_size(self) -> tuple[int, int]:
@@ -419,7 +421,8 @@ class Decoder:
 
         A JPEG may be decoded at a part of its size, if that is at least twice the needed one.
         """
-        return _decode(data, self.min_size, ReadOptions(self.mode, self.background))
+        options = ReadOptions(self.mode, self.background, to_srgb=self.to_srgb)
+        return _decode(data, self.min_size, options)
 
 
 @dataclass(frozen=True)
@@ -433,8 +436,8 @@ class Reader:
     `sampled_batcher(collate=...)` uses one for files of images. With `min_size` (height, width),
     JPEGs are decoded at a half, a quarter or an eighth of their size if that is still at least
     twice as large, which takes less time and memory. The pixels are means of blocks, so results
-    differ by a few units from a full decode. `mode`, `background` and `frames` are passed
-    to `read`.
+    differ by a few units from a full decode. `mode`, `background`, `frames` and `to_srgb` are
+    passed to `read`.
 
     Called as ``reader(data, out=None)`` with a source that `read` accepts, or decoded pixels. It
     raises the errors of `read`. Readers with equal arguments compare equal; they can be pickled.
@@ -444,21 +447,31 @@ class Reader:
     mode: str = "rgb"
     background: Any = None
     frames: Any = None
+    to_srgb: bool = False
 
     def __post_init__(self) -> None:
-        options = parse_read_options(self.mode, self.background, self.frames)
+        options = parse_read_options(self.mode, self.background, self.frames, self.to_srgb)
         object.__setattr__(self, "background", options.background)
         object.__setattr__(self, "frames", options.frames)
         if self.min_size is not None:
             object.__setattr__(self, "min_size", as_size(self.min_size, "min_size"))
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
-        """Return the pixels of an image, in `out` or in memory that is not used again."""
-        options = ReadOptions(self.mode, self.background, self.frames)
+        """Return the pixels of an image, in `out` or in memory that is not used again.
+
+        `out` has the shape of the pixels, and a dtype that holds all of their values.
+        """
+        options = ReadOptions(self.mode, self.background, self.frames, self.to_srgb)
         pixels = _decode(data, self.min_size, options)
         if out is None:
             return pixels.copy() if pixels is data else pixels
-        _check_out(out, pixels.shape, pixels)
+        if not can_cast(pixels.dtype, out.dtype, "safe"):
+            rounded = ', or mode="gray" or "rgb", which round 16 bits to 8'
+            raise DtypeError(
+                f"out is {out.dtype}, but the pixels are {pixels.dtype}; give an out of that dtype"
+                f"{rounded if self.mode == 'unchanged' else ''}"
+            )
+        _check_out(out, pixels.shape, pixels, out.dtype)
         out[...] = pixels
         return out
 
@@ -467,15 +480,22 @@ class Reader:
 
         Raises DataError if it has too many pixels.
         """
-        if type(data) is not bytes or self.mode not in ("rgb", "gray") or self.frames is not None:
+        if self.mode not in ("rgb", "gray") or self.frames is not None or self.to_srgb:
+            return None
+        if type(data) is not bytes:
             return None
         jpeg = open_jpeg(data, CHANNELS[self.mode], self.min_size)
         return jpeg if jpeg is not None and jpeg.header.block_rows else None
 
 
-def _check_out(out: Array, shape: tuple[int, ...], pixels: Array) -> None:
-    """Raise unless `out` accepts a result of this shape, made of `pixels`."""
-    if (out.shape, out.dtype) != (shape, pixels.dtype):
+def _check_out(
+    out: Array, shape: tuple[int, ...], pixels: Array, dtype: DType | None = None
+) -> None:
+    """Raise unless `out` accepts a result of this shape, made of `pixels`.
+
+    dtype : of `out`; None: the dtype of the pixels
+    """
+    if (out.shape, out.dtype) != (shape, dtype or pixels.dtype):
         raise ShapeError(
             f"out is {out.dtype} {out.shape}, but the result is {pixels.dtype} {shape}; "
             "give such an array"

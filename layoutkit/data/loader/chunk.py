@@ -18,7 +18,7 @@ from ..._utils.errors import prefix_errors
 from ..._utils.validation import type_name, with_article
 from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
-from ...errors import DataError, LayoutkitError, ShapeError
+from ...errors import DataError, DtypeError, LayoutkitError, ShapeError
 from ...memory import Array, in_native_order
 from ...planning.batch.random import SourcePositions
 from ...spec import DType, can_cast, check_cast, check_supported_dtype
@@ -319,7 +319,7 @@ class RecordChunk:
         rows = in_native_order(source.index.rows(numbers))
         dtype = self._dtype or pipeline.dtype or rows.dtype
         fits = self.block is None or rows.shape == self.block.shape
-        if not fits or not can_cast(rows.dtype, dtype, "same_kind"):
+        if not fits or not can_store(rows, dtype):
             return False
         check_supported_dtype(dtype)
         if self.block is not None:
@@ -358,14 +358,14 @@ class RecordChunk:
         array = _as_native_array(value)
         if self.block is None:
             dtype = self.pipeline.dtype or array.dtype
-            check_cast(array.dtype, dtype, "same_kind")
+            _check_values(array, dtype)
             self._set_block(empty((self.count, *array.shape), dtype))
         if array.shape != self._shape or (
             self.pipeline.dtype is None and array.dtype != self._dtype
         ):
             self._store_irregular(row, array)
             return
-        check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
+        _check_values(array, self._dtype)  # type: ignore[arg-type]
         self.block[row] = array
 
     def _as_sample(self, value: Any) -> Array:
@@ -396,7 +396,7 @@ class RecordChunk:
     def _store_irregular(self, row: int, array: Array) -> None:
         if self.is_preallocated:
             if array.shape == self._shape:
-                check_cast(array.dtype, self._dtype, "same_kind")  # type: ignore[arg-type]
+                _check_values(array, self._dtype)  # type: ignore[arg-type]
                 self.block[row] = array
                 return
             raise ShapeError(
@@ -425,6 +425,28 @@ def _explain_out(error: Exception) -> Exception:
 def timeout_error(timeout: float) -> TimeoutError:
     """Return the error of a record that exceeded the timeout."""
     return TimeoutError(f"reading and processing the record took longer than {timeout:g} s")
+
+
+def can_store(array: Array, dtype: DType) -> bool:
+    """Return True if an array can be cast by "same_kind", and integers keep their values."""
+    if array.dtype == dtype or can_cast(array.dtype, dtype, "safe"):
+        return True
+    if not can_cast(array.dtype, dtype, "same_kind"):
+        return False
+    if array.dtype.kind not in "iu" or dtype.kind not in "iu" or not array.size:
+        return True
+    bounds = np.iinfo(dtype)
+    return bool(bounds.min <= array.min() and array.max() <= bounds.max)
+
+
+def _check_values(array: Array, dtype: DType) -> None:
+    """Raise DtypeError unless an array can be stored in rows of a dtype."""
+    check_cast(array.dtype, dtype, "same_kind")
+    if not can_store(array, dtype):
+        raise DtypeError(
+            f"the result has {array.dtype} values from {array.min()} to {array.max()}, which "
+            f"{dtype} cannot hold; omit dtype=, or reduce them in the processor"
+        )
 
 
 def _cast(rows: Array, dtype: DType) -> Array:

@@ -470,14 +470,15 @@ def resize_by_batch(processing: Processing) -> Processing:
     """Return steps that decode images, and resize all images of a batch by one call.
 
     One call needs a quarter of the time of a call per image. The steps are unchanged unless the
-    processor is a Decoder whose results are rows of uint8.
+    processor is a Decoder whose results are rows of uint8. Class numbers may have more bits, which
+    a Decoder refuses and a Collator does not.
     """
     decoder = processing.processor
     if decoder is None or processing.input_dims is None or processing.dtype != np.uint8:
         return processing
     from ...images import Decoder
 
-    if type(decoder) is not Decoder or decoder.library is not None:
+    if type(decoder) is not Decoder or decoder.library is not None or decoder.mode == "index":
         return processing
     if processing.input_dims != decoder.input_dims:
         return processing

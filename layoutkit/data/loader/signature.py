@@ -15,8 +15,8 @@ import numpy as np
 
 from ...errors import DataError, DtypeError, LayoutkitError, ShapeError
 from ...memory import Array
-from ...spec import DType, as_dtype, can_cast, check_supported_dtype
-from .chunk import RecordChunk
+from ...spec import DType, as_dtype, check_supported_dtype
+from .chunk import RecordChunk, can_store
 from .collate import BatchStep, SampleSpec
 
 _DTYPE = np.dtype("float32")  # if the shape of records is specified but not the dtype
@@ -134,7 +134,8 @@ class BatchSignature:
                     counts[self._row_spec(chunk.block[0])] += len(kept_rows(chunk))
             self._set_record(_most_common(counts))
         for chunk in chunks:
-            if not chunk.irregular and self._matches(chunk.block[0]):
+            is_alike = not chunk.irregular and chunk.block.dtype == self.dtype
+            if is_alike and self._matches(chunk.block[0]):
                 continue
             for row in kept_rows(chunk):
                 result = _result(chunk, row)
@@ -149,8 +150,7 @@ class BatchSignature:
         return SampleSpec(self._requested_dtype or result.dtype, result.shape)
 
     def _matches(self, result: Array) -> bool:
-        same = result.shape == self.shape
-        return same and can_cast(result.dtype, self.dtype, "same_kind")  # type: ignore[arg-type]
+        return result.shape == self.shape and can_store(result, self.dtype)  # type: ignore[arg-type]
 
     def _check_samples(self, chunks: Sequence[RecordChunk], collate_step: BatchStep) -> None:
         if self.record is None:
@@ -194,7 +194,7 @@ class BatchSignature:
         spec = self.target
         if not spec:
             return False
-        return target.shape == spec.sizes and can_cast(target.dtype, spec.dtype, "same_kind")
+        return target.shape == spec.sizes and can_store(target, spec.dtype)
 
     def _as_target(self, row: int, chunk: RecordChunk) -> Array:
         """Return the target of a record as an array; raise if it differs from the run's targets."""

@@ -9,7 +9,7 @@ Image = pytest.importorskip("PIL.Image")
 
 from layoutkit import ArgumentError, Collator, DataError, ShapeError
 from layoutkit.data import open_index, sampled_batcher
-from layoutkit.images import Decoder, fit, read
+from layoutkit.images import Decoder, Reader, fit, read
 from tests.helpers.photographs import noise, save
 from tests.helpers.record_files import image, tar, write_rec
 
@@ -186,3 +186,79 @@ def test_arguments_that_do_not_go_together(photos, options, error, words):
 def test_the_error_for_an_unknown_fit_names_the_argument_of_the_caller():
     with pytest.raises(ArgumentError, match=r"^fit is 'covr'; it must be one"):
         sampled_batcher("photos/*.jpg", size=(8, 8), batch_size=2, fit="covr")
+
+
+def write_16_bits(folder):
+    """Write a gray image of 16 bits, and return its values."""
+    values = (np.arange(30, dtype=np.uint16) * 2000).reshape(5, 6)
+    Image.fromarray(values).save(folder / "a.png")
+    return values
+
+
+NARROW = {
+    "rows": {"processor": Reader(mode="unchanged")},
+    "out": {"processor": Reader(mode="unchanged"), "input_dims": (5, 6, 1)},
+    "numbers": {"processor": Reader(mode="index")},
+    "decoder": {"processor": Decoder((5, 6), resize="nearest", mode="index")},
+    "decoder, out": {
+        "processor": Decoder((5, 6), resize="nearest", mode="index"),
+        "input_dims": (5, 6),
+    },
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_values_of_16_bits_never_become_bytes_by_themselves(name, tmp_path):
+    write_16_bits(tmp_path)
+    layout = "bhw" if NARROW[name]["processor"].mode == "index" else "bhwc"
+    with (
+        sampled_batcher(
+            tmp_path, batch_size=1, dtype="uint8", layout=layout, **NARROW[name]
+        ) as batches,
+        pytest.raises(DataError, match="uint16"),
+    ):
+        next(iter(batches))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32", "int64"])
+@pytest.mark.parametrize("options", [{}, {"input_dims": (5, 6, 1)}])
+def test_values_of_16_bits_in_wider_rows(dtype, options, tmp_path):
+    values = write_16_bits(tmp_path)
+    reader = Reader(mode="unchanged")
+    with sampled_batcher(
+        tmp_path, batch_size=1, processor=reader, dtype=dtype, layout="bhwc", **options
+    ) as batches:
+        (batch,) = batches
+    result = batch.input.forward_get("bhwc")
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(result)[0, ..., 0], values)
+
+
+def test_values_of_16_bits_are_rounded_for_colors_and_gray(tmp_path):
+    values = write_16_bits(tmp_path)
+    expected = np.rint(values / 257)
+    for options in (
+        {"size": (5, 6)},
+        {"processor": Decoder((5, 6), mode="gray"), "input_dims": (5, 6, 1), "dtype": "uint8"},
+        {"processor": Reader(mode="gray"), "dtype": "uint8"},
+        {"collate": Collator("hwc->bhwc", h=5, w=6)},
+    ):
+        layout = {} if "collate" in options else {"layout": "bhwc"}
+        with sampled_batcher(tmp_path, batch_size=1, **options, **layout) as batches:
+            (batch,) = batches
+        pixels = np.asarray(batch.input.forward_get("bhwc"))
+        assert pixels.dtype == np.uint8
+        np.testing.assert_array_equal(pixels[0, ..., 0], expected)
+
+
+def test_one_image_of_more_bits_among_others(tmp_path):
+    write_16_bits(tmp_path)
+    for number in range(3):
+        Image.fromarray(np.zeros((5, 6), np.uint8)).save(tmp_path / f"b{number}.png")
+    with sampled_batcher(
+        tmp_path, processor=Reader(mode="unchanged"), layout="bhwc", batch_size=4, num_workers=1
+    ) as batches:
+        (batch,) = batches
+    assert batch.input.shape == (3, 5, 6, 1)
+    ((_, _, error),) = batch.dropped
+    assert "dtype uint16, but most of the first batch have" in str(error)
