@@ -137,6 +137,7 @@ def sampled_batcher(
         The shape of one record, or a function that returns it for batch k of the epoch.
     dtype : dtype, optional
         By default float32 if the shape is specified, else the most frequent in the first batch.
+        A record whose integers it cannot hold fails.
     layout : str or (str, str), optional
         The layout of the rows of a batch, or of the rows and the targets. By default `b` for one
         axis, `bf` for two.
