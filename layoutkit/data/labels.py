@@ -27,6 +27,7 @@ from .records import Label
 
 FILE_COLUMNS = ("filename", "file_name", "file", "path", "filepath", "image")
 _LABEL_COLUMN = re.compile(r"label[0-9]*")
+_CLASS_COLUMN = "class"  # of labels, if no column is called label
 
 
 class Columns(NamedTuple):
@@ -117,16 +118,21 @@ def _find_file_column(names: Sequence[str], source: str, shown: str) -> str:
 def _find_label_columns(
     names: Sequence[str], others: Sequence[str], source: str, shown: str
 ) -> tuple[str, ...]:
-    """Return the names `label` and `label<digits>`; raise DataError if similar names are there."""
+    """Return the names `label` and `label<digits>`, or `class` where there are none.
+
+    Raises DataError if there are similar names, or other columns only.
+    """
     rest = [name for name in names if name not in others]
     labels = tuple(filter(is_label_column, rest))
+    if not labels and _CLASS_COLUMN in rest:
+        labels = (_CLASS_COLUMN,)
     similar = [n for n in rest if n.lower().startswith("label") and n not in labels]
     if similar or (rest and not labels):
         example = (similar or rest)[0]
         reason = (
             f"the column {example!r}, which is neither label nor label1, label2, ..."
             if similar
-            else "no column label"
+            else "no column label or class"
         )
         raise DataError(
             f"{source} has {reason}; {shown}; say which columns are labels: "

@@ -497,14 +497,26 @@ def test_a_column_that_begins_with_label_is_no_label(tmp_path, kind, other):
 
 
 @TABLES
-@pytest.mark.parametrize("others", [["class"], ["width", "height"]])
+@pytest.mark.parametrize("others", [["species"], ["width", "height"]])
 def test_a_table_of_other_columns_states_them(tmp_path, kind, others):
     source = table(kind, tmp_path, path=PATHS[:2], **{name: [3, 2] for name in others})
-    with pytest.raises(DataError, match=f"no column label; found path, {', '.join(others)}; say"):
+    with pytest.raises(
+        DataError, match=f"no column label or class; found path, {', '.join(others)}; say"
+    ):
         open_index(source)
     assert target_of(open_index(source, columns={"label": others[0]})) == [1, 0]
     index = open_index(source, columns={"label": None})
     assert (len(index), index.labels, index.ranks(np.arange(2))) == (2, [], None)
+
+
+@TABLES
+def test_a_column_class_has_the_labels_if_no_column_is_called_label(tmp_path, kind):
+    columns = {"path": PATHS[:2], "class": ["bee", "ant"], "split": ["train", "test"]}
+    source = table(kind, tmp_path, **columns)
+    assert target_of(open_index(source)) == [1, 0]
+    assert target_of(open_index(source, classes=["cat", "bee", "ant"])) == [1, 2]
+    source = table(kind, tmp_path, **columns, label=[5, 6])
+    assert target_of(open_index(source)) == [0, 1]
 
 
 @TABLES

@@ -338,6 +338,12 @@ def complete_processing(
     if processing.fields is not None and isinstance(processing.processor, Mapping | None):
         processing = _with_field_processor(processing, indexes, has_getter, names)
     is_raw = not has_getter and processing.processor is None and processing.collate != RAGGED
+    if is_raw and processing.collate is None and (shapes := indexes[0].differing_shapes):
+        raise DataError(
+            f"records differ in shape, such as {shapes[0]} and {shapes[1]}, and a batch is one "
+            "array; make them equal by collate=Collator(...) or a processor, or give "
+            'collate="ragged" if they differ in length only'
+        )
     if is_raw and (content := _describe_images(indexes[0])):
         if processing.collate is None:
             raise DataError(
@@ -563,6 +569,13 @@ def _check_collator(collator: Any) -> None:
             f'collate needs one array of all samples ("{collator.pattern}"), but results are '
             "separate samples; remove b on the left of its pattern"
         )
+    key = collator.to_dict().get("key")
+    if key is not None:
+        raise DataError(
+            f"collate has a Collator with key={key!r}, which is for samples of several items, but "
+            "the result of a record is one array; omit key=, or give a Collator for each field, as "
+            "in collate={'image': Collator(...)}"
+        )
     target = collator.windows.convert.pattern.target
     if collator.windows.packed:  # a batch is Packed, not a View
         return
@@ -638,7 +651,7 @@ def _accept_out(processor: Any, sources: int = 1) -> Any:
             raise DataError(
                 f"{sources} sources need a processor that joins their results; files that follow "
                 'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one '
-                "source are Dataset({'input': arrays})"
+                "source are {'x': arrays}"
             )
         return None
     package = type(processor).__module__.partition(".")[0]

@@ -80,7 +80,8 @@ def open_index(
         RGB), (data, label), or a mapping with the columns of a table or of x and y. They are read
         one by one, so labels are numbers, which are the targets.
 
-        Arrays that differ in length: a `Ragged`, or ``{"x": Ragged, "y": labels}``.
+        Arrays that differ in size: ``{"x": [array, array, ...], "y": labels}``, which shares their
+        memory, or, if they differ in length only, a `Ragged` in place of the list.
 
         x and y may also be called input and target; with an array `classes`, the target consists
         of positions in it. A single array may have any name.
@@ -106,7 +107,8 @@ def open_index(
         For a table, a data frame or a .parquet: the column of files or images, and the column or
         columns of labels (None: no labels), as in ``{"image": "photo", "label": "class"}``. By
         default the one column filename, file_name, file, path, filepath or image, and the columns
-        label, label1, label2, ... Records of a .parquet are bytes or lists of a fixed size.
+        label, label1, label2, ..., or without these class. Records of a .parquet are bytes or lists
+        of a fixed size.
 
         For a .tar: the members that are the image and the label, by their suffixes, as in
         ``{"image": ("jpg", "png"), "label": "json:class"}``. By default the first of jpg, jpeg,
@@ -210,7 +212,8 @@ def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> 
             raise DataError(
                 "the source is a list of sources, and an index has one: open each of them; "
                 'containers that follow one another are one source by a pattern, "p{0..7}.tar"; '
-                "sampled_batcher joins the records of a list by a processor"
+                "arrays of one source are {'x': arrays}; sampled_batcher joins the records of "
+                "several sources by a processor"
             )
     else:
         reject_records(source)

@@ -73,6 +73,7 @@ class TensorIndex(Index):
         self._count = partition.count(_count(x) if kept is None else len(kept))
         own = None if labels.codes is None else labels.codes[partition.rows]
         super().__init__(kind, None, labels.names, own)
+        self.differing_shapes = _find_differing_shapes(x)
         if isinstance(x, ChunkedArray):
             self.chunk_window = x.slab, x.window
 
@@ -129,6 +130,18 @@ class TensorIndex(Index):
         if isinstance(self._y, ChunkedArray):
             return self._y.take(places)
         return np.stack([_row(self._y, place) for place in places.tolist()])
+
+
+def _find_differing_shapes(x: Any) -> tuple[Any, Any] | None:
+    """Return two shapes of the arrays of a list or Ragged; None if all are equal."""
+    if not isinstance(x, list | Ragged):
+        return None
+    if isinstance(x, list):
+        shapes = [row.shape for row in x]
+    else:
+        shapes = [(length, *x.data.shape[1:]) for length in np.unique(np.diff(x.offsets)).tolist()]
+    different = [*dict.fromkeys(shapes)]
+    return None if len(different) < 2 else (different[0], different[1])
 
 
 def _row(array: Any, place: int) -> Any:
@@ -216,7 +229,7 @@ def _labels_in_classes(codes: Array, classes: Any) -> Labels:
 
 def _count(array: Any) -> int:
     """Return the size of the first axis; an array-like may not have `len`."""
-    has_length = isinstance(array, Ragged) or hasattr(array, "_iter_fields")
+    has_length = isinstance(array, Ragged | list) or hasattr(array, "_iter_fields")
     return len(array) if has_length else int(array.shape[0])
 
 
@@ -230,9 +243,9 @@ def _parts(loaded: Any, name: str) -> tuple[Any, Labels]:
     if hasattr(loaded, "_iter_fields"):  # a Dataset
         loaded = _fields(loaded)
     if not isinstance(loaded, Mapping):
-        return _as_array(loaded, name), Labels([])
+        return _as_records(loaded, name), Labels([])
     x_name, y_name = field_pair(loaded, name, _OTHER_NAMES)
-    x = _as_array(loaded[x_name], x_name)
+    x = _as_records(loaded[x_name], x_name)
     labels = labels_of(loaded.get(y_name), y_name, loaded.get("classes"))
     check_lengths(x_name, _count(x), y_name, labels)
     return x, labels
@@ -283,6 +296,33 @@ def _fields(dataset: Any) -> Mapping[str, Any]:
     return fields
 
 
+def _as_records(value: Any, name: str) -> Any:
+    """Return an array or array-like with a first axis, a Ragged, or a list of arrays of any sizes.
+
+    Raises DataError for other values, such as lists of text and numbers.
+    """
+    try:
+        return _as_array(value, name)
+    except DataError:
+        rows = _read_rows(value)
+        if rows is None:
+            raise
+        return rows
+
+
+def _read_rows(value: Any) -> list[Array] | None:
+    """Return the elements of a list or array of objects as arrays; None if they are others."""
+    is_of_objects = isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1
+    if not is_of_objects and not isinstance(value, list | tuple):
+        return None
+    try:
+        rows = [np.asarray(x) if isinstance(x, list | tuple) else as_array(x) for x in value]
+    except (LayoutkitError, ValueError):
+        return None
+    are_numbers = all(row.ndim and row.dtype.kind not in "OUS" for row in rows)
+    return rows if are_numbers else None
+
+
 def _as_array(value: Any, name: str) -> Any:
     """Return an array or array-like with a first axis, or a Ragged."""
     if hasattr(value, "_iter_fields") or isinstance(value, Ragged):
@@ -295,33 +335,19 @@ def _as_array(value: Any, name: str) -> Any:
         try:
             value = np.asarray(value)
         except ValueError as error:
-            raise _shapes_error(value, name) from error
+            raise DataError(
+                f"{name} is not an array: its rows differ in size; give rows of one size"
+            ) from error
     if isinstance(value, np.ndarray) or get_adapter(value):
         try:
             value = as_array(value, name)
         except LayoutkitError as error:  # a masked array, or one on another device
             raise DataError(str(error)) from error
         if value.dtype == object and not _are_strings(value):
-            if value.ndim == 1 and len(value) and all(hasattr(item, "shape") for item in value):
-                raise _shapes_error(value, name)
             raise DataError(f"{name} is not an array of numbers or strings; give one with a dtype")
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
-
-
-def _shapes_error(values: Any, name: str) -> DataError:
-    shapes = dict.fromkeys(getattr(value, "shape", None) for value in values)
-    if None in shapes:
-        return DataError(
-            f"{name} is not an array: its rows differ in length; give rows of one length"
-        )
-    first, second = [*shapes][:2]
-    return DataError(
-        f"{name} has arrays of different shapes, such as {first} and {second}; give "
-        "layoutkit.data.Dataset({'input': arrays, 'target': labels}) as the source, and collate= "
-        "or a processor that makes rows of one shape"
-    )
 
 
 def _map_or_load(stored: StoredArray) -> Array:

@@ -105,6 +105,7 @@ class Index(UncachedState, Sequence[Record]):
     in_memory = False  # True if the records are rows of a NumPy array
     # Records in a chunk, and the number of chunks to shuffle together; None: not in chunks.
     chunk_window: tuple[int, int] | None = None
+    differing_shapes: tuple[Any, Any] | None = None  # two shapes of records, if known to differ
     has_images = False  # True if the records are image files, whatever their names are
     gives_targets = False  # True if what `getter` returns may be (data, target)
     _partition = Partition(0, 1)

@@ -511,3 +511,10 @@ def test_a_reader_as_the_processor_decodes_small_images_for_the_collator(tmp_pat
             images = [read(path.read_bytes()) for path in sorted(tmp_path.iterdir())]
             assert [image.shape[:2] for image in images] == [(32, 40), (36, 40), (40, 40), (44, 40)]
             np.testing.assert_array_equal(batch.input.forward_get("bchw"), views(images))
+
+
+@pytest.mark.parametrize("wrap", [lambda step: step, lambda step: [step], lambda step: {"a": step}])
+def test_a_key_of_samples_is_an_error_before_the_first_batch(wrap):
+    step = Collator("hwc->bchw", h=4, w=4, key="image")
+    with pytest.raises(DataError, match=r"Collator with key='image'.*omit key="):
+        sampled_batcher(np.zeros((4, 6, 6, 3)), batch_size=2, collate=wrap(step))

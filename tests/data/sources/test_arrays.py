@@ -5,8 +5,8 @@ import mmap
 import numpy as np
 import pytest
 
-from layoutkit import DataError, ShapeError
-from layoutkit.data import Dataset, open_index
+from layoutkit import Collator, DataError, ShapeError
+from layoutkit.data import Dataset, Ragged, open_index, sampled_batcher
 from tests.helpers.array_likes import Like
 
 X = np.arange(12, dtype="f4").reshape(4, 3)
@@ -115,7 +115,6 @@ def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
         (np.float32(1), ShapeError, "no axes"),
         (5, ShapeError, "no axes"),
         (None, DataError, "is not an array of numbers"),
-        ({"x": [[1], [2, 3]]}, DataError, "x is not an array"),
     ],
 )
 def test_what_is_no_source(source, error, says):
@@ -217,3 +216,68 @@ def test_a_target_consists_of_positions_in_classes(tmp_path):
     for target in ([3, 0, 0, 0], [0.5, 0, 0, 0]):
         with pytest.raises(DataError, match="3 classes, but the target does not consist of"):
             open_index({"input": X, "target": target, "classes": ["u", "v", "w"]})
+
+
+# ---- Arrays of different sizes ---------------------------------------------------------------
+
+
+def sounds_of(convert=np.asarray):
+    return [convert(np.arange(10.0 * n, dtype="f4").reshape(-1, 2)) for n in (3, 1, 4, 2)]
+
+
+def object_array(rows):
+    array = np.empty(len(rows), object)
+    array[:] = rows
+    return array
+
+
+@pytest.mark.parametrize("container", [list, tuple, object_array])
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_arrays_of_different_sizes_are_records(container, library):
+    convert = np.asarray
+    if library == "torch":
+        convert = pytest.importorskip("torch").from_numpy
+    elif library == "jax":
+        convert = pytest.importorskip("jax.numpy").asarray
+    source = {"x": container(sounds_of(convert)), "y": list("abba")}
+    expected = sounds_of()
+    index = open_index(source)
+    assert index.labels == ["a", "b"]
+    assert all(map(np.array_equal, [record.array for record in index], expected))
+    with sampled_batcher(source, batch_size=3, sampler="shuffle", collate="ragged") as batches:
+        for batch in batches:
+            for row, record in zip(batch.input, batch.item, strict=True):
+                assert np.array_equal(row, expected[record.position])
+            assert batch.label == [source["y"][record.position] for record in batch.item]
+
+
+def test_arrays_of_different_sizes_share_their_memory():
+    sounds = sounds_of()
+    index = open_index({"x": sounds})
+    assert all(map(np.shares_memory, [record.array for record in index[[3, 1]]], sounds[3:0:-2]))
+    collator = Collator("tf->btf", t=4, offset={"t": 0}, fill=-1)
+    with sampled_batcher({"x": sounds}, batch_size=4, collate=collator) as batches:
+        for batch in batches:
+            assert np.array_equal(batch.input.input, collator(sounds))
+
+
+@pytest.mark.parametrize("of", [list, Ragged.of])
+def test_batches_of_different_shapes_need_a_step_that_makes_them_equal(of):
+    source = {"x": of(sounds_of())}
+    with pytest.raises(DataError, match=r"differ in shape, such as \(\d+, 2\).*collate="):
+        sampled_batcher(source, batch_size=2)
+    with sampled_batcher(source, batch_size=2, processor=len) as batches:
+        assert [batch.count for batch in batches] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "x", [[np.zeros(2), None], [np.zeros(2), "text"], [[1], ["a", "b"]], [[1], [[1], [2, 3]]]]
+)
+def test_lists_of_other_things_are_no_source(x):
+    with pytest.raises(DataError, match="x is not an array"):
+        open_index({"x": x})
+
+
+def test_targets_of_different_sizes_are_an_error():
+    with pytest.raises(DataError, match="y is not an array: its rows differ in size"):
+        open_index({"x": np.zeros(2), "y": [np.zeros(2), np.zeros(3)]})
