@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .planning.batch.placement import Placement, Placements
     from .preprocessor_configs import from_preprocessor_config
     from .spaces import (
+        ArraySpace,
         CompositeSpace,
         Conv2DSpace,
         DataSpecsMapping,
@@ -77,6 +78,7 @@ late.register(
 
 __all__ = [
     "ArgumentError",
+    "ArraySpace",
     "ArraySpec",
     "BackwardError",
     "ClassView",
@@ -140,6 +142,7 @@ _LAZY = {
     "planning.batch.placement": ("Placement", "Placements"),
     "preprocessor_configs": ("from_preprocessor_config",),
     "spaces": (
+        "ArraySpace",
         "CompositeSpace",
         "Conv2DSpace",
         "DataSpecsMapping",

@@ -19,8 +19,9 @@ array_spaces.py     the spaces of single arrays, and `NullSpace`
 composite.py        `CompositeSpace`
 data_specs.py       data specs and `DataSpecsMapping`
 
-Each module imports only modules above it. layoutkit/views does not import this package. A new kind
-of space is a class in array_spaces.py, its rows in convert.py and views.py, and its name here.
+Each module imports only modules above it. layoutkit/views does not import this package. A new
+space of arrays in a layout is a subclass of `ArraySpace`, in any package; other kinds also have
+rows in convert.py and views.py.
 """
 
 from .array_spaces import (
@@ -31,11 +32,12 @@ from .array_spaces import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from .base import Space
+from .base import ArraySpace, Space
 from .composite import CompositeSpace
 from .data_specs import DataSpecsMapping, is_flat_source, is_flat_space, is_flat_specs
 
 __all__ = [
+    "ArraySpace",
     "CompositeSpace",
     "Conv2DSpace",
     "DataSpecsMapping",

@@ -27,7 +27,7 @@ from ..backends.symbolic import NUMPY
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError, SpaceError
 from ..layout.parsing import parse_layout, with_batch_axis
 from ..spec import DType, dtype_kind
-from ..views import ClassView, DataView, ImageView, SequenceView
+from ..views import ClassView, DataView, SequenceView
 from . import sparse, views
 from .base import ArraySpace, Space
 from .validation import Axis, Leaf, check_dtype, describe, shape_error
@@ -159,11 +159,6 @@ class Conv2DSpace(ArraySpace):
     num_channels: int
     axes: Any = ("b", 0, 1, "c")
     dtype: Any = "float32"
-
-    family = "conv2d"
-
-    def _make_view(self, batch: Any) -> DataView:
-        return ImageView(self.layout, views.check_has_data(batch))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _check_shape(self.shape))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from html import escape
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .._utils.validation import check_int
 from ..backends.registry import import_framework
 from ..backends.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError, SpaceError
+from ..layout.parsing import parse_layout
 from ..spec import DType, as_dtype, check_casting, check_supported_dtype
 from ..views.base import View
 from ..views.batch import ConversionGradient
@@ -47,8 +48,7 @@ class Space(UncachedState):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "family" in vars(cls):
-            SPACE_CLASSES.setdefault(cls.family, cls)  # a class of the user does not replace ours
+        SPACE_CLASSES.setdefault(cls.__name__, cls)  # a class of the user does not replace ours
 
     def _repr_html_(self) -> str:
         layout = getattr(self, "layout", None)
@@ -214,7 +214,7 @@ class Space(UncachedState):
     def _undefined(self, method: str) -> SpaceError:
         return SpaceError(
             f"{type(self).__name__} does not define {method}, which its batches need; define it as "
-            "VectorSpace does, or use a space of layoutkit"
+            "Conv2DSpace does, or use a space of layoutkit"
         )
 
 
@@ -239,11 +239,32 @@ def dtype_text(dtype: Any) -> str:
 
 
 class ArraySpace(Space):
-    """The base class of spaces whose batch is one array; subclasses are frozen dataclasses.
+    """The base class of spaces whose batch is one array.
 
-    `_axes` has the axes of a batch in order; the size of the batch axis is None.
+    A subclass of another package is a frozen dataclass with a field `dtype` and these attributes.
+    Its batches are then validated, viewed, and converted to and from vectors, composites, and
+    spaces of the same sizes in another layout.
+
+    Attributes
+    ----------
+    layout : str
+        One letter for each axis of a batch, in their order; b is the samples.
+    sizes : dict
+        The size of every other axis by its letter. Vectors have the numbers of a sample in the
+        order of these letters, for any layout.
+    dtype : dtype or None
+        The dtype of batches; None for any.
     """
 
+    if TYPE_CHECKING:  # attributes or fields of a subclass, whose fields have no such default
+
+        @property
+        def layout(self) -> str: ...
+
+        @property
+        def sizes(self) -> dict[str, int]: ...
+
+    family = "array"
     __match_args__: tuple[str, ...]  # the field names, set by the dataclass
     _dtype_kinds = ""  # NumPy's dtype kinds that are allowed; "" for all
     _default_dtype = "float32"  # of an origin, if the space's dtype is None
@@ -264,9 +285,33 @@ class ArraySpace(Space):
     def _field_values(self) -> list[Any]:
         return list(map(vars(self).__getitem__, self.__match_args__))
 
-    @property
+    def __post_init__(self) -> None:
+        """Check the dtype, and the layout and its sizes; called by the dataclass."""
+        self._set_dtype()
+        len(self._axes)  # raises if they do not match
+
+    @cached_property
     def _axes(self) -> tuple[Axis, ...]:
-        raise self._undefined("_axes")
+        """The axes of a batch in order; the size of the batch axis is None."""
+        for name in ("layout", "sizes"):
+            if not hasattr(self, name):
+                raise self._undefined(name)
+        letters = parse_layout(self.layout).groups
+        if sorted(letters) != sorted(["b", *self.sizes]):
+            raise SpaceError(
+                f"{type(self).__name__} has layout={self.layout!r} and the sizes {self.sizes}; the "
+                "layout has the letters of all sizes and b, once each"
+            )
+        sizes = {name: check_int(name, n, 1, ShapeError) for name, n in self.sizes.items()}
+        return tuple(Axis("batch" if x == "b" else x, sizes.get(x)) for x in letters)
+
+    @property
+    def flat_layout(self) -> str:
+        """The layout of a batch as vectors, such as `b(hwc)`."""
+        return f"b({''.join(self.sizes)})"
+
+    def _make_view(self, batch: Any) -> View:
+        return views.view_for_layout(self.layout, views.check_has_data(batch))
 
     def _hint(self, shape: tuple[Any, ...]) -> str:
         """Return specific advice for a batch of a wrong shape, or an empty string."""

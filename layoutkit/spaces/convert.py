@@ -1,17 +1,18 @@
 r"""The table of all conversions between spaces, and their implementations.
 
-    from \ to         vector    conv2d   index   composite   sequences   null
+    from \ to         vector    array    index   composite   sequences   null
     vector            cast      images   -       split       -           -
-    conv2d            flatten   axes     -       -           -           -
+    array             flatten   axes     -       -           -           -
     index             one-hot   -        cast    -           -           -
     composite         join      -        -       each        -           -
     vector sequence                                          cast
     index sequence                                           cast, one-hot
     null                                                                 None
 
-A dash means that there is no conversion. `find_conversion` looks up the conversion of a pair of
-spaces once and caches it with its Converters. This module uses only the `family` and the fields of
-spaces, not their classes, which import it.
+An array space has a layout and sizes, such as Conv2DSpace and the spaces of other packages. A dash
+means that there is no conversion. `find_conversion` looks up the conversion of a pair of spaces
+once and caches it with its Converters. This module uses only the `family` and the fields of spaces,
+not their classes, which import it.
 
 A conversion is an object with two methods: `check_dtype` raises if the batch's dtype may not become
 the other space's, before any array is converted, and `run` converts. ArrayConversion and its
@@ -357,9 +358,11 @@ def _vector_to_vector(space: Any, other: Any, casting: str, inverse: bool) -> Ar
     return ToDense(conversion) if space.sparse else conversion
 
 
-def _vector_to_conv2d(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+def _vector_to_array(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
     _check_same_total(space, other)
-    conversion = Rearrange(f"b(hwc)->{other.layout}", other.dtype, casting, other.sizes)
+    conversion = Rearrange(
+        f"{other.flat_layout}->{other.layout}", other.dtype, casting, other.sizes
+    )
     if not space.sparse:
         return conversion
     if not inverse:
@@ -367,16 +370,16 @@ def _vector_to_conv2d(space: Any, other: Any, casting: str, inverse: bool) -> Ar
     return ToDense(conversion)
 
 
-def _conv2d_to_vector(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+def _array_to_vector(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
     _check_same_total(space, other)
-    conversion = Rearrange(f"{space.layout}->b(hwc)", other.dtype, casting, {})
+    conversion = Rearrange(f"{space.layout}->{space.flat_layout}", other.dtype, casting, {})
     return ToSparse(conversion) if other.sparse else conversion
 
 
-def _conv2d_to_conv2d(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
+def _array_to_array(space: Any, other: Any, casting: str, inverse: bool) -> ArrayConversion:
     if space.sizes != other.sizes:
         raise _conversion_error(
-            space, other, "images keep their rows, columns and channels; use those"
+            space, other, f"the sizes are {space.sizes} and {other.sizes}; they have to be equal"
         )
     return Rearrange(f"{space.layout}->{other.layout}", other.dtype, casting, {})
 
@@ -460,10 +463,10 @@ def _null_to_null(space: Any, other: Any, casting: str, inverse: bool) -> NullCo
 
 _TABLE: dict[tuple[str, str], Callable[[Any, Any, str, bool], Any]] = {
     ("vector", "vector"): _vector_to_vector,
-    ("vector", "conv2d"): _vector_to_conv2d,
+    ("vector", "array"): _vector_to_array,
     ("vector", "composite"): _vector_to_composite,
-    ("conv2d", "vector"): _conv2d_to_vector,
-    ("conv2d", "conv2d"): _conv2d_to_conv2d,
+    ("array", "vector"): _array_to_vector,
+    ("array", "array"): _array_to_array,
     ("index", "index"): _labels_to_labels,
     ("index", "vector"): _labels_to_vectors,
     ("vector sequence", "vector sequence"): _vectors_to_vectors,
@@ -479,12 +482,12 @@ _LABELS_HINT = "vectors do not say which labels they came from; keep the labels 
 _NESTING_HINT = "composites become vectors, or composites of equal nesting"
 _HINTS = {
     ("vector", "index"): _LABELS_HINT,
-    ("conv2d", "index"): _LABELS_HINT,
+    ("array", "index"): _LABELS_HINT,
     ("vector sequence", "index sequence"): _LABELS_HINT,
-    ("index", "conv2d"): "go through a VectorSpace of one-hot vectors",
-    ("composite", "conv2d"): f"{_NESTING_HINT}; go through a VectorSpace",
+    ("index", "array"): "go through a VectorSpace of one-hot vectors",
+    ("composite", "array"): f"{_NESTING_HINT}; go through a VectorSpace",
     ("composite", "index"): _NESTING_HINT,
-    ("conv2d", "composite"): "go through a VectorSpace, which is split into components",
+    ("array", "composite"): "go through a VectorSpace, which is split into components",
     ("index", "composite"): "a composite holds one-hot vectors only beside other components",
 }
 
@@ -507,7 +510,7 @@ def _columns_of_leaves(nest: Any) -> list[slice | None]:
 
 
 def _vector_width(space: Any) -> int:
-    if space.family not in ("vector", "conv2d", "null"):
+    if space.family not in ("vector", "array", "null"):
         raise SpaceError(
             f"{space!r} cannot be part of a vector; convert it to vectors first, with a composite "
             "of equal nesting that has a VectorSpace in this position"

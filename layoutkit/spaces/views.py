@@ -19,7 +19,7 @@ composite, and concatenated for other spaces.
     several, nested                    ListView        CompositeSpace
     none                               None            NullSpace
 
-The classes of spaces are used by their `family` and fields only; they register themselves in
+The classes of spaces are used by their `family` and fields only; they add themselves by name to
 `SPACE_CLASSES` when they are defined.
 """
 
@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._utils.tree import leaves, map_leaves, match_structure, unflatten
+from .._utils.validation import with_article
 from ..backends.inspection import inspect_array
 from ..backends.registry import library_of
 from ..backends.symbolic import ArrayNamespace
@@ -42,7 +43,7 @@ from ..views.batch import ConversionGradient
 from ..views.listview import leaf_views
 from .convert import find_conversion
 
-SPACE_CLASSES: dict[str, Any] = {}  # by `family`; filled by `Space` (base.py)
+SPACE_CLASSES: dict[str, Any] = {}  # by name; filled by `Space` (base.py)
 
 
 # -- Views of batches ----------------------------------------------------------------------------
@@ -82,29 +83,34 @@ def space_for_layout(layout: str, shape: tuple[Any, ...], max_labels: int | None
     """
     size = dict(zip(layout, shape, strict=False))
     if sorted(layout) == sorted("bhwc"):
-        return SPACE_CLASSES["conv2d"]((size["h"], size["w"]), size["c"], layout, None)
+        return SPACE_CLASSES["Conv2DSpace"]((size["h"], size["w"]), size["c"], layout, None)
     if layout == "bwc" and size["b"] == 1:
         if max_labels is None:
-            return SPACE_CLASSES["vector sequence"](size["c"], None)
-        return SPACE_CLASSES["index sequence"](max_labels, size["c"], None)
+            return SPACE_CLASSES["VectorSequenceSpace"](size["c"], None)
+        return SPACE_CLASSES["IndexSequenceSpace"](max_labels, size["c"], None)
     if layout in ("b", "bt", "tb") and max_labels is not None:
-        return SPACE_CLASSES["index"](max_labels, size.get("t", 1), None)
-    return SPACE_CLASSES["vector"](size.get("f", 1), dtype=None) if layout in ("b", "bf") else None
+        return SPACE_CLASSES["IndexSpace"](max_labels, size.get("t", 1), None)
+    return (
+        SPACE_CLASSES["VectorSpace"](size.get("f", 1), dtype=None)
+        if layout in ("b", "bf")
+        else None
+    )
 
 
 def space_of(view: Any) -> Any:
     """Return the space (of any dtype) of a view's base; raise SpaceError if there is none."""
     nest = leaf_views(view)
-    return unflatten(nest, map_leaves(_space_of_view, nest), SPACE_CLASSES["composite"])
+    return unflatten(nest, map_leaves(_space_of_view, nest), SPACE_CLASSES["CompositeSpace"])
 
 
 def _space_of_view(view: DataView) -> Any:
     is_unknown = isinstance(view, ClassView) and view.max_labels is None
     space = None if is_unknown else space_for_layout(view.layout, view.shape, view.max_labels)
     if space is None:
+        name = with_article(type(view).__name__)
         raise SpaceError(
-            f"a {type(view).__name__} in {view.layout} is a batch of no space; get it by layout, "
-            "or put images (bhwc in any order), vectors (bf), numbers (b), labels with classes "
+            f"{name} in {view.layout} is a batch of no space; get it by layout, or "
+            "put images (bhwc in any order), vectors (bf), numbers (b), labels with classes "
             "(b, bt) or one sequence (bwc)"
         )
     return space
@@ -195,8 +201,8 @@ def _plain_layout(source: Any, other: Any) -> str | None:
     find_conversion(source, other, "same_kind", False)
     if getattr(other, "sparse", False):
         return None
-    if source.family == "conv2d":
-        return str(other.layout) if other.family == "conv2d" else "b(hwc)"
+    if source.family == "array":
+        return str(other.layout if other.family == "array" else source.flat_layout)
     return "bf" if source.family == other.family == "vector" else None
 
 

@@ -111,7 +111,7 @@ def test_messages_name_both_spaces_and_the_reason():
         V.format_as(np.zeros((1, 24)), INDEX)
     with pytest.raises(SpaceError, match=r"dim 4 \(which labels are there\) or 8"):
         IndexSpace(4, 2).format_as(np.zeros((1, 2), int), VectorSpace(5))
-    with pytest.raises(SpaceError, match="keep their rows"):
+    with pytest.raises(SpaceError, match="they have to be equal"):
         C.format_as(C.get_origin_batch(1), Conv2DSpace((3, 2), 4))
     left = CompositeSpace((V, CompositeSpace((N, C))))
     right = CompositeSpace((V, CompositeSpace((N, VectorSpace(23)))))

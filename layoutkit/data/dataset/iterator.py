@@ -105,7 +105,7 @@ class FieldInSpace:
     def _make_collator(self, empty: Array) -> Collator | None:
         """Return a Collator that makes batches in one pass, or None if rows need validation."""
         move = find_conversion(self._field_space, self._space, "same_kind", False)
-        if self._field_space.family not in ("vector", "conv2d") or type(move) is not Rearrange:
+        if self._field_space.family not in ("vector", "array") or type(move) is not Rearrange:
             return None
         return move.of_rows(empty.shape, empty.dtype)
 
