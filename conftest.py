@@ -70,11 +70,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if find_spec("hypothesis"):
-        from hypothesis import settings
+        from hypothesis import HealthCheck, settings
 
-        # No deadline: the time of an example depends on the load of the machine.
+        # No deadline and no check for slow examples: their time depends on the load of the machine.
         examples = 100 if config.getoption("--all") else 10
-        settings.register_profile("layoutkit", deadline=None, max_examples=examples)
+        settings.register_profile(
+            "layoutkit",
+            deadline=None,
+            max_examples=examples,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
         settings.load_profile("layoutkit")
 
 

@@ -185,12 +185,12 @@ def test_the_folder_is_chosen_by_variables(monkeypatch, tmp_path):
 
 
 def test_without_a_home_folder_kernels_are_compiled_each_time(monkeypatch):
-    def nobody(self):
+    def nobody():
         raise RuntimeError("Could not determine home directory.")
 
     for name in ("LAYOUTKIT_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "expanduser", nobody)
+    monkeypatch.setattr(Path, "home", nobody)
     assert compiler.cache_dir() is None
     monkeypatch.setattr(compiler, "compile_object", lambda spec: b"code")
     monkeypatch.setattr(compiler, "_link", lambda code, symbol: 64)

@@ -142,6 +142,8 @@ def parse_listing(page: bytes, url: str) -> list[str]:
         parser.feed(text[start : start + _PIECE])
         if len(parser.rawdata) > _MAX_TAG_CHARS:
             raise ValueError(f"its page has a tag of more than {_MAX_TAG_CHARS} characters")
+    # Since Python 3.14, text after an incomplete tag is parsed once it is longer than the tag.
+    parser.feed(" " * _MAX_TAG_CHARS)
     if not parser.any_link:
         raise ValueError("its page has no links: the folder is empty, or it is not a folder")
     return list(parser.names)
