@@ -100,8 +100,8 @@ def sampled_batcher(
         The handling of records without a label, as for `open_index`.
     sampler : str, Sampler, sequence of int, or a list with one for each source
         The order of the records: "sequential" (or "linear"), "shuffle" and others, see `sampler`;
-        or the positions of the records of an epoch, such as ``[3, 1, 1]``. By default
-        "sequential", or "weighted" with `weights`.
+        or the positions of the records of an epoch, such as ``[3, 1, 1]``, or a torch Sampler of
+        positions. By default "sequential", or "weighted" with `weights`.
         Other sources need as many records as the first, or a kind that draws.
     weights : array of (records,) numbers, or mapping from label to number, optional
         The relative probability of each record, or of each label, for the sampler "weighted", which

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Never
@@ -27,6 +27,7 @@ from ..iteration import EpochIterator, Epochs
 from ..sources import Groups, Index, MixedIndex, PartsIndex, group_by_code
 from ..sources.base import Partition, hash_numbers
 from . import labels, orders, partwise
+from .iterated import IteratedSampler
 from .labels import LabelTable
 from .mixture import MixedOrder, Mixture, PermutedMixture
 from .orders import Order, SamplingPlan, ceil_div
@@ -170,23 +171,24 @@ def is_function(kind: Any) -> bool:
     return callable(kind) and not hasattr(kind, "__iter__") and not isinstance(kind, type | Sampler)
 
 
+def as_function(kind: Any) -> Any:
+    """Return a sampler that can only be iterated as a function of an epoch, others unchanged."""
+    has_items = hasattr(kind, "__getitem__") or isinstance(kind, Set | Sampler)
+    return kind if has_items or not hasattr(kind, "__iter__") else IteratedSampler(kind)
+
+
 def read_positions(values: Any, count: int) -> Array:
     """Return the positions of records that a caller gives as an order; repeated ones may occur.
 
     Raises
     ------
     DataError
-        They are not whole numbers below `count`, or can only be iterated.
+        They are not whole numbers below `count`, or have no order.
     """
     if isinstance(values, Mapping) or not hasattr(values, "__iter__"):
         raise DataError(f"sampler= is {with_article(type_name(values))}; {_ORDERS}")
     if not hasattr(values, "__getitem__"):
-        name = _OTHER_NAMES.get(type(values).__name__.lower(), "shuffle")
-        raise DataError(
-            f"sampler= is a {type_name(values)}, which can only be iterated, so no state could "
-            "resume in its middle; give list(sampler), an order that every epoch repeats, or "
-            f'"{name}", which draws a new one in each'
-        )
+        raise DataError(f"sampler= is a {type_name(values)}, which has no order; give a list")
     return normalize_indices(values, count, "records", DataError)
 
 
@@ -235,6 +237,9 @@ def make_sampling_plan(
     _check_label_options(kind, label, weights)
     items = _select_items(kind, index, label, weights)
     selection = index.selection if isinstance(index, Index) else str(Partition(0, 1))
+    if isinstance(kind.function, IteratedSampler):
+        drawn = kind.function(items["count"], check_int("seed", seed, None), 0)
+        selection += f", positions {hash_numbers(read_positions(drawn, items['count']))}"
     if kind.weighted:
         selection += f", weights {hash_numbers(items['material'])}"
     if positions is not None:
@@ -470,7 +475,8 @@ def sampler(
         "label-...", "part-...". `_` is accepted in place of `-`. The error for an unknown kind
         lists all of them. A list, array or range of positions is the order itself, of each epoch.
         A function is called with (count, seed, epoch) and returns the positions of that epoch;
-        equal arguments have to give equal positions.
+        equal arguments have to give equal positions. A torch Sampler is read once an epoch, with
+        the generators that it draws from seeded for the epoch.
     index : Index, int or object with a length
         The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional
@@ -491,6 +497,7 @@ def sampler(
         An argument is invalid, has no meaning for this kind, or cannot be satisfied.
     """
     reject_unknown(sampler, unknown)
+    kind = as_function(kind)
     positions = None if isinstance(kind, str) or is_function(kind) else kind
     spec = find_kind(kind if positions is None else "linear")
     plan = make_sampling_plan(spec, index, batch_size, num_batches, label, weights, seed, positions)
