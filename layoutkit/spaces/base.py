@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from html import escape
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -256,14 +256,6 @@ class ArraySpace(Space):
         The dtype of batches; None for any.
     """
 
-    if TYPE_CHECKING:  # attributes or fields of a subclass, whose fields have no such default
-
-        @property
-        def layout(self) -> str: ...
-
-        @property
-        def sizes(self) -> dict[str, int]: ...
-
     family = "array"
     __match_args__: tuple[str, ...]  # the field names, set by the dataclass
     _dtype_kinds = ""  # NumPy's dtype kinds that are allowed; "" for all
@@ -290,8 +282,9 @@ class ArraySpace(Space):
         self._set_dtype()
         len(self._axes)  # raises if they do not match
 
+    # Subclasses have `layout` and `sizes` as fields, attributes or properties, so none is declared.
     @cached_property
-    def _axes(self) -> tuple[Axis, ...]:
+    def _axes(self: Any) -> tuple[Axis, ...]:
         """The axes of a batch in order; the size of the batch axis is None."""
         for name in ("layout", "sizes"):
             if not hasattr(self, name):
@@ -306,11 +299,11 @@ class ArraySpace(Space):
         return tuple(Axis("batch" if x == "b" else x, sizes.get(x)) for x in letters)
 
     @property
-    def flat_layout(self) -> str:
+    def flat_layout(self: Any) -> str:
         """The layout of a batch as vectors, such as `b(hwc)`."""
         return f"b({''.join(self.sizes)})"
 
-    def _make_view(self, batch: Any) -> View:
+    def _make_view(self: Any, batch: Any) -> View:
         return views.view_for_layout(self.layout, views.check_has_data(batch))
 
     def _hint(self, shape: tuple[Any, ...]) -> str:
