@@ -3,12 +3,14 @@
 An sdist, an editable installation and a checkout do not contain compiled kernels. A wheel contains
 them if the environment variable `LAYOUTKIT_OBJECTS` selects kernels: `all`, or comma-separated
 parts of kernel names. By default it contains none and works on all machines. With kernels it works
-for the building machine's architecture and any Python: they are those listed in
-`layoutkit/config.py`, for every level of that architecture in `kernels/cpu/object_cache.py`.
+for one architecture and any Python: they are those listed in `layoutkit/config.py`, for every level
+of that architecture in `kernels/cpu/object_cache.py`. The architecture is the building machine's,
+or on Linux the one that `LAYOUTKIT_MACHINE` names, such as `aarch64`.
 
-Equal sources, tools and settings give wheels of identical bytes: `SOURCE_DATE_EPOCH` is the date of
-all entries (default: 1980, the first year of zip files), and modes do not depend on the umask. A
-wheel with kernels has a bill of materials in `.dist-info/sboms` (PEP 770), in the format CycloneDX.
+Equal sources, tools and settings give sdists and wheels of identical bytes: `SOURCE_DATE_EPOCH` is
+the date of all entries (default: 1980, the first year of zip files), and modes do not depend on the
+umask. A wheel with kernels has a bill of materials in `.dist-info/sboms` (PEP 770), in the format
+CycloneDX.
 
 Compiling needs the dependencies of layoutkit, so `get_requires_for_build_wheel` returns them. It
 runs in separate processes (`objects.py`), since Numba compiles for one CPU per process.
@@ -23,8 +25,10 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from gzip import GzipFile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,9 @@ HOME = Path(__file__).parents[1]
 OBJECTS = Path("layoutkit", "kernels", "cpu", "objects")
 # Operating systems' names of the machines in LEVELS.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+# Kernels call a few functions of the C library, all of them in the glibc of this version. The
+# required wheels of llvmlite and Numba need a newer one.
+LINUX = "manylinux_2_17"
 # Only AMD's CPUs have this feature. With AVX-512, they use other tiles than Intel's CPUs.
 AMD_FEATURE = "sse4a"
 KERNELS_PER_PROCESS = 12  # with fewer, a process would mostly import Numba
@@ -56,6 +63,32 @@ def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
         project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))
         needed += project["project"]["dependencies"]
     return needed
+
+
+def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
+    """Call setuptools' hook, and make the archive reproducible."""
+    name: str = build_meta.build_sdist(sdist_directory, config_settings)
+    date = int(os.environ.get("SOURCE_DATE_EPOCH", FIRST_ZIP_DATE))
+    path = Path(sdist_directory, name)
+    with tarfile.open(path) as archive:
+        members = sorted(archive.getmembers(), key=lambda member: member.name)
+        files = [(member, archive.extractfile(member)) for member in members]
+        with (
+            GzipFile(path.with_suffix(".new"), "wb", mtime=date) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as copy,
+        ):
+            for member, file in files:
+                copy.addfile(_without_origin(member, date), file)
+    path.with_suffix(".new").replace(path)
+    return name
+
+
+def _without_origin(member: tarfile.TarInfo, date: int) -> tarfile.TarInfo:
+    """Return an archive member with this date, and without the builder's user and umask."""
+    mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    clean = member.replace(mtime=date, mode=mode, uid=0, gid=0, uname="", gname="", deep=False)
+    clean.pax_headers = {}  # the exact date
+    return clean
 
 
 def prepare_metadata_for_build_editable(*arguments: Any, **named: Any) -> str:
@@ -96,7 +129,11 @@ class BdistWheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         """Return the Python, ABI and platform tags."""
         _, _, platform_tag = super().get_tag()
-        return ("py3", "none", "any" if self.root_is_pure else platform_tag)
+        if self.root_is_pure:
+            platform_tag = "any"
+        elif platform_tag.startswith("linux_"):
+            platform_tag = f"{LINUX}_{target_machine()}"
+        return ("py3", "none", platform_tag)
 
     def write_wheelfile(self, wheelfile_base: str, **named: Any) -> None:
         """Write WHEEL, the last file before the archive, and make the archive reproducible."""
@@ -152,7 +189,7 @@ def make_sbom(version: str, objects: list[Path]) -> dict[str, Any]:
 
 
 def make_objects(folder: Path) -> None:
-    """Compile all kernels of this machine's levels into a folder, and print their number."""
+    """Compile all kernels of the architecture's levels into a folder, and print their number."""
     levels = list_levels()
     if not levels:
         return
@@ -191,12 +228,21 @@ def _wants_kernels() -> bool:
 
 
 def list_levels() -> list[dict[str, str]]:
-    """Return the levels of this architecture, highest first; none if no kernels are wanted."""
+    """Return the levels of the architecture, highest first; none if no kernels are wanted."""
     if not _wants_kernels():
         return []
     levels: list[dict[str, str]] = json.loads(_run("levels"))
-    machine = platform.machine().lower()
-    return [level for level in levels if level["machine"] == MACHINES.get(machine, machine)]
+    machine = target_machine()
+    known = sorted({level["machine"] for level in levels})
+    if os.environ.get("LAYOUTKIT_MACHINE") and machine not in known:
+        raise SystemExit(f"LAYOUTKIT_MACHINE={machine}: kernels exist for {', '.join(known)}")
+    return [level for level in levels if level["machine"] == machine]
+
+
+def target_machine() -> str:
+    """Return the name, as in LEVELS, of the architecture that the wheel's kernels are for."""
+    machine = (os.environ.get("LAYOUTKIT_MACHINE") or platform.machine()).lower()
+    return MACHINES.get(machine, machine)
 
 
 def _selected_specs(specs: list[Any]) -> list[Any]:

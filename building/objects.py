@@ -6,7 +6,7 @@
     objects.py compile LEVEL FOLDER       compile the kernels on stdin into files of a folder
 
 Output and stdin are JSON. Compiled code is neither run nor loaded, so a machine can compile for
-newer CPUs than its own.
+newer CPUs than its own, and for other architectures.
 """
 
 import json
@@ -41,7 +41,25 @@ def _set_cpu_of_level(name: str) -> Any:
     (level,) = (level for level in LEVELS if level.name == name)
     os.environ["NUMBA_CPU_NAME"] = level.cpu
     os.environ["NUMBA_CPU_FEATURES"] = level.flags
+    if os.environ.get("LAYOUTKIT_MACHINE"):
+        set_architecture(level.machine)
     return level
+
+
+def set_architecture(machine: str) -> None:
+    """Make Numba and layoutkit compile for an architecture other than this machine's.
+
+    Both ask llvmlite for the triple of this process, which names architecture and system.
+    """
+    import llvmlite.binding as llvm
+
+    if sys.platform != "linux":
+        raise SystemExit(f"kernels for {machine} are compiled on Linux, for Linux")
+    triple = f"{machine}-unknown-linux-gnu"
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.get_process_triple = lambda: triple
+    llvm.Target.from_default_triple = classmethod(lambda target: target.from_triple(triple))
 
 
 def _list(name: str, feature: str = "") -> list[tuple[str, tuple[int | str, ...]]]:

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -230,6 +231,57 @@ def built_twice(folder, objects):
 def test_two_builds_give_identical_bytes(tmp_path, objects):
     first, second = built_twice(tmp_path, objects)
     assert first == second
+
+
+BUILD_SDIST = """
+import sys
+sys.path.insert(0, "building")
+import backend
+backend.build_sdist(sys.argv[1])
+"""
+
+
+def test_two_sdists_are_of_identical_bytes(tmp_path):
+    """Build with different folders, dates of files and umasks."""
+    sdists = []
+    for number, umask in enumerate((0o022, 0o077)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        source = copied(folder)
+        for path in source.rglob("*"):
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
+            os.utime(path, (946684800 + number * 86400,) * 2)
+        command = [sys.executable, "-c", BUILD_SDIST, str(folder)]
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
+        (sdist,) = folder.glob("*.tar.gz")
+        sdists.append(sdist.read_bytes())
+    assert sdists[0] == sdists[1]
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+        assert {member.mtime for member in archive} == {315532800}
+    assert "layoutkit-0.1.0/kernels/cpu/engine.py" in names
+    assert "layoutkit-0.1.0/pyproject.toml" in names
+
+
+@pytest.mark.budget(0)
+@pytest.mark.skipif(sys.platform != "linux", reason="compiles for another machine on Linux only")
+def test_a_wheel_for_another_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYOUTKIT_MACHINE", "aarch64")
+    build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], ONE)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (path,) = objects(tmp_path / "site")
+    data = path.read_bytes()
+    elf = data[data.index(b"\x7fELF") :]
+    assert int.from_bytes(elf[18:20], "little") == 183  # EM_AARCH64
+
+
+def test_a_machine_without_kernels_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYOUTKIT_MACHINE", "riscv64")
+    with pytest.raises(AssertionError, match="=riscv64: kernels exist for aarch64, x86_64"):
+        build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], ONE)
 
 
 def test_without_objects_the_wheel_is_for_every_machine(tmp_path):
