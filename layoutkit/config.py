@@ -353,10 +353,11 @@ def _conversion_kernels(rows: Iterable[Row]) -> Iterator[KernelSpec]:
 
 
 def _window_kernels() -> Iterator[KernelSpec]:
-    """Yield the kernels of batches of crops, resized samples and patches."""
+    """Yield the kernels of batches of crops, resized samples and patches, and of video frames."""
     yield KernelSpec("collate", ("windows",))
     yield KernelSpec("collate", ("each",))
     yield KernelSpec("taps", ())
+    yield KernelSpec("yuv", ("frames",))
     for dtype in ("u1", "f4"):
         yield KernelSpec("resize", (dtype,))
     for taps in HALVING_TAPS:

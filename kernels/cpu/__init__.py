@@ -10,6 +10,7 @@ Launching (imports no Numba):
 - `resize_launch`: parameter block of resized samples
 - `params`: layout of a conversion's parameter block
 - `collate_params`, `resize_params`: layout of the tables of a batch of windows
+- `yuv_params`: layout of the tables of video frames
 - `direct_params`, `xla_params`: layout of the blocks of `direct` and `xla`
 - `compiler`: compiles a kernel or loads its machine code
 - `pipeline`: compiles with Numba to optimized LLVM IR
@@ -29,6 +30,7 @@ Kernels (compiled by Numba):
 - `taps`: tables of weights, and weighted sums
 - `resize`: batches of resized windows
 - `halve`: images of bytes of half the size
+- `yuv`: video frames in planes
 - `direct`: a conversion of array objects, without the launcher
 - `xla`: a conversion as a foreign function of XLA
 - `threadpool`: hand-over of work to threads

@@ -13,6 +13,7 @@ gradients.py   gradients of selected channels and of clipping
 symbolic.py    conversions and sums in the operations of a library (JAX, PyTorch)
 containers.py  objects that contain an array: images, buffers, columns, lists
 dataframes.py  pandas, Polars and Arrow
+yuv.py         video frames in planes
 inference.py   ONNX Runtime and OpenVINO
 dask.py        arrays in lazy chunks
 xarray.py      DataArrays

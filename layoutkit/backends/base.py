@@ -41,6 +41,7 @@ class Adapter:
     # Whether `pad_to` pads x before the conversion, instead of writing a region of the result.
     pads_input = False
     is_container = False  # whether objects of the library contain an array and are not arrays
+    converts = False  # whether `convert` replaces the conversion of one block of memory
     traces_constants = False  # whether arrays can be combined with constants that JAX traces
 
     # -- in --------------------------------------------------------------------------------
@@ -120,6 +121,10 @@ class Adapter:
     def plan(self, converter: Converter, x: Any) -> Plan | None:
         """Return the plan of a chunked array; None: the array is planned as one block of memory."""
         return None
+
+    def convert(self, converter: Converter, x: Any, out: Any) -> Any:
+        """Return `converter(x, out)` for an array that is several blocks of memory."""
+        raise NotImplementedError
 
     def narrowed(self, converter: Converter, x: Any) -> Converter:
         """Return the Converter to the dtype that the library has in place of the result's."""

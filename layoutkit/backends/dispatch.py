@@ -151,6 +151,8 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
     )
     if has_traced_constants or adapter.is_recorded(x):
         return adapter.convert_recorded(converter, x, out)
+    if adapter.converts:
+        return adapter.convert(converter, x, out)
     if isinstance(adapter, CudaAdapter):
         if converter.device == CPU:
             return _convert_to_cpu(converter, adapter, x, out)

@@ -44,6 +44,7 @@ BACKENDS = Registry(
         "dask": f"{__package__}.dask",
         "jax": f"{__package__}.jax",
         "jaxlib": f"{__package__}.jax",
+        "layoutkit": f"{__package__}.yuv",  # YUVFrames
         "onnxruntime": f"{__package__}.inference",
         "openvino": f"{__package__}.inference",
         "pandas": f"{__package__}.dataframes",
@@ -55,7 +56,7 @@ BACKENDS = Registry(
     _accept_backend,
 )
 # Packages whose objects are no arrays of another library, and need no search for a backend.
-_KNOWN_PACKAGES = sys.stdlib_module_names | {"__main__", "numpy", "layoutkit", "PIL"}
+_KNOWN_PACKAGES = sys.stdlib_module_names | {"__main__", "numpy", "PIL"}
 
 
 def library_of(x: Any) -> Library | None:

@@ -9,6 +9,8 @@
     Decoder((224, 224))                      encoded bytes to pixels: a processor of batches
     Reader()                                 the same at any size, for a Collator
 
+    YUVFrames(y, uv, matrix="bt709")         video frames in planes, an input of `convert`
+
     Augmenter((3, 224, 224), rand_crop=True)       randomly augmented images as float arrays
 
 decode.py      files and bytes to upright pixels, with Pillow, simplejpeg (JPEGs) or tifffile
@@ -20,8 +22,9 @@ suffixes.py    the suffixes of image files
 Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """
 
+from ..yuv import YUVFrames
 from .augment import Augmenter
 from .decode import read
 from .resize import Decoder, Reader, fit, placement
 
-__all__ = ["Augmenter", "Decoder", "Reader", "fit", "placement", "read"]
+__all__ = ["Augmenter", "Decoder", "Reader", "YUVFrames", "fit", "placement", "read"]

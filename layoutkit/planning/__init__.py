@@ -12,5 +12,6 @@ resize        the resize options of a Collator
 batch         the plan of a batch of samples
 accumulate    the plan of a sum
 chunked       the plan of a conversion of a chunked array
+yuv           video frames in planes: the formula of RGB, and the plan of one frame
 gradient      the conversions that compute inverses and gradients
 """

@@ -270,6 +270,6 @@ def test_registered_samplers_are_found_by_name():
 
 
 def test_the_configuration_lists_every_library():
-    """CuPy is listed with the GPU, and jaxlib comes with jax."""
-    listed = {*config.OPTIONAL_PACKAGES, "cupy", "jaxlib"}
+    """CuPy is listed with the GPU, jaxlib comes with jax, and YUVFrames with layoutkit."""
+    listed = {*config.OPTIONAL_PACKAGES, "cupy", "jaxlib", "layoutkit"}
     assert set(BACKENDS.rows) <= listed

@@ -1104,6 +1104,14 @@ for _name, _make in (("Decoder", lambda: images.Decoder((8, 8))), ("Reader", ima
     )
 
 
+def _rgb(v=LARGE[:20, :30, 2], matrix="bt601", **keywords):
+    u = np.stack([LARGE[:20, :30, 0]] * 2, -1) if v is None else LARGE[:20, :30, 0]
+    return np.asarray(images.YUVFrames(LARGE[..., 0], u, v, matrix=matrix, **keywords))
+
+
+table("images.YUVFrames", _rgb, v=case(None), matrix=case("bt709"), color_range=case("full"))
+
+
 def _augmented(data=LARGE, shape=(3, 12, 12), **keywords):
     augment = images.Augmenter(shape, **keywords)
     return [augment(data, epoch=1, position=n) for n in range(4)]
