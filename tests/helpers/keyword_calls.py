@@ -873,6 +873,7 @@ table(
     batch_size=case(3),
     sampler=case("shuffle"),
     weights=case([0, 0, 1, 0, 0, 0], seed=1),
+    shuffle=case(3, sources=lambda: iter(FLOATS[:, 0, 0])),
     num_batches=case(1),
     drop_last=case(True),
     seed=case(1, sampler="shuffle"),

@@ -31,7 +31,7 @@ BY_NAME = {
 }
 # Types for which a second class would say the same.
 TYPE_ONLY = {("backends.base", "backends.cupy")}
-ONE_IMPORTER = 50  # modules with one importer, in the same folder
+ONE_IMPORTER = 52  # modules with one importer, in the same folder
 MEDIAN_LINES, LONG_LINES = 10, 35  # median and 90th percentile of functions
 
 

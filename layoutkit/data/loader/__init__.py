@@ -12,8 +12,7 @@ arrays.py        `ArrayLoop`: loops over arrays that are read a batch at a time
 pending.py       a batch that is being made
 pixel_options.py the options of the pixels of batches, in states
 signature.py     the shape and dtype that all records of a run share
-batcher_cache.py the cache of a Batcher, and the number of records that it keeps
-kept_records.py  the records of a source that a cache in memory keeps
+kept_records.py  the records of a Batcher that a cache in memory keeps
 jpeg_rows.py     the first rows of JPEGs, as many as random crops read
 chunk.py         records that one thread reads and processes, and the source they come from
 worker_pool.py   the threads that process chunks

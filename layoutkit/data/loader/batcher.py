@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..._utils.validation import check_int
 from ...errors import DataError
 from ...memory import Array, in_native_order
 from ..errors import NoLength
+from ..sources import StreamIndex
 from .batch import Batch, LoaderStats
 from .chunk import Numbers
 from .collate import FieldBatch
@@ -17,6 +20,7 @@ from .epoch_pass import EpochPass, Position
 from .loop import BatchLoop
 from .pending import PendingBatch
 from .signature import RunSpec
+from .worker_pool import wait_or_run
 
 
 class Batcher(BatchLoop[Batch]):
@@ -35,7 +39,13 @@ class Batcher(BatchLoop[Batch]):
     def __len__(self) -> int:
         number = self.num_batches
         if number is None:
-            raise NoLength("the number of batches is not known until every part is opened")
+            is_stream = isinstance(self._config.sources[0].index, StreamIndex)
+            raise NoLength(
+                "a stream has no number of batches before it is read; give num_batches=, or count "
+                "the batches of a loop"
+                if is_stream
+                else "the number of batches is not known until every part is opened"
+            )
         return number
 
     def __repr__(self) -> str:
@@ -93,8 +103,24 @@ class Batcher(BatchLoop[Batch]):
     def _begin_pass(self, epoch: int, position: Position) -> EpochPass:
         cache = self._config.cache
         if cache is not None:
-            cache.begin_loop(self._config.pipeline, self._worker_pool(), epoch)
+            cache.begin_loop(self._read_sample)
         return super()._begin_pass(epoch, position)
+
+    def _read_sample(self, source: int, numbers: list[int]) -> None:
+        """Read records on the threads, as the records of a batch that refuses all of them."""
+        pipeline = replace(
+            self._config.pipeline,
+            sources=(self._config.sources[source],),
+            processor=_refuse,
+            collate_step=None,
+            row_decoder=None,
+            strict=False,
+        )
+        pending = PendingBatch(pipeline, 0, [np.array(numbers, np.int64)], None)
+        pool = self._worker_pool()
+        if pool is not None:
+            pool.submit(pending)
+        wait_or_run(pending, pool)
 
     # -- from a pending batch to a batch ---------------------------------------------------
 
@@ -175,3 +201,7 @@ class Batcher(BatchLoop[Batch]):
         order = source.order(epoch, state) if source.in_parts else None  # raises for invalid marks
         run = RunSpec.from_text(state["spec"]) if "spec" in state else RunSpec()
         return Position(place, state["batch"], state["dropped"], order, run)
+
+
+def _refuse(value: Any, out: Any) -> None:
+    """Refuse a record, which is read for the cache only."""

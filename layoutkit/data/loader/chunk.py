@@ -73,7 +73,7 @@ class RecordSource:
 
     def take(self, order: Order, start: int, stop: int) -> Numbers:
         """Return the records at positions start .. stop-1; fewer at the epoch's end."""
-        if self.in_parts:
+        if self.index.reads_in_order:
             return order.between(start, stop)
         return order.numbers_in(start, stop)
 

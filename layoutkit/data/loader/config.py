@@ -11,19 +11,21 @@ from typing import Any
 from ..._utils.errors import prefix_errors
 from ..._utils.validation import check_int
 from ...errors import DataError
+from ..errors import NoSuchArgument
 from ..io.cache import DiskCache
 from ..io.ram_cache import RamCache
 from ..io.reader import Reader
 from ..labels import check_missing
 from ..samplers import Sampler
-from ..sources import Index, PartsIndex, are_several, open_index
+from ..sources import Index, StreamIndex, are_several, open_index
+from ..sources.base import Partition
 from ..sources.items import ItemProcessor
-from .batcher_cache import BatcherCache
 from .chunk import RecordPipeline, RecordSource
 from .collate import BatchStep, CollateStep, MultiCollateStep
+from .distributed import Shard, parse_shard
 from .epochs import EpochLength
 from .jpeg_rows import RowDecoder
-from .kept_records import KeptRecords
+from .kept_records import BatcherCache, KeptRecords
 from .processing import Processing, Shape
 
 _MAX_WORKERS = 4  # threads by default
@@ -83,6 +85,32 @@ def open_indexes(sources: Any, missing: Any) -> list[Index]:
     """Return the index of each source; raise DataError for a source that cannot be opened."""
     several = sources if are_several(sources) else [sources]
     return [_open_or_take(source, missing) for source in several]
+
+
+def prepare_streams(
+    indexes: Sequence[Index], shuffle: Any, shard: Any
+) -> tuple[list[Index], Shard | None]:
+    """Return the indexes, with the buffer and the rank of a stream, and the shard of the others.
+
+    Each rank gets one record of every round of `world` records, as a partition of the stream.
+    """
+    part = parse_shard(shard)
+    streams = [index for index in indexes if isinstance(index, StreamIndex)]
+    if not streams:
+        if shuffle is not None:
+            raise NoSuchArgument(
+                "shuffle= is the number of records in the buffer of a stream, but the records of "
+                f'{indexes[0]!r} have numbers; give sampler="shuffle", each record once in random '
+                "order"
+            )
+        return [*indexes], part
+    if len(indexes) > 1:
+        raise DataError(
+            f"{streams[0]!r} is one of {len(indexes)} sources, but nothing is known of its end; "
+            "join the records in the iterator, which may yield dicts of fields"
+        )
+    size = 0 if shuffle is None else check_int("shuffle", shuffle)
+    return [streams[0].with_options(size, part and Partition(*part))], None
 
 
 def find_field_names(sources: Any, fields: Mapping[str, Any] | None) -> tuple[str, ...] | None:
@@ -194,10 +222,10 @@ def make_cache(
     Raises DataError if records are in memory already, or if their number is unknown.
     """
     for index in indexes:
-        if isinstance(index, PartsIndex):
+        if index.reads_in_order:
             raise DataError(
-                "cache= needs the number of records, which part files reveal only when they are "
-                "opened; write them to one file (layoutkit.data.recordio), or omit cache="
+                f"cache= needs the number of records, which is not known before {index!r} is read; "
+                "write its records to a file (layoutkit.data.recordio), or omit cache="
             )
     rows = [*zip(indexes, getters, decoders, strict=True)]
     are_kept = [getter is not None or not index.in_memory for index, getter, _ in rows]

@@ -90,6 +90,8 @@ class EpochPass:
         self._is_over = True
         for pending in tuple(self._pending):
             pending.cancelled = True
+        for order in self.orders:
+            order.close()
 
     def next(self) -> Any:
         """Return the next batch when it is complete; None at the epoch's end."""

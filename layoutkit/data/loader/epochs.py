@@ -12,8 +12,8 @@ from ..samplers import Sampler, sampler
 from ..samplers.orders import Order
 from ..samplers.sampling import full_batch_kind, sample_full_batches
 from ..samplers.weighted import spread_weights
-from ..sources import Index
-from .distributed import Shard, check_shardable, parse_shard
+from ..sources import Index, StreamIndex
+from .distributed import Shard, check_shardable
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def parse_epochs(
     num_batches: Any,
     drop_last: Any,
     seed: Any,
-    shard: Any,
+    shard: Shard | None,
     refill: Any,
 ) -> tuple[list[Sampler], EpochLength]:
     """Return a sampler for each index, which orders the records of all processes, and the length.
@@ -95,7 +95,7 @@ def parse_epochs(
         An argument is invalid, or a sampler does not fit its index or these arguments.
     """
     check_bool("refill", refill)
-    part = parse_shard(shard)
+    part = shard
     if part is not None and num_batches is not None:
         num_batches = check_int("num_batches", num_batches) * part.world
     samplers = make_samplers(indexes, spec, weights, drop_last, batch_size, num_batches, seed)
@@ -126,6 +126,8 @@ def make_samplers(
     full = check_bool("drop_last", drop_last)
     if spec is None:
         spec = "linear" if weights is None else "weighted"
+    if isinstance(indexes[0], StreamIndex) and spec in ("linear", "sequential"):
+        spec = "stream"
     kinds = list(spec) if _are_several(spec) else [spec] * len(indexes)
     if len(kinds) != len(indexes):
         raise DataError(

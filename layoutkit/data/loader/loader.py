@@ -36,6 +36,7 @@ from .config import (
     parse_cache,
     parse_getters,
     parse_workers,
+    prepare_streams,
 )
 from .epochs import parse_epochs
 from .jpeg_rows import CHUNK_SECONDS
@@ -49,6 +50,7 @@ def sampled_batcher(
     missing: str | int = "error",
     sampler: Any = None,
     weights: Any = None,
+    shuffle: int | None = None,
     num_batches: int | None = None,
     drop_last: bool = False,
     seed: int | None = None,
@@ -93,7 +95,8 @@ def sampled_batcher(
     ----------
     sources : Index, argument of open_index, or a list or dict of these
         The first source defines the number of records, their labels and targets. A dict has a
-        source for each field of `collate`, if that is a dict, too.
+        source for each field of `collate`, if that is a dict, too. A generator, or a function that
+        returns one for each epoch, is a stream: its records are read in order.
     batch_size : int
         The number of records in a batch.
     missing : "error", "drop" or -1
@@ -106,6 +109,9 @@ def sampled_batcher(
     weights : array of (records,) numbers, or mapping from label to number, optional
         The relative probability of each record, or of each label, for the sampler "weighted", which
         draws records with replacement: an epoch may have a record twice, and others not at all.
+    shuffle : int, optional
+        Of a stream: the number of records in a buffer from which the next record is drawn. It costs
+        the memory of these records. For other sources, give ``sampler="shuffle"``.
     num_batches : int, optional
         The number of batches in an epoch; by default all.
     drop_last : bool
@@ -214,12 +220,17 @@ def sampled_batcher(
     batch_size = check_int("batch_size", batch_size, 1)
     names = find_field_names(sources, processing.fields)
     indexes = open_fields(sources, missing) if names else open_indexes(sources, missing)
+    indexes, part = prepare_streams(indexes, shuffle, shard)
     processing = complete_processing(
-        processing, indexes, has_getter=get is not None, has_size=size is not None, names=names
+        processing,
+        indexes,
+        has_getter=get is not None or indexes[0].kind == "stream",
+        has_size=size is not None,
+        names=names,
     )
     samplers, length = parse_epochs(
         indexes, sampler, weights=weights, batch_size=batch_size, num_batches=num_batches,
-        drop_last=drop_last, seed=seed, shard=shard, refill=refill,
+        drop_last=drop_last, seed=seed, shard=part, refill=refill,
     )  # fmt: skip
     processing = processing.with_seeds(seed, samplers[0].plan.seed)
     workers, seconds = parse_workers(num_workers, timeout)
@@ -301,8 +312,7 @@ _ARGUMENT_HINTS = {
     "resize": 'collate=Collator("hwc->bchw", h=224, w=224, resize="bilinear"), or size=',
     "repeat": "a loop for each epoch: every `for batch in batches` is the next one",
     "short_side": _RESIZES + "short_side=256)",
-    "shuffle": 'sampler="shuffle", each record once in random order',
-    "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer',
+    "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer, or shuffle= for a stream',
     "target_size": "size=, (height, width) of images",
     "transform": "processor=, a function of the data of a record, or a transform of torchvision",
     "use_multiprocessing": "num_workers=, the number of threads",

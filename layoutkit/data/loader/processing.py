@@ -32,7 +32,7 @@ from ...planning.resize import FIT_MODES
 from ...spec import CPU, DType, as_result_dtype
 from ...threads.limits import get_num_threads
 from ..formats import is_image_name
-from ..sources import Index, PartsIndex
+from ..sources import Index
 from .batch import ArrayFactory, ViewFactory, check_convert, default_layout
 from .collate import RAGGED, BatchStep, CollateStep, FieldsStep, MultiCollateStep, RaggedStep
 from .pixel_options import PixelOptions
@@ -401,7 +401,7 @@ class _FieldProcessor:
 
 def _describe_images(index: Index) -> str | None:
     """Return a clause about records that are encoded images; None for other records."""
-    if isinstance(index, PartsIndex) or index.in_memory or not len(index):
+    if index.reads_in_order or index.in_memory or not len(index):
         return None
     name = index[0].url
     if name is not None and is_image_name(name):

@@ -7,6 +7,7 @@ weighted.py   weighted
 iterated.py   samplers of other libraries that can only be iterated
 labels.py     label-uniform, label-permutation
 mixture.py    linear and permutation of the sources of a mixture
+streamed.py   stream
 partwise.py   part-linear, part-linear-permutation, part-permutation-permutation
 """
 

@@ -148,6 +148,9 @@ class Order:
             position += len(batch)
             yield batch, position
 
+    def close(self) -> None:
+        """Close files and iterators that the order reads; it may begin again."""
+
     def marks(self, position: int) -> dict[str, int]:
         """Return integers that speed up a resume: none, since positions are independent."""
         return {}

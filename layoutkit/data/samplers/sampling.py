@@ -24,7 +24,7 @@ from ...errors import ArgumentError, DataError
 from ...memory import Array
 from ..errors import NoLength, reject_unknown
 from ..iteration import EpochIterator, Epochs
-from ..sources import Groups, Index, MixedIndex, PartsIndex, group_by_code
+from ..sources import Groups, Index, MixedIndex, PartsIndex, StreamIndex, group_by_code
 from ..sources.base import Partition, hash_numbers
 from . import labels, orders, partwise
 from .iterated import IteratedSampler
@@ -32,6 +32,7 @@ from .labels import LabelTable
 from .mixture import MixedOrder, Mixture, PermutedMixture
 from .orders import Order, SamplingPlan, ceil_div
 from .partwise import order_from_state
+from .streamed import StreamOrder
 from .weighted import Weighted, sum_weights
 
 
@@ -50,6 +51,7 @@ class Kind:
     parts: bool = False  # accepts part files, and nothing else
     one_label: bool = False  # can be restricted to one label
     sliced: bool = False  # requires a batch size
+    streams: bool = False  # accepts streams, and nothing else
     mixed: type[Order] | None = None  # the order of a mixture; None: it is not accepted
     # Of a caller or another package: called with (count, seed, epoch), returns positions of records
     function: Callable[[int, int, int], Any] | None = None
@@ -96,6 +98,7 @@ _ROWS = (
     Kind("weighted", Weighted, draws=True, weighted=True),
     Kind("label-uniform", labels.LabelUniform, draws=True, labeled=True),
     Kind("label-permutation", labels.LabelPermutation, draws=True, labeled=True),
+    Kind("stream", StreamOrder, full="even-stream", streams=True),
     Kind("part-linear", partwise.PartLinear, parts=True),
     Kind("part-linear-permutation", partwise.PartLinearPermutation, parts=True),
     Kind("part-permutation-permutation", partwise.PartPermutationPermutation, parts=True),
@@ -296,6 +299,15 @@ def _select_items(kind: Kind, index: Any, label: Any, weights: Any) -> dict[str,
         )
     if isinstance(index, PartsIndex):
         return {"count": len(index.parts), "material": index}
+    if kind.streams != isinstance(index, StreamIndex):
+        raise DataError(
+            f"{kind.name} accepts a stream, which has no length, and nothing else"
+            if kind.streams
+            else f"{kind.name} chooses among all records, but a stream is read in its own order; "
+            "sampled_batcher(..., shuffle=1000) shuffles this number of records at a time"
+        )
+    if isinstance(index, StreamIndex):
+        return {"count": 0, "material": index}
     if isinstance(index, MixedIndex):
         if kind.mixed is None or label is not None:
             names = [name for name, row in KINDS.rows.items() if row.mixed]
@@ -472,11 +484,11 @@ def sampler(
     kind : str, sequence of int, or function
         "sequential" (or "linear"), "shuffle" (or "permutation"), "random-uniform" (or "uniform"),
         "batchwise-shuffled-sequential", "chunk-shuffle", "random-slice", "weighted", "even-...",
-        "label-...", "part-...". `_` is accepted in place of `-`. The error for an unknown kind
-        lists all of them. A list, array or range of positions is the order itself, of each epoch.
-        A function is called with (count, seed, epoch) and returns the positions of that epoch;
-        equal arguments have to give equal positions. A torch Sampler is read once an epoch, with
-        the generators that it draws from seeded for the epoch.
+        "label-...", "part-...", "stream". `_` is accepted in place of `-`. The error for an unknown
+        kind lists all of them. A list, array or range of positions is the order itself, of each
+        epoch. A function is called with (count, seed, epoch) and returns the positions of that
+        epoch; equal arguments have to give equal positions. A torch Sampler is read once an epoch,
+        with the generators that it draws from seeded for the epoch.
     index : Index, int or object with a length
         The records to sample. An Index yields Records, a number or a length yields ints.
     batch_size, num_batches : int, optional
@@ -548,7 +560,7 @@ class Sampler(Epochs[Any]):
     def __len__(self) -> int:
         size = self.order(self._epoch).size
         if size is None:
-            why = "is endless" if self._plan.draws else "has no length until every part is opened"
+            why = "is endless" if self._plan.draws else "has no length until every part is read"
             raise NoLength(f"{self._plan.kind} {why}; iterate over it instead")
         return size
 

@@ -9,6 +9,7 @@ mixture.py      several sources in fixed shares
 parquet.py      Parquet files
 partfiles.py    a folder of part files, whose lines are records
 ranged.py       RangedIndex, the base class of containers; labels in columns; sharded files
+stream.py       iterators, and functions that return one
 recordio.py     RecordIO files, and the .idx and .lst files next to them
 table.py        csv and tsv files
 tfrecord.py     TFRecord files
@@ -39,11 +40,21 @@ from .mixture import MixedIndex, mix_indexes
 from .parquet import open_parquet
 from .partfiles import PartsIndex
 from .recordio import open_record_file
+from .stream import StreamIndex, is_stream
 from .table import is_file_frame, open_frame, open_table
 from .tfrecord import open_tfrecord
 from .webdataset import open_tar
 
-__all__ = ["Groups", "Index", "MixedIndex", "PartsIndex", "group_by_code", "mix", "open_index"]
+__all__ = [
+    "Groups",
+    "Index",
+    "MixedIndex",
+    "PartsIndex",
+    "StreamIndex",
+    "group_by_code",
+    "mix",
+    "open_index",
+]
 
 
 def open_index(
@@ -80,6 +91,10 @@ def open_index(
         RGB), (data, label), or a mapping with the columns of a table or of x and y. They are read
         one by one, so labels are numbers, which are the targets.
 
+        A stream: an iterator, which is read once; or a function without arguments, or an iterable
+        object, that returns a new iterator for each epoch. Its items are data, (data, label), or
+        dicts of fields, and are read in order; their number is unknown.
+
         Arrays that differ in size: ``{"x": [array, array, ...], "y": labels}``, which shares their
         memory, or, if they differ in length only, a `Ragged` in place of the list.
 
@@ -90,9 +105,9 @@ def open_index(
         path, ``{"x": paths, "y": labels}``, or a data frame with the columns of a csv file.
     kind : str, optional
         The kind of the source, if its name does not tell: "csv", "tsv", "directory", "parts",
-        "items", "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or "tfrecord". "image"
-        and "raw" are RecordIO files: of image records, the default for .rec, or of records as
-        plain bytes.
+        "items", "stream", "tensor", "zarr", "files", "image", "raw", "tar", "parquet" or
+        "tfrecord". "image" and "raw" are RecordIO files: of image records, the default for .rec, or
+        of records as plain bytes.
     partition, partitions : int
         Take only the records i with ``i % partitions == partition``; of part files, the files.
     schemes : tuple of str
@@ -219,7 +234,7 @@ def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> 
         reject_records(source)
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path, options["columns"])
-    if path is None and name not in ("tensor", "files", "items"):
+    if path is None and name not in ("tensor", "files", "items", "stream"):
         raise DataError(f"kind={kind!r} needs a path or URL, not a {type_name(source)}")
     kwargs = _keywords_of(name, options, path or f"the {type_name(source)}")
     return _opener_of(name).opener(source if path is None else path, name, place, **kwargs)
@@ -267,6 +282,7 @@ _OPENERS = {
     "files": _Opener(_open_files, ("columns", "missing")),
     "items": _Opener(ItemsIndex, ("columns",)),
     "parts": _Opener(PartsIndex),
+    "stream": _Opener(StreamIndex),
     "tensor": _Opener(open_tensor, ("missing",)),
     "zarr": _Opener(open_tensor, ("missing",)),
     "image": _Opener(open_record_file, ("index", "list", "missing")),
@@ -330,6 +346,8 @@ def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
     if path is None:
         if is_item_source(source):
             return "items"
+        if is_stream(source):
+            return "stream"
         reject_iterables(source)
         are_files = is_file_list(source) or is_file_frame(source, columns)
         return "files" if are_files else "tensor"

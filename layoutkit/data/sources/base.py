@@ -107,6 +107,7 @@ class Index(UncachedState, Sequence[Record]):
     chunk_window: tuple[int, int] | None = None
     differing_shapes: tuple[Any, Any] | None = None  # two shapes of records, if known to differ
     has_images = False  # True if the records are image files, whatever their names are
+    reads_in_order = False  # True if records have no numbers, as lines of part files and streams
     gives_targets = False  # True if what `getter` returns may be (data, target)
     _partition = Partition(0, 1)
 

@@ -5,7 +5,7 @@ Items are read one by one when their batch is made, and never to find their numb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..._utils.validation import type_name
@@ -81,16 +81,14 @@ def is_item_source(source: Any) -> bool:
 
 
 def reject_iterables(source: Any) -> None:
-    """Raise DataError for a generator, or another object that can only be iterated."""
-    is_iterator = isinstance(source, Iterator)
+    """Raise DataError for an object with a length that can only be iterated, as a DataLoader."""
     has_items = hasattr(source, "__getitem__") or hasattr(source, "__array__")
-    if is_iterator or (
-        hasattr(source, "__iter__") and not has_items and not isinstance(source, set)
-    ):
+    if hasattr(source, "__iter__") and not has_items and not isinstance(source, set):
         raise DataError(
             f"the source is a {type_name(source)}, which can only be iterated; an index needs a "
-            "length and [i]: give list(source), or the numbers of its records as the source and "
-            "a function that reads one: sampled_batcher({'x': numbers}, get=lambda record: ...)"
+            "length and [i]: give list(source), or lambda: iter(source), a stream that is read in "
+            "order, or the numbers of its records and a function that reads one: "
+            "sampled_batcher({'x': numbers}, get=lambda record: ...)"
         )
 
 

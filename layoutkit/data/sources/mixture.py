@@ -19,7 +19,6 @@ from ..io.reader import Reader
 from ..io.responses import FileVersion
 from ..records import Label, Record
 from .base import Index, label_list
-from .partfiles import PartsIndex
 
 # What happens at the end of a source: the epoch ends, the source begins again, or the others go on.
 ENDS = ("stop", "repeat", "drop")
@@ -168,10 +167,10 @@ def _find_shares(weights: Sequence[Fraction]) -> list[int]:
 
 
 def _check_source(source: Index, number: int) -> None:
-    if isinstance(source, PartsIndex):
+    if source.reads_in_order:
         raise DataError(
-            f"source {number} consists of part files, whose number of records is not known before "
-            "they are opened; mix sources with an index of their records"
+            f"source {number} is {source!r}, whose number of records is not known before they are "
+            "read; mix sources with an index of their records"
         )
     if isinstance(source, MixedIndex):
         raise DataError(f"source {number} is a mixture; give one list of all its sources")

@@ -32,6 +32,8 @@ class PartsIndex(Index):
     parts : list of str      the files of this partition
     """
 
+    reads_in_order = True
+
     def __init__(self, folder: str, kind: str, partition: Partition) -> None:
         prefix = folder.rstrip("/") or folder
         super().__init__(kind, prefix, (), None)

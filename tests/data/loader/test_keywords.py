@@ -157,7 +157,6 @@ def test_ragged_results_are_converted_by_the_processor():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("shuffle", 'sampler="shuffle"'),
         ("collate_fn", "processor="),
         ("workers", "num_workers="),
         ("drop_remainder", "drop_last=True"),

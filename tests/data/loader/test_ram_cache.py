@@ -12,7 +12,7 @@ import pytest
 from layoutkit import ArgumentError, Collator, DataError
 from layoutkit.data import RamCache, open_index, sampled_batcher
 from layoutkit.data.io.ram_cache import encode
-from layoutkit.data.loader.batcher_cache import estimate_num_kept
+from layoutkit.data.loader.kept_records import estimate_num_kept
 from tests.helpers.photographs import noise, save
 
 COUNT = 23

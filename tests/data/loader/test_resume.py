@@ -39,6 +39,8 @@ def made(parts_folder):
         words = {"batch_size": 3, "seed": 7, **words}
         if name.startswith("part"):
             return sampler(name, open_index(parts_folder, kind="parts"), **words)
+        if find_kind(name).streams:
+            return sampler(name, open_index(stream).with_options(4, None), **words)
         if name == "even-sequences":
             return sampler(name, [[0] * (i % 3) for i in range(N)], **words)
         if find_kind(name).weighted:
@@ -49,6 +51,10 @@ def made(parts_folder):
         return sampler(name, index, **words)
 
     return make
+
+
+def stream():
+    return iter(np.arange(N))
 
 
 def lossy(x, out):
@@ -101,7 +107,8 @@ BATCHERS = (
     {
         f"{kind}{', refill' * refill}": {"sampler": kind, "refill": refill, "processor": lossy}
         for kind in KINDS.rows
-        if kind not in ("even-sequences", "weighted") and not re.match("part|.*chunk", kind)
+        if kind not in ("even-sequences", "weighted")
+        and not re.match("part|.*chunk|.*stream", kind)
         for refill in (False, True)
     }
     | {
@@ -124,6 +131,10 @@ BATCHERS = (
             "refill": True,
             "processor": part_row,
         },
+        "stream": {"sources": stream, "shuffle": 6, "processor": lossy},
+        "stream, full batches": {"sources": stream, "drop_last": True},
+        "stream, refill": {"sources": stream, "shuffle": 4, "refill": True, "processor": lossy},
+        "stream, one of two shards": {"sources": stream, "shuffle": 3, "shard": (1, 2)},
         "rows of a shape": {"input_dims": (1,), "processor": lossy, "sampler": "shuffle"},
         "rows of a shape, refill": {"input_dims": (1,), "processor": lossy, "refill": True},
         "no records": {"processor": lambda x, out: None},
