@@ -7,7 +7,7 @@ reads the clock twice and writes results directly into preallocated rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -235,17 +235,19 @@ class RecordChunk:
             return
         timeout = self.pipeline.timeout
         inputs = self.pipeline.read_inputs(self.numbers)
+        records: Iterable[Any] = inputs
         get = self.pipeline.make_reader()
         process = self.pipeline.make_processor()
-        if self.pipeline.row_decoder is not None:
-            inputs = self._open_records(self.pipeline.row_decoder, inputs, get)
-            get, process = OpenedRecord.get, self.pipeline.row_decoder.decode
+        if (decoder := self.pipeline.row_decoder) is not None:
+            positions = self.pipeline.sources[0].positions(self.numbers[0])
+            records = decoder.open_records(inputs, get, positions, self.epoch)
+            get, process = OpenedRecord.get, decoder.decode
         block = self.block
         shape = self._shape
         dtype = self._dtype
         is_preallocated = self.is_preallocated
         now = perf_counter()
-        for row, item in enumerate(inputs):
+        for row, item in enumerate(records):
             if timeout is not None:
                 self.current = (row, now)
             if self.stopped:
@@ -279,15 +281,6 @@ class RecordChunk:
             self.process_seconds += end - read_time
             now = end
         self.current = None
-
-    def _open_records(
-        self, decoder: RowDecoder, inputs: Sequence[Any], get: Callable[[Any], Any] | None
-    ) -> list[OpenedRecord]:
-        start = perf_counter()
-        positions = self.pipeline.sources[0].positions(self.numbers[0])
-        records = decoder.open_records(inputs, get, positions, self.epoch)
-        self.get_seconds += perf_counter() - start
-        return records
 
     def finished_part(self, row: int, is_late: bool) -> RecordChunk:
         """Return a copy of the results before `row`, and a failure of `row` if `is_late`."""

@@ -224,10 +224,10 @@ class WorkerPool:
                     break
                 self._work_available.wait()
             pending = self._pending[0]
-            worker.assignment = (
-                pending,
-                pending.take_chunk(max(1, int(self._chunk_seconds / self._record_seconds))),
-            )
+            records = self._chunk_seconds / self._record_seconds
+            if self._always_parallel:  # every thread gets a part of a small batch
+                records = min(records, pending.num_taken / len(self._workers))
+            worker.assignment = pending, pending.take_chunk(max(1, int(records)))
             if pending.is_fully_drawn:  # from now on `finalize` changes it without the lock
                 self._pending.popleft()
             return worker.assignment

@@ -100,7 +100,8 @@ def assert_equal(batches, others):
 def test_batches_are_those_of_whole_images(name, workers, photos, rows):
     collator = Collator("hwc->bhwc", **CROPS[name])
     batches = read_epochs(photos, collate=collator, num_workers=workers)
-    assert len(rows) == 2 * 19  # 18 of the JPEGs are not progressive, and one is gray
+    if not workers:  # one chunk for each batch
+        assert len(rows) == 2 * 19  # 18 of the JPEGs are not progressive, and one is gray
     assert any(decoded < height for decoded, height in rows)
     assert_equal(batches, read_epochs(photos, collate=collator, processor=decode_all))
 
@@ -206,3 +207,10 @@ def test_positions_after_the_end_are_not_read(length, window, resize, antialias,
     changed = sample.copy()
     changed[end:] ^= 0xFF
     np.testing.assert_array_equal(collator([changed], **call), collator([sample], **call))
+
+
+def test_windows_of_one_image_are_not_planned(photos, rows):
+    collator = Collator("hwc->bhwc", **CROPS["random"])
+    with sampled_batcher(photos, batch_size=1, collate=collator, num_workers=0) as batches:
+        assert len(list(batches)) == 28
+    assert not rows
