@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...images import Reader
     from ...images.decode import UprightJpeg
 
-# One call places the windows of any number of images in 0.16 ms (2026-11-27), which is the time that
+# One call places the windows of any number of images in 0.16 ms (2026-11-27), the time that
 # it saves for one image. So chunks of images are longer than others. The data of 64 images of 84 kB
 # are more than the heap keeps: page faults quadrupled the time of reading them.
 CHUNK_SECONDS = 16e-3
