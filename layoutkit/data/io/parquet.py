@@ -6,6 +6,7 @@ rows are read, holds at most 256 MiB, or one row group if that is larger.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from ..._utils import fork
 from ..._utils.errors import as_data_errors, explain_missing
 from ...errors import DataError
 from ...memory import Array
+from .filesystem import is_url, join_path, parent_folder
 from .reader import RangeFile, Reader
 from .responses import FileVersion
 
@@ -72,25 +74,35 @@ class RowGroups:
         fork.reinit_after_fork(self)
 
     def row(self, shard: ParquetShard, row: int) -> Any:
-        """Return the value of a row: bytes or a NumPy array; DataError if it is null."""
+        """Return the value of a row: bytes or a NumPy array; DataError if it is null.
+
+        A struct without bytes has a path, relative to the folder of the Parquet file.
+        """
         group = int(np.searchsorted(shard.starts, row, "right")) - 1
         column = self._read_group(shard, group)
         with as_data_errors(shard.url):
             scalar = column[row - int(shard.starts[group])]
             value = _value(scalar) if scalar.is_valid else None
-        if value is None:
-            raise DataError(f"{shard.url}, row {row}: {self._describe_null(scalar)}")
-        return value
+        return self._read_file_of(shard, row, scalar) if value is None else value
 
-    def _describe_null(self, scalar: Any) -> str:
+    def _read_file_of(self, shard: ParquetShard, row: int, scalar: Any) -> bytes:
+        """Read the file that a value without bytes names; DataError if it is not in the folder."""
         value = scalar.as_py()
         path = value.get("path") if isinstance(value, dict) else None
-        if path is None:
-            return f"column {self._column} is null"
-        return (
-            f"column {self._column} has no bytes but the path {path!r}; open the files themselves: "
-            "open_index({'x': paths, 'y': labels})"
-        )
+        place = f"{shard.url}, row {row}: column {self._column}"
+        if not isinstance(path, str) or not path:
+            raise DataError(f"{place} is null")
+        folder = parent_folder(shard.url)
+        parts = path.replace("\\", "/").split("/")
+        if is_url(path) or os.path.isabs(path) or ":" in parts[0] or {"", ".."} & {*parts}:
+            raise DataError(
+                f"{place} has no bytes but the path {path!r}, which is not inside the folder "
+                f"{folder}; open the files themselves: open_index({{'x': paths, 'y': labels}})"
+            )
+        try:
+            return self._reader.read(join_path(folder, path))
+        except DataError as error:
+            raise DataError(f"{place} has no bytes but the path {path!r}: {error}") from error
 
     def _read_group(self, shard: ParquetShard, group: int) -> Any:
         """Return the column of a row group; threads that need it at once share one read."""

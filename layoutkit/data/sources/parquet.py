@@ -216,7 +216,8 @@ def _content_kind(dtype: Any) -> str | None:
     if types.is_struct(dtype):
         names = [dtype.field(number).name for number in range(dtype.num_fields)]
         dtype = dtype.field(names.index("bytes")).type if "bytes" in names else None
-        return "bytes" if dtype is not None and _are_bytes(dtype) else None
+        only_paths = dtype is not None and types.is_null(dtype) and "path" in names
+        return "bytes" if dtype is not None and (only_paths or _are_bytes(dtype)) else None
     if _are_bytes(dtype):
         return "bytes"
     if getattr(dtype, "extension_name", "") == "arrow.fixed_shape_tensor":
@@ -231,9 +232,8 @@ def _content_kind(dtype: Any) -> str | None:
 def _are_bytes(dtype: Any) -> bool:
     from pyarrow import types
 
-    return bool(
-        types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype)
-    )
+    kinds = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
+    return any(is_kind(dtype) for is_kind in kinds)
 
 
 def _no_byte_range(*_: Any) -> Any:

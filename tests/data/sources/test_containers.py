@@ -568,14 +568,50 @@ def test_columns_of_a_dictionary_are_read(tmp_path, parquet):
     assert ([record.label for record in index], index.has_images) == (["bee", "ant", "bee"], True)
 
 
-def test_a_row_with_a_path_and_no_bytes_names_the_path(tmp_path, parquet):
+def test_a_path_without_bytes_is_a_file_in_the_folder(tmp_path, parquet):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "b.jpg").write_bytes(b"from a file")
     images = [{"bytes": b"a", "path": "a.jpg"}, {"bytes": None, "path": "photos/b.jpg"}]
+    write_parquet(parquet, tmp_path / "a.parquet", image=images, label=[1, 2])
+    assert contents(open_index(tmp_path / "a.parquet")) == [b"a", b"from a file"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../b.jpg", "/etc/passwd", "x/../../b.jpg", "http://localhost/b", "C:\\b", "..\\b", "x//b"],
+)
+def test_a_path_that_leaves_the_folder_is_one_error(tmp_path, parquet, path):
+    (tmp_path / "b.jpg").write_bytes(b"outside")
+    (tmp_path / "in").mkdir()
+    images = [{"bytes": b"a", "path": None}, {"bytes": None, "path": path}]
+    write_parquet(parquet, tmp_path / "in" / "a.parquet", image=images)
+    index = open_index(tmp_path / "in" / "a.parquet")
+    message = r"row 1: column image has no bytes but the path .* not inside the folder .*; open the"
+    with pytest.raises(DataError, match=message):
+        index.getter(Reader())(index[1])
+
+
+def test_a_missing_file_of_a_path_names_the_row(tmp_path, parquet):
+    images = [{"bytes": None, "path": "lost.jpg"}, {"bytes": None, "path": ""}]
     write_parquet(parquet, tmp_path / "a.parquet", image=images)
     index = open_index(tmp_path / "a.parquet")
-    with pytest.raises(
-        DataError, match=r"row 1: .* no bytes but the path 'photos/b.jpg'; open the"
-    ):
+    with pytest.raises(DataError, match=r"row 0: column image has no bytes .* 'lost.jpg': .*lost"):
+        index.getter(Reader())(index[0])
+    with pytest.raises(DataError, match="row 1: column image is null"):
         index.getter(Reader())(index[1])
+
+
+def test_views_of_bytes_are_read(tmp_path, parquet):
+    import pyarrow as pa
+
+    for kind in (pa.binary_view(), pa.large_binary()):
+        images = pa.array([b"a", b"a longer value than a view holds"], kind)
+        labels = pa.array(["bee", "ant"], pa.string_view())
+        write_parquet(parquet, tmp_path / "a.parquet", image=images, label=labels)
+        index = open_index(tmp_path / "a.parquet")
+        assert parquet.read_schema(tmp_path / "a.parquet").field("image").type == kind
+        assert contents(index) == images.to_pylist()
+        assert [record.label for record in index] == ["bee", "ant"]
 
 
 def test_a_column_of_paths_is_for_a_data_frame(tmp_path, parquet):
