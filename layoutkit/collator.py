@@ -33,10 +33,11 @@ from .layout.pattern import as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, format_keywords, parse_collate_options
 from .packing import PackedCollation
+from .placement import draw_values, place
 from .planning.batch.arguments import RANDOM, CropArgs
 from .planning.batch.layout import Collation, make_batch_layout, stack_shapes
 from .planning.batch.packing import Packed
-from .planning.batch.placement import Placements, place
+from .planning.batch.placement import Placements
 from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
 from .planning.plan import (
@@ -696,7 +697,7 @@ class Collator:
         crop_axes = self._crop_axes.get(ndim)
         if crop_axes is None:
             crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
-        return own.draw(crop_axes, shapes, sources, process)
+        return own.draw(crop_axes, shapes, sources, process, draw_values)
 
     def _name(self, i: int) -> str:
         return "x" if self._options.is_one_array else f"sample {i}"

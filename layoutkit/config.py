@@ -356,6 +356,8 @@ def _window_kernels() -> Iterator[KernelSpec]:
     """Yield the kernels of batches of crops, resized samples and patches, and of video frames."""
     yield KernelSpec("collate", ("windows",))
     yield KernelSpec("collate", ("each",))
+    for role in ("fit", "draw", "crop"):
+        yield KernelSpec("placement", (role,))
     yield KernelSpec("taps", ())
     yield KernelSpec("yuv", ("frames",))
     for dtype in ("u1", "f4"):

@@ -32,6 +32,7 @@ from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
 from .planning.batch.samples import LONGEST, SampleAxes, make_sample_axes
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
+from .planning.fitting import MAX_SIDE
 from .planning.keywords import (
     CollateKeywords,
     ConvertKeywords,
@@ -40,7 +41,7 @@ from .planning.keywords import (
     collect_keywords,
 )
 from .planning.padding import Padding, fill_values, parse_padding
-from .planning.resize import MAX_SIDE, RESIZE_DEFAULTS, ResizeOptions, parse_resize
+from .planning.resize import RESIZE_DEFAULTS, ResizeOptions, parse_resize
 from .spec import (
     ArraySpec,
     DType,

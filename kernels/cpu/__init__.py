@@ -9,7 +9,7 @@ Launching (imports no Numba):
 - `collate_launch`: boxes of windows that are moved by position
 - `resize_launch`: parameter block of resized samples
 - `params`: layout of a conversion's parameter block
-- `collate_params`, `resize_params`: layout of the tables of a batch of windows
+- `collate_params`, `placement_params`, `resize_params`: layout of the tables of a batch of windows
 - `yuv_params`: layout of the tables of video frames
 - `direct_params`, `xla_params`: layout of the blocks of `direct` and `xla`
 - `compiler`: compiles a kernel or loads its machine code
@@ -27,6 +27,7 @@ Kernels (compiled by Numba):
 - `accumulate`: sums of arrays
 - `collate`: batches of windows
 - `moves`: moves of windows by position
+- `placement`: the placements of samples in windows, and random ones
 - `taps`: tables of weights, and weighted sums
 - `resize`: batches of resized windows
 - `halve`: images of bytes of half the size

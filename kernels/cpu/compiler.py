@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._utils import fork
-from ...planning import centering, epilogue, yuv
+from ...planning import centering, epilogue, fitting, yuv
 from . import object_cache
 
 NOTICE_SECONDS = 0.3  # shorter compilations need no notice
@@ -207,7 +207,7 @@ def fingerprint() -> str:
 def sources() -> str:
     """Return a digest of all compiled sources: this folder, and the planner's modules it uses."""
     digest = hashlib.sha256()
-    for module in (centering, epilogue, yuv):
+    for module in (centering, epilogue, fitting, yuv):
         digest.update(Path(str(module.__file__)).read_bytes())
     for folder in _source_folders():
         for path in sorted(folder.glob("*.py")):

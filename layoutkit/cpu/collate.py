@@ -24,9 +24,10 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
+from ..placement import place
 from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and_flip
 from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
-from ..planning.batch.placement import Placements, check_windows_inside, place, place_padded
+from ..planning.batch.placement import Placements, check_windows_inside, place_padded
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats
 from ..planning.channels import as_slice

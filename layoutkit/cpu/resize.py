@@ -25,9 +25,10 @@ from ..kernels.cpu.params import LANE, LINE
 from ..memory import Array, check_writable, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
+from ..placement import place
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
-from ..planning.batch.placement import Placements, place
+from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import (
     choose_summed_dtype,

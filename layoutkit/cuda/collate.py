@@ -24,11 +24,11 @@ from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
+from ..placement import place
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import check_same_rank_and_dtype, fill_array_of
 from ..planning.batch.placement import (
     Placements,
-    place,
 )
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import (

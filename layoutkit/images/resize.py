@@ -22,7 +22,8 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..memory import Array, check_writable
 from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
-from ..planning.resize import FIT_MODES, MAX_SIDE, ResizeOptions, parse_resize
+from ..planning.fitting import MAX_SIDE
+from ..planning.resize import FIT_MODES, ResizeOptions, parse_resize
 from ..spec import DType, can_cast
 from .decode import (
     CHANNELS,

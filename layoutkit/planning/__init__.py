@@ -2,6 +2,7 @@
 
 keywords      the error for a keyword that does not exist
 centering     the rules that center windows and padding: `center=`
+fitting       the arithmetic of windows that are fitted or drawn
 padding       the region of a padded result that x fills: `pad_to=`, `pad_before=`, `fill=`
 channels      the channel selection of `channels=`
 loops         the loops around a conversion or a sum, simplified

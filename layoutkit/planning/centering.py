@@ -20,9 +20,9 @@ DEFAULT_CENTERING = "round"
 
 def halve_room(room: Any, is_floor: Any) -> Any:
     """Return half of a room, an int or an array; kernels compile this function, too."""
-    rest = room % 2
-    half = room // 2  # rounded down: away from 0 for an odd negative room
-    return half + rest * (is_floor * (room < 0) + (1 - is_floor) * (half % 2))
+    if is_floor:
+        return (room + (room < 0)) // 2
+    return (room + room // 2 % 2) // 2
 
 
 def centered_start(room: Any, center: str) -> Any:

@@ -9,12 +9,12 @@ import numpy as np
 
 from .._utils.validation import as_int, check_bool, check_choice
 from ..errors import ArgumentError
+from .fitting import MAX_SIDE
 from .keywords import collect_keywords, find_filter_cure
 from .padding import parse_axis_sizes
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
-MAX_SIDE = (1 << 31) - 1  # positions of a resized axis: products of two fit 64 bits
 
 
 class ResizeOptions(NamedTuple):

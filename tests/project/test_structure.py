@@ -175,17 +175,25 @@ def test_one_module_makes_each_decision_about_data(home):
 
 
 # The functions that compute positions, sizes and weights of windows, and the modules that use them.
-# A kernel compiles the rule of centers, and images are fitted into results without a batch.
+# Kernels compile the rules of centers and fits, and images are fitted into results without a batch.
 DECISIONS = {
     "centered_start": {
         "images.augment.geometry",
         "kernels.cpu.collate",
+        "kernels.cpu.placement",
         "planning.batch.placement",
         "planning.batch.random",
         "planning.padding",
     },
-    "halve_room": {"kernels.cpu.collate", "planning.centering"},
+    "halve_room": {"kernels.cpu.collate", "kernels.cpu.placement", "planning.centering"},
     "Placements": {"planning.batch.placement"},
+    "round_half_even": {
+        "kernels.cpu.placement",
+        "planning.batch.placement",
+        "planning.batch.random",
+    },
+    "limit_size": {"kernels.cpu.placement", "planning.batch.placement"},
+    "scale_with_short_side": {"kernels.cpu.placement", "planning.batch.placement"},
     "place_samples": {"images.resize", "planning.batch.placement"},
     "count_taps": {"taps"},
 }

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..._utils.random import as_fractions
 from ...memory import Array
-from ...planning.batch.random import DRAWS_PER_TRY, TRIES
+from ...planning.fitting import DRAWS_PER_TRY, TRIES
 
 _WORD_BITS = 64
 _WORD_MASK = (1 << _WORD_BITS) - 1

@@ -12,6 +12,7 @@ from ..._utils.validation import as_int
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import axis_name
 from ...memory import Array
+from ..fitting import FAR
 from ..keywords import format_sizes, format_sizes_as_dict
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 HEIGHTS = ("h", "height")  # names of the vertical axis of images
 WIDTHS = ("w", "width")  # and of the horizontal one, which flip="random" flips
-FAR = 1 << 60  # elements; sums of two still fit 64 bits
 RANDOM = "random"  # marks a value that is drawn for each sample
 
 
@@ -48,7 +48,7 @@ class CropArgs(NamedTuple):
 
     def list_axes(self) -> list[str]:
         """Return the names of the axes that these arguments name."""
-        values = ([x] if isinstance(x, str) else x or () for x in self[:3])
+        values = [[x] if isinstance(x, str) else x for x in self[:3] if x is not None]
         return [axis_name(name) for value in values for name in value]
 
 

@@ -14,7 +14,8 @@ from ..._utils.indexing import as_int_array
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import MAX_ELEMENTS, Permutation
 from ...memory import Array
-from ..resize import MAX_SIDE, ResizeOptions
+from ..fitting import MAX_SIDE
+from ..resize import ResizeOptions
 from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
 from .samples import SampleAxes
 

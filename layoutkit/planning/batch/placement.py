@@ -8,10 +8,10 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from ..._utils.validation import as_int, type_name, with_article
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...memory import Array
 from ..centering import centered_start
-from ..resize import MAX_SIDE, ResizeOptions
+from ..fitting import FAR, MAX_SIDE, limit_size, round_half_even, scale_with_short_side
+from ..resize import ResizeOptions
 from .arguments import (
-    FAR,
     HEIGHTS,
     WIDTHS,
     CropArgs,
@@ -379,12 +379,54 @@ def placements_from_lists(lists: Mapping[str, Any]) -> Placements:
     return Placements(tuple(axes), tuple(window), tuple(resized), *arrays)
 
 
+class WindowArgs(NamedTuple):
+    """The arguments that place the windows of a call, by index of the axis of a sample."""
+
+    crops: PerSampleArgs  # the sizes of the parts that are resized
+    offsets: PerSampleArgs
+    flips: PerSampleArgs
+
+
+class Fields(NamedTuple):
+    """Fields of Placements, each (samples, axes) int64."""
+
+    lengths: Array
+    begins: Array
+    sizes: Array
+    scaled: Array
+    firsts: Array
+
+
+ComputeFields: TypeAlias = Callable[
+    ["CollateOptions", SampleAxes, tuple[int, ...], Array, WindowArgs], Fields
+]
+
+
+def compute_fields(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    lengths: Array,
+    args: WindowArgs,
+) -> Fields:
+    """Return the fields of the placements of samples of sizes `lengths` (samples, axes).
+
+    This definition decides; `layoutkit/placement.py` calls a faster kernel.
+
+    Raises ShapeError if a window does not fit.
+    """
+    if options.resize is None:
+        return _compute_crops(options, axes, window, lengths, args.offsets)
+    return _compute_resized(options, options.resize, axes, window, lengths, args)
+
+
 def place(
     options: CollateOptions,
     axes: SampleAxes,
     window: tuple[int, ...],
     shapes: Array,
     args: CropArgs,
+    compute_fields: ComputeFields = compute_fields,
 ) -> Placements:
     """Return the placements of samples of `shapes` (samples, axes), along each of their axes.
 
@@ -393,40 +435,55 @@ def place(
     lengths = shapes if axes.channels is None else axes.select_channels(shapes)
     if args.placements is not None:
         return _use_placements(options, axes, window, lengths, args)
+    values = _parse_window_args(options, axes, args, len(lengths))
+    if axes.longest and options.resize is None:
+        padded = place_padded(axes, window, lengths, values.flips)
+        values = values._replace(offsets=values.offsets | padded)
+    fields = compute_fields(options, axes, window, lengths, values)
+    resized = () if options.resize is None else axes.scaled_axes
+    flags = _make_flags_by_axis(values.flips, lengths.shape)
+    return Placements(axes.names, window, resized, *fields, flags)
+
+
+def _parse_window_args(
+    options: CollateOptions, axes: SampleAxes, args: CropArgs, count: int
+) -> WindowArgs:
     if options.resize is None:
-        return _place_crops(options, axes, window, lengths, args)
-    return _place_resized(options, options.resize, axes, window, lengths, args)
-
-
-def _place_crops(
-    options: CollateOptions,
-    axes: SampleAxes,
-    window: tuple[int, ...],
-    lengths: Array,
-    args: CropArgs,
-) -> Placements:
-    offsets, flips = parse_offset_and_flip(axes, args, len(lengths))
-    if axes.longest:
-        offsets = offsets | place_padded(axes, window, lengths, flips)
-    return place_crops(options, axes, window, lengths, offsets, flips)
+        return WindowArgs({}, *parse_offset_and_flip(axes, args, count))
+    return WindowArgs(
+        parse_per_sample("crop", args.crop, axes.resized, count),
+        parse_per_sample("offset", args.offset, axes.resized, count),
+        parse_per_sample("flip", args.flip, axes.axis_indices, count),
+    )
 
 
 def place_crops(
     options: CollateOptions,
     axes: SampleAxes,
-    window: tuple[int, ...] | Array,
+    windows: Array,
     lengths: Array,
     offsets: PerSampleArgs,
     flips: PerSampleArgs,
 ) -> Placements:
-    """Return the placements of windows that are not resized.
+    """Return the placements of windows that are not resized, and have sizes of their own.
 
-    window      the size of all windows, or of each one: (samples, axes) int64
+    windows     (samples, axes) int64, their sizes
     lengths     (samples, axes) int64, the sizes of the samples
     offsets, flips    of the windows, by index of the axis
 
     Raises ShapeError if a window reaches outside of its sample, and cannot be filled.
     """
+    fields = _compute_crops(options, axes, windows, lengths, offsets)
+    return Placements(axes.names, (), (), *fields, _make_flags_by_axis(flips, lengths.shape))
+
+
+def _compute_crops(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...] | Array,
+    lengths: Array,
+    offsets: PerSampleArgs,
+) -> Fields:
     sizes = np.empty(lengths.shape, np.int64)
     sizes[:] = window
     begins = centered_start(lengths - sizes, options.center)
@@ -434,10 +491,7 @@ def place_crops(
         begins[:, axis] = np.maximum(np.minimum(values, FAR), -FAR)  # faster than numpy.clip
     if options.fill is None:
         check_windows_inside(axes, window, begins, lengths)
-    flags = _make_flags_by_axis(flips, lengths.shape)
-    common = window if isinstance(window, tuple) else ()
-    rows = lengths, begins, sizes, sizes, 0 * sizes, flags
-    return Placements(axes.names, common, (), *rows)
+    return Fields(lengths, begins, sizes, sizes, 0 * sizes)
 
 
 def place_padded(
@@ -481,24 +535,23 @@ def check_windows_inside(
         )
 
 
-def _place_resized(
+def _compute_resized(
     options: CollateOptions,
     resize: ResizeOptions,
     axes: SampleAxes,
     window: tuple[int, ...],
     lengths: Array,
-    args: CropArgs,
-) -> Placements:
+    args: WindowArgs,
+) -> Fields:
     names, resized = tuple(axes.resized), tuple(axes.resized.values())
-    indices = dict(zip(names, range(len(names)), strict=True))
-    count, columns = len(lengths), axes.resized_columns
+    columns = axes.resized_columns
     placed = place_samples(
         resize,
         names,
         lengths[:, columns],
         tuple(map(window.__getitem__, resized)),
-        parse_per_sample("crop", args.crop, indices, count),
-        parse_per_sample("offset", args.offset, indices, count),
+        {resized.index(axis): values for axis, values in args.crops.items()},
+        {resized.index(axis): values for axis, values in args.offsets.items()},
         options.may_fill,
         options.center,
     )
@@ -507,17 +560,14 @@ def _place_resized(
     scaled, firsts = sizes.copy(), begins.copy()
     begins[:, columns], sizes[:, columns] = placed.begins, placed.sizes
     scaled[:, columns], firsts[:, columns] = placed.scaled, placed.firsts
-    flips = parse_per_sample("flip", args.flip, axes.axis_indices, count)
     if axes.longest:
-        for axis, first in place_padded(axes, window, lengths, flips).items():  # scaled by 1
+        for axis, first in place_padded(axes, window, lengths, args.flips).items():  # scaled by 1
             sizes[:, axis] = scaled[:, axis] = lengths[:, axis]
             firsts[:, axis] = first
-        resized = tuple(axes.cropped.values())
-        fields = lengths[:, resized], begins[:, resized], sizes[:, resized]
+        cropped = axes.scaled_axes
+        fields = lengths[:, cropped], begins[:, cropped], sizes[:, cropped]
         _check_crops(tuple(axes.cropped), *fields, may_fill=True)
-    flags = _make_flags_by_axis(flips, lengths.shape)
-    rows = lengths, begins, sizes, scaled, firsts, flags
-    return Placements(axes.names, window, resized, *rows)
+    return Fields(lengths, begins, sizes, scaled, firsts)
 
 
 def place_samples(
@@ -564,12 +614,12 @@ def place_samples(
         firsts = centered_start(scaled - target, center)
     elif resize.fit == "cover":
         scale = (target / extents).max(1, keepdims=True)
-        parts = np.clip(np.rint(target / scale).astype(np.int64), 1, extents)
+        parts = limit_size(round_half_even(target / scale), extents).astype(np.int64)
         begins = begins + centered_start(extents - parts, center)
         extents = parts
     elif resize.fit == "pad":
         scale = (target / extents).min(1, keepdims=True)
-        scaled = np.clip(np.rint(extents * scale).astype(np.int64), 1, target)
+        scaled = limit_size(round_half_even(extents * scale), target).astype(np.int64)
         firsts = centered_start(scaled - target, center)
         _set_pad_before(firsts, resize.pad_before, names, scaled, window)
     resized = tuple(range(len(window)))
@@ -581,7 +631,7 @@ def _scale_short_side(
     side: int, names: tuple[str, ...], extents: Array, target: Array, may_fill: bool
 ) -> Array:
     """Return the sizes of crops that are scaled so that their shorter side is `side`."""
-    scaled: Array = extents * side // extents.min(1, keepdims=True)
+    scaled: Array = scale_with_short_side(extents, extents.min(1, keepdims=True), side)
     for number, axis in zip(*(scaled > MAX_SIDE).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._utils.cache import MAX_KEPT
 from ..._utils.random import as_fractions, hash64, limit_bits, make_key
 from ..._utils.spelling import find_similar
 from ..._utils.validation import as_int
@@ -21,15 +23,25 @@ from ...layout.pattern import axis_name
 from ...memory import Array
 from ...normalize import CHANNEL
 from ..centering import centered_start
+from ..fitting import (
+    DRAWS_PER_TRY,
+    EXCHANGE,
+    LEFT,
+    RATIO,
+    SHARE,
+    TOP,
+    TRIES,
+    interpolate,
+    round_half_even,
+)
 from ..keywords import collect_keywords, format_sizes, format_sizes_as_dict
 from .arguments import RANDOM, WIDTHS, CropArgs, DrawnByAxis
 
-TRIES = 10  # crops that are drawn for a sample before the central one is used
-DRAWS_PER_TRY = 5  # of a crop: share of the area, ratio, exchange of the sides, top, left
-# The counters of these draws, for all tries or (the last one) within a try.
-_EXCHANGES = np.arange(2, TRIES * DRAWS_PER_TRY, DRAWS_PER_TRY, dtype=np.uint64)
-_SHARES_AND_RATIOS = np.concatenate([_EXCHANGES - np.uint64(2), _EXCHANGES - np.uint64(1)])
-_PLACES = np.array([3, 4])
+# The counters of the draws of a crop, for all tries or (the last one) within a try.
+_FIRSTS = np.arange(0, TRIES * DRAWS_PER_TRY, DRAWS_PER_TRY, dtype=np.uint64)
+_EXCHANGES = _FIRSTS + np.uint64(EXCHANGE)
+_SHARES_AND_RATIOS = np.concatenate([_FIRSTS + np.uint64(SHARE), _FIRSTS + np.uint64(RATIO)])
+_PLACES = np.array([TOP, LEFT])
 
 
 class SourcePositions(NamedTuple):
@@ -75,32 +87,70 @@ class RandomCrop(NamedTuple):
         offsets = (draw(counters.astype(np.uint64)) * (sizes - extents + 1)).astype(np.int64)
         (central,) = (~fits[rows, first]).nonzero()
         if central.size:
-            extents[central] = self._find_central_sizes(sizes[central])
-            offsets[central] = centered_start(sizes[central] - extents[central], "floor")
+            offsets[central], extents[central] = self.find_central(sizes[central])
         return offsets, extents
+
+    @property
+    def ratio_bounds(self) -> tuple[float, float]:
+        """The bounds between which the ratio, or its logarithm, is uniform."""
+        low, high = self.ratio
+        return (math.log(low), math.log(high)) if self.is_log else (low, high)
 
     def _draw_sides(self, sizes: Array, draw: Callable[[Array], Array]) -> Array:
         """Return the heights and widths of all tries, float64 (2, samples, TRIES)."""
         shares, ratio = draw(_SHARES_AND_RATIOS).reshape(-1, 2, TRIES).transpose(1, 0, 2)
-        low, high = self.scale
-        area = sizes[:, :1] * sizes[:, 1:] * (low + (high - low) * shares)
-        low, high = map(math.log, self.ratio) if self.is_log else self.ratio
-        ratio = low + (high - low) * ratio
+        area = sizes[:, :1] * sizes[:, 1:] * interpolate(*self.scale, shares)
+        ratio = interpolate(*self.ratio_bounds, ratio)
         ratio = np.exp(ratio) if self.is_log else ratio
-        sides = np.empty((2, *area.shape))
-        np.divide(area, ratio, out=sides[0])
-        np.multiply(area, ratio, out=sides[1])
-        np.rint(np.sqrt(sides, out=sides), out=sides)
+        sides = round_half_even(np.sqrt(np.stack([area / ratio, area * ratio])))
         if self.exchanges:
             sides = np.where(draw(_EXCHANGES) >= 0.5, sides[::-1], sides)
         return sides
 
-    def _find_central_sizes(self, sizes: Array) -> Array:
+    def find_central(self, sizes: Array) -> tuple[Array, Array]:
+        """Return the first positions and the sizes of central crops of samples of `sizes`."""
         low, high = self.fallback_ratio or self.ratio
         height, width = np.maximum(sizes, 1).T
         rows = np.where(width / height < low, np.rint(width / low), height)
         columns = np.where(width / height > high, np.rint(height * high), width)
-        return np.minimum(np.maximum(np.stack([rows, columns], 1), 1), sizes)
+        extents = np.minimum(np.maximum(np.stack([rows, columns], 1), 1), sizes)
+        return centered_start(sizes - extents, "floor"), extents
+
+
+class Draws(NamedTuple):
+    """The values that are drawn for each sample of a batch: offsets, flips, then a crop."""
+
+    keys: Array  # (values, 1 or samples) uint64; a random crop has one, the last
+    positions: Array  # (samples,) int64, in the source
+    offsets: list[tuple[int, int]]  # for each: the axis of a sample, and the size of the window
+    flips: int  # the number of axes along which windows are flipped
+    crop: RandomCrop | None
+    sides: list[int]  # the vertical and the horizontal axis of a random crop
+
+
+def draw_values(draws: Draws, shapes: Array) -> Array:
+    """Return the drawn values of samples of `shapes` (samples, axes), int64 (values, samples).
+
+    A flip is 0 or 1. The four rows of a random crop are its first positions and its sizes, vertical
+    and horizontal. This definition decides; `layoutkit/placement.py` calls a faster kernel.
+    """
+    words = hash64(draws.keys, draws.positions.astype(np.uint64))
+    count = len(draws.offsets)
+    rows = [words[count : count + draws.flips] & np.uint64(1)]
+    if draws.offsets:
+        axes, windows = np.array(draws.offsets).T
+        spare = (shapes[:, axes] - windows).T
+        counts = (np.abs(spare) + 1).astype(np.uint64)
+        firsts = limit_bits(words[:count], draws.keys[:count], counts)
+        # Windows that are larger than their samples begin before them.
+        rows.insert(0, firsts.astype(np.int64) + np.minimum(spare, 0))
+    if draws.crop is not None:
+        crops = draws.crop.draw(
+            shapes[:, draws.sides],
+            lambda counters: as_fractions(hash64(words[-1][:, None], counters)),
+        )
+        rows += [columns.T for columns in crops]
+    return np.concatenate([row.astype(np.int64) for row in rows])
 
 
 class CropAxes(NamedTuple):
@@ -158,35 +208,48 @@ class CropOptions(NamedTuple):
         return CropArgs(offset, flip, crop)
 
     def draw(
-        self, axes: CropAxes, shapes: Array, positions: SourcePositions, epoch: int | str
+        self,
+        axes: CropAxes,
+        shapes: Array,
+        positions: SourcePositions,
+        epoch: int | str,
+        draw_values: Callable[[Draws, Array], Array] = draw_values,
     ) -> CropArgs:
         """Return the options as the arguments of a call, with random values for each sample.
 
         `shapes` has the shape of each sample as a row.
         """
-        crop, offset, flip = map(DrawnByAxis, ((), self.offset, self.flip))
-        offsets = [name for name, value in offset.items() if isinstance(value, str)]
-        flips = [name for name, value in flip.items() if value == RANDOM]
-        purposes = [*zip(repeat("offset"), offsets), *zip(repeat("flip"), flips), ("crop",)]
-        keys, words = _draw_words(purposes, (self.seed or 0, epoch), positions)
+        offset, flip = DrawnByAxis(self.offset), DrawnByAxis(self.flip)
+        offsets = [name for name, value in self.offset if value == RANDOM]
+        flips = [name for name, value in self.flip if value == RANDOM]
+        sides: list[str] = []
+        crop = DrawnByAxis()
+        random_crop = self.crop if isinstance(self.crop, RandomCrop) else None
         if isinstance(self.crop, RandomCrop):
-            names = sorted(axes.sizes, key=WIDTHS.__contains__)  # height before width
-            begins, extents = self.crop.draw(
-                shapes[:, [*map(axes.axis_indices.__getitem__, names)]],
-                lambda counters: as_fractions(hash64(words[-1][:, None], counters)),
-            )
-            offset.update(zip(names, begins.T.copy(), strict=True))
-            crop.update(zip(names, extents.T.copy(), strict=True))
+            sides = sorted(axes.sizes, key=WIDTHS.__contains__)  # height before width
         else:
             crop.update(self.crop)
-        if offsets:
-            windows = np.array([crop.get(name, axes.sizes[name]) for name in offsets])
-            spare = (shapes[:, [*map(axes.axis_indices.__getitem__, offsets)]] - windows).T
-            counts = (np.abs(spare) + 1).astype(np.uint64)
-            firsts = limit_bits(words[: len(offsets)], keys[: len(offsets)], counts)
-            # Windows that are larger than their samples begin before them.
-            offset.update(zip(offsets, firsts.astype(np.int64) + np.minimum(spare, 0), strict=True))
-        flip.update(zip(flips, (words[len(offsets) : -1] & 1).astype(np.int64), strict=True))
+        purposes: tuple[tuple[str, ...], ...]
+        purposes = *zip(repeat("offset"), offsets), *zip(repeat("flip"), flips)
+        if sides:
+            purposes += (("crop",),)
+        stage = self.seed or 0, epoch
+        if positions.files is None:
+            keys = _make_keys(purposes, stage)
+        else:
+            keys = _make_file_keys(purposes, stage, positions.files)
+        index = axes.axis_indices
+        draws = Draws(
+            keys,
+            positions.numbers,
+            [(index[name], crop.get(name, axes.sizes[name])) for name in offsets],
+            len(flips),
+            random_crop,
+            [*map(index.__getitem__, sides)],
+        )
+        values = iter(draw_values(draws, shapes))
+        for by_axis, names in ((offset, offsets), (flip, flips), (offset, sides), (crop, sides)):
+            by_axis.update(zip(names, values, strict=False))
         for by_axis in (offset, flip, crop):
             for name, value in by_axis.items():
                 if not isinstance(value, np.ndarray):  # a fixed value
@@ -210,24 +273,22 @@ def as_positions(positions: Any) -> SourcePositions:
     return SourcePositions(numbers.astype(np.int64))
 
 
-def _draw_words(
-    purposes: Sequence[tuple[str, ...]], stage: tuple[int, int | str], positions: SourcePositions
-) -> tuple[Array, Array]:
-    """Return a key and 64 random bits for each purpose and sample.
+@lru_cache(maxsize=MAX_KEPT)
+def _make_keys(purposes: tuple[tuple[str, ...], ...], stage: tuple[int, int | str]) -> Array:
+    """Return a read-only key for each purpose, uint64 (purposes, 1); `stage` is seed and epoch."""
+    keys = np.array([[make_key(*purpose, *stage)] for purpose in purposes], np.uint64)
+    keys.flags.writeable = False
+    return keys
 
-    The keys of one source are (purposes, 1), of several files (purposes, samples). `stage` is the
-    seed and the epoch.
-    """
-    files = positions.files
-    if files is None:
-        keys = [[make_key(*purpose, *stage)] for purpose in purposes]
-    else:
-        by_file = [
-            {file: make_key(*purpose, *stage, file) for file in {*files}} for purpose in purposes
-        ]
-        keys = [[*map(numbers.__getitem__, files)] for numbers in by_file]
-    key_array = np.array(keys, np.uint64)
-    return key_array, hash64(key_array, positions.numbers.astype(np.uint64))
+
+def _make_file_keys(
+    purposes: tuple[tuple[str, ...], ...], stage: tuple[int, int | str], files: list[str]
+) -> Array:
+    """Return a key for each purpose and sample, uint64, of samples of several files."""
+    by_file = [
+        {file: make_key(*purpose, *stage, file) for file in {*files}} for purpose in purposes
+    ]
+    return np.array([[*map(keys.__getitem__, files)] for keys in by_file], np.uint64)
 
 
 def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) -> CropOptions:
