@@ -12,7 +12,7 @@ from . import _compile
 from ._compile import is_compiling
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
-from ._utils.validation import type_name, with_article
+from ._utils.validation import describe_type
 from .converter import Converter
 from .errors import ArgumentError, DtypeError, LayoutkitError, PatternError, ShapeError
 from .layout.parsing import ARROW, parse_layout
@@ -214,12 +214,14 @@ def _check_pairs(parts: Iterable[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
     try:
         indexed = enumerate(parts)
     except TypeError:  # an array without axes, for example, has an __iter__ that raises
-        kind = with_article(type_name(parts))
+        kind = describe_type(parts)
         raise ArgumentError(f"parts is {kind}; give (array, layout) pairs") from None
     for i, part in indexed:
         if not isinstance(part, tuple | list) or len(part) != 2:
-            kind = with_article(type_name(part))
+            kind = describe_type(part)
             raise ArgumentError(f'part {i} is {kind}; give (array, layout), as in (x, "bhwc")')
+        if isinstance(part[0], str) and hasattr(part[1], "shape"):
+            raise ArgumentError(f'part {i} is ("{part[0]}", array); give (array, "{part[0]}")')
         yield part[0], part[1]
 
 

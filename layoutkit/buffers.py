@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._utils import fork
-from ._utils.validation import as_int
+from ._utils.validation import as_int, show
 from .errors import ArgumentError
 from .threads.limits import default_idle_bytes
 
@@ -348,7 +348,7 @@ def _checked_limit(nbytes: int) -> int:
     if limit is None or limit < 0:
         raise ArgumentError(
             f"set_limit needs the number of bytes of idle memory, an int >= 0, not "
-            f"{nbytes!r}; 0 disables reuse"
+            f"{show(nbytes)}; 0 disables reuse"
         )
     return limit
 

@@ -14,7 +14,7 @@ from . import _compile
 from ._compile import is_compiling, make_graph_args
 from ._utils import fork
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
-from ._utils.validation import check_int, type_name
+from ._utils.validation import check_int, describe_type, show, type_name
 from .backends import dispatch
 from .backends.collate import choose_adapter, stack_recorded_windows, view_as_numpy
 from .backends.cupy import CudaAdapter
@@ -582,16 +582,18 @@ class Collator:
                 "arrays; select these from the sequence, or name the axis of samples on the left"
             )
         is_listed = isinstance(samples, list | tuple)
-        if not is_listed and isinstance(samples, Mapping):
+        if not is_listed and isinstance(samples, Mapping | str | bytes):
+            is_mapping = isinstance(samples, Mapping)
+            cure = "[*samples.values()]" if is_mapping else f"[images.read({show(samples)})]"
             raise ArgumentError(
-                f'samples is a {type_name(samples)}; "{self.pattern}" needs a sequence of arrays, '
-                "such as [*samples.values()]"
+                f'samples is {describe_type(samples)}; "{self.pattern}" needs a sequence of '
+                f"arrays, such as {cure}"
             )
         try:
             sequence = tuple(samples)  # an argument's __array__ may change a list
         except TypeError:
             raise ArgumentError(
-                f'samples is a {type_name(samples)}; "{self.pattern}" needs a sequence of arrays'
+                f'samples is {describe_type(samples)}; "{self.pattern}" needs a sequence of arrays'
             ) from None
         if not sequence:
             raise ShapeError("there are no samples; pass at least one")
@@ -799,7 +801,7 @@ class Collator:
         for i, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):
             if not isinstance(adapter, CudaAdapter):
                 raise DeviceError(
-                    f"sample {i} is a {type_name(sample)} on cpu, but sample 0 is on "
+                    f"sample {i} is {describe_type(sample)} on cpu, but sample 0 is on "
                     f"{arrays[0].device}; move all samples to one device first"
                 )
             on_gpu.append(adapter)
@@ -1101,8 +1103,8 @@ def _make_lengths_error() -> ArgumentError:
 
 def _make_size_error(pattern: str, size: Any) -> ArgumentError:
     return ArgumentError(
-        f'size={size!r} is for samples of different sizes, which "{pattern}" does not pack; give '
-        f"the size of windows by axis, as in {format_sizes(size)}"
+        f'size={show(size)} is for samples of different sizes, which "{pattern}" does not pack; '
+        f"give the size of windows by axis, as in {format_sizes(size)}"
     )
 
 

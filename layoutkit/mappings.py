@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._utils.validation import type_name
+from ._utils.validation import describe_type, show
 from .collator import Collator
 from .converter import Converter
 from .errors import ArgumentError, ShapeError
@@ -38,8 +38,8 @@ class Columns:
         for name, way in ways.items():
             if not isinstance(way, Converter | Collator):
                 raise ArgumentError(
-                    f'column {name} is {way!r}; give a Converter, as Converter("bhwc->bchw"), or a '
-                    "Collator"
+                    f'column {name} is {show(way)}; give a Converter, as Converter("bhwc->bchw"), '
+                    "or a Collator"
                 )
         self._converters = dict(sorted(ways.items()))  # sorted: the order does not matter
 
@@ -50,7 +50,7 @@ class Columns:
         of any sizes for a Collator. Raises ArgumentError if one of the columns is missing.
         """
         if not isinstance(batch, Mapping):
-            raise ArgumentError(f"a batch is a mapping of columns, not a {type_name(batch)}")
+            raise ArgumentError(f"a batch is a mapping of columns, not {describe_type(batch)}")
         missing = self._converters.keys() - batch.keys()
         if missing:
             raise ArgumentError(

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ._utils.validation import type_name, with_article
+from ._utils.validation import describe_type
 from .errors import ArgumentError, ShapeError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -54,7 +54,7 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
         fix = f'to read an image file, pass layoutkit.images.read("{x}")'
         if isinstance(x, str) and ("->" in x or x.isalpha()):
             fix = "the layout and the array may be in the wrong order"
-    kind = "None" if x is None else with_article(type_name(x))
+    kind = describe_type(x)
     raise ArgumentError(f"{arg_name} is {kind}, not a NumPy array; {fix}")
 
 

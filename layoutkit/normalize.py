@@ -18,7 +18,7 @@ import numpy as np
 
 from ._utils.cache import MAX_KEPT
 from ._utils.pickling import UncachedState
-from ._utils.validation import type_name
+from ._utils.validation import describe_type, shorten, show
 from ._utils.warnings import warn
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .layout.pattern import Permutation, axis_name
@@ -96,7 +96,7 @@ def parse_constant(name: str, value: Any) -> float | AxisConstants | Traced:
     if isinstance(value, Mapping):
         if len(value) != 1 or not all(isinstance(axis, str) and axis for axis in value):
             raise ArgumentError(
-                f"{name} is {shorten(repr(value), 60)}; a dict has one axis and a number for each "
+                f"{name} is {show(value)}; a dict has one axis and a number for each "
                 f'of its indices: {name}={{"f": [...]}}'
             )
         [(axis, values)] = value.items()
@@ -126,19 +126,31 @@ def parse_number(name: str, value: Any) -> float:
     value = _array(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    is_real = isinstance(value, np.generic) and dtype_kind(value.dtype) in "buif"
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # mean=True is a mistake
+    is_scalar = isinstance(value, np.generic) and dtype_kind(value.dtype) in "uif"
     try:
         # Adding 0.0 replaces -0.0, which equals 0.0 but may make other bits.
-        result = float(value) + 0.0 if is_real or isinstance(value, Real) else math.nan
+        result = float(value) + 0.0 if is_number or is_scalar else math.nan
     except (TypeError, OverflowError):  # beyond float64, such as 10**400
         result = math.nan
     if not math.isfinite(result):
         shown = dict([value]) if isinstance(value, AxisConstants) else value
-        hint = "; std accepts several" if name == "scale" and _is_sequence_of_several(value) else ""
-        raise ArgumentError(
-            f"{name} is {shorten(repr(shown), 60)}; give a finite real number{hint}"
-        )
+        raise ArgumentError(f"{name} is {show(shown)}; {_find_number_cure(name, value)}")
     return result
+
+
+def _find_number_cure(name: str, value: Any) -> str:
+    """Return what to give in place of a value that is no finite number."""
+    if name in ("mean", "std") and isinstance(value, str):
+        return (
+            "give finite real numbers; ImageNet's are scale=1 / 255, mean=(0.485, 0.456, 0.406), "
+            "std=(0.229, 0.224, 0.225), and other models name theirs in preprocessor_config.json, "
+            "which layoutkit.from_preprocessor_config reads"
+        )
+    if name == "scale" and _is_sequence_of_several(value):
+        return "give a finite real number; std accepts several"
+    example = ", such as scale=1 / 255" if name == "scale" else ""
+    return f"give a finite real number{example}"
 
 
 def parse_clip(value: Any) -> Bounds | None:
@@ -149,12 +161,10 @@ def parse_clip(value: Any) -> Bounds | None:
     is_sequence = isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str | bytes)
     is_pair = is_sequence and getattr(pair, "ndim", 1) == 1 and len(pair) == 2
     if not is_pair or all(bound is None for bound in pair):
-        raise ArgumentError(
-            f"clip is {shorten(repr(value), 60)}; give (lo, hi); one of them may be None"
-        )
+        raise ArgumentError(f"clip is {show(value)}; give (lo, hi); one of them may be None")
     low, high = (_bound(*item) for item in zip(pair, (-math.inf, math.inf), strict=True))
     if not low <= high:
-        raise ArgumentError(f"clip is ({low}, {high}), which contain no number; give lo <= hi")
+        raise ArgumentError(f"clip is ({low}, {high}), which contains no number; give lo <= hi")
     return low, high
 
 
@@ -165,12 +175,12 @@ def check_divisible(name: str, divided: Constants, std: Constants) -> None:
     denominators = std if isinstance(std, tuple) else (std,)
     numerators = divided if isinstance(divided, tuple) else (divided,) * len(denominators)
     if 0.0 in denominators:
-        shown = shorten(repr(std), 60)
+        shown = show(std)
         raise ArgumentError(f"std is {shown} and would divide by zero; give numbers other than 0")
     denominators = denominators if len(denominators) > 1 else denominators * len(numerators)
     # Different lengths are an error of `check_count`, when the axis size is known.
     if not all(math.isfinite(a / b) for a, b in zip(numerators, denominators, strict=False)):
-        shown = f"{shorten(repr(divided), 60)} / {shorten(repr(std), 60)}"
+        shown = f"{show(divided)} / {show(std)}"
         raise ArgumentError(f"{name}/std is beyond float64: {shown}; scale both down")
 
 
@@ -192,12 +202,6 @@ def check_count(name: str, values: tuple[float, ...], axis: str, count: int | No
             f"{name} has {len(values)} values and axis {axis} has size {count}; "
             f"give {needed}, or one number{hint}"
         )
-
-
-def shorten(text: str, length: int) -> str:
-    """Return the text on one line, truncated to `length` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."
 
 
 def _bound(value: Any, absent: float) -> float:
@@ -234,7 +238,7 @@ def _array(name: str, value: Any) -> Any:
             return Traced(name, value)
         if values is None:
             raise ArgumentError(
-                f"the values of {name}, a {type_name(value)}, cannot be read: "
+                f"the values of {name}, {describe_type(value)}, cannot be read: "
                 f"{shorten(str(error), 80)}; give numbers that are constant"
             ) from error
         return values
@@ -261,8 +265,7 @@ def _is_nested(value: Any) -> bool:
 
 def _make_not_flat_error(name: str, value: Any) -> ShapeError:
     return ShapeError(
-        f"{name} is {shorten(repr(value), 60)}; give one number, "
-        "or a flat list of one number for each channel"
+        f"{name} is {show(value)}; give one number, or a flat list of one number for each channel"
     )
 
 

@@ -22,12 +22,12 @@ from typing import Any, Unpack, get_type_hints
 import numpy as np
 
 from ._utils.indexing import normalize_indices
-from ._utils.validation import as_int, check_bool, check_choice, check_int, type_name
+from ._utils.validation import as_int, check_bool, check_choice, check_int, shorten, show, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
-from .layout.parsing import DOTS, Layout, parse_layout
+from .layout.parsing import DOTS, Layout, parse_layout, with_batch_axis
 from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
 from .memory import Array
-from .normalize import CHANNEL, Normalization, Traced, make_normalization, shorten
+from .normalize import CHANNEL, Normalization, Traced, make_normalization
 from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
 from .planning.batch.samples import LONGEST, SampleAxes, make_sample_axes
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
@@ -276,7 +276,18 @@ def _parse_copy(copy: Any) -> bool | None:
     """Return `copy`; raise ArgumentError unless it is None, True or False."""
     if copy is None or copy is True or copy is False:
         return copy
-    raise ArgumentError(f"copy={copy!r}; it must be None, True or False")
+    raise ArgumentError(f"copy={show(copy)}; it must be None, True or False")
+
+
+def _find_memory_cure(layout: Layout, right: Layout) -> str:
+    """Return what to give in place of "nhwc" of a result of bchw, or NumPy's "F" and "C"."""
+    meant = str(with_batch_axis(layout))
+    if str(layout) == "c":
+        return "omit it for C order"
+    if str(layout) == "f":
+        meant = str(Layout(right.groups[::-1], right.names))
+    is_order = sorted(meant) == sorted(str(right))
+    return f'did you mean memory="{meant}"?' if is_order else "name each of them once"
 
 
 def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:
@@ -285,8 +296,8 @@ def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:
         return None
     if str(memory).removeprefix("torch.").startswith("channels_last"):
         raise PatternError(
-            f"memory={memory!r} is a PyTorch memory format; name the axes in memory order, such "
-            'as memory="bhwc" for a result of bchw'
+            f"memory={show(memory)} is a PyTorch memory format; name the axes in memory order, "
+            'such as memory="bhwc" for a result of bchw'
         )
     layout = parse_layout(memory)
     right = pattern.right
@@ -294,8 +305,8 @@ def _parse_memory(memory: Any, pattern: Pattern) -> Layout | None:
     if sorted(layout.named) != sorted(groups):
         axes = ", ".join(map(" ".join, groups))
         raise PatternError(
-            f'memory="{memory}" is not an order of the axes of {right}, which are {axes}; name '
-            "each of them once"
+            f'memory="{memory}" is not an order of the axes of {right}, which are {axes}; '
+            f"{_find_memory_cure(layout, right)}"
         )
     return Layout(tuple(groups[names] for names in layout.named), right.names)
 
@@ -442,7 +453,7 @@ def format_keywords(keywords: Mapping[str, Any]) -> list[str]:
     neutral = {n for n in keywords.keys() & _NEUTRAL.keys() if keywords[n] == _NEUTRAL[n]}
     if neutral == {*_NEUTRAL}:  # the formula makes floats of integers
         neutral.remove("scale")
-    return [f"{name}={value!r}" for name, value in keywords.items() if name not in neutral]
+    return [f"{name}={show(value)}" for name, value in keywords.items() if name not in neutral]
 
 
 # Fields that are no keywords.
@@ -479,7 +490,7 @@ def parse_collate_options(
         fill = 0
     key = keywords.get("key")
     center = keywords.get("center", DEFAULT_CENTERING)
-    _check_key(key)
+    check_key(key)
     fill_numbers = None if fill is None else fill_values(fill)
     channel_order = _parse_sample_channels(keywords.get("channels"), stacked, by_axis)
     options_of_resize = {n: value for n, value in keywords.items() if n in RESIZE_DEFAULTS}
@@ -513,10 +524,11 @@ def parse_collate_options(
     return replace(options, crops=parse_crops(crop_axes, offset, flip, crop, seed))
 
 
-def _check_key(key: Any) -> None:
+def check_key(key: Any) -> None:
+    """Raise ArgumentError unless a key is the name or number of an item of a sample, or None."""
     if key is not None and not isinstance(key, int | str):
         raise ArgumentError(
-            f'key={key!r}; give the name or number of one item, as in key="image", and make a '
+            f'key={show(key)}; give the name or number of one item, as in key="image", and make a '
             "second Collator for another one"
         )
 
@@ -531,8 +543,8 @@ def _check_center(center: Any, pattern: Pattern, options: ConvertOptions) -> Non
     check_choice("center", center, CENTERINGS, ArgumentError)
     if center != DEFAULT_CENTERING and not {*_find_single_axes(pattern)} & {*options.sizes}:
         raise ArgumentError(
-            f'center={center!r}, but "{pattern.text}" has no window that could be centered; give '
-            "its size, as in h=224, w=224, or omit center"
+            f'center={show(center)}, but "{pattern.text}" has no window that could be centered; '
+            "give its size, as in h=224, w=224, or omit center"
         )
 
 
@@ -541,7 +553,7 @@ def _parse_window_size(name: str, size: Any) -> int:
     number = as_int(size)
     if number is None or not 0 <= number < 1 << 63:
         raise ShapeError(
-            f'{name}={size!r}; a size is an int >= 0, of at most 63 bits, or "{LONGEST}"'
+            f'{name}={show(size)}; a size is an int >= 0, of at most 63 bits, or "{LONGEST}"'
         )
     return number
 
@@ -563,8 +575,8 @@ def _parse_longest(
             )
         if isinstance(offset, Mapping) and name in offset:
             raise ArgumentError(
-                f'offset={offset!r} with {name}="{LONGEST}", whose windows begin where samples do; '
-                f"omit {name} in offset, or give a size, as in {name}=100"
+                f'offset={show(offset)} with {name}="{LONGEST}", whose windows begin where samples '
+                f"do; omit {name} in offset, or give a size, as in {name}=100"
             )
     check_bool("lengths", keywords.get("lengths", False), ArgumentError)
     if keywords.get("lengths") and not names:
@@ -680,12 +692,12 @@ def _parse_sample_channels(
         return None
     if (CHANNEL,) not in pattern.source.named:
         raise PatternError(
-            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c '
+            f'channels={show(channels)}, but on the left of "{pattern.text}" there is no axis c '
             "of its own; name it c"
         )
     if CHANNEL in sizes:
         raise ArgumentError(
-            f"channels={channels!r} and c={sizes[CHANNEL]!r} both select channels; remove c"
+            f"channels={show(channels)} and c={sizes[CHANNEL]!r} both select channels; remove c"
         )
     return numbers
 
@@ -736,7 +748,7 @@ def _read_stored(
             raise ArgumentError(f"{key} is not an option; the options are {', '.join(known)}")
         if type(value) not in known[key]:
             expected = " or ".join(_TYPE_NAMES[type_] for type_ in known[key])
-            raise ArgumentError(f"{key} is {shorten(repr(value), 60)}; it must be {expected}")
+            raise ArgumentError(f"{key} is {show(value)}; it must be {expected}")
     if "pattern" not in data:
         raise ArgumentError('pattern is missing; give one, such as "bhwc->bchw"')
     keywords = {name: value for name, value in data.items() if name in types}
@@ -771,7 +783,7 @@ def _read_numbers(name: str, value: Any) -> Any:
         return [_read_numbers(name, item) for item in value]
     if isinstance(value, str):
         if value not in ("nan", "inf", "-inf"):
-            raise ArgumentError(f'{name} is {value!r}; give numbers, or "nan", "inf" or "-inf"')
+            raise ArgumentError(f'{name} is {show(value)}; give numbers, or "nan", "inf" or "-inf"')
         return float(value)
     return value
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ._utils.errors import prefix_errors
-from ._utils.validation import as_int, type_name
+from ._utils.validation import as_int, show, type_name
 from .collator import Collator
 from .errors import ArgumentError, LayoutkitError
-from .normalize import find_normalization, shorten
+from .normalize import find_normalization
 
 _HALF = [0.5, 0.5, 0.5]
 _IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
@@ -171,7 +171,7 @@ def _make_collator(config: Mapping[str, Any]) -> Collator:
     values = {**defaults, **attributes}
     for key, value in values.items():
         if key.startswith("do_") and type(value) is not bool:
-            raise ArgumentError(f"{key}={value!r}; it must be true or false")
+            raise ArgumentError(f"{key}={show(value)}; it must be true or false")
     if "patch_size" in values:
         return _make_patch_collator(values)
     size = _read_size("size", values["size"], name in _SQUARE)
@@ -205,7 +205,7 @@ def _find_processor(config: Mapping[str, Any]) -> str:
             f'"ViTImageProcessor". The known processors are {known}, and dicts of timm'
         )
     raise ArgumentError(
-        f"image_processor_type is {shorten(repr(class_name), 60)}; the known processors are "
+        f"image_processor_type is {show(class_name)}; the known processors are "
         f"{known}; give the type of one that does the same steps"
     )
 
@@ -240,7 +240,9 @@ def _read_size(key: str, value: Any, is_square: bool) -> dict[str, int]:
     elif as_int(value) is not None:
         value = {"height": value, "width": value} if is_square else {"shortest_edge": value}
     if not isinstance(value, Mapping) or not all(as_int(side) for side in value.values()):
-        raise ArgumentError(f'{key}={value!r}; give a dict such as {{"height": 224, "width": 224}}')
+        raise ArgumentError(
+            f'{key}={show(value)}; give a dict such as {{"height": 224, "width": 224}}'
+        )
     return {side: int(number) for side, number in value.items()}
 
 
@@ -289,7 +291,7 @@ def _find_filter(number: Any) -> str:
     if index is None or not 0 <= index < len(_FILTERS):
         known = ", ".join(f"{i} ({name})" for i, name in enumerate(_FILTERS))
         raise ArgumentError(
-            f"resample={number!r}; the filters that agree with Pillow's are {known}"
+            f"resample={show(number)}; the filters that agree with Pillow's are {known}"
         )
     return _FILTERS[index]
 
@@ -318,7 +320,7 @@ def _make_timm_collator(config: Mapping[str, Any]) -> Collator:
     resize = values["interpolation"]
     if resize not in _FILTERS:
         raise ArgumentError(
-            f"interpolation={resize!r}; the filters that agree with Pillow's are "
+            f"interpolation={show(resize)}; the filters that agree with Pillow's are "
             f"{', '.join(_FILTERS)}"
         )
     formula = {"scale": 1 / 255, "mean": values["mean"], "std": values["std"]}
@@ -333,9 +335,9 @@ def _choose_timm_windows(values: Mapping[str, Any]) -> dict[str, Any]:
     input_size, crop_pct, mode = (values[key] for key in ("input_size", "crop_pct", "crop_mode"))
     is_list = isinstance(input_size, list | tuple) and len(input_size) == 3
     if not is_list or None in map(as_int, input_size):
-        raise ArgumentError(f"input_size={input_size!r}; give channels, height and width")
+        raise ArgumentError(f"input_size={show(input_size)}; give channels, height and width")
     if not isinstance(crop_pct, int | float) or not 0 < crop_pct <= 1:
-        raise ArgumentError(f"crop_pct={crop_pct!r}; give a share above 0 and up to 1")
+        raise ArgumentError(f"crop_pct={show(crop_pct)}; give a share above 0 and up to 1")
     _, height, width = input_size
     window = {"h": height, "w": width}
     if mode == "center" and height == width:
@@ -347,7 +349,7 @@ def _choose_timm_windows(values: Mapping[str, Any]) -> dict[str, Any]:
         fill = [round(255 * number) for number in np.ravel(mean).tolist()]
         return {**window, "fit": "pad", "fill": fill, "center": "floor"}
     raise ArgumentError(
-        f"crop_mode={mode!r} with crop_pct={crop_pct} and input_size={input_size}: a Collator does "
-        'what "center" does for a square, and "squash" and "border" with crop_pct=1; change one '
-        "of these keys, which changes results"
+        f"crop_mode={show(mode)} with crop_pct={crop_pct} and input_size={input_size}: a Collator "
+        'does what "center" does for a square, and "squash" and "border" with crop_pct=1; change '
+        "one of these keys, which changes results"
     )

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._utils.validation import show
 from .backends.dispatch import as_array
 from .collator import Collator
 from .converter import Converter
@@ -136,8 +137,10 @@ class Convert(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _converter(self, **sizes: Any) -> Converter:
         """Return the Converter of the current parameters, which `set_params` may have changed."""
         params = self.get_params(deep=False)
-        sizes |= params.pop("sizes") or {}
-        return Converter(**params, **sizes)
+        own_sizes = params.pop("sizes")
+        if not isinstance(own_sizes, Mapping | None):
+            raise ArgumentError(f'sizes={show(own_sizes)}; give a dict, as in sizes={{"h": 28}}')
+        return Converter(**params, **{**sizes, **(own_sizes or {})})
 
     def _inner_sizes(self) -> dict[str, int]:
         """Return the sizes that the inverse needs: all but the first of each fold of the target."""
@@ -201,7 +204,7 @@ class Collate(TransformerMixin, BaseEstimator):
     def _collate(self, samples: list[Any]) -> Array:
         if not isinstance(self.collator, Collator):
             raise ArgumentError(
-                f'collator is {self.collator!r}; give a layoutkit.Collator("hwc->b(hwc)", ...)'
+                f'collator is {show(self.collator)}; give a layoutkit.Collator("hwc->b(hwc)", ...)'
             )
         return self.collator([_pixels(sample) for sample in samples])
 

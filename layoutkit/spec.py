@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ._utils.validation import check_choice
+from ._utils.spelling import find_similar
+from ._utils.validation import check_choice, show
 from .errors import ArgumentError, DeviceError, DtypeError
 from .layout.parsing import Layout, parse_layout
 from .layout.pattern import as_shape, check_rank
@@ -45,13 +46,20 @@ def normalize_device(device: Any) -> str:
         return CPU
     match = _CUDA.fullmatch(device) if isinstance(device, str) else None
     if match is None:
-        raise DeviceError(
-            f'device={device!r} is not a device that layoutkit knows; it must be "cpu", "cuda" or '
-            'one of several GPUs, such as "cuda:1"'
-        )
+        known = 'it must be "cpu", "cuda" or one of several GPUs, such as "cuda:1"'
+        meant = _find_similar_device(str(device))
+        cure = known if meant is None else f'did you mean "{meant}"?'
+        raise DeviceError(f"device={show(device)} is not a device that layoutkit knows; {cure}")
     if match[1] is not None:
         return device_name(int(match[1]))
     return device_name(0 if current_gpu is None else current_gpu())
+
+
+def _find_similar_device(name: str) -> str | None:
+    """Return the device that other libraries call "GPU:1", 1 or "CPU", None for other names."""
+    plain = name.lower().replace("gpu", "cuda")
+    plain = f"cuda:{plain}" if plain.isdigit() else plain
+    return plain if plain == CPU or _CUDA.fullmatch(plain) else None
 
 
 def device_name(ordinal: int) -> str:
@@ -323,10 +331,18 @@ def _native(dtype: DType) -> DType:
 _SPELLINGS = {
     "fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16",
     "half": "float16", "float": "float32", "double": "float64", "f32": "float32",
-    "f16": "float16", "f64": "float64", "long": "int64", "byte": "uint8",
+    "f16": "float16", "f64": "float64", "long": "int64", "byte": "uint8", "short": "int16",
+    "i16": "int16", "i32": "int32", "i64": "int64", "u16": "uint16", "u32": "uint32",
 } | {name: name for name in (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16",
 )}  # fmt: skip
+
+
+def _find_similar_dtype(name: str) -> str | None:
+    """Return the dtype that other libraries call so, or that a typo means, None for other names."""
+    digits = re.sub(r"\D", "", name)  # no guess replaces a size
+    known = [word for word in _SPELLINGS if len(word) > 4 and re.sub(r"\D", "", word) == digits]
+    return _SPELLINGS.get(name) or _SPELLINGS.get(find_similar(name, known) or "")
 
 
 def _from_ml_dtypes(name: object) -> DType:
@@ -335,7 +351,7 @@ def _from_ml_dtypes(name: object) -> DType:
     scalar_type = getattr(ml_dtypes, name, None) if isinstance(name, str) else None
     # The module also has functions and finfo, which NumPy would accept as object dtypes.
     if not (isinstance(scalar_type, type) and issubclass(scalar_type, np.generic)):
-        close = _SPELLINGS.get(str(name).removeprefix("torch.").removeprefix("jnp."))
+        close = _find_similar_dtype(str(name).rpartition(".")[2].lower())
         hint = f'did you mean "{close}"? Accepted are' if close else "give one of"
-        raise DtypeError(f"{name!r} is not a dtype; {hint} {_ACCEPTED}")
+        raise DtypeError(f"{show(name)} is not a dtype; {hint} {_ACCEPTED}")
     return np.dtype(scalar_type)

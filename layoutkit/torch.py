@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ._utils.validation import check_int, type_name
+from ._utils.validation import check_int, show, type_name
 from ._utils.warnings import warn
 from .backends.dispatch import as_array
 from .backends.items import Positioned, join_items, map_items, stack_values
@@ -38,6 +38,7 @@ from .data.loader.batcher import Batcher
 from .errors import ArgumentError, LayoutkitError, ShapeError
 from .fields import FieldCollators
 from .memory import in_native_order
+from .options import check_key
 from .planning.batch.layout import check_same_rank_and_dtype
 from .views import DataView
 from .watch.recorder import Recorder, count_workers
@@ -177,10 +178,12 @@ class FieldCollator:
 
     def __init__(self, collators: Mapping[str, _ArrayCollator]) -> None:
         if not isinstance(collators, Mapping) or not collators:
-            raise ArgumentError(f"collators is {collators!r}; give a dict of one Collator or more")
+            raise ArgumentError(
+                f"collators is {show(collators)}; give a dict of one Collator or more"
+            )
         for name, collator in collators.items():
             if not isinstance(collator, _ArrayCollator):
-                raise ArgumentError(f"the field {name!r} has {collator!r}; give a Collator")
+                raise ArgumentError(f"the field {name!r} has {show(collator)}; give a Collator")
         self._fields = FieldCollators(
             {name: Collator.from_dict(x.to_dict()) for name, x in collators.items()}
         )
@@ -457,6 +460,7 @@ class Feed:
     """The batches of `loader`, with one item converted by `converter`; made by `feed`."""
 
     def __init__(self, loader: Any, converter: Converter, key: Any = None) -> None:
+        check_key(key)
         self.loader = loader
         self.converter = converter
         self.key = key

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, LayoutkitError, ShapeError
-from .validation import as_int, type_name
+from .validation import as_int, describe_type, show
 
 
 def normalize_index(
@@ -20,7 +20,7 @@ def normalize_index(
     """
     number = as_int(index)
     if number is None:
-        raise (error or ArgumentError)(f"index {index!r} is not a whole number")
+        raise (error or ArgumentError)(f"index {show(index)} is not a whole number")
     if not -count <= number < count:
         raise (error or ShapeError)(_describe_out_of_range(str(number), count, noun))
     return number % count
@@ -53,7 +53,7 @@ def normalize_slice(part: slice, count: int, error: type[LayoutkitError] = Argum
     for name in ("start", "stop", "step"):
         value = getattr(part, name)
         if value is not None and (as_int(value) is None or (name == "step" and value == 0)):
-            raise error(f"{name} is {value!r}; give an int or None, as in Python's slices")
+            raise error(f"{name} is {show(value)}; give an int or None, as in Python's slices")
     return range(count)[part]
 
 
@@ -90,9 +90,9 @@ def make_argument_error(
     """Return the error for an invalid argument, which may be a traced or device array."""
     first = next(iter(value), None) if isinstance(value, list | tuple) else value
     if not hasattr(first, "dtype") or as_array(first) is not None:
-        return error(f"{arg_name} is {value!r}; give {expected}")
+        return error(f"{arg_name} is {show(value)}; give {expected}")
     return error(
-        f"{arg_name} is a {type_name(first)}, whose numbers cannot be read: it is on "
+        f"{arg_name} is {describe_type(first)}, whose numbers cannot be read: it is on "
         "another device, or is abstract while a function is compiled; give numbers or lists of "
         "them, and make batches outside of compiled functions if the numbers change between calls"
     )

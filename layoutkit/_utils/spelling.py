@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+# Words of other libraries -> the choices that mean this. Pillow: modes. OpenCV, CSS: fits.
+_OTHER_WORDS = {
+    "contain": "pad", "inside": "pad", "letterbox": "pad", "scaledown": "pad", "crop": "cover",
+    "outside": "cover", "centercrop": "cover", "fill": "stretch", "squash": "stretch",
+    "warp": "stretch", "clip": "saturate", "clamp": "saturate", "round": "saturate",
+    "skip": "drop", "ignore": "drop", "warn": "drop", "error": "raise", "strict": "raise",
+    "l": "gray", "grayscale": "gray", "grey": "gray", "p": "index", "palette": "index",
+    "color": "rgb", "np": "numpy", "pt": "torch", "pytorch": "torch", "cv2": "opencv",
+    "pil": "pillow",
+}  # fmt: skip
 
 
 def find_similar(name: str, known: Iterable[str]) -> str | None:
@@ -19,6 +31,19 @@ def find_similar(name: str, known: Iterable[str]) -> str | None:
     edits = {candidate: _count_edits(plain, _simplify(candidate)) for candidate in known}
     best = min(edits, key=edits.__getitem__, default="")
     return best if len(plain) > 2 and edits and edits[best] <= allowed else None
+
+
+def find_choice(value: Any, choices: Iterable[str]) -> str | None:
+    """Return the choice that another library calls `value`, or a typo means; None for others.
+
+    >>> find_choice("letterbox", ["cover", "pad"]), find_choice("Cover", ["cover", "pad"])
+    ('pad', 'cover')
+    """
+    if not isinstance(value, str):
+        return None
+    known = [*choices]
+    other = _OTHER_WORDS.get(_simplify(value))
+    return other if other in known else find_similar(value, known)
 
 
 def _simplify(name: str) -> str:

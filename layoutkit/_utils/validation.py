@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Sequence
 from fractions import Fraction
 from numbers import Integral, Real
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, LayoutkitError
+from .spelling import find_choice
 
 
 def as_int(value: Any) -> int | None:
@@ -58,16 +60,16 @@ def check_int(
     number = as_int(value)
     if number is None or (minimum is not None and number < minimum):
         bound = "" if minimum is None else f" of at least {minimum}"
-        raise error(f"{name}={value!r}; it must be a whole number{bound}")
+        raise error(f"{name}={show(value)}; it must be a whole number{bound}")
     if maximum is not None and number > maximum:
-        raise error(f"{name}={value!r}; it must be a whole number of at most {maximum}")
+        raise error(f"{name}={show(value)}; it must be a whole number of at most {maximum}")
     return number
 
 
 def check_bool(name: str, value: Any, error: type[LayoutkitError] = DataError) -> bool:
     """Return `value`; raise `error` unless it is True or False."""
     if not isinstance(value, bool):
-        raise error(f"{name}={value!r}; it must be True or False")
+        raise error(f"{name}={show(value)}; it must be True or False")
     return value
 
 
@@ -76,8 +78,29 @@ def check_choice(
 ) -> str:
     """Return `value`; raise `error` unless it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise error(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+        meant = find_choice(value, choices)
+        hint = "" if meant is None else f"; did you mean {meant!r}?"
+        known = ", ".join(map(repr, choices))
+        raise error(f"{name} is {show(value)}; it must be one of {known}{hint}")
     return value
+
+
+def check_path(name: str, value: Any) -> str:
+    """Return a path as text; raise DataError unless it is a str or PathLike."""
+    if not isinstance(value, str | os.PathLike):
+        raise DataError(f"{name}={show(value)}; it must be the path of a file")
+    return os.fspath(value)
+
+
+def show(value: Any, length: int = 80) -> str:
+    """Return the repr of a value of the caller on one line of at most `length` characters."""
+    return shorten(repr(value), length)
+
+
+def shorten(text: str, length: int) -> str:
+    """Return the text on one line, truncated to `length` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."
 
 
 def with_article(noun: str) -> str:
@@ -92,6 +115,15 @@ def with_article(noun: str) -> str:
 def type_name(x: Any) -> str:
     """Return the qualified class name of `x`, without the module for built-in classes."""
     return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def describe_type(x: Any) -> str:
+    """Return the class name of `x` with its article, and "None" for None.
+
+    >>> describe_type(3), describe_type(None)
+    ('an int', 'None')
+    """
+    return "None" if x is None else with_article(type_name(x))
 
 
 def escape_controls(text: object, keep: str = "") -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import type_name
+from .._utils.validation import describe_type
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..memory import Array, as_numpy
@@ -97,7 +97,7 @@ class Adapter:
             return namespace().from_dlpack(to_dlpack(array))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise DtypeError(
-                f"a {type_name(like)} cannot contain the result of dtype {array.dtype}; give a "
+                f"{describe_type(like)} cannot contain the result of dtype {array.dtype}; give a "
                 "dtype that its library supports, or pass a numpy.ndarray"
             ) from error
 
@@ -181,7 +181,7 @@ def make_device_error(arg_name: str, device: str, fix: str) -> DeviceError:
 
 def make_memory_error(arg_name: str, x: Any, fix: str) -> ArgumentError:
     """Return the error for an array that does not export its memory."""
-    return ArgumentError(f"the memory of {arg_name}, a {type_name(x)}, cannot be accessed; {fix}")
+    return ArgumentError(f"the memory of {arg_name}, {describe_type(x)}, cannot be accessed; {fix}")
 
 
 def on_device_of(x: Any) -> AbstractContextManager[Any]:

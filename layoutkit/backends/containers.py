@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import type_name
+from .._utils.validation import describe_type
 from ..buffers import empty
 from ..errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from ..memory import Array, as_numpy
@@ -70,7 +70,7 @@ class Container(Adapter):
     def memory(self, out: Any) -> Array:
         """Raise ArgumentError: data written to a copy would be lost."""
         raise ArgumentError(
-            f"out is a {type_name(out)}, whose memory cannot be written from here; omit out= "
+            f"out is {describe_type(out)}, whose memory cannot be written from here; omit out= "
             "and assign the result, as with out[...] = convert(...)"
         )
 

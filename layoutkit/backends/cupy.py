@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import accumulation
 from .._utils.cache import cache_put
-from .._utils.validation import type_name
+from .._utils.validation import describe_type
 from ..converter import FAST_PATHS
 from ..cuda import streams
 from ..cuda.memory import DeviceArray, check_same_device
@@ -259,10 +259,10 @@ class CudaAdapter(Adapter):
         `adapter` belongs to `out`; None if `out` is not on a GPU.
         """
         if adapter is None:
-            check_same_device(first, name, CPU, f"out, a {type_name(out)},")
+            check_same_device(first, name, CPU, f"out, {describe_type(out)},")
         if type(adapter) is not type(self):
             raise ArgumentError(
-                f"out is a {type_name(out)}, but the result is "
+                f"out is {describe_type(out)}, but the result is "
                 f"an array of {self.name}; give such an array"
             )
         target = self.output_array(out)

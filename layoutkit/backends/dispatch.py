@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import type_name
+from .._utils.validation import describe_type
 from ..converter import make_plan_for_device
 from ..cuda.accumulate import DeviceSums
 from ..cuda.memory import DeviceArray, check_same_device
@@ -333,7 +333,7 @@ def _check_devices(parts: Sequence[Any], adapters: Sequence[Adapter]) -> None:
     for number, device in enumerate(devices):
         if device != devices[0]:
             raise DeviceError(
-                f"part 0 is on {devices[0]}, but part {number}, a {type_name(parts[number])}, is "
+                f"part 0 is on {devices[0]}, but part {number}, {describe_type(parts[number])}, is "
                 f"on {device}; bring all to one device first, for example with convert(..., "
                 f'device="{devices[0]}")'
             )

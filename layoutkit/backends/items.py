@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.validation import type_name, with_article
+from .._utils.validation import describe_type
 from ..errors import ArgumentError
 from ..layout.parsing import Layout
 from .dispatch import as_array
@@ -79,7 +79,7 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
 
 def _structure(sample: Any, items: Mapping[Any, Any]) -> str:
     if not items:
-        return f"is {'None' if sample is None else with_article(type_name(sample))}"
+        return f"is {describe_type(sample)}"
     return f"has the items {', '.join(map(repr, items))}"
 
 

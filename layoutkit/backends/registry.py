@@ -23,6 +23,7 @@ import numpy as np
 
 from .._utils import fork
 from .._utils.registry import Registry, check_has
+from .._utils.validation import show
 from ..errors import ArgumentError
 from .symbolic import NUMPY, ArrayNamespace, Library
 
@@ -82,7 +83,7 @@ def import_framework(name: str) -> ArrayNamespace:
         There is no framework of that name, or it is not installed.
     """
     if not isinstance(name, str) or name not in FRAMEWORKS:
-        raise ArgumentError(f'framework={name!r}; it must be "jax" or "torch"')
+        raise ArgumentError(f'framework={show(name)}; it must be "jax" or "torch"')
     try:
         with fork.init_lock:
             library: ArrayNamespace = import_module(f".{name}", __package__).library()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.validation import type_name
+from .._utils.validation import describe_type
 from ..errors import ArgumentError, PatternError
 from ..layout.parsing import is_one
 from ..memory import Array, as_numpy
@@ -41,7 +41,9 @@ class Xarray(Container):
 
     def memory(self, out: Any) -> Array:
         if not isinstance(out.data, np.ndarray):
-            raise ArgumentError(f"out holds a {type_name(out.data)}, not a NumPy array; omit out=")
+            raise ArgumentError(
+                f"out holds {describe_type(out.data)}, not a NumPy array; omit out="
+            )
         return as_numpy(out.data, "out")
 
     def permute(self, x: Any, order: tuple[int, ...]) -> Any:

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .._utils import fork
+from .._utils.validation import show
 from ..errors import DeviceError
 from ..spec import CPU, device_ordinal, normalize_device, set_current_device_fn
 
@@ -58,7 +59,9 @@ def check_device(device: Any) -> str:
     name = normalize_device(device)  # again: only the runtime knows the current device
     if device_ordinal(name) >= gpu.count:
         has = "one GPU, cuda:0" if gpu.count == 1 else f"{gpu.count} GPUs, from cuda:0 on"
-        raise DeviceError(f"device={device!r}, but this machine has {has}; name one that is there")
+        raise DeviceError(
+            f"device={show(device)}, but this machine has {has}; name one that is there"
+        )
     return name
 
 

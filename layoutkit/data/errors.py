@@ -7,11 +7,14 @@ an object without a length. A function that gets an unknown keyword raises a Typ
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .._utils.spelling import find_similar
 from ..errors import DataError
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class OutOfRange(DataError, IndexError):
@@ -46,9 +49,16 @@ def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuch
     return NoSuchArgument(f"{function} has no {name}=; {hint}")
 
 
-def reject_unknown(function: Callable[..., Any], names: Iterable[str]) -> None:
-    """Raise NoSuchArgument for the first of these keywords of a function or class."""
+def reject_unknown(
+    function: Callable[..., Any], names: Iterable[str], cures: Mapping[str, str] = EMPTY
+) -> None:
+    """Raise NoSuchArgument for the first of these keywords of a function or class.
+
+    cures    what to give in place of keywords of other libraries
+    """
     for name in names:
+        if name in cures:
+            raise NoSuchArgument(f"{function.__name__} has no {name}=; {cures[name]}")
         parameters = inspect.signature(function).parameters.values()
         known = [
             parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD

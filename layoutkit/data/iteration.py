@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
 from typing import Any, Generic, TypeVar
 
-from .._utils.validation import check_int
+from .._utils.validation import check_int, show
 from ..errors import DataError
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class Epochs(ABC, Generic[T]):
         name = type(self).__name__
         own = self.state_dict()
         if not isinstance(state, Mapping):
-            raise DataError(f"a state is a dict that state_dict() gave, not {state!r}")
+            raise DataError(f"a state is a dict that state_dict() gave, not {show(state)}")
         optional = {*self._extra_keys}
         if set(state) | optional != set(own) | optional:
             keys = sorted(state, key=str)
@@ -258,7 +258,9 @@ def _is_equal(value: Any, own: int | str) -> bool:
 
 def _check_text(key: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise DataError(f"{key}={value!r} of a state is not text; load what state_dict() returned")
+        raise DataError(
+            f"{key}={show(value)} of a state is not text; load what state_dict() returned"
+        )
 
 
 def _is_busy(error: BaseException) -> bool:

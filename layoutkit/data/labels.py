@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._utils.validation import show
 from ..errors import DataError
 from ..memory import Array
 from .records import Label
@@ -48,7 +49,7 @@ def check_columns(columns: Any) -> Mapping[str, Any]:
         return {}
     if not isinstance(columns, Mapping) or not {*columns} <= {"image", "label"}:
         raise DataError(
-            f"columns={columns!r}; it is a mapping of image, label or both to the names of "
+            f"columns={show(columns)}; it is a mapping of image, label or both to the names of "
             "columns, as in {'image': 'path', 'label': 'class'}, or, of a .tar, to suffixes"
         )
     return columns
@@ -154,8 +155,8 @@ def check_missing(missing: Any) -> Missing:
     if isinstance(missing, str) and missing in ("error", "drop"):
         return missing
     raise DataError(
-        f'missing={missing!r}; it is "error", "drop" to omit records without a label, or -1 for '
-        "their target"
+        f'missing={show(missing)}; it is "error", "drop" to omit records without a label, or -1 '
+        "for their target"
     )
 
 
@@ -589,11 +590,11 @@ def label_columns(values: Sequence[Any], is_labeled: bool = False) -> LabelColum
         value = values[place]
         if isinstance(value, dict) or (isinstance(value, list) and not _are_numbers(value)):
             raise ValueError(
-                place, f"{value!r} is not a label; it must be a number, a word or numbers"
+                place, f"{show(value)} is not a label; it must be a number, a word or numbers"
             )
         if isinstance(value, list) is not are_lists:
             noun = "list of numbers" if are_lists else "single label"
-            raise ValueError(place, f"{value!r} is not a {noun}, as the labels before it are")
+            raise ValueError(place, f"{show(value)} is not a {noun}, as the labels before it are")
     if are_lists:
         rows = [values[place] for place in present]
         widths = np.zeros(len(values), np.int64)

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from .._utils.files import AtomicFiles
+from .._utils.validation import check_path, show
 from ..errors import DataError
 from .io.image_record import ImageHeader, pack_image, read_mean, to_bytes, unpack_image, write_mean
 from .io.reader import BLOCK, RangeFile
@@ -67,9 +68,9 @@ class RecordWriter:
     """
 
     def __init__(self, path: str | PathLike[str], index: bool | str | PathLike[str] = True) -> None:
-        self._path = Path(fspath(path))
+        self._path = Path(check_path("path", path))
         default = self._path.with_suffix(".idx")
-        self._index = default if isinstance(index, bool) else Path(fspath(index))
+        self._index = default if isinstance(index, bool) else Path(check_path("index", index))
         self._stale = index is False
         if self._index == self._path:
             raise DataError(f"{path} would be its own index; call it .rec")
@@ -161,7 +162,9 @@ class RecordAppender:
         text = str(key)
         is_word = text.split() == [text] and text.encode(errors="ignore").decode() == text
         if isinstance(key, bool) or not is_word:
-            raise DataError(f"key={key!r}; it must be a number or one word that UTF-8 can encode")
+            raise DataError(
+                f"key={show(key)}; it must be a number or one word that UTF-8 can encode"
+            )
 
 
 def read_records(path: str | PathLike[str]) -> Iterator[bytes]:

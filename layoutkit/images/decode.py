@@ -24,7 +24,7 @@ import numpy as np
 
 from .. import buffers
 from .._utils.errors import as_data_errors, explain_missing, prefix_errors
-from .._utils.validation import as_int, check_bool, check_choice, type_name
+from .._utils.validation import as_int, check_bool, check_choice, show, type_name
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 from .suffixes import DECODERS
@@ -96,15 +96,15 @@ def parse_read_options(
 def _parse_background(background: Any, mode: str) -> tuple[int, int, int]:
     if mode not in ("rgb", "gray"):
         raise ArgumentError(
-            f"background={background!r} replaces alpha in mode='rgb' and mode='gray', but mode is "
-            f"{mode!r}; omit background, or give one of these modes"
+            f"background={show(background)} replaces alpha in mode='rgb' and mode='gray', but mode "
+            f"is {mode!r}; omit background, or give one of these modes"
         )
     is_one = not isinstance(background, Sequence) and getattr(background, "ndim", 0) == 0
     values = [background] * 3 if is_one or isinstance(background, bytes) else background
     color = [as_int(value) for value in values]
     if len(color) != 3 or not all(x is not None and 0 <= x <= _MAX_8_BIT for x in color):
         raise ArgumentError(
-            f"background is {background!r}; it must be an integer in 0..255, or three of them"
+            f"background is {show(background)}; it must be an integer in 0..255, or three of them"
         )
     return color[0], color[1], color[2]  # type: ignore[return-value]  # none is None
 
@@ -116,7 +116,7 @@ def _parse_frames(frames: Any) -> str | tuple[int, ...] | None:
     numbers = [as_int(number) for number in frames] if is_sequence else []
     if not numbers or None in numbers:
         raise ArgumentError(
-            f'frames is {frames!r}; it must be "all" or numbers of frames, such as range(8)'
+            f'frames is {show(frames)}; it must be "all" or numbers of frames, such as range(8)'
         )
     return tuple(number for number in numbers if number is not None)
 

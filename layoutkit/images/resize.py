@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from .. import buffers
-from .._utils.validation import as_int, check_choice
+from .._utils.validation import as_int, check_choice, show
 from ..backends.dispatch import as_array
 from ..collator import Collator, collate
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..memory import Array, check_writable
+from ..memory import Array, as_numpy, check_writable
 from ..planning.batch.placement import Placement, Placements, place_samples
 from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.fitting import MAX_SIDE
@@ -165,7 +165,7 @@ def _resize_options(how: str, short_side: int | None, center: str) -> ResizeOpti
         )
     if short_side is not None and how != "cover":
         raise ArgumentError(
-            f"short_side={short_side!r} and how={how!r} "
+            f"short_side={show(short_side)} and how={how!r} "
             "both say how the image is scaled; remove one"
         )
     fit_mode = "stretch" if short_side is not None else how
@@ -176,7 +176,8 @@ def _resize_options(how: str, short_side: int | None, center: str) -> ResizeOpti
 def _check_fill(fill: Any, how: str) -> None:
     if fill is not None and how != "pad":
         raise ArgumentError(
-            f'fill={fill!r} is the padding of how="pad", and how is {how!r}; omit it, or give "pad"'
+            f'fill={show(fill)} is the padding of how="pad", and how is {how!r}; omit it, or give '
+            '"pad"'
         )
 
 
@@ -184,8 +185,8 @@ def _check_filter(resize: str, library: str | None) -> None:
     parse_resize(resize)
     if library is not None and resize != "bilinear":
         raise ArgumentError(
-            f"resize={resize!r} is a filter of layoutkit, and library={library!r} resizes with its "
-            "own bilinear one; remove one"
+            f"resize={show(resize)} is a filter of layoutkit, and library={library!r} resizes with "
+            "its own bilinear one; remove one"
         )
 
 
@@ -287,7 +288,7 @@ def as_size(size: Sequence[int], name: str = "size") -> tuple[int, int]:
     sides = [as_int(side) or 0 for side in size] if has_sides else []
     if len(sides) != 2 or min(sides) < 1 or max(sides) > MAX_SIDE:
         raise ShapeError(
-            f"{name} is {size!r}; it must be (height, width), "
+            f"{name} is {show(size)}; it must be (height, width), "
             f"each at least 1 and at most {MAX_SIDE}"
         )
     return sides[0], sides[1]
@@ -297,11 +298,13 @@ def _fill_values(fill: Any, pixels: Array) -> Array:
     """Return the fill in the image's dtype: one value, or one for each channel."""
     values = np.asarray(fill)
     if values.dtype.kind not in "uif" or values.shape not in {(), pixels.shape[2:]}:
-        raise ArgumentError(f"fill is {fill!r}; it must be a number, or one for each channel")
+        raise ArgumentError(f"fill is {show(fill)}; it must be a number, or one for each channel")
     with np.errstate(invalid="ignore"):  # NaN is detected below
         cast = values.astype(pixels.dtype)
     if pixels.dtype == np.uint8 and not np.array_equal(cast, values):
-        raise ArgumentError(f"fill is {fill!r}; for uint8 images it must be an integer in 0..255")
+        raise ArgumentError(
+            f"fill is {show(fill)}; for uint8 images it must be an integer in 0..255"
+        )
     return cast
 
 
@@ -365,7 +368,7 @@ class Decoder:
 
     def __call__(self, data: Any, out: Array | None = None) -> Array:
         """Decode and resize an image, into `out` if it is given."""
-        into = out if out is not None and out.dtype == np.uint8 else None
+        into = None if out is None or as_numpy(out, "out").dtype != np.uint8 else out
         pixels = self.decode(data)
         if pixels.dtype != np.uint8:
             height, width = self.size
@@ -387,6 +390,8 @@ class Decoder:
         )
         if out is None or fitted is out:
             return fitted
+        if out.shape != fitted.shape:
+            raise ShapeError(f"out has shape {out.shape}, but the result has {fitted.shape}")
         out[...] = fitted
         return out
 
@@ -496,6 +501,7 @@ def _check_out(
 
     dtype : of `out`; None: the dtype of the pixels
     """
+    as_numpy(out, "out")
     if (out.shape, out.dtype) != (shape, dtype or pixels.dtype):
         raise ShapeError(
             f"out is {out.dtype} {out.shape}, but the result is {pixels.dtype} {shape}; "

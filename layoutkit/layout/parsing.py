@@ -23,6 +23,7 @@ from functools import cached_property, lru_cache
 from string import ascii_lowercase
 
 from .._utils.pickling import UncachedState
+from .._utils.validation import show
 from ..errors import PatternError, ShapeError
 
 DOTS = "\ue000"  # `...` while the rank is unknown
@@ -217,7 +218,7 @@ def require_text(text: object, arg_name: str, example: str) -> None:
     Without this check, `lru_cache` would raise its own TypeError for an unhashable argument.
     """
     if not isinstance(text, str):
-        shown = f"{text!r} ({type(text).__name__})"
+        shown = "None" if text is None else f"{show(text)} ({type(text).__name__})"
         if hasattr(text, "shape"):
             shown = f"an array of shape {tuple(text.shape)}"
             if arg_name == "a pattern":
@@ -354,6 +355,10 @@ class _SideParser:
     def invalid_axis(self, pos: int) -> PatternError:
         """Return the error for text that is neither an axis nor a fold."""
         char = self.text[pos]
+        if self.text.startswith(ARROW, pos):
+            right = self.text[pos + len(ARROW) :].strip()
+            fix = f'give a layout, which is one side of a pattern, such as "{right}"'
+            return _parse_error(self.text, pos, f'"{ARROW}" in a layout', fix)
         if char == ")":
             return _parse_error(self.text, pos, "')' without '('", "write folds as b(hwc)")
         rule = _NAME_RULE if self.in_names else _LETTER_RULE

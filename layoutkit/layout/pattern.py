@@ -19,7 +19,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeAlias
 
-from .._utils.validation import as_int, is_symbolic_int
+from .._utils.validation import as_int, is_symbolic_int, show
 from ..errors import ShapeError
 from .parsing import ARROW, DOTS, ONES, STAYING, Layout, is_one, read_sides, require_text
 
@@ -389,7 +389,7 @@ def as_shape(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:
     try:
         items = tuple(shape)
     except TypeError:
-        raise ShapeError(f"a shape is a tuple of ints >= 0, not {shape!r}") from None
+        raise ShapeError(f"a shape is a tuple of ints >= 0, not {show(shape)}") from None
     plain = tuple([size for size in items if type(size) is int and size >= 0])
     if len(plain) == len(items):
         return plain
@@ -400,7 +400,7 @@ def check_rank(layout: Layout, shape: tuple[int, ...] | int) -> None:
     """Raise ShapeError unless a shape, or a rank, has one size for each axis of the layout."""
     ndim = shape if isinstance(shape, int) else len(shape)
     if ndim != layout.ndim and not (layout.has_ellipsis and ndim > layout.ndim):
-        label = "the array" if isinstance(shape, int) else f"the shape {shape}"
+        label = "the array" if isinstance(shape, int) else f"the shape {show(shape)}"
         raise ShapeError(_rank_fact(layout, ndim, label))
 
 
@@ -503,5 +503,5 @@ def as_size(name: object, size: SupportsIndex) -> int:
     value = as_int(size)
     if value is None or value < 0:
         traced = "; make a traced one static" if hasattr(size, "aval") else ""
-        raise ShapeError(f"{name} is {size!r}; a size is an int >= 0{traced}")
+        raise ShapeError(f"{name} is {show(size)}; a size is an int >= 0{traced}")
     return value

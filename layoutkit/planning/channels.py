@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
-from .._utils.validation import as_int
+from .._utils.validation import as_int, show
 from ..errors import ArgumentError, PatternError, ShapeError
 from ..layout.parsing import Layout
 from ..layout.pattern import Pattern, Permutation
@@ -63,13 +63,13 @@ def parse_channels(channels: Any, pattern: Pattern) -> tuple[int, ...] | None:
         numbers = ()
     if not numbers or any(number is None or number < 0 for number in numbers):
         raise ArgumentError(
-            f"channels={channels!r}; give the channels of x in the order of the result, counted "
-            "from 0, such as (2, 1, 0)"
+            f"channels={show(channels)}; give the channels of x in the order of the result, "
+            "counted from 0, such as (2, 1, 0)"
         )
     if CHANNEL not in map(pattern.source.name, pattern.source.letters):
         raise PatternError(
-            f'channels={channels!r}, but on the left of "{pattern.text}" there is no axis c; name '
-            "it c"
+            f'channels={show(channels)}, but on the left of "{pattern.text}" there is no axis c; '
+            "name it c"
         )
     return numbers  # type: ignore[return-value]
 
@@ -102,7 +102,7 @@ def _make_selection(
 ) -> ChannelSelection | None:
     if max(order) >= count:
         raise ShapeError(
-            f'"{pattern.text}" on shape {shape}: channels={order} selects channel '
+            f'"{pattern.text}" on shape {shape}: channels={show(order)} selects channel '
             f"{max(order)}, but x has the channels 0 to {count - 1}; select only these"
         )
     if len(order) == count and order == tuple(range(len(order))):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from .._utils.spelling import find_similar
-from .._utils.validation import as_int
+from .._utils.validation import as_int, show
 from ..errors import ShapeError
 from ..layout.pattern import Pattern, axis_name
 
@@ -93,7 +93,7 @@ _TOPICS: dict[str, str] = {
     "formula": "alpha beta bias div255 image_mean image_std max_pixel_value mu norm normalization "
     "normalize offset_value rescale rescale_factor scale_factor scalefactor shift sigma stddev "
     "to_float to_float32",
-    "colors": "bgr bgr2rgb bgr_to_rgb color color_format color_mode color_type convert_rgb "
+    "colors": "bgr bgr2rgb bgr_to_rgb code color color_format color_mode color_type convert_rgb "
     "image_type reverse_channels rgb rgb_to_bgr swapRB swap_channels swap_rb to_bgr to_rgb",
     "dtype": "as_type astype data_type ddepth out_dtype out_type output_dtype output_type "
     "target_dtype to torch_dtype type",
@@ -108,7 +108,8 @@ _TOPICS: dict[str, str] = {
     "output_size resize_h resize_size resize_to resize_w resize_x resize_y shape size sizes "
     "target_shape target_size width",
     "filter": "align_corners filter fx fy interp interp_method interp_type interpolation "
-    "interpolation_mode mag_filter method min_filter mode reducing_gap resample resampling resize",
+    "interpolation_mode mag_filter mask_interpolation method min_filter mode reducing_gap resample "
+    "resampling resize",
     "antialias": "antialias anti_aliasing anti_alias",
     "short side": "min_size resize_shorter short_side shortest_edge shorter_side smallest_max_size",
     "letterbox": "aspect_ratio auto fit keep_aspect_ratio keep_ratio letterbox longest_edge "
@@ -124,7 +125,9 @@ _TOPICS: dict[str, str] = {
     "padded": "pad_to",
     "copy": "copy force_copy",
     "seed": "epoch generator positions random_state rng seed",
-    "augmentation": "brightness contrast degrees gamma hue rotate saturation shear translate",
+    "augmentation": "brightness brightness_limit contrast contrast_limit degrees distortion_scale "
+    "gamma gamma_limit hue rotate rotate_limit saturation scale_limit shear shear_limit "
+    "shift_limit translate",
     "loop": "batch_first batch_size batch_sampler collate_fn drop_last non_blocking pin_memory "
     "prefetch prefetch_factor shuffle timeout",
     "item": "fields image_key input_key key keys",
@@ -243,8 +246,8 @@ def make_keyword_error(
     noun = _NOUNS.get(function, "a collation")
     shown = ", ".join(axis for axis in axes if axis not in ("...", "1"))
     return ShapeError(
-        f"{name}={value!r} is neither a keyword of {noun} nor the size of an axis (the axes are "
-        f"{shown}); {_find_cure(function, name, value, axes, text)}"
+        f"{name}={show(value)} is neither a keyword of {noun} nor the size of an axis (the axes "
+        f"are {shown}); {_find_cure(function, name, value, axes, text)}"
     )
 
 

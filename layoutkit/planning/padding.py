@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import as_int, check_choice
+from .._utils.validation import as_int, check_choice, show
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..layout.pattern import MAX_ELEMENTS, Permutation, axis_name
 from ..memory import Array
-from ..normalize import shorten
 from ..spec import DType, dtype_kind, integer_bounds
 from .centering import CENTERINGS, DEFAULT_CENTERING, centered_start
 from .keywords import collect_keywords
@@ -144,8 +143,8 @@ def parse_padding(pad_to: Any, pad_before: Any, fill: Any, center: Any) -> Paddi
         for name, value in (("pad_before", pad_before), ("fill", fill), ("center", rule)):
             if value is not None:
                 raise ArgumentError(
-                    f"{name}={value!r} needs pad_to=, the size of the padded result; give it too, "
-                    'such as pad_to={"h": 640, "w": 640}'
+                    f"{name}={show(value)} needs pad_to=, the size of the padded result; give it "
+                    'too, such as pad_to={"h": 640, "w": 640}'
                 )
         return None
     sizes = parse_axis_sizes("pad_to", pad_to, MAX_ELEMENTS)
@@ -179,7 +178,7 @@ def _start_of_x(name: str, size: int, full: int, pad_before: int | None, center:
 def parse_axis_sizes(name: str, value: Any, limit: int) -> tuple[tuple[str, int], ...]:
     """Return (axis, number) pairs sorted by axis, of a dict or a sequence of pairs."""
     pairs = value.items() if isinstance(value, Mapping) else value
-    form = f'{name}={value!r}; give a dict of whole numbers by axis, such as {{"h": 640}}'
+    form = f'{name}={show(value)}; give a dict of whole numbers by axis, such as {{"h": 640}}'
     if not isinstance(pairs, Iterable) or isinstance(pairs, str) or getattr(pairs, "ndim", 1) == 0:
         raise ArgumentError(form)
     sizes = {}
@@ -202,7 +201,7 @@ def fill_values(fill: Any) -> tuple[float, ...]:
     except (TypeError, ValueError, OverflowError):
         numbers = ()
     if not numbers:
-        shown = shorten(repr(fill), 60)
+        shown = show(fill)
         raise ArgumentError(f"fill={shown}; give a number, or a flat list with one per channel")
     return numbers
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.validation import as_int, check_bool, check_choice
+from .._utils.validation import as_int, check_bool, check_choice, show
 from ..errors import ArgumentError
 from .fitting import MAX_SIDE
 from .keywords import collect_keywords, find_filter_cure
@@ -64,7 +64,7 @@ def parse_resize(resize: Any, **options: Any) -> ResizeOptions | None:
         return None
     if not isinstance(resize, str) or resize not in FILTERS:
         raise ArgumentError(
-            f"resize={resize!r} is not one of {', '.join(FILTERS)}; {find_filter_cure(resize)}"
+            f"resize={show(resize)} is not one of {', '.join(FILTERS)}; {find_filter_cure(resize)}"
         )
     antialias, fit = options["antialias"], options["fit"]
     check_bool("antialias", antialias, ArgumentError)
@@ -92,7 +92,7 @@ def _check_unused(options: dict[str, Any]) -> None:
         if type(value) is not type(default) or value != default:
             cure = "; to crop, give sizes by axis, as in h=4, w=5" if name == "size" else ""
             raise ArgumentError(
-                f'{name}={value!r} needs a filter; give resize="bilinear" or another one of '
+                f'{name}={show(value)} needs a filter; give resize="bilinear" or another one of '
                 f"{', '.join(FILTERS)}{cure}"
             )
 
@@ -103,7 +103,7 @@ def _parse_short_side(short_side: Any, fit: str) -> int | None:
     side = as_int(short_side)
     if side is None or not 1 <= side <= MAX_SIDE:
         raise ArgumentError(
-            f"short_side={short_side!r}; it must be a whole number from 1 to {MAX_SIDE}"
+            f"short_side={show(short_side)}; it must be a whole number from 1 to {MAX_SIDE}"
         )
     if fit != "stretch":
         raise ArgumentError(
@@ -120,14 +120,17 @@ def _parse_sizing(
     for name, value in numbers.items():
         number = None if value is None else as_int(value)
         if value is not None and (number is None or not 1 <= number <= MAX_SIDE):
-            raise ArgumentError(f"{name}={value!r}; it must be a whole number from 1 to {MAX_SIDE}")
+            raise ArgumentError(
+                f"{name}={show(value)}; it must be a whole number from 1 to {MAX_SIDE}"
+            )
         numbers[name] = number
         if value is not None and multiple is None:
             raise ArgumentError(f"{name}={value} bounds the sizes that multiple= chooses; give it")
     multiple, low, high = numbers.values()
     if multiple is not None and size is not None:
         raise ArgumentError(
-            f"size={size!r} and multiple={multiple} both choose the sizes of samples; remove one"
+            f"size={show(size)} and multiple={multiple} both choose the sizes of samples; remove "
+            "one"
         )
     if low is not None and high is not None and low > high:
         raise ArgumentError(f"min_pixels={low} is above max_pixels={high}; exchange them")
@@ -137,8 +140,8 @@ def _parse_sizing(
     checked = tuple(as_int(side) or 0 for side in sides)
     if not checked or not all(1 <= side <= MAX_SIDE for side in checked):
         raise ArgumentError(
-            f"size={size!r}; a Collator has one size for all samples, as in size=(224, 224); give "
-            "one per sample to its call"
+            f"size={show(size)}; a Collator has one size for all samples, as in size=(224, 224); "
+            "give one per sample to its call"
         )
     return checked, multiple, low, high
 
@@ -149,8 +152,8 @@ def _parse_ignore(ignore: Any) -> float | None:
         return None
     if isinstance(ignore, bool) or not isinstance(ignore, int | float | np.number):
         raise ArgumentError(
-            f"ignore={ignore!r}; give the number of pixels that are omitted, as in ignore=-9999, "
-            'or float("nan")'
+            f"ignore={show(ignore)}; give the number of pixels that are omitted, as in "
+            'ignore=-9999, or float("nan")'
         )
     value = ignore.item() if isinstance(ignore, np.number) else ignore
     return math.nan if value != value else value
@@ -160,5 +163,7 @@ def _parse_pad_before(pad_before: Any, fit: str) -> tuple[tuple[str, int], ...]:
     if pad_before is None:
         return ()
     if fit != "pad":
-        raise ArgumentError(f'pad_before={pad_before!r} applies to fit="pad", and fit is {fit!r}')
+        raise ArgumentError(
+            f'pad_before={show(pad_before)} applies to fit="pad", and fit is {fit!r}'
+        )
     return parse_axis_sizes("pad_before", pad_before, MAX_SIDE + 1)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_int
+from .._utils.validation import check_int, show
 from ..backends.symbolic import NUMPY
 from ..errors import ArgumentError, DtypeError, PatternError, ShapeError, SpaceError
 from ..layout.parsing import parse_layout, with_batch_axis
@@ -69,7 +69,7 @@ class VectorSpace(ArraySpace):
 
     def __post_init__(self) -> None:
         if not isinstance(self.sparse, bool | np.bool_):
-            raise ArgumentError(f"sparse={self.sparse!r}; it must be True or False")
+            raise ArgumentError(f"sparse={show(self.sparse)}; it must be True or False")
         object.__setattr__(self, "sparse", bool(self.sparse))
         self._set_sizes("dim")
         self._set_dtype()
@@ -207,7 +207,7 @@ def _check_shape(shape: Any) -> tuple[int, int]:
     try:
         rows, columns = shape
     except (TypeError, ValueError):
-        raise ShapeError(f"shape={shape!r}; it must be a pair (rows, columns)") from None
+        raise ShapeError(f"shape={show(shape)}; it must be a pair (rows, columns)") from None
     return check_int("rows", rows, 1, ShapeError), check_int("columns", columns, 1, ShapeError)
 
 
@@ -217,9 +217,11 @@ def _parse_axes(axes: Any) -> tuple[str | int, ...]:
     elif isinstance(axes, list | tuple):
         letters = tuple(_letter(axis) for axis in axes)
     else:
-        raise PatternError(f"axes={axes!r}; {_AXES_HINT}")
+        raise PatternError(f"axes={show(axes)}; {_AXES_HINT}")
     if sorted(letters) != sorted(_AXIS_NAMES):
-        raise PatternError(f"axes={axes!r} must contain each of the four axes once; {_AXES_HINT}")
+        raise PatternError(
+            f"axes={show(axes)} must contain each of the four axes once; {_AXES_HINT}"
+        )
     return tuple(_AXIS_NAMES[letter] for letter in letters)
 
 
@@ -234,7 +236,7 @@ def _letter(axis: Any) -> str:
     # 0, 0.0 and False are one dict key.
     is_valid_type = isinstance(axis, str | int | np.integer) and not isinstance(axis, bool)
     if not is_valid_type or axis not in _LETTERS:
-        raise PatternError(f"{axis!r} is not an axis of images; {_AXES_HINT}")
+        raise PatternError(f"{show(axis)} is not an axis of images; {_AXES_HINT}")
     return _LETTERS[axis]
 
 
@@ -337,7 +339,9 @@ class SequenceSpace(ArraySpace):
     ) -> Any:
         """Return a sequence of length 1 without data; see `Space.make_symbolic_batch`."""
         if batch_size != 1:
-            raise ShapeError(f"batch_size={batch_size!r}, but {self!r} holds one sequence; use 1")
+            raise ShapeError(
+                f"batch_size={show(batch_size)}, but {self!r} holds one sequence; use 1"
+            )
         return super().make_symbolic_batch(1, dtype=dtype, framework=framework)
 
     @cached_property

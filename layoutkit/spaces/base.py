@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.pickling import UncachedState
-from .._utils.validation import check_int
+from .._utils.validation import check_int, show
 from ..backends.registry import import_framework
 from ..backends.symbolic import NUMPY
 from ..errors import DtypeError, ShapeError, SpaceError
@@ -220,7 +220,7 @@ class Space(UncachedState):
 
 def _check_space(other: Any) -> Space:
     if not isinstance(other, Space):
-        raise SpaceError(f"the other space is {other!r}; pass a Space such as VectorSpace(10)")
+        raise SpaceError(f"the other space is {show(other)}; pass a Space such as VectorSpace(10)")
     return other
 
 

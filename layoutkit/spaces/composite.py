@@ -7,6 +7,7 @@ from typing import Any
 
 from .._utils.indexing import normalize_index
 from .._utils.tree import map_indexed
+from .._utils.validation import show
 from ..errors import DtypeError, ShapeError, SpaceError
 from ..views import ListView
 from .base import Space
@@ -132,6 +133,8 @@ class CompositeSpace(Space):
 
     def _indices(self, indices: Any) -> list[int]:
         if not isinstance(indices, list | tuple):
-            raise ShapeError(f"restrict needs a list of indices, such as [0, 2], not {indices!r}")
+            raise ShapeError(
+                f"restrict needs a list of indices, such as [0, 2], not {show(indices)}"
+            )
         count = len(self.components)
         return [normalize_index(index, count, "components", ShapeError) for index in indices]

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._utils.tree import leaves, map_indexed, path_text, unflatten
+from .._utils.validation import check_bool, show
 from ..backends.registry import library_of
-from ..errors import DataError, ShapeError, SpaceError
+from ..errors import ArgumentError, DataError, ShapeError, SpaceError
 from .array_spaces import NullSpace
 from .base import Space
 from .composite import CompositeSpace
@@ -63,11 +64,11 @@ def is_flat_specs(data_specs: Any) -> bool:
 def check_specs(data_specs: Any) -> tuple[Space, Any]:
     """Validate a pair (space, source) of equal nesting, and return both."""
     if not isinstance(data_specs, list | tuple) or len(data_specs) != 2:
-        raise SpaceError(f"data_specs must be a pair (space, source), not {data_specs!r}")
+        raise SpaceError(f"data_specs must be a pair (space, source), not {show(data_specs)}")
     space, source = data_specs
     if not isinstance(space, Space) and isinstance(source, Space):
         raise SpaceError(
-            f"data_specs must be (space, source), not (source, space): swap {data_specs!r}"
+            f"data_specs must be (space, source), not (source, space): swap {show(data_specs)}"
         )
     if not isinstance(space, Space):
         raise SpaceError(f"data_specs must be a pair (space, source), but {space!r} is not a Space")
@@ -82,14 +83,14 @@ def _check_source(space: Space, source: Any) -> None:
     elif isinstance(source, list | tuple):
         fix = f": write {source[0]!r}" if len(source) == 1 else ""
         raise SpaceError(
-            f"the source is {source!r}, but {space!r} is a single space, whose source is one "
+            f"the source is {show(source)}, but {space!r} is a single space, whose source is one "
             f"str{fix}; only a CompositeSpace has several"
         )
     elif not isinstance(source, str):
-        raise SpaceError(f"the source of {space!r} is {source!r}; it must be a str")
+        raise SpaceError(f"the source of {space!r} is {show(source)}; it must be a str")
     elif (source == "") != isinstance(space, NullSpace):
         raise SpaceError(
-            f"the source of {space!r} is {source!r}; '' is the source of NullSpace() only"
+            f"the source of {space!r} is {show(source)}; '' is the source of NullSpace() only"
         )
 
 
@@ -99,8 +100,8 @@ def _check_sources(space: CompositeSpace, source: Any) -> None:
         names = ", ".join([repr(source)] * count) + "," * (count == 1)
         fix = f"write ({names})" if isinstance(source, str) else "pass a tuple"
         raise SpaceError(
-            f"the source is {source!r}, but {space!r} has {count} component{'s' * (count != 1)}, "
-            f"so its source must be a tuple of {count}; {fix}"
+            f"the source is {show(source)}, but {space!r} has {count} "
+            f"component{'s' * (count != 1)}, so its source must be a tuple of {count}; {fix}"
         )
     if len(source) != count:
         raise ShapeError(
@@ -158,6 +159,7 @@ class DataSpecsMapping:
         DataError
             One pair has different values.
         """
+        check_bool("return_tuple", return_tuple, ArgumentError)
         values: list[Any] = [None] * self.n_unique_specs
         first_paths: dict[int, tuple[int, ...]] = {}
         self._gather(self.spec_mapping, nested, (), values, first_paths)

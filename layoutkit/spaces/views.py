@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._utils.tree import leaves, map_leaves, match_structure, unflatten
-from .._utils.validation import with_article
+from .._utils.validation import show, with_article
 from ..backends.inspection import inspect_array
 from ..backends.registry import library_of
 from ..backends.symbolic import ArrayNamespace
@@ -256,7 +256,7 @@ def _component_spaces(composite: Any, view: ListView) -> tuple[Any, ...]:
 def _check_component(part: Any, view: Any) -> Any:
     if (part.family == "composite") != isinstance(view, ListView):
         raise SpaceError(
-            f"{part!r} does not match a {type(view).__name__}; "
+            f"{show(part)} does not match a {type(view).__name__}; "
             "pass a composite with the nesting of the views"
         )
     return _component_spaces(part, view) if part.family == "composite" else part

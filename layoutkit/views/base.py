@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import numpy as np
 
-from .._utils.validation import check_int
+from .._utils.validation import check_int, show
 from ..errors import ArgumentError
 from .plans import DEFAULT_OPTIONS, ConversionOptions
 
@@ -101,8 +101,8 @@ def check_default_options(target: ViewTarget, options: ConversionOptions) -> Non
     """Raise ArgumentError if options of a layout are used with a target."""
     if options != DEFAULT_OPTIONS:
         raise ArgumentError(
-            f"scale, mean, std, clip and memory are for layouts, and {target!r} is not one; get "
-            "a layout with them, and put the result into a new view"
+            f"scale, mean, std, clip and memory are for layouts, and {show(target)} is not one; "
+            "get a layout with them, and put the result into a new view"
         )
 
 

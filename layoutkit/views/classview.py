@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from .._utils.validation import as_int
+from .._utils.validation import as_int, show
 from ..backends.indexing import one_hot
 from ..backends.inspection import asarray_like, inspect_array, to_cpu
 from ..buffers import empty
@@ -262,6 +262,6 @@ def _count(classes: Any) -> int:
     count = len(classes) if is_collection else as_int(classes)
     if count is None or count < 1:
         raise ArgumentError(
-            f"classes is {classes!r}; give a sequence of at least one class, or their number"
+            f"classes is {show(classes)}; give a sequence of at least one class, or their number"
         )
     return count

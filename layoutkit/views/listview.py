@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self
 
 from .._utils.indexing import normalize_indices, normalize_slice
 from .._utils.tree import leaves, map_leaf_values, match_structure, unflatten
+from .._utils.validation import show
 from ..errors import ArgumentError, ShapeError, ViewError
 from . import display
 from .base import View, check_get, gradient_for, is_view_target
@@ -255,9 +256,11 @@ class ListView(View):
         if out is None:
             return
         if type(out) is not type(self) or len(out._leaves) != len(self._leaves):
-            raise ViewError(f"out is {out!r}; give a {type(self).__name__} with equal components")
+            raise ViewError(
+                f"out is {show(out)}; give a {type(self).__name__} with equal components"
+            )
         if out._nested(repeat(None)) != self._nested(repeat(None)):
-            raise ViewError(f"out is {out!r}, whose components nest otherwise; give equal ones")
+            raise ViewError(f"out is {show(out)}, whose components nest otherwise; give equal ones")
         if not {id(leaf) for leaf in self._leaves}.isdisjoint(id(leaf) for leaf in out._leaves):
             raise ViewError("out has a component of this view; give one with components of its own")
         self._for_each_leaf(lambda leaf, other: leaf.check_out(other), out._leaves)

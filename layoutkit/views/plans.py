@@ -19,7 +19,7 @@ from ..accumulation import Accumulator
 from ..converter import Converter
 from ..cuda.runtime import check_device
 from ..errors import DtypeError, PatternError
-from ..layout.parsing import Layout, identity_pattern, parse_layout, with_batch_axis
+from ..layout.parsing import Layout, identity_pattern, parse_layout, require_text, with_batch_axis
 from ..layout.pattern import check_rank, parse_pattern
 from ..memory import Array
 from ..normalize import Normalization
@@ -230,6 +230,8 @@ class ConversionCache:
         self, layout: Any, dtype: Any, device: Any, options: ConversionOptions
     ) -> Conversion:
         formula = options.formula
+        if options.memory is not None:
+            require_text(options.memory, "memory", self.layout)
         target_device = device or self.device
         name = self.name_of(layout)
         target_dtype = self._default(formula) if dtype is None else as_dtype(dtype)

@@ -383,7 +383,7 @@ def test_cache_prints_the_folder_and_clears_it(tmp_path, capsys, monkeypatch):
         (["--pad-to", "h=9"], "layoutkit.convert(x, PATTERN, pad_to=...)"),
         (["--clip", "9"], "'9' is not LOW,HIGH, such as -160,240 or 0,"),
         (["--clip", ","], "',' is not LOW,HIGH"),
-        (["--clip", "9,1"], "clip is (9, 1), which contain no number"),
+        (["--clip", "9,1"], "clip is (9, 1), which contains no number"),
     ],
 )
 def test_mistakes_of_convert_name_a_fix(capsys, words, fix):

@@ -185,7 +185,7 @@ REFUSED = [
     ({"std": {"w": [1, 1, 0, 1, 1]}}, ArgumentError, "would divide by zero"),
     ({"scale": [1, 2, 3]}, ArgumentError, "scale is (1, 2, 3); give a finite real number; std"),
     ({"scale": {"w": [1] * 5}}, ArgumentError, "scale is {'w': (1.0, 1.0, 1.0, 1.0, 1.0)}; give"),
-    ({"clip": (3, 1)}, ArgumentError, "which contain no number"),
+    ({"clip": (3, 1)}, ArgumentError, "which contains no number"),
     ({"clip": 5}, ArgumentError, "give (lo, hi)"),
     ({"clip": (None, None)}, ArgumentError, "give (lo, hi)"),
     ({"clip": (1, 2, 3)}, ArgumentError, "give (lo, hi)"),

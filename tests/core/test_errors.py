@@ -296,9 +296,16 @@ def test_a_keyword_that_is_misspelled():
     check_error(ShapeError, 'memory="bhwc" is channels_last', memory_format="channels_last")
 
 
-@pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:-1", "CUDA", "", 3, []])
+@pytest.mark.parametrize("device", ["tpu", "cuda:", "cuda:-1", "", 3.0, []])
 def test_what_is_no_device(device):
     check_error(DeviceError, 'it must be "cpu", "cuda"', device=device)
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"), [("CUDA", "cuda"), (3, "cuda:3"), ("GPU:1", "cuda:1"), ("CPU", "cpu")]
+)
+def test_devices_of_other_libraries(device, meant):
+    check_error(DeviceError, f'did you mean "{meant}"', device=device)
 
 
 @pytest.mark.parametrize("copy", [0, 1, "no", [1, 2], 1.0, np.True_, np.array([1, 2])], ids=repr)

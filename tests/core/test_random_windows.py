@@ -178,7 +178,7 @@ def test_a_compiled_function_would_repeat_random_windows():
         ({"offset": "rnadom"}, 'did you mean "random"'),
         ({"offset": {"h": [1, 2]}}, "or a whole number"),
         ({"offset": 3}, "offset=3; it must be"),
-        ({"offset": "centre"}, 'it must be "random", or a dict by axis$'),
+        ({"offset": "centre"}, "omit it: windows are centered by default$"),
         ({"offset": {"x": 1}}, "'x' is not an axis of windows; their axes are h, w, c"),
         ({"offset": {"c": "random"}}, "no window along c"),
         ({"flip": {"w": 1}}, "or True or False"),

@@ -96,7 +96,7 @@ BAD_SPECS = [
     pytest.param(("b", 3, "f4"), ShapeError, ["tuple of ints"], id="bare-shape"),
     pytest.param(("b", (3,), "float99"), DtypeError, ["'float99'", "bfloat16"], id="dtype"),
     pytest.param(("b", (3,), object), DtypeError, ["object"], id="object"),
-    pytest.param(("b", (3,), "f4", 0), DeviceError, ["device=0", '"cuda:1"'], id="device"),
+    pytest.param(("b", (3,), "f4", 0), DeviceError, ["device=0", '"cuda:0"'], id="device"),
 ]
 
 
@@ -135,7 +135,21 @@ def test_as_dtype_is_native(given_dtype, expected):
 
 
 @pytest.mark.parametrize(
-    "wrong", [None, "float99", "", "finfo", "f4,(", "bfloat16 ", 3, 2.5, [1], b"\xff"], ids=repr
+    ("wrong", "meant"),
+    [
+        ("bfloat16 ", "bfloat16"),
+        ("FLOAT32", "float32"),
+        ("i32", "int32"),
+        ("torch.half", "float16"),
+    ],
+)
+def test_dtypes_of_other_libraries(wrong, meant):
+    with pytest.raises(DtypeError, match=f'did you mean "{meant}"'):
+        as_dtype(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, "float99", "", "finfo", "f4,(", 3, 2.5, [1], b"\xff"], ids=repr
 )
 def test_what_is_no_dtype_is_named(wrong):
     with pytest.raises(DtypeError, match="is not a dtype; give one of bool, ints") as error:

@@ -483,7 +483,7 @@ table(
 
 
 def _selected(view, method, *arguments, out=False, **keywords):
-    target = view() if out else None
+    target = view() if out is True else None
     found = getattr(view(), method)(*arguments, out=target, **keywords)
     return [found.input, found is target]
 
@@ -839,7 +839,7 @@ def _remote(cache_dir=False, **asked):
     with serving(site) as home, tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "index.csv")
         path.write_text("filename\n" + "".join(f"{home}/{n}\n" for n in range(3)))
-        asked |= {"cache_dir": Path(folder, "cache")} if cache_dir else {}
+        asked |= {"cache_dir": Path(folder, "cache")} if cache_dir is True else {}
         found = []
         with data.sampled_batcher(path, batch_size=3, num_workers=0, **asked) as batches:
             for _ in range(2):

@@ -94,7 +94,7 @@ BAD_LAYOUTS = [
     pytest.param("b(", 1, "never closed", id="unclosed-at-end"),
     pytest.param("bh)", 2, "')' without '('", id="unopened"),
     pytest.param("b(h*w)", 3, "'*' is not an axis", id="star-in-fold"),
-    pytest.param("b->c", 1, "'-' is not an axis", id="pattern-for-layout"),
+    pytest.param("b->c", 1, '"->" in a layout', id="pattern-for-layout"),
 ]
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._utils.validation import is_symbolic_int, type_name
+from ..._utils.validation import describe_type, is_symbolic_int
 from ...converter import Converter, plan_spec
 from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
@@ -324,7 +324,7 @@ class TracedAdapter(JaxMixin, Adapter):
         if isinstance(part, self.namespace.jax.Array):
             return self.inspect(part, f"part {ordinal}")
         raise ArgumentError(
-            f"part {ordinal} is a {type_name(part)}, which cannot be added to one traced by jax; "
+            f"part {ordinal} is {describe_type(part)}, which cannot be added to one traced by jax; "
             "pass an array of jax or NumPy"
         )
 

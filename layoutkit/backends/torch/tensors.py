@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._utils import fork
 from ..._utils.cache import PROGRAM_SIZE_ESTIMATE, cache_put
-from ..._utils.validation import type_name
+from ..._utils.validation import describe_type
 from ...cuda.memory import DeviceArray
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError
@@ -152,7 +152,7 @@ class TorchAdapter(TensorMixin, Adapter):
     def target(self, out: Any) -> Array:
         if not isinstance(out, self.torch.Tensor):
             raise ArgumentError(
-                f"out is a {type_name(out)}, but the result is a tensor; pass a torch.Tensor"
+                f"out is {describe_type(out)}, but the result is a tensor; pass a torch.Tensor"
             )
         self.check_out(out)
         return self.to_numpy(out, "out")

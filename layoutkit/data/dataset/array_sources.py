@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..._utils.errors import as_data_errors
-from ..._utils.validation import type_name
+from ..._utils.validation import describe_type, show
 from ...errors import DataError
 from ...layout.pattern import as_shape
 from ...memory import Array
@@ -139,7 +139,7 @@ class ArrayLikeSource:
     def fields(self, names: Any) -> Source:
         """Raise DataError, because array-likes differ in how they select fields."""
         raise DataError(
-            f"{names!r} does not select fields of a {type_name(self.like)}; read the data "
+            f"{show(names)} does not select fields of {describe_type(self.like)}; read the data "
             "first: sample()[...]"
         )
 
@@ -152,7 +152,7 @@ class ArrayLikeSource:
         current = np.asarray(self.like[request.key])
         if current.size != request.size:
             raise DataError(
-                f"a {type_name(self.like)} of shape {self.shape} returned shape {current.shape} "
+                f"{describe_type(self.like)} of shape {self.shape} returned shape {current.shape} "
                 f"for {request.key!r}; it must interpret keys as NumPy does"
             )
         return request.to_selection_order(current)

@@ -21,7 +21,7 @@ from ..._utils.indexing import (
     normalize_indices,
     normalize_slice,
 )
-from ..._utils.validation import as_int
+from ..._utils.validation import as_int, show
 from ...memory import Array
 from ..errors import OutOfRange
 
@@ -110,7 +110,7 @@ def _part(part: Any) -> Any:
         return mask.copy()
     indices = as_int_array(part)
     if indices is None:
-        raise OutOfRange(f"{part!r} is not a valid key; use {_SUPPORTED_PARTS}")
+        raise OutOfRange(f"{show(part)} is not a valid key; use {_SUPPORTED_PARTS}")
     return indices
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.validation import show
 from ...collator import Collator
 from ...errors import DataError
 from ...memory import Array
@@ -121,7 +122,7 @@ def _find_field(dataset: Sample, source: str) -> Sample:
         fields = dict(field._iter_fields())
         if name not in fields:
             names = ", ".join(fields) or "none; give the Dataset a mapping of names to arrays"
-            raise DataError(f"source {source!r} is not a field: {name!r} is not among {names}")
+            raise DataError(f"source {show(source)} is not a field: {name!r} is not among {names}")
         field = fields[name]
     return field
 
@@ -132,7 +133,7 @@ def _field_space_of(field: Sample, source: str, target: Space) -> Space:
     if layout is None:
         raise DataError(
             f"field {source} has no layout, which decides its space; give the Dataset "
-            f"layout={{{source!r}: ...}}, such as 'bhwc'"
+            f"layout={{{show(source)}: ...}}, such as 'bhwc'"
         )
     one_number = layout == "b" and isinstance(target, VectorSpace) and target.dim == 1
     is_label = dtype_kind(field._store().dtype) in "ui" and not one_number

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Never, Self
 import numpy as np
 
 from ..._utils import fork
-from ..._utils.validation import check_bool, type_name
+from ..._utils.validation import check_bool, describe_type, show
 from ...backends.dispatch import as_array, get_adapter
 from ...errors import DataError, LayoutkitError, ShapeError
 from ...layout.parsing import Layout, parse_layout, with_batch_axis
@@ -147,7 +147,8 @@ def open_source(source: Any, dataset: bool, write: bool = False) -> Store | Mapp
     store = _open_stream(source) if dataset else None
     if store is None:
         raise DataError(
-            f"a {type_name(source)} is not a source; a Sample accepts {_SOURCES}{_DATASET_SOURCES}"
+            f"{describe_type(source)} is not a source; a Sample accepts "
+            f"{_SOURCES}{_DATASET_SOURCES}"
         )
     return store
 
@@ -187,7 +188,7 @@ def _row_store(row: Any, index: int) -> Store:
     source = _as_source(row)
     if source is None:
         raise DataError(
-            f"item {index} of the list is a {type_name(row)}; a list holds one array for each "
+            f"item {index} of the list is {describe_type(row)}; a list holds one array for each "
             "sample: pass numpy.asarray(source) for numbers"
         )
     return SelectionStore(source)
@@ -196,7 +197,7 @@ def _row_store(row: Any, index: int) -> Store:
 def _open_stream(source: Any) -> Store | None:
     if isinstance(source, Iterator):
         raise DataError(
-            f"a {type_name(source)} can be iterated only once; "
+            f"{describe_type(source)} can be iterated only once; "
             "give a function that returns it, or a list"
         )
     if isinstance(source, bytes | bytearray):
@@ -226,7 +227,7 @@ def _check_no_arguments(source: Callable[..., Any]) -> bool:
         inspect.signature(source).bind()
     except TypeError:
         raise DataError(
-            f"{source!r} needs arguments; give a function without any that returns an iterator"
+            f"{show(source)} needs arguments; give a function without any that returns an iterator"
         ) from None
     except ValueError:  # a builtin without a signature
         pass
@@ -237,7 +238,9 @@ def _start_iterator(source: Callable[[], Any]) -> Iterator[Any]:
     """Return the iterator that `source()` returns; raise DataError for any other result."""
     iterator = source()
     if not isinstance(iterator, Iterable):
-        raise DataError(f"{source!r} returned a {type_name(iterator)}; it must return an iterator")
+        raise DataError(
+            f"{show(source)} returned {describe_type(iterator)}; it must return an iterator"
+        )
     return iter(iterator)
 
 
@@ -311,7 +314,7 @@ def check_name(name: Any) -> None:
 def check_mapping(arg_name: str, value: Any) -> None:
     """Raise DataError if `value` is neither a mapping nor None."""
     if value is not None and not isinstance(value, Mapping):
-        raise DataError(f"{arg_name} is a {type_name(value)}; give a mapping by name")
+        raise DataError(f"{arg_name} is {describe_type(value)}; give a mapping by name")
 
 
 def make_mapping_state(
@@ -378,7 +381,9 @@ def _check_pairs(fields: Mapping[str, Sample]) -> None:
 def _check_names(arg_name: str, value: Any, sources: Mapping[str, Any]) -> None:
     """Raise unless layout or meta of a mapping is itself a mapping keyed by field names."""
     if value is not None and not isinstance(value, Mapping):
-        raise DataError(f"{arg_name} of a mapping must be a mapping by field name, not {value!r}")
+        raise DataError(
+            f"{arg_name} of a mapping must be a mapping by field name, not {show(value)}"
+        )
     unknown = [name for name in value or () if name not in sources]
     if unknown:
         raise DataError(
@@ -483,8 +488,8 @@ class Sample:
         options = source_options(layout, meta, read_only, missing)
         if missing != "error" and not (cls._is_dataset and isinstance(source, Mapping)):
             raise DataError(
-                f"missing={missing!r} is for a Dataset of a mapping of an input and a target in "
-                "memory; for others give it to open_index or sampled_batcher"
+                f"missing={show(missing)} is for a Dataset of a mapping of an input and a target "
+                "in memory; for others give it to open_index or sampled_batcher"
             )
         is_sample = isinstance(source, Sample)
         self._set(source._state_as(cls, options) if is_sample else make_state(cls, source, options))

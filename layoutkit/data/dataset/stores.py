@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..._utils.indexing import normalize_index, normalize_indices
+from ..._utils.validation import show
 from ...backends.indexing import take
 from ...errors import DataError
 from ...memory import Array
@@ -153,7 +154,7 @@ class SelectionStore(Store):
         if names is None:
             return SelectionStore(self.source, self.selection.select(key))
         if not set([names] if isinstance(names, str) else names) <= set(self.dtype.names or ()):
-            raise OutOfRange(f"data of {self.dtype} has no fields {names!r}; select by index")
+            raise OutOfRange(f"data of {self.dtype} has no fields {show(names)}; select by index")
         source = self.source.fields(names)
         return SelectionStore(
             source, self.selection.with_axes(source.shape[len(self.source.shape) :])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..._utils.indexing import normalize_index
-from ..._utils.validation import type_name
+from ..._utils.validation import describe_type
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from ...spec import DType
@@ -105,7 +105,7 @@ class Element(Store):
             array = np.array(None)
         if array.dtype.hasobject:
             raise DataError(
-                f"an element is a {type_name(value)}, which is not an array; elements must be "
+                f"an element is {describe_type(value)}, which is not an array; elements must be "
                 "arrays, or mappings of names to arrays"
             )
         window: Store = SelectionStore(ArraySource(array))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import type_name
+from ..._utils.validation import describe_type, show
 from ...backends.dispatch import as_array, get_adapter
 from ...errors import DtypeError, LayoutkitError, ShapeError
 from ...memory import Array
@@ -61,9 +61,9 @@ def translate_numpy_errors(name: str, data: Any, value: Any) -> Iterator[None]:
     except LayoutkitError:
         raise
     except (TypeError, OverflowError) as error:
-        raise DtypeError(f"{name} of {data} and {value!r}: {error}") from None
+        raise DtypeError(f"{name} of {data} and {show(value)}: {error}") from None
     except ValueError as error:
-        raise ShapeError(f"{name} of {data} and a {type_name(value)}: {error}") from None
+        raise ShapeError(f"{name} of {data} and {describe_type(value)}: {error}") from None
 
 
 def _number(value: Any, dtype: DType) -> Array:

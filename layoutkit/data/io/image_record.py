@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._utils.files import replace_atomically
-from ..._utils.validation import type_name
+from ..._utils.validation import check_int, describe_type
 from ...errors import DataError, ShapeError
 from ...memory import Array
 from .filesystem import open_binary
@@ -23,6 +23,7 @@ from .recordio import HEAD, MAGIC
 
 _HEADER = struct.Struct("<IfQQ")
 HEADER = _HEADER.size
+_LARGEST_ID = 2**64 - 1
 _FRAME = struct.Struct("<III")  # magic, part flag and length, number of labels
 
 
@@ -62,14 +63,11 @@ def pack_image(data: Any, label: Any, id: int = 0, id2: int = 0) -> bytes:
     """
     labels = _labels(label)
     is_scalar = np.ndim(label) == 0
-    try:
-        header = _HEADER.pack(
-            0 if is_scalar else len(labels), labels[0] if is_scalar else 0.0, id, id2
-        )
-    except struct.error:
-        raise DataError(
-            f"id={id!r}, id2={id2!r}; both must be whole numbers, 0 .. 2^64 - 1"
-        ) from None
+    first = check_int("id", id, maximum=_LARGEST_ID)
+    second = check_int("id2", id2, maximum=_LARGEST_ID)
+    header = _HEADER.pack(
+        0 if is_scalar else len(labels), labels[0] if is_scalar else 0.0, first, second
+    )
     extra_labels = b"" if is_scalar else struct.pack(f"<{len(labels)}f", *labels)
     return b"".join((header, extra_labels, to_bytes("data", data)))
 
@@ -81,7 +79,7 @@ def to_bytes(name: str, value: Any) -> bytes:
     try:
         return memoryview(value).cast("B").tobytes()
     except TypeError:
-        raise DataError(f"{name} is a {type_name(value)}; it must be bytes") from None
+        raise DataError(f"{name} is {describe_type(value)}; it must be bytes") from None
 
 
 def unpack_image(payload: bytes) -> tuple[ImageHeader, bytes]:

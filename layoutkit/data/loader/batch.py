@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import type_name, with_article
+from ..._utils.validation import describe_type, show, type_name
 from ...backends.items import map_items
 from ...backends.symbolic import Library
 from ...collator import Padded
@@ -238,7 +238,7 @@ def map_arrays(function: Callable[[Any], Any], x: Any) -> Any:
 def _move(x: Any, device: Any, non_blocking: bool) -> Any:
     if not hasattr(x, "to"):
         raise ArgumentError(
-            f"the batch has {with_article(type_name(x))}, which is not a tensor; give "
+            f"the batch has {describe_type(x)}, which is not a tensor; give "
             'sampled_batcher framework="torch"'
         )
     return x.to(device, non_blocking=non_blocking)
@@ -263,7 +263,7 @@ def _picklable(error: BaseException | None) -> BaseException | None:
 def check_convert(convert: Any, layout: str | None) -> None:
     """Raise DataError unless `convert` is a Converter of arrays in `layout`, if there is one."""
     if not isinstance(convert, Converter):
-        raise DataError(f"convert is {convert!r}; give a Converter")
+        raise DataError(f"convert is {show(convert)}; give a Converter")
     left = convert.options.pattern.left
     if layout is not None and with_batch_axis(parse_layout(layout)) != with_batch_axis(left):
         raise DataError(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..._utils.errors import prefix_errors
-from ..._utils.validation import type_name, with_article
+from ..._utils.validation import describe_type
 from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
 from ...errors import DataError, DtypeError, LayoutkitError, ShapeError
@@ -371,7 +371,7 @@ class RecordChunk:
         """Return these fields of a result as arrays; raise DataError if one is missing."""
         if not isinstance(value, Mapping):
             raise DataError(
-                f"the result is {with_article(type_name(value))}, but collate= is a dict; return "
+                f"the result is {describe_type(value)}, but collate= is a dict; return "
                 f"a dict with {', '.join(names)}"
             )
         missing = [name for name in names if name not in value]
@@ -467,5 +467,5 @@ def _as_array(value: Any) -> Array:
         return np.asarray(value)
     except ValueError:
         raise ShapeError(
-            f"the result is a {type_name(value)} whose parts differ in length; return an array"
+            f"the result is {describe_type(value)} whose parts differ in length; return an array"
         ) from None

@@ -9,7 +9,7 @@ from itertools import compress, count
 from typing import Any
 
 from ..._utils.errors import prefix_errors
-from ..._utils.validation import check_int
+from ..._utils.validation import check_int, show
 from ...errors import DataError
 from ..errors import NoSuchArgument
 from ..io.cache import DiskCache
@@ -141,7 +141,7 @@ def _open_or_take(source: Any, missing: Any) -> Index:
         return open_index(source, missing=missing)
     if check_missing(missing) != "error":
         raise DataError(
-            f"missing={missing!r}, but the source is an Index, "
+            f"missing={show(missing)}, but the source is an Index, "
             "whose labels have been read; give it to open_index"
         )
     return source
@@ -177,7 +177,7 @@ def parse_getters(get: Any, number: int) -> list[Any]:
         raise DataError(f"there are {len(getters)} getters for {number} sources; give one for each")
     for getter in getters:
         if getter is not None and not callable(getter):
-            raise DataError(f"get is {getter!r}, which is not callable; give a function")
+            raise DataError(f"get is {show(getter)}, which is not callable; give a function")
     return getters
 
 
@@ -194,17 +194,17 @@ def parse_cache(cache: Any, cache_bytes: Any) -> RamCache | None:
     if isinstance(cache, RamCache):
         if cache_bytes is not None:
             raise DataError(
-                f"cache_bytes={cache_bytes!r}, but the RamCache has a limit already; omit it"
+                f"cache_bytes={show(cache_bytes)}, but the RamCache has a limit already; omit it"
             )
         return cache
     if cache is None:
         if cache_bytes is not None:
-            raise DataError(f'cache_bytes={cache_bytes!r} limits cache="ram"; give that, too')
+            raise DataError(f'cache_bytes={show(cache_bytes)} limits cache="ram"; give that, too')
         return None
     if not isinstance(cache, str) or cache != "ram":
         raise DataError(
-            f'cache is {cache!r}; give cache="ram", which keeps decoded records in memory, or a '
-            "RamCache that processes share; cache_dir= keeps remote files in a folder"
+            f'cache is {show(cache)}; give cache="ram", which keeps decoded records in memory, or '
+            "a RamCache that processes share; cache_dir= keeps remote files in a folder"
         )
     return RamCache(cache_bytes)
 
@@ -302,7 +302,7 @@ def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | N
     if timeout is None:
         return workers, None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise DataError(f"timeout={timeout!r}; it must be a number of seconds above 0, or None")
+        raise DataError(f"timeout={show(timeout)}; it must be a number of seconds above 0, or None")
     if not workers:
         raise DataError(
             f"timeout={timeout} needs threads, since the caller's thread cannot be interrupted; "
@@ -317,7 +317,7 @@ def make_reader(retries: Any, cache_dir: Any, cache_size: Any, max_record_bytes:
     if cache_dir is None and size != CACHE_SIZE:
         raise DataError(f"cache_size={size} limits the folder cache_dir=; give that folder, too")
     if not isinstance(cache_dir, str | os.PathLike | None):
-        raise DataError(f"cache_dir={cache_dir!r}; it must be the path of a folder, or None")
+        raise DataError(f"cache_dir={show(cache_dir)}; it must be the path of a folder, or None")
     cache = None if cache_dir is None else DiskCache.at(cache_dir, size)
     most = None if max_record_bytes is None else check_int("max_record_bytes", max_record_bytes)
     return Reader(check_int("retries", retries), cache, most)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..._utils.validation import check_int
+from ..._utils.validation import check_int, show
 from ...errors import DataError
 from ..samplers import Sampler
 from ..sources import Index
@@ -53,7 +53,7 @@ def parse_shard(value: Any) -> Shard | None:
     if isinstance(value, str) and value == "auto":
         return _detect_shard()
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise DataError(f'shard={value!r}; it must be (rank, world), "auto" or None')
+        raise DataError(f'shard={show(value)}; it must be (rank, world), "auto" or None')
     world = check_int("the world of shard", value[1], 1)
     rank = check_int("the rank of shard", value[0])
     if rank >= world:

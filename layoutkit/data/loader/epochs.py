@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..._utils.validation import check_bool, check_int
+from ..._utils.validation import check_bool, check_int, show
 from ...errors import DataError
 from ..samplers import Sampler, sampler
 from ..samplers.orders import Order
@@ -190,7 +190,9 @@ def _adopt_sampler(
             "omit the sampler's"
         )
     if seed is not None and plan.seed != seed:
-        raise DataError(f"seed={seed!r}, but the sampler has seed={plan.seed}; omit one of them")
+        raise DataError(
+            f"seed={show(seed)}, but the sampler has seed={plan.seed}; omit one of them"
+        )
     requested = plan.num_batches if num_batches is None else check_int("num_batches", num_batches)
     if requested is None and plan.draws:
         requested = -(-plan.count // size)

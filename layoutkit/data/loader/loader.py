@@ -282,7 +282,7 @@ _ARGUMENT_HINTS = {
     "class_names": _CLASSES,
     "classes": _CLASSES,
     "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
-    "copy": "nothing: every batch has memory of its own",
+    "copy": "omit it: every batch has memory of its own",
     "device": 'framework="torch" and batch.to("cuda"), or layoutkit.torch.feed(batches, pattern, '
     'device="cuda"), which converts there',
     "drop_remainder": "drop_last=True",
@@ -292,6 +292,7 @@ _ARGUMENT_HINTS = {
     "generator": "seed=; an order is a function of seed, epoch and position",
     "image_size": "size=, (height, width) of images",
     "memory": 'collate=Collator("hwc->bchw", h=224, w=224, memory="bhwc")',
+    "max_workers": "num_workers=, the number of threads",
     "multiprocessing_context": "num_workers=, the number of threads",
     "num_epochs": "a loop for each epoch: every `for batch in batches` is the next one",
     "num_parts": "open_index(source, partition=p, partitions=P) as the source",
@@ -299,9 +300,11 @@ _ARGUMENT_HINTS = {
     "num_shards": "shard=(rank, world)",
     "num_threads": "num_workers=, the number of threads",
     "pad_to": 'collate=Collator("hwc->bchw", h=640, w=640, fill=0)',
-    "persistent_workers": "nothing: threads live until close(), over all epochs",
+    "persistent_workers": "omit it: threads live until close(), over all epochs",
     "pin_memory": 'layoutkit.torch.feed(batches, pattern, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
+    "prefetch_batches": "prefetch=, in batches",
+    "prefetch_size": "prefetch=, in batches",
     "prefetch_factor": "prefetch=, in batches, for all threads together",
     "rand_crop": _CROPS + 'offset="random")',
     "rand_mirror": _CROPS + 'flip="random")',
@@ -313,11 +316,16 @@ _ARGUMENT_HINTS = {
     "repeat": "a loop for each epoch: every `for batch in batches` is the next one",
     "short_side": _RESIZES + "short_side=256)",
     "shuffle_buffer_size": 'sampler="shuffle", which needs no buffer, or shuffle= for a stream',
+    "subset": "index[positions] as the source",
     "target_size": "size=, (height, width) of images",
+    "target_transform": "processor=, a function that returns (data, target)",
+    "train": "one of the parts train, val = index.split(0.8, seed=0) as the source",
     "transform": "processor=, a function of the data of a record, or a transform of torchvision",
     "use_multiprocessing": "num_workers=, the number of threads",
+    "validation_split": "one of the parts train, val = index.split(0.8, seed=0) as the source",
     "worker_init_fn": "num_workers=, the number of threads of this process",
     "workers": "num_workers=, the number of threads",
+    "world": "shard=(rank, world)",
     "world_size": "shard=(rank, world)",
 }
 _DRAWN = ("offset", "flip", "crop")  # arguments of a Collator only
@@ -343,10 +351,10 @@ def _unknown_keyword(
         shown = function if function.isidentifier() else "..."  # not the name of a lambda
         cure = f"give input_dims={shown}, which is called with the number of a batch"
     elif name in _ARGUMENT_HINTS:
-        cure = f"give {_ARGUMENT_HINTS[name]}"
+        cure = _format_hint(_ARGUMENT_HINTS[name])
     elif close is not None:
         return NoSuchArgument(
-            f"sampled_batcher has no {name}=, nor {close}=; give {_ARGUMENT_HINTS[close]}"
+            f"sampled_batcher has no {name}=, nor {close}=; {_format_hint(_ARGUMENT_HINTS[close])}"
         )
     else:
         text = None if is_near else find_batch_cure(name, value)
@@ -354,6 +362,10 @@ def _unknown_keyword(
             return no_such_argument("sampled_batcher", name, known)
         cure = f"give collate=Collator(...), in whose words {text}"
     return NoSuchArgument(f"sampled_batcher has no {name}=; {cure}")
+
+
+def _format_hint(hint: str) -> str:
+    return hint if hint.startswith("omit") else f"give {hint}"
 
 
 def _step_text(steps: Mapping[str, Any], call: Mapping[str, Any]) -> str:

@@ -17,14 +17,14 @@ import numpy as np
 
 from ..._utils.errors import prefix_errors
 from ..._utils.random import make_key
-from ..._utils.validation import check_choice
+from ..._utils.validation import check_choice, show
 from ...backends.registry import FRAMEWORKS, import_framework
 from ...backends.symbolic import NUMPY, Library
 from ...collator import Collator
 from ...converter import Converter
 from ...errors import ArgumentError, DataError
 from ...fields import FieldCollators
-from ...layout.parsing import parse_layout, with_batch_axis
+from ...layout.parsing import ARROW, parse_layout, with_batch_axis
 from ...layout.pattern import as_shape, check_rank
 from ...memory import Array
 from ...options import ConvertOptions
@@ -300,7 +300,7 @@ def parse_processing(
         )
     if size is None:
         if fit is not None:
-            raise DataError(f"fit={fit!r} has no effect without size; give size as well")
+            raise DataError(f"fit={show(fit)} has no effect without size; give size as well")
     else:
         processing = _with_decoder(processing, size, fit)
     return processing if collate is not None else _parse_rows(processing)
@@ -462,8 +462,8 @@ def _with_decoder(processing: Processing, size: Any, fit: Any) -> Processing:
     layout = processing.layouts[0]
     if layout not in (None, _IMAGE_LAYOUT):
         raise DataError(
-            f"layout={layout!r}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
-            f"them to any other: batch.input.forward_get({layout!r})"
+            f"layout={show(layout)}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
+            f"them to any other: batch.input.forward_get({show(layout)})"
         )
     dtype = np.dtype(np.uint8)
     dims = decoder.input_dims
@@ -506,7 +506,7 @@ def _check_ragged(processing: Processing, size: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise DataError(
-                f'collate="ragged" joins results as they are, so {name}={value!r} has no '
+                f'collate="ragged" joins results as they are, so {name}={show(value)} has no '
                 "effect; convert results in the processor"
             )
 
@@ -540,7 +540,7 @@ def _parse_collators(processing: Processing) -> Processing:
     for collator, layout in zip(collators, layouts, strict=True):
         if requested not in (None, layout):
             raise DataError(
-                f'layout={requested!r}, but batches of collate="{collator.pattern}" are '
+                f'layout={show(requested)}, but batches of collate="{collator.pattern}" are '
                 f"{layout}; give that layout, or omit it"
             )
     return replace(processing, layouts=layouts)
@@ -561,8 +561,8 @@ def _check_fields(collate: Mapping[Any, Any]) -> None:
 def _check_collator(collator: Any) -> None:
     if not isinstance(collator, Collator):
         raise DataError(
-            f'collate is {collator!r}; give a Collator("hwc->bchw", h=224, w=224, ...), a list or '
-            'dict of them, or "ragged"'
+            f'collate is {show(collator)}; give a Collator("hwc->bchw", h=224, w=224, ...), a list '
+            'or dict of them, or "ragged"'
         )
     if collator.windows.is_one_array:
         raise DataError(
@@ -605,8 +605,8 @@ def _check_step(
     if options.device not in (None, CPU) and own_framework is None:
         fix = f"a layoutkit.torch.{name}" if name == "Collator" else 'framework="torch"'
         raise DataError(
-            f"framework={framework!r}, but a {name} with device={options.device!r} makes arrays of "
-            f"CuPy; give {fix}, or omit device="
+            f"framework={show(framework)}, but a {name} with device={options.device!r} makes "
+            f"arrays of CuPy; give {fix}, or omit device="
         )
     if framework == "jax" and options.memory is not None:
         raise DataError(
@@ -620,6 +620,12 @@ def _check_step(
 
 def _parse_layouts(layout: Any) -> tuple[str | None, str | None]:
     """Return the layouts of the input and of the target, in which the batch axis n is called b."""
+    if isinstance(layout, str) and ARROW in layout:
+        rows = layout.partition(ARROW)[0].strip()
+        raise DataError(
+            f'layout="{layout}" is a pattern, but names the axes of rows; give '
+            f'layout="{rows}", convert=Converter("{layout}")'
+        )
     pair = layout if isinstance(layout, list | tuple) else (layout, None)
     if len(pair) != 2:
         raise DataError(f"layout has {len(pair)} parts; give one for the input, or (input, target)")
@@ -633,7 +639,7 @@ def _parse_shape(dims: Any) -> Shape:
 
 def _check_processor_type(processor: Any) -> None:
     if processor is not None and not callable(processor) and not isinstance(processor, Mapping):
-        raise DataError(f"processor is {processor!r}, which is not callable; give a function")
+        raise DataError(f"processor is {show(processor)}, which is not callable; give a function")
 
 
 def _accept_out(processor: Any, sources: int = 1) -> Any:
@@ -665,7 +671,7 @@ def _accept_out(processor: Any, sources: int = 1) -> Any:
     except TypeError as error:
         raise DataError(
             f"processor is called as processor({', '.join(results)}), with out=row if it has a "
-            f"parameter out; {processor!r} does not accept that: {error}"
+            f"parameter out; {show(processor)} does not accept that: {error}"
         ) from None
     return processor if has_out else _WithoutOut(processor)
 
@@ -679,8 +685,8 @@ def _parameters_of(processor: Any) -> Mapping[str, inspect.Parameter]:
             if {parameter.kind for parameter in parameters.values()} != _ANY_ARGUMENTS:
                 return parameters
     raise DataError(
-        f"the signature of {processor!r} does not tell whether it has a parameter out, which is "
-        "the row to fill; give processor=lambda data: f(data), or lambda data, out: f(data, out)"
+        f"the signature of {show(processor)} does not tell whether it has a parameter out, which "
+        "is the row to fill; give processor=lambda data: f(data), or lambda data, out: f(data, out)"
     )
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..._utils.validation import check_bool, check_int
+from ..._utils.validation import check_bool, check_int, show
 from ...errors import DataError
 from ..errors import no_such_argument
 from ..sources.base import Partition
@@ -65,9 +65,9 @@ def _translate(
         is_default = target in parameters and current == parameters[target].default
         if current != parsed and not (is_default and target not in origin):
             other = origin.get(target, f"{target}={current!r}")
-            raise DataError(f"{other} and {name}={value!r} contradict each other; give one")
+            raise DataError(f"{other} and {name}={show(value)} contradict each other; give one")
         merged[target] = parsed
-        origin[target] = f"{name}={value!r}"
+        origin[target] = f"{name}={show(value)}"
     return bool(merged.pop("verbose", True)), merged
 
 
@@ -93,7 +93,7 @@ def file_arguments(
     verbose, merged = _translate(provider, mxnet_kwargs, **arguments)
     for arg_name, name in zip(("data_name", "label_name"), names, strict=True):
         if not isinstance(name, str) and (name is not None or arg_name == "data_name"):
-            raise DataError(f"{arg_name}={name!r}; a name must be a str")
+            raise DataError(f"{arg_name}={show(name)}; a name must be a str")
     if names[0] == names[1]:
         raise DataError(f"{names[0]!r} is both data and label; give them different names")
     parts = check_int("num_parts", part[1], 1)

@@ -11,6 +11,7 @@ from typing import Any, Never
 import numpy as np
 
 from ..._utils.pickling import UncachedState
+from ..._utils.validation import show
 from ...backends.dispatch import as_array
 from ...backends.indexing import take
 from ...converter import Converter
@@ -147,7 +148,7 @@ def _filling(number: Any, dtype: np.dtype[Any], name: str) -> Array:
         with suppress(OverflowError):
             return np.full((), number, dtype)
     raise DtypeError(
-        f"padding={number!r} is not a value of {name}, whose dtype is {dtype}; give one that is"
+        f"padding={show(number)} is not a value of {name}, whose dtype is {dtype}; give one that is"
     )
 
 

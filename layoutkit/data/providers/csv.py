@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from os import fspath
 from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import as_int, check_int
+from ..._utils.validation import as_int, check_int, check_path, show
 from ...converter import Converter
 from ...errors import DataError, PatternError
 from ...layout.parsing import parse_layout
@@ -116,13 +115,13 @@ class CSVProvider(BaseProvider):
         filling = np.zeros((), as_result_dtype(dtype))
         layout, converter = _conversion(data_name, row, layout, filling.dtype)
         label = _label_shape(label_shape)
-        rows = CSVRows(fspath(data_csv))
+        rows = CSVRows(check_path("data_csv", data_csv))
         data = _CSVField(data_name, rows, (len(rows), *row), 0, layout, filling, converter)
         labels = []
         check_missing(missing)
         kept = None
         if label_csv is not None and label_name is not None:
-            label_rows = CSVRows(fspath(label_csv))
+            label_rows = CSVRows(check_path("label_csv", label_csv))
             _check_as_many(rows, label_rows)
             values, kept = _read_labels(label_rows, label, missing)
             labels = [label_field(label_name, values)]
@@ -187,7 +186,7 @@ def _shape(name: str, shape: Any) -> tuple[int, ...]:
     if as_int(shape) is not None:
         shape = (shape,)
     if not isinstance(shape, Iterable) or isinstance(shape, str):
-        raise DataError(f"{name}={shape!r}; it must be a tuple of ints")
+        raise DataError(f"{name}={show(shape)}; it must be a tuple of ints")
     return tuple(check_int(name, size, 1) for size in shape)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import check_choice, check_int
+from ..._utils.validation import check_choice, check_int, check_path
 from ...collator import Collator
 from ...errors import DataError, LayoutkitError, PatternError
 from ...images import Augmenter
@@ -149,8 +149,9 @@ def row_layout(layout: str) -> str:
 
 def open_records(path: Any, index: Any, listed: Any, missing: str | int) -> RangedIndex:
     """Return the index of image records; "" means no file, as in MXNet."""
-    options: dict[str, Any] = {"index": index or None, "list": listed or None}
-    return open_index(fspath(path), kind="image", missing=missing, **options)
+    options: dict[str, Any] = {"index": index, "list": listed}
+    options = {name: None if isinstance(p, str) and not p else p for name, p in options.items()}
+    return open_index(check_path("path", path), kind="image", missing=missing, **options)
 
 
 def record_labels(name: str, index: RangedIndex, width: Any, path: Any) -> Field:

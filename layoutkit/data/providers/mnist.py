@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import prod
-from os import fspath
 from typing import Any
 
 import numpy as np
 
-from ..._utils.validation import check_bool
+from ..._utils.validation import check_bool, check_path
 from ...converter import Converter
 from ...errors import DataError
+from ...layout.parsing import require_text
 from ...memory import Array
 from ..io.idx import IdxFile
 from .arguments import file_arguments, log_opened
@@ -114,11 +114,11 @@ class MNISTProvider(BaseProvider):
             MNISTProvider, others, (data_name, label_name), (part_index, num_parts),
             tail=tail, prefetch=prefetch,
         )  # fmt: skip
-        images = IdxFile(fspath(image))
+        images = IdxFile(check_path("image", image))
         data = _image_field(data_name, images, flat, layout, dtype, scale)
         labels = []
         if label is not None and label_name is not None:
-            labels = [_label_field(label_name, IdxFile(fspath(label)), images)]
+            labels = [_label_field(label_name, IdxFile(check_path("label", label)), images)]
         super().__init__(
             [data], labels, len(images.array), batch_size=batch_size, shuffle=shuffle, seed=seed,
             **arguments,
@@ -155,6 +155,7 @@ def _image_field(
     name: str, file: IdxFile, flat: bool, layout: str, dtype: Any, scale: float | None
 ) -> _ImageField:
     array, source = file.array, "b" if file.array.ndim == 1 else "bf"
+    require_text(layout, "a layout", _LAYOUT)
     if check_bool("flat", flat) and layout not in (_LAYOUT, "bf"):
         raise DataError(f'flat=True and layout="{layout}" contradict each other; give one')
     if array.ndim > 4 and not flat:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ..._utils.validation import type_name
+from ..._utils.validation import describe_type, type_name
 from ...backends.base import NUMPY
 from ...backends.dispatch import get_adapter
 from ...errors import DataError, ShapeError
@@ -76,7 +76,7 @@ def copy_to_targets(named: Named, views: Sequence[Any], targets: Sequence[Any]) 
     """
     if not isinstance(targets, list | tuple) or len(targets) != len(named):
         expected = ", ".join(name for name, _ in named) or "nothing"
-        actual = len(targets) if isinstance(targets, list | tuple) else f"a {type_name(targets)}"
+        actual = len(targets) if isinstance(targets, list | tuple) else describe_type(targets)
         raise DataError(f"targets are {actual}, but there must be one for each of: {expected}")
     copies = [
         copy

@@ -19,7 +19,7 @@ from ..._utils.errors import prefix_errors
 from ..._utils.indexing import normalize_indices
 from ..._utils.registry import Registry, describe_extension
 from ..._utils.spelling import find_similar
-from ..._utils.validation import check_int, type_name, with_article
+from ..._utils.validation import check_int, describe_type, show
 from ...errors import ArgumentError, DataError
 from ...memory import Array
 from ..errors import NoLength, reject_unknown
@@ -149,7 +149,7 @@ def find_kind(name: Any) -> Kind:
         with prefix_errors("sampler= ", ArgumentError):
             return _make_kind(describe_extension(name), name)
     if not isinstance(name, str):
-        raise DataError(f"sampler= is {with_article(type_name(name))}; {_ORDERS}")
+        raise DataError(f"sampler= is {describe_type(name)}; {_ORDERS}")
     dashed = name.replace("_", "-")
     kind: Kind | None = KINDS.find(ALIASES.get(dashed, dashed))
     if kind is None and dashed.startswith("even-"):
@@ -189,9 +189,9 @@ def read_positions(values: Any, count: int) -> Array:
         They are not whole numbers below `count`, or have no order.
     """
     if isinstance(values, Mapping) or not hasattr(values, "__iter__"):
-        raise DataError(f"sampler= is {with_article(type_name(values))}; {_ORDERS}")
+        raise DataError(f"sampler= is {describe_type(values)}; {_ORDERS}")
     if not hasattr(values, "__getitem__"):
-        raise DataError(f"sampler= is a {type_name(values)}, which has no order; give a list")
+        raise DataError(f"sampler= is {describe_type(values)}, which has no order; give a list")
     return normalize_indices(values, count, "records", DataError)
 
 
@@ -248,7 +248,8 @@ def make_sampling_plan(
     if positions is not None:
         if label is not None:
             raise DataError(
-                f"label={label!r} and positions both select records; give index.members({label!r})"
+                f"label={show(label)} and positions both select records; give "
+                f"index.members({show(label)})"
             )
         if isinstance(index, MixedIndex):
             raise DataError(
@@ -276,7 +277,7 @@ def make_sampling_plan(
 def _check_label_options(kind: Kind, label: Any, weights: Any) -> None:
     if label is not None and not kind.one_label:
         raise DataError(
-            f"label={label!r} means nothing for {kind.name}; linear, permutation and "
+            f"label={show(label)} means nothing for {kind.name}; linear, permutation and "
             "uniform accept it"
         )
     if weights is not None and not kind.weighted:
@@ -355,7 +356,7 @@ def _chunk_window(kind: Kind, index: Any) -> tuple[int, int]:
 
 
 def _describe(index: Any) -> str:
-    return f"{index!r}" if isinstance(index, int) else f"a {type_name(index)}"
+    return f"{index!r}" if isinstance(index, int) else f"{describe_type(index)}"
 
 
 def _num_records(index: Any) -> int:
@@ -397,7 +398,7 @@ def _sequence_length(index: Any, number: int) -> int:
         sequence = index[number]
     except (TypeError, KeyError):
         raise DataError(
-            f"even-sequences indexes the sequences, but a {type_name(index)} does not support "
+            f"even-sequences indexes the sequences, but {describe_type(index)} does not support "
             f"[{number}]; give a list"
         ) from None
     if isinstance(index, Index) and sequence.array is None:

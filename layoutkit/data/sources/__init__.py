@@ -23,7 +23,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Never
 
-from ..._utils.validation import check_int, type_name
+from ..._utils.spelling import find_choice
+from ..._utils.validation import check_int, check_path, describe_type, show, type_name
 from ...errors import DataError
 from ..errors import check_has_records, reject_unknown
 from ..formats import FORMATS, find_format, is_dataframe, is_image_name
@@ -143,7 +144,7 @@ def open_index(
     DataError
         The source cannot be opened, or does not have the form that its kind requires.
     """
-    reject_unknown(open_index, unknown)
+    reject_unknown(open_index, unknown, _CURES)
     number = check_int("partitions", partitions, 1)
     part = check_int("partition", partition)
     if part >= number:
@@ -221,6 +222,41 @@ def _take_index(index: Index, kind: Any, place: Partition, options: dict[str, An
     return index
 
 
+_SPLIT = "split the index: train, val = index.split(0.8, seed=0)"
+_SOURCE = 'give labels with the source, {"x": ..., "y": labels}'
+_LABEL_COLUMN = f'name the column of a table, columns={{"label": "class"}}, or {_SOURCE}'
+_LOOP = "give it to sampled_batcher(index, ...)"
+_PARTITION = "open a part of the records: partition=0, partitions=4"
+# Equivalents of the keywords of torchvision, Keras, tf.data, grain and Hugging Face datasets.
+_CURES = {
+    **dict.fromkeys(("train", "split", "subset", "validation_split", "val_split"), _SPLIT),
+    **dict.fromkeys(("label", "label_column", "label_col", "target", "targets"), _LABEL_COLUMN),
+    **dict.fromkeys(("batch_size", "seed", "sampler", "drop_last", "num_workers"), _LOOP),
+    **dict.fromkeys(("rank", "num_shards", "shard", "world", "world_size"), _PARTITION),
+    "labels": f"{_SOURCE}; classes= is a list of all labels, in the order that numbers them",
+    "class_names": "classes= is a list of all labels, in the order that numbers them",
+    "class_to_idx": "classes= is a list of all labels, in the order that numbers them",
+    "image_column": 'name the column of a table: columns={"image": "photo"}',
+    "root": "the first argument is the folder: open_index(folder)",
+    "path": "the first argument is the path: open_index(path)",
+    "data_dir": "the first argument is the folder: open_index(folder)",
+    "transform": "give a processor to the loop: sampled_batcher(index, processor=transform)",
+    "target_transform": "give a processor to the loop: sampled_batcher(index, processor=...)",
+    "loader": "give a processor to the loop: sampled_batcher(index, processor=loader)",
+    "shuffle": 'give the order to the loop: sampled_batcher(index, sampler="shuffle")',
+    "image_size": "give the size to the loop: sampled_batcher(index, size=(224, 224))",
+    "extensions": 'name the files by a pattern: open_index("photos/*.jpg")',
+    "streaming": "omit it: records are read when they are needed",
+}
+# The kinds that other libraries call so.
+_OTHER_KINDS = {
+    "array": "tensor", "arrays": "tensor", "npy": "tensor", "numpy": "tensor",
+    "folder": "directory", "imagefolder": "directory", "image_folder": "directory",
+    "images": "files", "rec": "image",
+    "recordio": "image", "webdataset": "tar", "wds": "tar", "tfrecords": "tfrecord",
+}  # fmt: skip
+
+
 def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> Index:
     if isinstance(source, builtins.list | tuple) and kind != "files":
         if are_several(source):
@@ -235,7 +271,7 @@ def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> 
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     name = _check_kind(kind) or _guess_kind(source, path, options["columns"])
     if path is None and name not in ("tensor", "files", "items", "stream"):
-        raise DataError(f"kind={kind!r} needs a path or URL, not a {type_name(source)}")
+        raise DataError(f"kind={show(kind)} needs a path or URL, not {describe_type(source)}")
     kwargs = _keywords_of(name, options, path or f"the {type_name(source)}")
     return _opener_of(name).opener(source if path is None else path, name, place, **kwargs)
 
@@ -309,9 +345,7 @@ def reject_records(source: Any) -> None:
 
 
 def _check_path(name: str, value: Any) -> str | None:
-    if value is not None and not isinstance(value, str | os.PathLike):
-        raise DataError(f"{name}={value!r}; it must be the path of a file, or None")
-    return None if value is None else os.fspath(value)
+    return None if value is None else check_path(name, value)
 
 
 def _check_kind(kind: Any) -> str | None:
@@ -320,7 +354,9 @@ def _check_kind(kind: Any) -> str | None:
     found = FORMATS.find(kind) if isinstance(kind, str) else None
     if found is None:
         names = dict.fromkeys([*_OPENERS, *FORMATS])
-        raise DataError(f"no index is called {kind!r}; there are {', '.join(names)}")
+        meant = _OTHER_KINDS.get(str(kind).lower()) or find_choice(kind, names)
+        hint = "" if meant is None else f"did you mean {meant!r}? Kinds are "
+        raise DataError(f"kind={show(kind)}; {hint or 'it must be one of '}{', '.join(names)}")
     return str(kind) if found.read else found.kind
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._utils.errors import as_data_errors
+from ..._utils.validation import show
 from ...backends.dispatch import as_array, get_adapter
 from ...backends.indexing import take
 from ...errors import DataError, LayoutkitError, ShapeError
@@ -332,12 +333,7 @@ def _as_array(value: Any, name: str) -> Any:
     if is_dataframe(value):
         value = frame_to_array(value, name)
     if isinstance(value, list | tuple) or not hasattr(value, "shape"):
-        try:
-            value = np.asarray(value)
-        except ValueError as error:
-            raise DataError(
-                f"{name} is not an array: its rows differ in size; give rows of one size"
-            ) from error
+        value = _read_values(value, name)
     if isinstance(value, np.ndarray) or get_adapter(value):
         try:
             value = as_array(value, name)
@@ -348,6 +344,22 @@ def _as_array(value: Any, name: str) -> Any:
     if not len(value.shape):
         raise ShapeError(f"{name} has no axes; the first axis of an array counts records")
     return value
+
+
+def _read_values(values: Any, name: str) -> Array:
+    """Return an object without a shape, such as a list, as an array; raise if it is no array."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(
+            f"{name} is not an array: its rows differ in size; give rows of one size"
+        ) from error
+    if not array.ndim:
+        raise DataError(
+            f"{name} is {show(values)}; give an array with a row for each record, the path of a "
+            "file or folder, or a list of paths"
+        )
+    return array
 
 
 def _map_or_load(stored: StoredArray) -> Array:

@@ -23,7 +23,7 @@ import numpy as np
 from ..._utils.indexing import normalize_index, normalize_indices, normalize_slice
 from ..._utils.pickling import UncachedState
 from ..._utils.random import make_key, permute_index
-from ..._utils.validation import check_bool, check_int
+from ..._utils.validation import check_bool, check_int, show
 from ...errors import DataError
 from ...memory import Array
 from ..errors import OutOfRange, check_has_records
@@ -219,7 +219,7 @@ class Index(UncachedState, Sequence[Record]):
         if label is None:
             return self.record(normalize_index(i, len(self), "records", OutOfRange))
         members = self.members(label)
-        noun = f"records with label {label!r}"
+        noun = f"records with label {show(label)}"
         return self.record(int(members[normalize_index(i, len(members), noun, OutOfRange)]))
 
     @overload
@@ -329,7 +329,9 @@ class Index(UncachedState, Sequence[Record]):
         try:
             return self.label_index[label]
         except (KeyError, TypeError):
-            raise DataError(f"no label {label!r}; there are {label_list(self.labels)}") from None
+            raise DataError(
+                f"no label {show(label)}; there are {label_list(self.labels)}"
+            ) from None
 
 
 def _part_sizes(fractions: Sequence[float], count: int) -> list[int]:
@@ -435,8 +437,8 @@ def number_classes(index: Index, classes: Any) -> Index:
     names = [*names] if is_list and all(isinstance(name, str | Integral) for name in names) else []
     if not names or len({*names}) < len(names):
         raise DataError(
-            f"classes={classes!r}; it is a list of different texts or whole numbers, the labels in "
-            "the order that numbers them"
+            f"classes={show(classes)}; it is a list of different texts or whole numbers, the "
+            "labels in the order that numbers them"
         )
     if not index.labels:
         raise DataError(f"classes= numbers labels, but {index!r} has none; omit it")
@@ -504,7 +506,9 @@ def check_schemes(schemes: Any) -> tuple[str, ...]:
     if not isinstance(schemes, tuple | list | set | frozenset) or not all(
         isinstance(scheme, str) and scheme and "://" not in scheme for scheme in schemes
     ):
-        raise DataError(f"schemes={schemes!r}; they must be a tuple of words, as in ('file', 's3')")
+        raise DataError(
+            f"schemes={show(schemes)}; they must be a tuple of words, as in ('file', 's3')"
+        )
     return tuple(schemes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..._utils.validation import type_name
+from ..._utils.validation import describe_type, show, type_name
 from ...backends.dispatch import as_array, get_adapter
 from ...errors import DataError
 from ..errors import check_has_records
@@ -85,7 +85,7 @@ def reject_iterables(source: Any) -> None:
     has_items = hasattr(source, "__getitem__") or hasattr(source, "__array__")
     if hasattr(source, "__iter__") and not has_items and not isinstance(source, set):
         raise DataError(
-            f"the source is a {type_name(source)}, which can only be iterated; an index needs a "
+            f"the source is {describe_type(source)}, which can only be iterated; an index needs a "
             "length and [i]: give list(source), or lambda: iter(source), a stream that is read in "
             "order, or the numbers of its records and a function that reads one: "
             "sampled_batcher({'x': numbers}, get=lambda record: ...)"
@@ -108,7 +108,7 @@ def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
         pair = (item,)
     if len(pair) not in (1, 2):
         raise DataError(
-            f"an item is a {type_name(item)} of {len(pair)} values; an index needs data, or data "
+            f"an item is {describe_type(item)} of {len(pair)} values; an index needs data, or data "
             "and a label: select them with get=lambda record: source[record.position][:2]"
         )
     data = _pixels(pair[0])
@@ -118,8 +118,8 @@ def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
     value = target.item() if getattr(target, "shape", None) == () else target
     if isinstance(value, str) or (not hasattr(value, "shape") and is_missing(value)):
         raise DataError(
-            f"the label of an item is {value!r}; items are read one by one, so labels have to be "
-            "numbers: number the classes in the source"
+            f"the label of an item is {show(value)}; items are read one by one, so labels have to "
+            "be numbers: number the classes in the source"
         )
     return data, target
 

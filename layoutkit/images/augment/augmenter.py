@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._utils.validation import check_int
+from ..._utils.validation import check_int, show
 from ...converter import Converter
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...layout.parsing import parse_layout
@@ -160,7 +160,8 @@ def check_layout(layout: str) -> None:
     """Raise ArgumentError unless a layout has the axes h, w and c, in any order and folding."""
     if sorted(parse_layout(layout).letters) != ["c", "h", "w"]:
         raise ArgumentError(
-            f'layout={layout!r}; the layout of an image has h, w and c, as "chw", "hwc" or "(hwc)"'
+            f'layout={show(layout)}; the layout of an image has h, w and c, as "chw", "hwc" or '
+            '"(hwc)"'
         )
 
 
@@ -270,7 +271,7 @@ class Augmenter(Options):
             mean = np.asarray(self.mean_img)
             if mean.dtype.kind not in "iuf":
                 raise ArgumentError(
-                    f"mean_img is {self.mean_img!r}; it must be an array of numbers"
+                    f"mean_img is {show(self.mean_img)}; it must be an array of numbers"
                 )
             object.__setattr__(self, "mean_img", mean)
         _ = self.finish  # validates dtype and shapes
@@ -290,6 +291,8 @@ class Augmenter(Options):
 
         Raises the errors of `read`, and ShapeError if the image is smaller than the crop.
         """
+        check_int("epoch", epoch, None, ArgumentError)
+        check_int("position", position, None, ArgumentError)
         return self.finish(self.cut(data, epoch, position), out)
 
     def cut(self, data: Any, epoch: int, position: int) -> AugmentedPixels:

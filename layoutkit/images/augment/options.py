@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, fields
 from numbers import Real
 from typing import Any, NamedTuple
 
 from ..._utils.pickling import UncachedState
-from ..._utils.validation import as_int, check_bool
+from ..._utils.validation import as_int, check_bool, show
 from ...errors import ArgumentError
 
 NO_LIMIT = 1e10
@@ -45,10 +46,10 @@ class Limits(NamedTuple):
         number = as_int(value) if self.kind is int else _as_finite(value)
         is_valid = number is not None and self.low <= number <= self.high
         if not is_valid or (self.choices and number not in self.choices):
-            raise ArgumentError(f"{name}={value!r}; it must be {self._expected()}")
+            raise ArgumentError(f"{name}={show(value)}; it must be {self._expected()}")
         if self.excludes_zero and number == 0:
             allowed = "above 0" if self.low == 0 else "other than 0"
-            raise ArgumentError(f"{name}={value!r}; it must be a number {allowed}")
+            raise ArgumentError(f"{name}={show(value)}; it must be a number {allowed}")
         return number
 
     def _expected(self) -> str:
@@ -131,7 +132,7 @@ class Options(UncachedState):
         sizes = [as_int(side) or 0 for side in shape] if isinstance(shape, tuple | list) else []
         if len(sizes) != 3 or min(sizes) < 1 or sizes[0] not in _CHANNELS:
             raise ArgumentError(
-                f"data_shape={shape!r}; it must be (channels, "
+                f"data_shape={show(shape)}; it must be (channels, "
                 "height, width) with 1, 3 or 4 channels"
             )
         object.__setattr__(self, "data_shape", tuple(sizes))
@@ -187,10 +188,12 @@ class Options(UncachedState):
         for each in single:
             if not self._is_default(each):
                 raise ArgumentError(f"{name} and {each} are both given; pass only one of them")
-        numbers = (value,) * self.channels if isinstance(value, Real) else tuple(value)
+        is_one = isinstance(value, Real) or not isinstance(value, Iterable)
+        numbers = (value,) * self.channels if is_one else tuple(value)
         if len(numbers) != self.channels:
             raise ArgumentError(
-                f"{name}={value!r} for {self.channels} channels; pass one number, or one for each"
+                f"{name}={show(value)} for {self.channels} channels; pass one number, or one for "
+                "each"
             )
         limits: Limits = _OPTIONS[single[0]].metadata["limits"]
         return tuple(limits.check(name, number) for number in numbers)

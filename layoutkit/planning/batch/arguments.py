@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..._utils.indexing import as_array, as_int_array, make_argument_error
-from ..._utils.validation import as_int
+from ..._utils.validation import as_int, show
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import axis_name
 from ...memory import Array
@@ -61,8 +61,8 @@ def parse_offset_and_flip(
     """Return `offset` and `flip` of one call; see `parse_per_sample`."""
     if args.crop is not None:
         raise ArgumentError(
-            f"crop={args.crop!r} is the part of a sample that is resized; give resize= too, or the "
-            f"size of windows by axis, as in {format_sizes(args.crop)}"
+            f"crop={show(args.crop)} is the part of a sample that is resized; give resize= too, or "
+            f"the size of windows by axis, as in {format_sizes(args.crop)}"
         )
     if args.offset is args.flip is None:
         return {}, {}
@@ -102,7 +102,7 @@ def parse_per_sample(
             "offset": 'a dict, such as {"h": 0, "w": [4, 7]}',
             "crop": f"a dict, such as {format_sizes_as_dict(value)}",
         }
-        raise ArgumentError(f"{arg_name}={value!r}; it must be {forms[arg_name]}")
+        raise ArgumentError(f"{arg_name}={show(value)}; it must be {forms[arg_name]}")
     parse = _parse_flags if arg_name == "flip" else _parse_positions
     return {
         _crop_axis(arg_name, value, name, axis_indices): parse(
@@ -116,8 +116,8 @@ def _crop_axis(arg_name: str, value: Any, name: Any, axis_indices: Mapping[str, 
     axis = axis_indices.get(axis_name(name)) if isinstance(name, str) else None
     if axis is None:
         raise ArgumentError(
-            f"{arg_name}={value!r}, but samples cannot be cropped or flipped along "
-            f"{name!r}; the axes are {', '.join(axis_indices)}"
+            f"{arg_name}={show(value)}, but samples cannot be cropped or flipped along "
+            f"{show(name)}; the axes are {', '.join(axis_indices)}"
         )
     return axis
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._utils.indexing import as_int_array
+from ..._utils.validation import show
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import MAX_ELEMENTS, Permutation
 from ...memory import Array
@@ -127,7 +128,7 @@ def parse_packed_args(
     if resize is None:
         if args.size is not None:
             raise ArgumentError(
-                f"size={args.size!r} is the size to which samples are resized; give resize= too"
+                f"size={show(args.size)} is the size to which samples are resized; give resize= too"
             )
         offset, flip = parse_offset_and_flip(axes, args, count)
         return {"offset": offset, "flip": flip}, None
@@ -169,7 +170,7 @@ def _parse_size(size: Any, names: Sequence[str], count: int) -> Array:
     numbers = as_int_array(size)
     expected = f"{len(names)} whole numbers ({', '.join(names)}) for all samples, or per sample"
     if numbers is None or numbers.dtype.kind != "i" or numbers.shape[-1:] != (len(names),):
-        raise ArgumentError(f"size={size!r}; it must be {expected}")
+        raise ArgumentError(f"size={show(size)}; it must be {expected}")
     if numbers.ndim > 2 or (numbers.ndim == 2 and len(numbers) != count):
         raise ShapeError(f"size has shape {numbers.shape} for {count} samples; give {expected}")
     rows = np.broadcast_to(numbers, (count, len(names))).astype(np.int64)

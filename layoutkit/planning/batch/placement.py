@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 import numpy as np
 
 from ..._utils.indexing import as_array, normalize_index, normalize_indices, normalize_slice
-from ..._utils.validation import as_int, type_name, with_article
+from ..._utils.validation import as_int, check_bool, describe_type, show, type_name
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...memory import Array
 from ..centering import centered_start
@@ -119,6 +119,7 @@ class Placement(NamedTuple):
             `boxes` is not (n, 4), not of numbers, not finite or a box has its corners in another
             order; `min_size` or `min_visible` is not a number in its range.
         """
+        check_bool("clip", clip, ArgumentError)
         _check_limit("min_size", min_size, inf)
         _check_limit("min_visible", min_visible, 1)
         fitted = self.to_fitted(_check_boxes(boxes))
@@ -162,7 +163,7 @@ def _check_limit(name: str, value: Any, most: float) -> None:
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= most):
         limits = "0 or more" if most == inf else f"from 0 to {most}"
-        raise ArgumentError(f"{name}={value!r}; it must be a number, {limits}")
+        raise ArgumentError(f"{name}={show(value)}; it must be a number, {limits}")
 
 
 def _check_boxes(boxes: Any) -> Array:
@@ -365,7 +366,7 @@ def placements_as_lists(placements: Placements) -> dict[str, Any]:
 def _check_type(placements: Any) -> Placements:
     if not isinstance(placements, Placements):
         raise ArgumentError(
-            f"placements is {with_article(type_name(placements))}; give what Collator.place returns"
+            f"placements is {describe_type(placements)}; give what Collator.place returns"
         )
     return placements
 
@@ -529,9 +530,12 @@ def check_windows_inside(
         begin, size = begins[number, axis], lengths[number, axis]
         extent = np.broadcast_to(windows, lengths.shape)[number, axis]
         name = axes.sample.named[axis][0]
+        cure = "give another offset, or fill=0 to pad"
+        if extent > size:
+            cure = 'give a smaller size, fill=0 to pad, or resize="bilinear"'
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {extent} goes "
-            f"from {begin} to {begin + extent}; give another offset or size, or fill=0 to pad"
+            f"from {begin} to {begin + extent}; {cure}"
         )
 
 
@@ -731,7 +735,7 @@ def _check_placements(args: CropArgs, count: int) -> Placements:
     for name, value in zip(CropArgs._fields[:3], args[:3], strict=True):
         if value is not None:
             raise ArgumentError(
-                f"{name}={value!r} and placements= both place the samples; remove one of them"
+                f"{name}={show(value)} and placements= both place the samples; remove one of them"
             )
     if len(placements) != count:
         raise ShapeError(

@@ -17,7 +17,7 @@ import numpy as np
 from ..._utils.cache import MAX_KEPT
 from ..._utils.random import as_fractions, hash64, limit_bits, make_key
 from ..._utils.spelling import find_similar
-from ..._utils.validation import as_int
+from ..._utils.validation import as_int, show
 from ...errors import ArgumentError
 from ...layout.pattern import axis_name
 from ...memory import Array
@@ -269,7 +269,7 @@ def as_positions(positions: Any) -> SourcePositions:
     except (TypeError, ValueError):
         numbers = np.empty(0)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
-        raise ArgumentError(f"positions={positions!r}; it must be a list of whole numbers")
+        raise ArgumentError(f"positions={show(positions)}; it must be a list of whole numbers")
     return SourcePositions(numbers.astype(np.int64))
 
 
@@ -298,7 +298,7 @@ def parse_crops(axes: CropAxes, offset: Any, flip: Any, crop: Any, seed: Any) ->
     """
     number = as_int(seed)
     if number is None and seed is not None:
-        raise ArgumentError(f"seed={seed!r}; it must be a whole number")
+        raise ArgumentError(f"seed={show(seed)}; it must be a whole number")
     crops = _parse_crop(crop, axes)
     offsets = _parse_offset(offset, axes, crops)
     return CropOptions(offsets, _parse_flip(flip, axes), crops, number)
@@ -309,7 +309,7 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
         return ()
     if not axes.resized:
         raise ArgumentError(
-            f"crop={crop!r} is a part of samples that is resized; give resize= as well, or for "
+            f"crop={show(crop)} is a part of samples that is resized; give resize= as well, or for "
             f'windows of one size {format_sizes(crop)}, offset="random"'
         )
     if isinstance(crop, Mapping) and {*map(axis_name, crop)} & {*axes.sizes}:
@@ -317,7 +317,7 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
         return tuple((name, _parse_extent(name, value)) for name, value in pairs)
     if len(axes.sizes) != 2:
         raise ArgumentError(
-            f"crop={crop!r} draws parts of images, which are resized along two axes, but "
+            f"crop={show(crop)} draws parts of images, which are resized along two axes, but "
             f'"{axes.text}" is resized along {", ".join(axes.sizes)}; give h= and w='
         )
     if not isinstance(crop, Mapping):
@@ -331,7 +331,7 @@ def _parse_extent(name: str, value: Any) -> int:
     number = as_int(value)
     if number is None or number < 1:
         raise ArgumentError(
-            f"crop[{name!r}] is {value!r}; "
+            f"crop[{name!r}] is {show(value)}; "
             "give a whole number of at least 1, or one per sample to a call"
         )
     return number
@@ -345,13 +345,13 @@ def _parse_bounds(crop: Mapping[str, Any]) -> RandomCrop:
         are_numbers = all(isinstance(n, int | float) for n in (low, high))
         if name not in bounds or not are_numbers or not 0 < low <= high < math.inf:
             raise ArgumentError(
-                f"crop={crop!r}; give bounds, the lower one first: scale=(0.08, 1), the share "
+                f"crop={show(crop)}; give bounds, the lower one first: scale=(0.08, 1), the share "
                 "of the area, and ratio=(3/4, 4/3), width / height; or sizes by axis, as in "
                 '{"h": 200, "w": 200}'
             )
         bounds[name] = float(low), float(high)
     if bounds["scale"][1] > 1:
-        raise ArgumentError(f"crop={crop!r}: scale is a share of the area, of at most 1")
+        raise ArgumentError(f"crop={show(crop)}: scale is a share of the area, of at most 1")
     return RandomCrop(bounds["scale"], bounds["ratio"])
 
 
@@ -359,7 +359,9 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
     """Return the offset by axis; "random" alone applies to each axis that has a window."""
     if isinstance(crop, RandomCrop):
         if option is not None:
-            raise ArgumentError(f"offset={option!r}, but random crops have random offsets; omit it")
+            raise ArgumentError(
+                f"offset={show(option)}, but random crops have random offsets; omit it"
+            )
         return ()
     cropped = [name for name, _ in crop] if axes.resized else [*axes.sizes]
     offsets: dict[str, Any]
@@ -386,14 +388,14 @@ def _make_no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> 
     if axes.resized:
         crop = ", ".join(f'"{name}": 200' for name in names)
         return ArgumentError(
-            f'offset={option!r} draws the start of a crop, but Collator("{axes.text}") resizes all '
-            f"of {listed}; give the size of the crop too, as in crop={{{crop}}}, or "
+            f'offset={show(option)} draws the start of a crop, but Collator("{axes.text}") resizes '
+            f"all of {listed}; give the size of the crop too, as in crop={{{crop}}}, or "
             'crop="random" for random parts of images'
         )
     sizes = ", ".join(f"{name}=224" for name in names)
     return ArgumentError(
-        f'offset={option!r} draws the start of a window, but Collator("{axes.text}") has no window '
-        f"along {listed}; give the Collator window sizes, as in {sizes}"
+        f'offset={show(option)} draws the start of a window, but Collator("{axes.text}") has no '
+        f"window along {listed}; give the Collator window sizes, as in {sizes}"
     )
 
 
@@ -427,21 +429,41 @@ def _parse_by_axis(arg_name: str, option: Any, names: Mapping[str, int]) -> dict
     if not isinstance(option, Mapping):
         axis = 'an axis such as "w", ' if arg_name == "flip" else ""
         raise ArgumentError(
-            f'{arg_name}={option!r}; it must be {axis}"random", or a dict such as {{"w": "random"}}'
+            f'{arg_name}={show(option)}; it must be {axis}"random", or a dict such as {{"w": '
+            f'"random"}}'
         )
     by_axis = {axis_name(name): value for name, value in option.items()}
     for name in by_axis:
         if name not in names:
             raise ArgumentError(
-                f"{arg_name}={option!r}, but {name!r} is not an axis of windows; their axes "
+                f"{arg_name}={show(option)}, but {name!r} is not an axis of windows; their axes "
                 f"are {', '.join(names)}"
             )
     return by_axis
 
 
+# Names of flips in other libraries.
+_FLIPS = {
+    **dict.fromkeys(("horizontal", "lr", "hflip", "left-right"), '; did you mean "w"?'),
+    **dict.fromkeys(("vertical", "ud", "vflip", "up-down"), '; did you mean "h"?'),
+    **dict.fromkeys(("hw", "both"), '; give {"h": True, "w": True} for both'),
+}
+
+
 def _check_random(arg_name: str, value: Any, alternatives: str) -> None:
     if isinstance(value, str) and value == RANDOM:
         return
-    is_near = isinstance(value, str) and find_similar(value, [RANDOM, "rand"])
-    hint = '; did you mean "random"?' if is_near else ""
-    raise ArgumentError(f'{arg_name} is {value!r}; it must be "random", {alternatives}{hint}')
+    hint = _find_hint(arg_name, value)
+    raise ArgumentError(f'{arg_name} is {show(value)}; it must be "random", {alternatives}{hint}')
+
+
+def _find_hint(arg_name: str, value: Any) -> str:
+    """Return what another library's word, or a typo, means in place of "random"; "" if unknown."""
+    name = value.lower() if isinstance(value, str) else ""
+    if find_similar(name, [RANDOM, "rand"]):
+        return f'; did you mean "{RANDOM}"?'
+    if name in ("center", "centre", "middle") and arg_name == "crop":
+        return '; resize="bilinear", fit="cover" resizes a centered crop without it'
+    if name in ("center", "centre", "middle"):
+        return "; omit it: windows are centered by default"
+    return _FLIPS.get(name, "") if arg_name == "flip" else ""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.validation import show
 from ...errors import ShapeError
 from ...layout.parsing import Layout
 from ...layout.pattern import MAX_ELEMENTS, Pattern, check_rank
@@ -143,8 +144,9 @@ class SampleAxes:
         if lacking.size:
             number = int(lacking[0])
             raise ShapeError(
-                f"sample {number} has {shapes[number, channel]} channels, but channels has "
-                f"{max(self.channels)}, counted from 0; select only channels of every sample"
+                f"channels={show(self.channels)} selects channel {max(self.channels)}, but sample "
+                f"{number} has {shapes[number, channel]} channels, counted from 0; select only "
+                "channels of every sample"
             )
         sizes = shapes.copy()
         sizes[:, channel] = len(self.channels)

@@ -60,7 +60,7 @@ def test_a_converter_that_does_not_fit(make, arguments, words):
     [
         ({"convert": PLANAR, "mean": 3}, DataError, "convert or mean, not both"),
         ({"layout": "bhwc", "mean": "x"}, ArgumentError, "finite real number"),
-        ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "which contain no number"),
+        ({"layout": "bhwc", "clip": (2, 1)}, ArgumentError, "which contains no number"),
     ],
 )
 def test_constants_of_a_provider_that_are_none(arguments, error, words):

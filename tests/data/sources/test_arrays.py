@@ -113,8 +113,8 @@ def test_a_library_that_is_not_installed(tmp_path, monkeypatch):
         ({"y": [1, 2]}, DataError, "has y; an index needs x"),
         ({"x": X, "z": X}, DataError, "has x, z"),
         (np.float32(1), ShapeError, "no axes"),
-        (5, ShapeError, "no axes"),
-        (None, DataError, "is not an array of numbers"),
+        (5, DataError, "give an array with a row"),
+        (None, DataError, "the source is None; give an array"),
     ],
 )
 def test_what_is_no_source(source, error, says):

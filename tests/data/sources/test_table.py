@@ -226,7 +226,7 @@ def test_urls_without_fsspec(monkeypatch):
 
 
 def test_sources_that_are_none():
-    with pytest.raises(DataError, match="no index is called 'xml'"):
+    with pytest.raises(DataError, match="kind='xml'; it must be one of"):
         open_index("a.csv", kind="xml")
     with pytest.raises(DataError, match="kind='csv' needs a path"):
         open_index(np.zeros(3), kind="csv")

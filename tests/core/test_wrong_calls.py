@@ -1,0 +1,265 @@
+"""Wrong calls of every kind: a table of calls, messages and cures, and generated calls.
+
+A row of `TABLE` is a wrong call, its exception, words that the message contains, and the call that
+follows the advice. The generated calls give each option of each public function values of other
+types; their messages are short, and are errors of layoutkit.
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+import layoutkit
+from layoutkit import (
+    ArgumentError,
+    Collator,
+    Converter,
+    DataError,
+    DeviceError,
+    DtypeError,
+    ImageView,
+    LayoutkitError,
+    PatternError,
+    ShapeError,
+    accumulate,
+    collate,
+    convert,
+    images,
+    plan,
+)
+from layoutkit.data import open_index, sampled_batcher, sampler
+
+X = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), dtype=np.uint8)
+PHOTOS = [X[0], X[1, :30]]
+WINDOW = {"h": 20, "w": 24}
+NAMESPACE = {
+    "np": np, "x": X, "photos": PHOTOS, "accumulate": accumulate, "collate": collate,
+    "convert": convert, "plan": plan, "images": images, "view": ImageView("bhwc", X),
+    "open_index": open_index, "sampler": sampler, "sampled_batcher": sampled_batcher,
+    "converter": Converter("bhwc->bchw"), "Converter": Converter, "Collator": Collator,
+    "collator": Collator("hwc->bchw", **WINDOW),
+}  # fmt: skip
+CONVERT = 'convert(x, "bhwc->bchw", {})'
+BATCH = 'Collator("hwc->bchw", {})(photos)'
+WINDOWS = 'Collator("hwc->bchw", h=20, w=24, {})(photos)'
+RESIZED = 'Collator("hwc->bchw", h=20, w=24, resize="bilinear", {})(photos)'
+LOOP = "sampled_batcher(x, batch_size=2, {})"
+OPEN = "open_index(x, {})"
+
+# call, its arguments, the exception, words of the message, the arguments that the advice leads to
+TABLE = [
+    # ---- dtypes, devices, memory ------------------------------------------------------------
+    (CONVERT, 'dtype="FLOAT32"', DtypeError, 'did you mean "float32"?', 'dtype="float32"'),
+    (CONVERT, 'dtype="uint-8"', DtypeError, 'did you mean "uint8"?', 'dtype="uint8"'),
+    (CONVERT, 'dtype="torch.half"', DtypeError, 'did you mean "float16"?', 'dtype="float16"'),
+    (CONVERT, 'dtype="u16"', DtypeError, 'did you mean "uint16"?', 'dtype="uint16"'),
+    (CONVERT, 'dtype="bf16"', DtypeError, 'did you mean "bfloat16"?', 'dtype="bfloat16"'),
+    (CONVERT, 'dtype="category"', DtypeError, "'category' is not a dtype", 'dtype="int64"'),
+    (WINDOWS, "dtype=32", DtypeError, "32 is not a dtype", 'dtype="float32"'),
+    (CONVERT, 'device="CPU"', DeviceError, 'did you mean "cpu"?', 'device="cpu"'),
+    (CONVERT, 'device="gpu"', DeviceError, 'did you mean "cuda"?', None),
+    (CONVERT, 'device="GPU:1"', DeviceError, 'did you mean "cuda:1"?', None),
+    (CONVERT, "device=0", DeviceError, 'did you mean "cuda:0"?', None),
+    (CONVERT, 'device="mps"', DeviceError, 'it must be "cpu", "cuda"', 'device="cpu"'),
+    (CONVERT, 'memory="channels_last"', PatternError, 'memory="bhwc"', 'memory="bhwc"'),
+    (CONVERT, 'memory="nhwc"', PatternError, 'did you mean memory="bhwc"?', 'memory="bhwc"'),
+    (CONVERT, 'memory="F"', PatternError, 'did you mean memory="whcb"?', 'memory="whcb"'),
+    (CONVERT, 'memory="C"', PatternError, "omit it for C order", ""),
+    (CONVERT, 'memory="bhw"', PatternError, "name each of them once", 'memory="bhwc"'),
+    # ---- formula ----------------------------------------------------------------------------
+    (CONVERT, 'mean="imagenet"', ArgumentError, "mean=(0.485, 0.456, 0.406)",
+     "scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)"),
+    (CONVERT, 'scale="1/255"', ArgumentError, "scale=1 / 255", "scale=1 / 255"),
+    (CONVERT, "scale=True", ArgumentError, "scale=1 / 255", "scale=1 / 255"),
+    (CONVERT, "scale=[1, 2, 3]", ArgumentError, "std accepts several", "std=[1, 2, 3]"),
+    (CONVERT, "mean=[1, 2]", ShapeError, "give 3 values, or one number", "mean=[1, 2, 3]"),
+    (CONVERT, "mean=np.zeros((3, 1, 1))", ShapeError, "a flat list", "mean=np.zeros(3)"),
+    (CONVERT, "std=0", ArgumentError, "divide by zero", "std=1"),
+    (CONVERT, 'mean={"f": [1, 2]}', ShapeError, "axis f, which neither layout has", "mean=1"),
+    (CONVERT, "clip=255", ArgumentError, "give (lo, hi)", "clip=(None, 255)"),
+    (CONVERT, "clip=(2, 1)", ArgumentError, "give lo <= hi", "clip=(1, 2)"),
+    (CONVERT, "clip=(300, 400)", ArgumentError, "values are 0 to 255", "clip=(30, 40)"),
+    (CONVERT, 'casting="round"', ArgumentError, "did you mean 'saturate'?", 'casting="saturate"'),
+    (CONVERT, 'casting="exact"', ArgumentError, "one of 'safe'", 'casting="safe"'),
+    (CONVERT, "threads=0", ArgumentError, "at least 1", "threads=1"),
+    (CONVERT, 'threads="all"', ArgumentError, "a whole number", ""),
+    (CONVERT, 'copy="never"', ArgumentError, "None, True or False", "copy=None"),
+    (CONVERT, 'channels="bgr"', ArgumentError, "(2, 1, 0)", "channels=(2, 1, 0)"),
+    (CONVERT, "channels=3", ArgumentError, "(2, 1, 0)", "channels=(0, 1, 2)"),
+    (CONVERT, "channels=(0, 3)", ShapeError, "selects channel 3", "channels=(0, 2)"),
+    (WINDOWS, "channels=(0, 3)", ShapeError, "sample 0 has 3 channels", "channels=(0, 2)"),
+    (CONVERT, "pad_to=640", ArgumentError, "a dict of whole numbers", 'pad_to={"h": 640}'),
+    (CONVERT, 'pad_to={"h": 8}', ShapeError, "a larger size", 'pad_to={"h": 80}'),
+    (CONVERT, "fill=0", ArgumentError, "pad_to=", 'pad_to={"h": 64, "w": 64}, fill=0'),
+    # ---- keywords of other libraries --------------------------------------------------------
+    (CONVERT, "code=4", ShapeError, "channels=(2, 1, 0) swaps red and blue", "channels=(2, 1, 0)"),
+    (CONVERT, "like=x", ShapeError, "like=array([[[[", ""),
+    (CONVERT, "rotate_limit=10", ShapeError, "images.Augmenter", ""),
+    (CONVERT, "size=(8, 9)", ShapeError, "collate and Collator do", ""),
+    (CONVERT, "height=40", ShapeError, "did you mean h=?", "h=40"),
+    (CONVERT, "axes=(0, 3, 1, 2)", ShapeError, '"bhwc->bchw"', ""),
+    (BATCH, "size=(20, 24)", ArgumentError, "needs a filter", 'h=20, w=24, resize="bilinear"'),
+    (BATCH, "dsize=(20, 24)", ShapeError, "h=20, w=24", 'h=20, w=24, resize="bilinear"'),
+    (WINDOWS, "resample=3", ShapeError, 'resize="bilinear"', 'resize="bilinear"'),
+    (WINDOWS, "mask_interpolation=0", ShapeError, "resize= is the filter", 'resize="nearest"'),
+    (WINDOWS, "out=x", ShapeError, "a call of the Collator", ""),
+    # ---- windows and resize -----------------------------------------------------------------
+    (WINDOWS, "resize=2", ArgumentError, '"bilinear" for that number of Pillow',
+     'resize="bilinear"'),
+    (WINDOWS, 'resize="INTER_AREA"', ArgumentError, 'give resize="area"', 'resize="area"'),
+    (WINDOWS, "short_side=26", ArgumentError, "needs a filter", 'resize="area", short_side=26'),
+    (RESIZED, 'fit="contain"', ArgumentError, "did you mean 'pad'?", 'fit="pad"'),
+    (RESIZED, 'fit="letterbox"', ArgumentError, "did you mean 'pad'?", 'fit="pad"'),
+    (RESIZED, 'fit="crop"', ArgumentError, "did you mean 'cover'?", 'fit="cover"'),
+    (RESIZED, 'crop="center"', ArgumentError, 'fit="cover"', 'fit="cover"'),
+    (RESIZED, "crop=(10, 11)", ArgumentError, '{"h": 10, "w": 11}', 'crop={"h": 10, "w": 11}'),
+    (RESIZED, "crop=0.5", ArgumentError, "a dict of scale and ratio",
+     'crop={"scale": (0.5, 1)}, seed=0'),
+    (WINDOWS, 'crop="random"', ArgumentError, 'offset="random"', 'offset="random"'),
+    (WINDOWS, 'offset="center"', ArgumentError, "windows are centered by default", ""),
+    (WINDOWS, "offset=(5, 5)", ArgumentError, "a dict such as", 'offset={"h": 5, "w": 5}'),
+    (WINDOWS, 'offset={"y": 5}', ArgumentError, "their axes are h, w, c", 'offset={"h": 5}'),
+    (WINDOWS, 'flip="horizontal"', ArgumentError, 'did you mean "w"?', 'flip="w"'),
+    (WINDOWS, 'flip="vertical"', ArgumentError, 'did you mean "h"?', 'flip="h"'),
+    (WINDOWS, 'flip="hw"', ArgumentError, '{"h": True, "w": True}',
+     'flip={"h": True, "w": True}'),
+    (WINDOWS, "flip=True", ArgumentError, 'an axis such as "w"', 'flip="w"'),
+    (WINDOWS, 'flip="randon"', ArgumentError, 'did you mean "random"?', 'flip="random"'),
+    (WINDOWS, "seed=1.5", ArgumentError, "a whole number", "seed=1"),
+    (WINDOWS, 'fill="white"', ArgumentError, "give a number", "fill=255"),
+    (BATCH, "h=100, w=24", ShapeError, "fill=0 to pad", "h=100, w=24, fill=0"),
+    (BATCH, "h=100, w=25", ShapeError, 'resize="bilinear"', 'h=100, w=25, resize="bilinear"'),
+    (BATCH, 'h="20", w=24', ShapeError, "a size is an int", "h=20, w=24"),
+    (RESIZED, 'center="ceil"', ArgumentError, "'round', 'floor'", 'center="floor"'),
+    # ---- calls ------------------------------------------------------------------------------
+    ("collator({})", '"photo.png"', ArgumentError, "samples is a str", "photos"),
+    ("collator({})", "None", ArgumentError, "samples is None", "photos"),
+    ("collator({})", '{"a": x[0]}', ArgumentError, "[*samples.values()]", "[x[0]]"),
+    ("collator(photos, {})", "offset=[0, 1]", ArgumentError, "a dict", 'offset={"h": [0, 1]}'),
+    ("collator(photos, {})", 'flip="random"', ArgumentError, "option of a Collator", 'flip="w"'),
+    ("convert({})", 'x, "bhwc"', PatternError, 'both layouts: "bhwc->bchw"', 'x, "bhwc->bchw"'),
+    ("convert({})", 'x, ["bhwc", "bchw"]', PatternError, "a pattern is text", 'x, "bhwc->bchw"'),
+    ("convert({})", '"a.png", "hwc->chw"', ArgumentError, "images.read", 'x[0], "hwc->chw"'),
+    ("convert({})", 'None, "hwc->chw"', ArgumentError, "x is None", 'x[0], "hwc->chw"'),
+    ("convert({})", '{"a": x}, "bhwc->bchw"', ArgumentError, "x['a']", 'x, "bhwc->bchw"'),
+    ("accumulate({})", '[("bhwc", x)], "bhwc"', ArgumentError, '(array, "bhwc")',
+     '[(x, "bhwc")], "bhwc"'),
+    ("accumulate({})", '[(x, "bhwc->bchw")], "bchw"', PatternError, "one side of a pattern",
+     '[(x, "bhwc")], "bchw"'),
+    ("view.forward_get({})", '"bhwc->bchw"', PatternError, 'such as "bchw"', '"bchw"'),
+    # ---- data -------------------------------------------------------------------------------
+    (LOOP, 'layout="bhwc->bchw"', DataError, 'layout="bhwc", convert=Converter("bhwc->bchw")',
+     'layout="bhwc", convert=Converter("bhwc->bchw")'),
+    (LOOP, "copy=True", DataError, "omit it: every batch has memory of its own", ""),
+    (LOOP, "persistent_workers=True", DataError, "omit it: threads live until close()", ""),
+    (LOOP, "prefetch_size=2", DataError, "give prefetch=", "prefetch=2"),
+    (LOOP, "world=2", DataError, "shard=(rank, world)", "shard=(0, 2)"),
+    (LOOP, "max_workers=1", DataError, "give num_workers=", "num_workers=1"),
+    (LOOP, 'on_error="skip"', DataError, "did you mean 'drop'?", 'on_error="drop"'),
+    (LOOP, 'framework="np"', ArgumentError, "did you mean 'numpy'?", 'framework="numpy"'),
+    (LOOP, "shuffle=True", DataError, 'sampler="shuffle"', 'sampler="shuffle"'),
+    (OPEN, "labels=[0, 1]", DataError, '{"x": ..., "y": labels}', None),
+    (OPEN, "transform=abs", DataError, "processor=transform", ""),
+    (OPEN, 'split="train"', DataError, "train, val = index.split(0.8, seed=0)", ""),
+    (OPEN, "rank=0", DataError, "partition=0, partitions=4", "partition=0, partitions=2"),
+    (OPEN, 'kind="numpy"', DataError, "did you mean 'tensor'?", 'kind="tensor"'),
+    (OPEN, 'kind="tensr"', DataError, "did you mean 'tensor'?", 'kind="tensor"'),
+    ("open_index({})", "None", DataError, "the source is None", "x"),
+    ("open_index({})", "3", DataError, "the source is 3", "x"),
+    ("images.fit(x[0], {})", '(5, 5), "contain"', ArgumentError, "did you mean 'pad'?",
+     '(5, 5), "pad"'),
+    ("images.fit(x[0], {})", "224", ShapeError, "(height, width)", "(224, 224)"),
+    ("images.Reader({})", 'mode="L"', ArgumentError, "did you mean 'gray'?", 'mode="gray"'),
+    ("images.Reader({})", 'mode="grayscale"', ArgumentError, "did you mean 'gray'?",
+     'mode="gray"'),
+]  # fmt: skip
+
+
+def ids(rows):
+    return [call.format(arguments) for call, arguments, *_ in rows]
+
+
+def run(call, arguments):
+    return eval(call.format(arguments), dict(NAMESPACE))
+
+
+def check_form(message):
+    """Assert that a message is short; a PatternError has five lines, with a caret below a text."""
+    assert len(message) <= MAX_LENGTH
+    assert message.count("\n") <= 4
+    assert "\n" not in message or "^" in message
+    assert not re.search(r"\ba (None|int|object|array|ndarray)\b|NoneType", message)
+
+
+MAX_LENGTH = 600  # the list of the keywords of a Collator, with a value of 80 characters
+
+
+@pytest.mark.parametrize(("call", "arguments", "error", "words", "_"), TABLE, ids=ids(TABLE))
+def test_a_wrong_call_is_explained(call, arguments, error, words, _):
+    with pytest.raises(error) as caught:
+        run(call, arguments)
+    message = str(caught.value)
+    assert words in message
+    check_form(message)
+
+
+FOLLOWED = [row for row in TABLE if row[-1] is not None]
+
+
+@pytest.mark.parametrize(("call", "_", "error", "words", "advised"), FOLLOWED, ids=ids(FOLLOWED))
+def test_the_advice_works(call, _, error, words, advised):
+    run(call, advised)
+
+
+# ---- each option of each public function, with values of other types ------------------------
+
+VALUES = {
+    "an array": np.arange(5000).reshape(50, 100),
+    "a long list": list(range(2000)),
+    "a dict": {"a": np.arange(5000.0), "b": list(range(900))},
+    "arrays": [np.ones((40, 40)), np.ones((40, 40))],
+    "an object": object(),
+    "a function": abs,
+    "a word": "bilinaer",
+    "None": None,
+    "a bool": True,
+    "a number": -1.5,
+}
+# Calls of the table of keywords that look at the value themselves, or are checked by a framework.
+OTHERS = {
+    "keras.Convert": "Keras checks name= and trainable=",
+    "sklearn.Convert.get_feature_names_out": "scikit-learn checks names",
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    for library in ("PIL", "cv2", "torch", "keras", "sklearn"):
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    from tests.helpers.keyword_calls import TABLE  # imports these libraries
+
+    return TABLE
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.budget(120)
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_of_other_types_have_short_errors_of_layoutkit(kind, table):
+    value = VALUES[kind]
+    for name in table.keys() - OTHERS.keys():
+        for keyword, case in table[name].rows.items():
+            if keyword.startswith("**"):
+                continue
+            try:
+                table[name].call(**{**case.others, keyword: value})
+            except (LayoutkitError, OSError) as error:  # OSError: a file that does not exist
+                check_form(str(error))
+            except Exception as error:
+                raise AssertionError(f"{name}({keyword}={kind})") from error
+
+
+def test_the_table_has_enough_rows():
+    assert len(TABLE) >= 80
+    assert len({ids([row])[0] for row in TABLE}) == len(TABLE)
+    assert layoutkit.__all__
