@@ -471,7 +471,7 @@ class Reader:
         pixels = _decode(data, self.min_size, options)
         if out is None:
             return pixels.copy() if pixels is data else pixels
-        if not can_cast(pixels.dtype, out.dtype, "safe"):
+        if not can_cast(pixels.dtype, as_numpy(out, "out").dtype, "safe"):
             rounded = ', or mode="gray" or "rgb", which round 16 bits to 8'
             raise DtypeError(
                 f"out is {out.dtype}, but the pixels are {pixels.dtype}; give an out of that dtype"
