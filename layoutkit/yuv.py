@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from ._utils import late
+from ._utils.validation import show
 from .converter import convert
 from .errors import ArgumentError, DeviceError, DtypeError, ShapeError
 from .memory import Array
@@ -72,7 +73,7 @@ class YUVFrames:
         ):
             if not isinstance(value, str) or value not in known:
                 choices = " or ".join(f'"{choice}"' for choice in known)
-                raise ArgumentError(f"{name}={value!r}; it must be {choices}")
+                raise ArgumentError(f"{name}={show(value)}; it must be {choices}")
         self.matrix = matrix
         self.color_range = color_range
         self.like = y  # an array of the library of results
@@ -107,8 +108,8 @@ class YUVFrames:
         """
         if pixel_format not in BUFFER_FORMATS:
             raise ArgumentError(
-                f'pixel_format={pixel_format!r}; it must be "nv12" or "i420", which is also called '
-                "yuv420p; give other orders of planes as YUVFrames(y, u, v)"
+                f'pixel_format={show(pixel_format)}; it must be "nv12" or "i420", which is also '
+                "called yuv420p; give other orders of planes as YUVFrames(y, u, v)"
             )
         array = _as_plane(buffer, "buffer")
         if array.ndim < 2 or array.shape[-2] % 3 or array.shape[-1] % 2:
